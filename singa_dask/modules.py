@@ -268,7 +268,7 @@ def import_module(name: str) -> ModuleType:
     return module
 
 
-# -- errors in them ----------------------------------------------------------------------------------------------------
+# -- errors in modules of jobs -----------------------------------------------------------------------------------------
 
 
 class Blame(NamedTuple):

@@ -103,7 +103,7 @@ def verify(url: str, writes: bool, reading: Reading) -> None:
     from singa_dask.data.stores import write_manifest
     from singa_dask.data.stores.manifest_writer import check_manifests, forget_manifest
 
-    # an old manifest must not report the new data as damaged
+    # forget the old manifest, because it would report the new data as damaged
     names = forget_manifest(url, reading.storage_options) if writes else {}
     bad = 0
     with opened(url, reading) as store:

@@ -250,7 +250,7 @@ def tell_end(result: runtime.Result, url: str, quiet: bool) -> None:
         echo(observe.join_if_fits(show, f"singa-dask plot {run}") if can_plot else show, err=True)
 
 
-# -- detached ----------------------------------------------------------------------------------------------
+# -- detached jobs -----------------------------------------------------------------------------------------
 
 
 def detach_run(

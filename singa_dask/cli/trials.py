@@ -93,7 +93,7 @@ class Topology:
     reason: str = ""
 
 
-# -- what is asked for ---------------------------------------------------------------------------------
+# -- requested clusters and topologies -----------------------------------------------------------------
 
 
 def cluster_files(named: Sequence[str]) -> list[str]:
@@ -163,7 +163,7 @@ def last_cluster(run_dir: str) -> str:
     return str(json.loads(fs.read_bytes(file))["cluster"]) if fs.exists(file) else "an unknown cluster"
 
 
-# -- the runs ------------------------------------------------------------------------------------------
+# -- running trials ------------------------------------------------------------------------------------
 
 
 def plan_topology(

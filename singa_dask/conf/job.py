@@ -196,7 +196,7 @@ def _check_measured(job: JobConf) -> Iterator[Finding]:
     """Yield (path, message) for each watched metric that is never measured."""
     for key, followed in (("early_stopping", job.early_stopping), ("keep_checkpoints", job.keep_checkpoints)):
         phase, _ = split_metric(followed.metric if followed else "")
-        # without a number of batches, all records are measured
+        # if no number of batches is set, all records are measured
         for needed in FREQUENCIES.get(phase, ()):
             if getattr(job, needed) == 0 and needed not in job.wrong:
                 yield (key, "metric"), f"it is never measured: {needed} is 0. Set it, or leave {key} out."

@@ -77,7 +77,7 @@ class OnnxGraph:
         """Reserve names for inputs and outputs."""
         self._names.update(names)
 
-    # -- for converters -------------------------------------------------------------------------------
+    # -- methods for converters -----------------------------------------------------------------------
 
     def begin(self, layer: Layer) -> None:
         """Prefix further names with a layer's name."""
@@ -147,7 +147,7 @@ class OnnxGraph:
         """Return images (N, C, H, W), adding a channel to (N, H, W)."""
         return x if len(feature.shape) == 4 else self.add("Unsqueeze", x, self.integers([1]))
 
-    # -- the model ------------------------------------------------------------------------------------
+    # -- writing the model ----------------------------------------------------------------------------
 
     def output(self, name: str, layers: Sequence[Layer], values: Sequence[str]) -> None:
         """Make a layer, or its copies, an output of the model: (N, ...), or (N, T, ...) for T time steps."""

@@ -112,7 +112,7 @@ class TorchModule:
         self._outputs: dict[str, str] = {}
         self._values: dict[str, np.ndarray] = {}
 
-    # -- for converters -------------------------------------------------------------------------------
+    # -- methods for converters -----------------------------------------------------------------------
 
     def begin(self, layer: Layer) -> None:
         """Prefix further names with a layer's name."""
@@ -193,7 +193,7 @@ class TorchModule:
         """Return images (N, C, H, W), adding a channel to (N, H, W)."""
         return x if len(feature.shape) == 4 else f"{x}.unsqueeze(1)"
 
-    # -- the module -----------------------------------------------------------------------------------
+    # -- writing the module ---------------------------------------------------------------------------
 
     def output(self, name: str, layers: Sequence[Layer], values: Sequence[str]) -> None:
         """Make a layer, or its copies, an output of the module: (N, ...), or (N, T, ...) for T time steps."""

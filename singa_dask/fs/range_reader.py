@@ -23,7 +23,7 @@ from singa_dask.fs.versions import is_web, look_up, server_of, version_of, versi
 BACK_OFF_S, ATTEMPTS_S = (0.1, 0.4, 1.6, 4.0, 8.0), 60.0
 # seconds between two checks whether a file has changed: for local files, and for remote files except on HDFS
 LOOK_S, ASK_S = 0.1, 5.0
-# shorter reads are not cached
+# reads of fewer bytes are not cached
 MIN_CACHED_BYTES = 1 << 16
 
 

@@ -166,7 +166,7 @@ class Model:
         self._nets: dict[str, TrainedNet] = {}
         self._label_layers: dict[str, str] = {}
 
-    # -- what it is ------------------------------------------------------------------------------------------
+    # -- properties of the model -----------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
@@ -228,7 +228,7 @@ class Model:
         """Return the names of the columns that a layer predicts; empty if they have none."""
         return target_names(self._job.job, Phase.TEST, layer)
 
-    # -- what it does ----------------------------------------------------------------------------------------
+    # -- inference -------------------------------------------------------------------------------------------
 
     def predict(self, x: Any, layer: str | None = None) -> Array:
         """Predict the classes of records, or values.
@@ -346,7 +346,7 @@ class Model:
                 totals.append(net.measure(labels.arrays(arrays, first, stop), stop - first, first, of_pass))
             return MetricSums(totals, of_pass.state())
 
-    # -- in two steps ----------------------------------------------------------------------------------------
+    # -- inference in two steps ------------------------------------------------------------------------------
 
     def encode(self, x: Any, layer: str, name: str = "x") -> Arrays:
         """Return the fields of records as the net takes them, for `compute`. Threads may call it while others compute.
@@ -394,7 +394,7 @@ class Model:
         first = {name: next((each for each in known if each), None) for name, known in facts.categories.items()}
         return {name: "a text" if name in facts.texts else first.get(name, 0.0) for name in facts.features}
 
-    # -- inside ----------------------------------------------------------------------------------------------
+    # -- private methods -------------------------------------------------------------------------------------
 
     def _records_of(
         self, net: TrainedNet, x: Any, outputs: bool = False, skips: bool = False, forecasts: list[Any] | None = None

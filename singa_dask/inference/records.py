@@ -373,7 +373,7 @@ class LabelReader:
             records[layer.conf_name]["weight"] = np.ones(stop - first, np.float32) if weights is None else weights
         return records
 
-    # -- y ---------------------------------------------------------------------------------------------------
+    # -- labels and targets ----------------------------------------------------------------------------------
 
     def _read(self, y: Any, layer: StoreInput) -> Array:
         """Return the labels or targets of a layer from ``y``."""

@@ -229,7 +229,7 @@ class StoreReader(InputLayer):
         url = self._loader.store.url
         return [{"layer": self.conf_name, "url": url, **bad.facts()} for bad in self._loader.bad.take()]
 
-    # -- the position -------------------------------------------------------------------------------
+    # -- the position in the data -------------------------------------------------------------------
 
     def cursor(self) -> dict[str, Any] | None:
         if self._loader is not None:

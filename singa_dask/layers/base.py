@@ -210,7 +210,7 @@ class Layer:
         self.name, self.conf_name = conf.name, self.site.layer
         self._rows: dict[int, Array] = {}
 
-    # -- what an author writes ---------------------------------------------------------------------
+    # -- methods that the author of a layer defines ------------------------------------------------
 
     def setup(self) -> None:
         """Declare outputs, params and buffers: `add_output`, `add_param`, `buffer`. Allocates nothing.
@@ -440,7 +440,7 @@ class Layer:
         """
         self.metrics.add(name, total, count, scale, n)
 
-    # -- what the net calls ------------------------------------------------------------------------------
+    # -- methods that the net calls ----------------------------------------------------------------------
 
     def take_metrics(self) -> dict[str, tuple[float, float]]:
         """Return (sum, count) of each metric since the last call."""

@@ -167,7 +167,7 @@ class Recurrent(Layer):
             message = f"{conf.srclayers[place]!r} gives the first state. Remove that source, or carry_state."
             raise ConfigError(Problem(("srclayers", place), message))
 
-    # -- defined by each type -----------------------------------------------------------------------
+    # -- methods that each type defines -------------------------------------------------------------
 
     def step(self, xw: Array, hu: Array, at: _TimeStep) -> None:
         """Compute a step: from ``states[at.before]`` to ``states[at.after]``, with ``kept[at.rows]`` for its gradient.

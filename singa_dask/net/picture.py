@@ -222,7 +222,7 @@ class _Arrow:
     is_feedback: bool
 
 
-# -- from a net ---------------------------------------------------------------------------------------
+# -- nodes and edges of a net -------------------------------------------------------------------------
 
 
 def _box(node: Node, layer: Layer) -> Box:
@@ -260,7 +260,7 @@ def _edges(nodes: Iterable[tuple[Node, Layer]], places: dict[str, int]) -> Itera
             yield Edge(places[source.node], i, is_feedback=True)
 
 
-# -- text of dot --------------------------------------------------------------------------------------
+# -- text in the dot language -------------------------------------------------------------------------
 
 
 def _colour(colours: Sequence[str], worker: int | None) -> str:

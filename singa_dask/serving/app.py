@@ -101,7 +101,7 @@ class App:
         self.batcher.close()
         self._readers.shutdown(wait=False, cancel_futures=True)
 
-    # -- what it is ------------------------------------------------------------------------------------------
+    # -- health and description of the model -----------------------------------------------------------------
 
     async def _health(self, request: Request) -> Response:
         status = "ending" if self.ending else "ok"

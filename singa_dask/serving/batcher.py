@@ -162,7 +162,7 @@ class Batcher:
         """Wait until the thread has ended."""
         self._thread.join(timeout_s)
 
-    # -- the thread ------------------------------------------------------------------------------------------
+    # -- methods of the batcher's thread ---------------------------------------------------------------------
 
     def _run(self) -> None:
         while batch := self._next():

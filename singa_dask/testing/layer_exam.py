@@ -55,7 +55,7 @@ def check_layer(kind: str | type[Layer], shapes: Sequence[tuple[int, ...]], **mo
     return examine(case.cls.__name__, {name: partial(check, case) for name, check in LAYER_ASPECTS.items()})
 
 
-# -- what it writes ----------------------------------------------------------------------------------------
+# -- checks of declarations and written memory -------------------------------------------------------------
 
 
 def check_contract(case: Case) -> None:
@@ -131,7 +131,7 @@ def _check_dtypes(layer: Layer) -> None:
             raise PartError(f"{name} is {dtype} in a net of {wanted}. {remedy}")
 
 
-# -- gradients -----------------------------------------------------------------------------------------------
+# -- checks of gradients -------------------------------------------------------------------------------------
 
 
 def check_case_gradients(case: Case) -> None:
@@ -274,7 +274,7 @@ def check_replays(case: Case) -> None:
                 compare(f"{name} of pass {k}, which is replayed,", actual, wanted[name], 0, remedy)
 
 
-# -- rows, time steps, parts -----------------------------------------------------------------------------------
+# -- checks of rows, time steps and parts ----------------------------------------------------------------------
 
 
 def _part(whole: Feature, take: Callable[[Array], Array], n_steps: int, span: Span | None = None) -> Feature:
@@ -395,7 +395,7 @@ def _columns(values: Array, span: Span) -> Array:
     return values[:, span.start : span.stop]
 
 
-# -- devices -----------------------------------------------------------------------------------------------------
+# -- checks on other devices -------------------------------------------------------------------------------------
 
 
 def check_device(case: Case, name: str, precision: str, within: float) -> None:

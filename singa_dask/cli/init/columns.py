@@ -412,7 +412,7 @@ def _groups_of(parts: OpenParts, row_bytes: int) -> tuple[Runs, int, int]:
     return runs[::every], sum(run.n for _, run in runs), max(of_group.values(), default=0)
 
 
-# -- text -----------------------------------------------------------------------------------------------
+# -- reading text files ---------------------------------------------------------------------------------
 
 
 def head_lines(place: str, charset: str = "utf-8") -> list[str]:

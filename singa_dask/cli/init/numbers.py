@@ -140,7 +140,7 @@ def _is_said(form: NumberForm, options: InitOptions) -> bool:
     )
 
 
-# -- what is wrong ----------------------------------------------------------------------------------------
+# -- errors -----------------------------------------------------------------------------------------------
 
 
 def _words(wrong: Sequence[str]) -> tuple[str, ...]:
@@ -191,7 +191,7 @@ def refuse_faults(table: TableSurvey, columns: Sequence[ColumnSurvey], options: 
             )
 
 
-# -- points between thousands -------------------------------------------------------------------------------
+# -- points as thousands separators -------------------------------------------------------------------------
 
 
 def _points(column: ColumnSurvey, table: TableSurvey, options: InitOptions, has_commas: bool) -> ColumnSurvey:

@@ -183,7 +183,7 @@ def _scan(store: Store, url: str, is_image: bool, ids: Ids) -> tuple[Counter[int
     return labels, kind, float(statistics.mean.mean()), float(np.sqrt(variance)) or 1.0
 
 
-# -- how they are read ----------------------------------------------------------------------------------
+# -- options for reading records ------------------------------------------------------------------------
 
 
 def _unknown_label(place: str, names: Sequence[str]) -> UnsureError:

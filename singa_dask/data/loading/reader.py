@@ -90,7 +90,7 @@ class BlockReader:
         block = int(self.store.starts.searchsorted(record, side="right")) - 1
         return block, record - int(self.store.starts[block])
 
-    # -- blocks ------------------------------------------------------------------------------------------
+    # -- reading blocks ----------------------------------------------------------------------------------
 
     def block(self, block: int) -> Arrays:
         """Return the arrays of a block, from memory if it is kept.

@@ -86,7 +86,7 @@ def forget_manifest(url: str, storage_options: fs.Options = None) -> dict[str, t
         target, content = manifest_url(each), None
         if fs.exists(target, storage_options):
             with contextlib.suppress(ValueError):
-                # keep class names even if the old manifest does not fit the data
+                # keep the class names even if the old manifest does not match the data
                 content = json.loads(fs.read_bytes(target, storage_options=storage_options))
         names[each] = parse_names(content.get("class_names")) if isinstance(content, dict) else ()
         fs.remove_tree(target, storage_options)

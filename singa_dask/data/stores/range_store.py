@@ -110,7 +110,7 @@ class RangeStore(Store):
         if self.manifest is not None:
             self._compare(self.manifest)
 
-    # -- what a format implements ----------------------------------------------------------------------
+    # -- methods that a format implements --------------------------------------------------------------
 
     @abstractmethod
     def index(self) -> None:
@@ -143,7 +143,7 @@ class RangeStore(Store):
         block = self.blocks[block_id]
         return (Range(self.sources[0], block.offset, block.length),)
 
-    # -- what a format uses ------------------------------------------------------------------------------
+    # -- methods that a format calls ---------------------------------------------------------------------
 
     def choose_label(self, names: Sequence[str]) -> str:
         """Return the label among some fields, by the option ``label`` or its name; empty if there is none.

@@ -325,7 +325,7 @@ def local_parts(datasets: Mapping[str, Dataset]) -> Iterator[dict[str, str]]:
 def _sweep() -> None:
     """Delete the directories of processes that were killed."""
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
-        # files of other users cannot be opened
+        # ignore files of other users, which cannot be opened
         with contextlib.suppress(OSError):
             delete_unlocked([path], lambda lock: shutil.rmtree(lock.parent, ignore_errors=True))
 

@@ -135,7 +135,7 @@ class OneDnnOps(UpcastOps):
         if same_kind or not {x.dtype, out.dtype} <= FLOATS or x.shape != out.shape or not self._run("copy", (x, out)):
             super().copy(x, out)
 
-    # -- kernels of several calls, or by calls of other kernels -------------------------------------------
+    # -- kernels that need several calls, or call other kernels -------------------------------------------
 
     def global_avg_pool(self, x: Array, out: Array) -> None:
         if not self._run("avg_pool", (x, out[:, :, None, None]), x.shape[2:], STRIDE_1, PAD_0, True):

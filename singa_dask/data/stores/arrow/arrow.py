@@ -212,7 +212,7 @@ def _decompressed_bytes(message: pa.Message) -> int:
     buffers = _slot(metadata, at + _unpack("<I", metadata, at), 2)
     vector = buffers + _unpack("<I", metadata, buffers)
     spans = (struct.unpack_from("<qq", metadata, vector + 4 + 16 * i) for i in range(_unpack("<I", metadata, vector)))
-    # -1 means that a buffer is not compressed
+    # the length -1 means that a buffer is not compressed
     return sum(max(0, *struct.unpack_from("<q", body, offset)) for offset, length in spans if length)
 
 

@@ -63,7 +63,7 @@ def column_array(column: pa.Array, field: Field, where: str, first: int = 0) -> 
     if column.null_count:
         raise DataError(f"{where}: {plural(column.null_count, 'record is', 'records are')} null.")
     if not field.shape:
-        # column.to_numpy() would import pandas, if installed
+        # do not use column.to_numpy(), because it imports pandas if pandas is installed
         return as_labels(np.from_dlpack(column), where, first)
     values = np.frombuffer(
         column.buffers()[1],

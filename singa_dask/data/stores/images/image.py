@@ -140,7 +140,7 @@ class _ImageStore(Store):
         first = int(self.starts[block_id])
         return np.array(self._labels[first : first + self.blocks[block_id].n], np.int32)
 
-    # -- the manifest: it has checksums of files, since an image can be read alone ------------------------
+    # -- the manifest, with checksums of files, because images are read one by one ------------------------
 
     def list_file(self) -> str:
         """Return the URL of the file that lists the images; empty if a directory does."""

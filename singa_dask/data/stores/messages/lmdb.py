@@ -138,7 +138,7 @@ class LMDBFile:
         everywhere = np.ndarray((len(self._data) - length + 1,), f"V{length}", self._data, strides=(1,))
         return everywhere[offsets].view(np.uint8).reshape(len(offsets), length)
 
-    # -- the tree: its pages as arrays, level by level ------------------------------------------------------
+    # -- pages of the tree, read level by level as arrays ---------------------------------------------------
 
     def _find_values(self, meta: Meta) -> tuple[Numbers, Numbers, bytes]:
         """Return offsets and lengths of the values, and the last key."""

@@ -208,7 +208,7 @@ class Drivers:
         facts = {"run": driven.run, "host": driven.host, "number": driven.number, "life": driven.life}
         return {**facts, "place": self._waiting.place_of(job_id)}
 
-    # -- the line ----------------------------------------------------------------------------------------------------
+    # -- the queue of waiting jobs -----------------------------------------------------------------------------------
 
     def _join(self, run: Mapping[str, Any], client: str = "", rank: tuple[float, int] | None = None) -> None:
         cluster = json.loads(run["job"])["cluster"]
@@ -306,7 +306,7 @@ class Drivers:
         if self._kept.url:
             self._scheduler.loop.add_callback(self.keep, driven.run["job_id"])
 
-    # -- for `Jobs` --------------------------------------------------------------------------------------------------
+    # -- methods for `Jobs` ------------------------------------------------------------------------------------------
 
     def has(self, job_id: str) -> bool:
         """Return whether a job runs, or is detached and has not ended."""

@@ -410,7 +410,7 @@ class Jobs(SchedulerPlugin):
         while time.monotonic() < end and any(record.state.needs(leaving) for record in list(self.records.values())):
             await gen.sleep(DEPARTURE_LOOK_S)
 
-    # -- time ----------------------------------------------------------------------------------------------------------
+    # -- periodic work -------------------------------------------------------------------------------------------------
 
     def _keep_ticking(self) -> None:
         if not self._is_ticking:
@@ -519,7 +519,7 @@ class Jobs(SchedulerPlugin):
             wanted = self.records[job_id].state.cluster.workers
         return _SeenWorkers(self.scheduler.workers, self._heartbeats, job_id, wanted)
 
-    # -- actions -------------------------------------------------------------------------------------------------------
+    # -- actions of a job's state --------------------------------------------------------------------------------------
 
     @contextmanager
     def _ends_alone(self, job_id: str) -> Iterator[None]:

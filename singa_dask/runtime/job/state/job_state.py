@@ -413,7 +413,7 @@ class JobState:
             if n := self._placer.room(self._now, self._workers, self.roster.workers):
                 self._prepare_move(f"there is room for {n} processes", urgent=False)
 
-    # -- from one placement to the next -------------------------------------------------------------------------
+    # -- changes of the placement -------------------------------------------------------------------------------
 
     def break_off(self, failure: Failure) -> list[Any]:
         """End the job without waiting; return the actions that follow."""
@@ -528,7 +528,7 @@ class JobState:
             self._actions.append(ev.Tell({**facts, "reason": self.restarts.reasons[-1]}))
         self._actions.append(ev.Tell({"event": "placed", "life": roster.life, "processes": roster.describe()}))
 
-    # -- losses ----------------------------------------------------------------------------------------------------
+    # -- lost processes --------------------------------------------------------------------------------------------
 
     def _lose(self, worker: str, reason: str) -> None:
         """Restart the processes of a lost Dask worker, unless all of their units are done."""
@@ -600,7 +600,7 @@ class JobState:
         self.restarts.add(reason, step)
         self._warn(f"{reason} The job goes on.")
 
-    # -- moves -----------------------------------------------------------------------------------------------------
+    # -- moves to other Dask workers -------------------------------------------------------------------------------
 
     def _prepare_move(self, why: str, urgent: bool) -> None:
         """Request a snapshot, after which the units are placed anew."""
