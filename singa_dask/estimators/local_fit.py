@@ -253,7 +253,7 @@ class LocalFit:
                     n_seen += size
                     total += losses[-1] * size
                     if n_seen >= n:
-                        # the last n records of the batch are the first n records of the next pass over the data
+                        # the last n_seen records of the batch are the first records of the next pass over the data
                         n_seen -= n
                         after = _loss_of_last(loss_layer, n_seen) * n_seen if n_seen else 0.0
                         loss, total = (total - after) / n, after

@@ -25,7 +25,7 @@ LOOPBACK = ("127.", "localhost", "::1", "ip6-l")
 def host_names(*names: str) -> frozenset[str]:
     """Return the given names and the system's names of this host, each in full and short form."""
     system = [name for name in (socket.gethostname(), socket.getfqdn()) if not name.startswith(LOOPBACK)]
-    # if one host has a loopback address, all processes are on this machine
+    # if an address of the host is a loopback address, all processes are on this machine
     loopback = ["localhost"] if any(name.startswith(LOOPBACK) for name in names) else []
     return frozenset(form for name in (*names, *system, *loopback) for form in _forms(name))
 
