@@ -89,8 +89,8 @@ class Sites:
             "rejoin": rejoin and [sorted(rejoin.running), sorted(rejoin.left), list(rejoin.steps.items())],
         }
         record.shared = {f"{action.life} {PLACEMENT}": json.dumps(placement)}
-        # choose the first Dask worker of each host: the order is reversed, so that it overwrites the later ones. Workers
-        # of finished processes may be gone.
+        # choose the first Dask worker of each host: the order is reversed, so that it overwrites later ones. Workers of
+        # finished processes may be gone.
         there = [each for each in reversed(roster.workers) if each in self._scheduler.workers]
         record.leaders = {get_address_host(each): each for each in there}
 
