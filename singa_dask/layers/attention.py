@@ -43,7 +43,7 @@ class _Projection(NamedTuple):
     product: Buffer
 
 
-# This is added to the scores of padding, so that their exponentials become 0.
+# Number that is added to scores of padding, so that their exponentials become 0.
 HIDDEN = -1e30
 
 

@@ -45,7 +45,7 @@ class Activity:
         if event["event"] == "metrics":
             self.curves.add(event)
             self.lr = event.get("lr", self.lr)
-        elif event["event"] == "placed":  # units have been restarted, perhaps in fewer processes
+        elif event["event"] == "placed":  # the units have been restarted, perhaps in fewer processes
             self._first.clear()
             self._samples.clear()
             self._bytes.clear()

@@ -61,7 +61,7 @@ class Site(WorkerPlugin):
         self.store = SnapshotStore()
         # only the event loop changes this dict
         self.hostings: dict[tuple[str, int], Hosting] = {}
-        # (job, process) -> the oldest life (placement of a job) that may still begin here
+        # (job, process) -> number of the oldest start (life) of the process that is still allowed here
         self._oldest: dict[tuple[str, int], int] = {}
         self._shared: dict[tuple[str, str], Awaitable[str]] = {}
         self._is_leaving = False
@@ -160,7 +160,7 @@ class Site(WorkerPlugin):
                 raise
             why = f"{problem.place}: {problem.text}" if problem else text_of(error)
             return {"error": f"process {process} at {self.worker.address}: {why}", "final": True}
-        # meanwhile, this life has ended or another one has begun
+        # meanwhile, this start of the process has been ended, or replaced by a newer start
         if life < self._oldest.get(key, life + 1):
             await self._in_thread(hosting.end, "this life is over")
             return {"error": f"life {life} of the job is over"}
@@ -170,7 +170,7 @@ class Site(WorkerPlugin):
         to_client = LogToClient(hosting)
         to_client.attach()
         hosting.mounts.callback(to_client.detach)
-        if life > placement.spec.first_life:  # for the first life, the driver has already checked the Dask workers
+        if life > placement.spec.first_life:  # when the job starts first, the driver has already checked them
             await self._in_thread(hosting.warn_if_unseen)
         return {"endpoint": hosting.address, "threads": hosting.n_threads}
 
@@ -204,7 +204,7 @@ class Site(WorkerPlugin):
     def _check_modules(self, sources: Sequence[modules.Source]) -> None:
         """Refuse modules if a running job in this process has different ones of the same names."""
         texts = {source.name: source for source in sources}
-        for other in list(self.hostings.values()):  # copy the values, because the event loop changes the dict meanwhile
+        for other in list(self.hostings.values()):  # a copy, because the event loop changes the dict
             theirs = other.placement.spec.modules
             changed = [source.file for source in theirs if texts.get(source.name, source) != source]
             if changed:
@@ -219,7 +219,7 @@ class Site(WorkerPlugin):
         return partial(
             Transport,
             f"{scheme}://{endpoint.rpartition(':')[0]}",
-            life=placement.term,  # processes that were replaced have a newer life than the other processes
+            life=placement.term,  # the term is common to all processes; replaced ones have newer lives
             retry_s=placement.silent_s,
             timeout_s=min(limit("attempt"), placement.silent_s / 3),
             token=placement.token,
@@ -405,5 +405,5 @@ class UnitsTask:
             threads.close()
 
     def __dask_tokenize__(self) -> tuple[str, int, int]:
-        # by default, dask hashes all units for a name that is not used, which takes most of the time of a start
+        # avoid Dask's default, which hashes all units for an unused name, and takes most of the time of a start
         return self.job_id, self.life, self.process

@@ -152,7 +152,7 @@ class Jobs(SchedulerPlugin):
         self._ended_at = time.monotonic()
         self._news_at = 0.0  # time at which most Dask workers have sent their next heartbeat
         self._looked_at: dict[str, float] = {}  # Dask worker -> time of its newest heartbeat that was read
-        self._left_over: set[str] = set()  # Dask workers that still host a life that has ended
+        self._left_over: set[str] = set()  # Dask workers that still host units that were ended
         self.waiting = Waiting(scheduler, self.history)
         self.drivers = Drivers(
             scheduler, self.records, self.history, self.sites, self.waiting, self._tell, self._heartbeats.is_silent
@@ -467,7 +467,7 @@ class Jobs(SchedulerPlugin):
     def _end_left_over(self) -> bool:
         """End old lives on Dask workers that could not be reached in time; return whether any are left."""
         for address, known in self.scheduler.workers.items():
-            if self._looked_at.get(address) == known.last_seen:  # there was no new heartbeat
+            if self._looked_at.get(address) == known.last_seen:  # no new heartbeat has arrived
                 continue
             self._looked_at[address] = known.last_seen
             self._left_over.discard(address)

@@ -60,7 +60,7 @@ class JobState:
         self.restarts = Restarts(self.cluster.max_restarts)
         self._failure: Failure | None = None
         self._is_done = False
-        self._ended_by = ""  # reason for which the last life ended
+        self._ended_by = ""  # reason why the units were last ended
         self._signal = ""
         self._stopped_by = ""
         self.steps: dict[str, int] = {}
@@ -73,7 +73,7 @@ class JobState:
         self._trains = self._has_trained = False
         self._replacement: Replacement | None = None
         self._moving, self._is_urgent = "", False  # a Dask worker that is about to leave does not wait long
-        self._aborted_since: float | None = None  # time since which units of this life are being aborted
+        self._aborted_since: float | None = None  # time since which the units are being aborted
         self._n_signals = 0  # number of signals from the job's client
         self._is_alone = False  # whether the client is gone
         self._stop_until: float | None = None
@@ -166,7 +166,7 @@ class JobState:
         self._now, self._workers, self._actions = now, workers, []
         if self._failure is None:
             self._begin_life(Roster.of(self.life + 1, self.roster.layout, self.spec.workers))
-        else:  # the life was ended meanwhile
+        else:  # the units were ended meanwhile
             self._finish()
         return self._actions
 
@@ -219,7 +219,7 @@ class JobState:
 
     @_take.register(ev.Saved)
     def _on_saved(self, event: ev.Saved) -> None:
-        # accept a checkpoint of a life that has ended meanwhile, because the checkpoint is complete
+        # accept a checkpoint of units that have ended meanwhile, because the checkpoint is complete
         self._points.add_checkpoint(event.step, event.url)
         if event.step >= self._checkpoint_from:
             self._checkpoint_from = -1
