@@ -96,7 +96,7 @@ def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool =
 
 
 def reading_of(missing: str | float | None, unknown: str | None) -> dict[str, Any]:
-    """Return the keys of ``store_conf`` that callers set for new records; raise a `ConfigError` for other values."""
+    """Return the keys of ``store_conf`` that callers set; raise a `ConfigError` for wrong values."""
     is_number = isinstance(missing, (int, float, np.number)) and not isinstance(missing, bool)
     if not (missing is None or is_number or missing in ("error", "mean")):
         raise ConfigError(f"missing: {missing!r}, expected 'error', 'mean' or a number.")

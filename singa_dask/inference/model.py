@@ -84,7 +84,7 @@ class ModelSource:
         return loads(self.job, f"{self.url}: job", registries=REGISTRIES, with_lines=False)
 
     def reading(self, missing: str | float | None, unknown: str | None) -> ModelSource:
-        """Return the source of a model that reads gaps and unknown categories in another way; see `load_model`."""
+        """Return the source of a model that fills gaps in another way; see `load_model`."""
         reading = reading_of(missing, unknown)
         if not reading:
             return self

@@ -105,7 +105,7 @@ def as_records(
 
 
 def _one_record(x: Any, facts: TableFacts | None, name: str) -> Any:
-    """Return one record, a dict of values or a row of a frame, as a list of one dict; return other data unchanged."""
+    """Return one record as a list of one dict; return other data unchanged."""
     if facts is not None and hasattr(x, "iloc") and getattr(x, "ndim", 0) == 1:
         record = {str(column): value for column, value in x.items()}
         return [record] if not {*facts.features}.isdisjoint(record) else x

@@ -11,7 +11,7 @@ from singa_dask.errors import ConfigError, DataError, Problem, SingaError
 
 
 class Door(NamedTuple):
-    """How errors tell a caller to fill gaps: text before, option with a name, values of it, text behind."""
+    """Words for the options of a caller: text before, form of an option, its values, text behind."""
 
     before: str
     option: str
@@ -28,7 +28,7 @@ PYTHON = Door(
 
 
 def advised(error: DataError, door: Door, can_fill: bool = True) -> DataError:
-    """Return an error about a gap or an unknown category with the options that a caller has; others unchanged.
+    """Return an error about a gap or an unknown category with the options of a caller.
 
     ``can_fill`` is False for a net whose records are not read from a table, so that these options do not apply.
     """

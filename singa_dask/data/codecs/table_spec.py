@@ -102,7 +102,7 @@ class TableSpec:
         return replace(self, label=tuple(candidates))
 
     def with_plain(self, kinds: Mapping[str, str], known: TableFacts | None) -> TableSpec:
-        """Return the specification that reads texts in columns that were numbers in training as CSV reads them."""
+        """Return the specification that reads texts in columns of numbers as CSV reads them."""
         texts = [name for name, kind in kinds.items() if kind == "string" and known and known.is_number(name)]
         booleans = known.booleans or () if known else ()
         return replace(self, spelling=self.spelling.with_plain(texts, booleans)) if texts else self
@@ -187,7 +187,7 @@ class TableSpec:
             _check_kind(f"{url}: column {name!r}", kinds[name], is_named, name in names, is_trained)
 
     def check_means(self, url: str, known: TableFacts) -> None:
-        """Raise a `DataError` if missing values become the mean, and the training data have none for a feature."""
+        """Raise a `DataError` if missing values become the mean and a feature has none."""
         others = known.means.keys() | known.categories.keys() | known.texts.keys()
         if self.missing == "mean" and (means := [name for name in known.features if name not in others]):
             remedy = Remedy("missing", "Set missing: mean for it too.")
