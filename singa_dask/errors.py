@@ -183,7 +183,9 @@ class DataError(SingaError, OSError):
 
     def saying(self, text: str) -> DataError:
         """Return the error with another sentence for its remedy, if its message has one."""
-        return DataError(str(self).replace(self.remedy.text, text)) if self.remedy and self.remedy.text else self
+        if not self.remedy or not self.remedy.text:
+            return self
+        return DataError(str(self).replace(self.remedy.text, text), remedy=self.remedy._replace(text=text))
 
 
 class FaultError(ValueError):

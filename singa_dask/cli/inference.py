@@ -126,6 +126,24 @@ def _missing(context: click.Context, parameter: click.Parameter, value: str | No
         raise click.BadParameter(f"expected error, mean or a number, got {value!r}.") from None
 
 
+def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--missing`` and ``--unknown``, for gaps and new categories in records of a table."""
+    return with_options(
+        command,
+        click.option(
+            "--missing",
+            metavar="WHAT",
+            callback=_missing,
+            help="Fill for missing numbers in a table: error, mean (of the training data), or a number.",
+        ),
+        click.option(
+            "--unknown",
+            type=click.Choice(["error", "ignore"]),
+            help="Unknown or missing categories in a table: error, or ignore to encode them as zeros.",
+        ),
+    )
+
+
 UNWRITTEN = (".arrow", ".feather", ".json", ".jsonl", ".ndjson", ".npy", ".npz", ".pq", ".xls", ".xlsx")
 
 
@@ -160,17 +178,7 @@ UNWRITTEN = (".arrow", ".feather", ".json", ".jsonl", ".ndjson", ".npy", ".npz",
 )
 @click.option("--proba", is_flag=True, help="Write a column for each class, with its probability.")
 @click.option("--keep", metavar="NAMES", default="", help="Columns of --data to write, too, such as an id; by commas.")
-@click.option(
-    "--missing",
-    metavar="WHAT",
-    callback=_missing,
-    help="Fill for missing numbers in a table: error, mean (of the training data), or a number.",
-)
-@click.option(
-    "--unknown",
-    type=click.Choice(["error", "ignore"]),
-    help="Unknown or missing categories in a table: error, or ignore to encode them as zeros.",
-)
+@_reading_options
 def predict(
     urls: tuple[str, ...],
     backend: str | None,
@@ -452,6 +460,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 @click.option("--step", metavar="N", type=click.IntRange(min=0), help="Step of the checkpoint; by default the newest.")
 @net_option
 @click.option("--layer", metavar="NAME", help="Layer to predict from, for requests that name none.")
+@_reading_options
 @cpu_option
 @click.option(
     "--threads",
@@ -523,6 +532,8 @@ def serve(
     step: int | None,
     job_file: str | None,
     layer: str | None,
+    missing: str | float | None,
+    unknown: str | None,
     cpu: bool,
     threads: int | None,
     max_wait_ms: float,
@@ -539,7 +550,7 @@ def serve(
 
     # raise an error for a missing package before reading the net
     server_type = serving.ModelServer
-    model = load_model(run, step, job=job_file, cpu=cpu, threads=threads)
+    model = load_model(run, step, job=job_file, cpu=cpu, threads=threads, missing=missing, unknown=unknown)
     limits |= {"max_wait_s": max_wait_ms / 1000, "max_bytes": int(max_mb * (1 << 20))}
     server = server_type(model, serving.Limits(**limits), host, port, layer)
     if not is_loopback(host):

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from singa_dask import fs
 from singa_dask.conf import ClusterConf, JobConf, LayerConf, Phase
 from singa_dask.conf.wiring_rules import check_phases
@@ -93,6 +95,35 @@ def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool =
     return PhaseJob(absolute_paths(derived), Phase.TEST if phase == Phase.TRAIN else phase, tuple(indices))
 
 
+def reading_of(missing: str | float | None, unknown: str | None) -> dict[str, Any]:
+    """Return the keys of ``store_conf`` that callers set; raise a `ConfigError` for wrong values."""
+    is_number = isinstance(missing, (int, float, np.number)) and not isinstance(missing, bool)
+    if not (missing is None or is_number or missing in ("error", "mean")):
+        raise ConfigError(f"missing: {missing!r}, expected 'error', 'mean' or a number.")
+    if unknown not in (None, "error", "ignore"):
+        raise ConfigError(f"unknown: {unknown!r}, expected 'error' or 'ignore'.")
+    given = {"missing": float(missing) if is_number else missing, "unknown": unknown}  # type: ignore[arg-type]
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def with_reading(job: JobConf, url: str, reading: Mapping[str, Any]) -> JobConf:
+    """Return the job with other keys of ``store_conf`` in all layers that read tables; see `with_data`."""
+    readers = [each for each in job.neuralnet.layer if issubclass(LAYERS.find(each.type), StoreInput)]
+    tables = [each for each in readers if each.block(StoreConf).is_table] or readers
+    confs = {each.name: _with_reading(each.block(StoreConf), url, reading) for each in tables}
+    if not confs:
+        raise ConfigError(f"{url}: {' and '.join(reading)}: the net has no layer that reads records.")
+    return job.with_layers(
+        [each.with_block(confs[each.name]) if each in tables else each for each in job.neuralnet.layer]
+    )
+
+
+def _with_reading(conf: StoreConf, url: str, reading: Mapping[str, Any]) -> StoreConf:
+    if reading and not conf.is_table:
+        raise ConfigError(f"{url}: {' and '.join(reading)}: only of a job that reads a table with named columns.")
+    return conf.model_copy(update=dict(reading))
+
+
 def with_data(
     job: JobConf,
     layers: Sequence[str],
@@ -146,10 +177,7 @@ def _reading(
     reading: Mapping[str, Any],
 ) -> LayerConf:
     """Return an input layer that reads other records; see `with_data`."""
-    conf = layer.block(StoreConf)
-    if reading and not conf.is_table:
-        raise ConfigError(f"{url}: {' and '.join(reading)}: only of a job that reads a table with named columns.")
-    conf = conf.model_copy(update=reading)
+    conf = _with_reading(layer.block(StoreConf), url, reading)
     backend = backend or _format(url, conf)
     changes: dict[str, object] = {"path": url, "backend": backend, "split": None}
     options = conf.user_conf

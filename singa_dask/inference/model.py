@@ -6,8 +6,9 @@ import math
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +23,7 @@ from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.types import Arrays
 from singa_dask.errors import CheckpointError, ConfigError, DataError
 from singa_dask.fs.open_bytes import decode_text
-from singa_dask.inference.derived_job import PhaseJob, inference_job
+from singa_dask.inference.derived_job import PhaseJob, inference_job, reading_of, with_reading
 from singa_dask.inference.layer_values import labels_of
 from singa_dask.inference.net import MetricSums, Trained, TrainedNet, load_modules
 from singa_dask.inference.predicted_layers import (
@@ -33,10 +34,13 @@ from singa_dask.inference.predicted_layers import (
     target_names,
 )
 from singa_dask.inference.records import LabelReader, MemoryRecords, as_records
+from singa_dask.inference.stored_records import PYTHON, advised
 from singa_dask.inference.tasks import merge_metrics
 from singa_dask.inputs import StoreInput
+from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.jobs.job import Job, as_job
 from singa_dask.jobs.run import Run
+from singa_dask.layers import LAYERS
 from singa_dask.observe.stored_run import run_of
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints import singa_checkpoint
@@ -79,6 +83,14 @@ class ModelSource:
         """Parse the job."""
         return loads(self.job, f"{self.url}: job", registries=REGISTRIES, with_lines=False)
 
+    def reading(self, missing: str | float | None, unknown: str | None) -> ModelSource:
+        """Return the source of a model that fills gaps in another way; see `load_model`."""
+        reading = reading_of(missing, unknown)
+        if not reading:
+            return self
+        read = self.job_file()
+        return replace(self, job=replace(read, job=with_reading(read.job, self.url, reading)).resolved())
+
     def check(self) -> None:
         """Check that the checkpoint still exists with the same values; raises a CheckpointError if not."""
         try:
@@ -98,6 +110,8 @@ def find_source(
     job: Job | str | os.PathLike[str] | None = None,
     cpu: bool = False,
     threads: int | None = None,
+    missing: str | float | None = None,
+    unknown: str | None = None,
 ) -> ModelSource:
     """Find the job and the checkpoint of a model; see `load_model`."""
     url = fs.absolute(url)
@@ -112,7 +126,8 @@ def find_source(
     read = loads(text, resolved, sets, registries=REGISTRIES, with_lines=False)
     checkpoint = find_values(url if step is None else _of_step(url, step))
     sources = tuple(modules.read(read.job.modules))
-    return ModelSource(url, read.resolved(), checkpoint, *_version_of(checkpoint), sources)
+    found = ModelSource(url, read.resolved(), checkpoint, *_version_of(checkpoint), sources)
+    return found.reading(missing, unknown)
 
 
 def _of_step(url: str, step: int) -> str:
@@ -240,7 +255,8 @@ class Model:
 
             - an array ``(n, *shape)`` as the job reads it, before normalisation;
             - a pandas DataFrame, pyarrow Table, dict of columns or list of dicts, with the columns of the training
-              data in any order;
+              data in any order; one dict of values, or one row of a DataFrame, is one record. A text is read as the
+              number that it is in CSV;
             - pictures as bytes, e.g. PNG or JPEG, or Pillow images.
 
             With ``lags`` in ``store_conf`` records are in order, the oldest first. The first ``n`` are only history and
@@ -293,7 +309,7 @@ class Model:
 
     def extract(self, x: Any, layer: str) -> Array:
         """Return the output of a layer for records as `predict` takes them: (n, *shape) float32, see `layers`."""
-        with self._lock:
+        with self._lock, self._advised():
             net, forecasts = self._net(layer), list[Any]()
             is_ahead = forecasts_itself(self._job.job, Phase.TEST, [layer])
             while True:
@@ -335,7 +351,7 @@ class Model:
 
     def measure(self, x: Any, y: Any = None, metrics: Sequence[str] | None = None) -> MetricSums:
         """Measure some records as `test` does, for `merge`."""
-        with self._lock:
+        with self._lock, self._advised():
             net = self._net("")
             records = self._records_of(net, x, outputs=y is None, skips=True)
             n = next(iter(records.values())).n
@@ -354,8 +370,9 @@ class Model:
         See `predict` for ``x`` and errors, in which ``name`` stands for ``x``.
         """
         features = self._features(self._net(layer))
-        records = as_records(x, features.store_conf, self._facts_of(features), name=name)
-        return records.read(0, records.n)
+        with self._advised():
+            records = as_records(x, features.store_conf, self._facts_of(features), name=name)
+            return records.read(0, records.n)
 
     def compute(self, arrays: Arrays, layer: str) -> Array:
         """Return the values of a layer for a batch of encoded records, (n, *shape) float32.
@@ -416,6 +433,16 @@ class Model:
             counts = ", ".join(f"{each.n} of {name}" for name, each in records.items())
             raise DataError(f"x: records: {counts}. Expected as many of each.")
         return records
+
+    @contextmanager
+    def _advised(self) -> Iterator[None]:
+        """Give errors about gaps and unknown categories the arguments of `load_model`."""
+        try:
+            yield
+        except DataError as error:
+            layers = self._exposed.job.neuralnet.layer
+            stores = [each.block(StoreConf) for each in layers if issubclass(LAYERS.find(each.type), StoreInput)]
+            raise advised(error, PYTHON, any(each.is_table for each in stores)) from None
 
     def _net(self, layer: str) -> TrainedNet:
         """Return the net up to a layer; the whole net, for metrics, if the name is empty."""
@@ -479,6 +506,8 @@ def load_model(
     job: Job | str | os.PathLike[str] | None = None,
     cpu: bool = False,
     threads: int | None = None,
+    missing: str | float | None = None,
+    unknown: str | None = None,
 ) -> Model:
     """Return the trained net of a run.
 
@@ -494,11 +523,15 @@ def load_model(
         Compute on the CPU, whatever the job says.
     threads : int, optional
         Threads that compute a layer, 0 for one per core; by default the job's. For a small net 1 is fastest.
+    missing : "error", "mean" or float, optional
+        Fill for missing numbers in a table: the mean of the training data, or a number; by default the job's.
+    unknown : "error" or "ignore", optional
+        Unknown or missing categories in a table: an error, or zeros; by default the job's.
 
     Raises
     ------
     ConfigError
-        There is no run, or its test net cannot be built.
+        There is no run, its test net cannot be built, or ``missing`` and ``unknown`` do not suit its job.
     CheckpointError
         There is no such checkpoint, or it is damaged.
 
@@ -509,4 +542,5 @@ def load_model(
     >>> model.predict(x)  # doctest: +SKIP
     array([7, 2, 1])
     """
-    return Model(find_source(run.url if isinstance(run, Run) else os.fspath(run), step, job, cpu, threads))
+    url = run.url if isinstance(run, Run) else os.fspath(run)
+    return Model(find_source(url, step, job, cpu, threads, missing, unknown))

@@ -38,6 +38,8 @@ def predict(
     *,
     layer: str | None = None,
     proba: bool = False,
+    missing: str | float | None = None,
+    unknown: str | None = None,
     backend: str | None = None,
     client: Client | str | None = None,
 ) -> Any:
@@ -53,6 +55,8 @@ def predict(
         See `Model.predict`.
     proba : bool
         Return the probability of each class.
+    missing, unknown
+        See `load_model`; by default those of the model.
     backend : str, optional
         Format of stored records; detected if not given.
     client : distributed.Client or str, optional
@@ -73,10 +77,10 @@ def predict(
         A record does not fit; names its row and column.
     """
     if _is_path(data):
-        stored, url = _stored(model, client, "sd.predict, model, data")
+        stored, url = _stored(model, client, "sd.predict, model, data", missing, unknown)
         return _predict_stored(stored, url, StoredRecords(os.fspath(data), backend), layer, proba)
     _refuse_stored(backend=backend)
-    trained = _model(model)
+    trained = _model(model, missing, unknown)
     name = layer or trained.output
     _check_history(trained, name, data)
     if proba:
@@ -186,20 +190,30 @@ def test(
     return trained.merge(measured, metrics)
 
 
-def _model(model: AnyModel) -> Model:
-    return model if isinstance(model, Model) else load_model(model)
+def _model(model: AnyModel, missing: str | float | None = None, unknown: str | None = None) -> Model:
+    if not isinstance(model, Model):
+        return load_model(model, missing=missing, unknown=unknown)
+    source = model.source.reading(missing, unknown)
+    return model if source is model.source else Model(source)
 
 
 def _is_path(data: Any) -> bool:
     return isinstance(data, (str, os.PathLike))
 
 
-def _stored(model: AnyModel, client: Client | str | None, call: str) -> tuple[StoredNet, str]:
+def _stored(
+    model: AnyModel,
+    client: Client | str | None,
+    call: str,
+    missing: str | float | None = None,
+    unknown: str | None = None,
+) -> tuple[StoredNet, str]:
     """Return the net for stored records, and its URL, without reading the values of a run."""
     if isinstance(model, Model):
         source = model.source
     else:
         source = find_source(model.url if isinstance(model, Run) else os.fspath(model))
+    source = source.reading(missing, unknown)
     check_client(client, call)
     workers = functools.partial(use_workers, client)
     return StoredNet(source.job_file(), (source.checkpoint,), workers, source.sources), source.url

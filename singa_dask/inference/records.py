@@ -17,7 +17,7 @@ from singa_dask.data.codecs.columns import as_floats, column_kind, missing_rows,
 from singa_dask.data.codecs.data_frames import as_columns, as_table, is_frame
 from singa_dask.data.codecs.numbers import Spelling
 from singa_dask.data.codecs.plain_arrays import as_array, as_stored, check_numbers, class_numbers
-from singa_dask.data.codecs.table_encoder import TableEncoder
+from singa_dask.data.codecs.table_encoder import FILLED, ZEROS, TableEncoder
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.codecs.values import is_numeric, value_name
@@ -82,14 +82,15 @@ def as_records(
     DataError
         The data do not fit.
     """
-    spelling = conf.spelling if facts is None else conf.spelling.over(facts.spelling)
-    x = _as_table(x.compute() if is_of(x, "dask.dataframe", "DataFrame") else x, name, spelling)
+    spelling = conf.spelling if facts is None else _spelling(conf, facts)
+    x = x.compute() if is_of(x, "dask.dataframe", "DataFrame") else x
+    x = _as_table(_one_record(x, facts, name), name, spelling)
     if is_frame(x):
         x = x if hasattr(x, "iloc") else as_table(x, name)
         if facts is not None:
-            spec = replace(_spec(conf, facts, outputs), spelling=spelling)
-            x, first, n_later = _with_lags(x, conf, facts, spec, name, forecasts)
-            frame = _Frame(x, first, spec, facts, name, skips, conf.standardise)
+            spec = _spec(conf, facts, outputs)
+            x, first, n_later = _with_lags(x, conf, facts, spec, spelling, name, forecasts)
+            frame = _Frame(x, first, spec, spelling, facts, name, skips, conf.standardise)
             frame.n_later = n_later
             return frame
         x = _numbers_of(x, name)
@@ -103,13 +104,33 @@ def as_records(
     return _Rows(x, conf, facts, name)
 
 
+def _one_record(x: Any, facts: TableFacts | None, name: str) -> Any:
+    """Return one record as a list of one dict; return other data unchanged."""
+    if facts is not None and hasattr(x, "iloc") and getattr(x, "ndim", 0) == 1:
+        record = {str(column): value for column, value in x.items()}
+        return [record] if not {*facts.features}.isdisjoint(record) else x
+    if not isinstance(x, Mapping) or not x:
+        return x
+    single = [
+        column for column, value in x.items() if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__")
+    ]
+    if single and len(single) < len(x):
+        other = next(column for column in x if column not in single)
+        raise DataError(
+            f"{name}: {str(single[0])!r} has one value, {str(other)!r} several. Pass a list of values for each column, "
+            "or a list of one dict for one record."
+        )
+    return [x] if single else x
+
+
 def _as_table(x: Any, name: str, spelling: Spelling) -> Any:
     """Convert a dict of columns, or a list of dicts by column, to a table; return other data unchanged."""
     if isinstance(x, (list, tuple)) and len(x) and isinstance(x[0], Mapping):
         x = _columns_of_rows(x, name)
     elif not isinstance(x, Mapping):
         return x
-    columns = as_columns({str(column): values for column, values in x.items()}, name, spelling)
+    by_name = {str(column): values for column, values in x.items()}
+    columns = as_columns(by_name, name, spelling, lambda row: f"{name}, row {row}")
     try:
         return pa.table(columns)
     except (pa.ArrowException, ValueError) as error:
@@ -203,8 +224,25 @@ def _spec(conf: StoreConf, facts: TableFacts, outputs: bool) -> TableSpec:
     )  # fmt: skip
 
 
+def _spelling(conf: StoreConf, facts: TableFacts) -> Spelling:
+    """Return the spelling of the columns; texts of all columns of numbers are read as CSV reads them."""
+    labels = conf.label_columns if conf.is_table else facts.labels
+    numbers = [*filter(facts.is_number, facts.features), *(name for name in labels if not facts.classes_of(name))]
+    if conf.is_table:
+        numbers += [*conf.target, *([conf.weight] if conf.weight else []), *(conf.lags.columns if conf.lags else ())]
+    others = {*facts.categories, *facts.texts, *(name for name in labels if facts.classes_of(name))}
+    plain = [name for name in numbers if name not in others]
+    return conf.spelling.over(facts.spelling).with_plain(plain, facts.booleans or ())
+
+
 def _with_lags(
-    x: Any, conf: StoreConf, facts: TableFacts, spec: TableSpec, name: str, forecasts: Sequence[Any] | None
+    x: Any,
+    conf: StoreConf,
+    facts: TableFacts,
+    spec: TableSpec,
+    spelling: Spelling,
+    name: str,
+    forecasts: Sequence[Any] | None,
 ) -> tuple[Any, int, int]:
     """Add the lags of a time series to a frame that lacks them; return it, the first row with all lags, and n_later."""
     columns, lags = x.column_names if isinstance(x, pa.Table) else [*map(str, x.columns)], conf.lags
@@ -213,8 +251,9 @@ def _with_lags(
     refuse_absent(name, columns, [*(each for each in facts.features if each not in lags.names), *lags.columns])
     wanted = {*facts.features, *lags.sources, *conf.label_columns, *conf.target, conf.weight}
     indices = [index for index, column in enumerate(columns) if column in wanted]
-    table = as_table(x.select(indices) if isinstance(x, pa.Table) else x.iloc[:, indices], name, spec.spelling)
-    table = spec.spelling.read(table, spec.categories, lambda row: f"{name}, row {row}", spec.texts)
+    where = lambda row: f"{name}, row {row}"  # noqa: E731
+    table = as_table(x.select(indices) if isinstance(x, pa.Table) else x.iloc[:, indices], name, spelling, where)
+    table = spelling.read(table, spec.categories, where, spec.texts)
     table, n_later = (table, 0) if forecasts is None else lags.with_forecasts(table, forecasts)
     predicted = {*lags.columns}.isdisjoint((*spec.label, *spec.target))
     return lags.add(name, table, predicted=predicted), lags.n, n_later
@@ -224,9 +263,18 @@ class _Frame(MemoryRecords):
     """The rows of a frame from ``first`` on, with the columns encoded."""
 
     def __init__(
-        self, x: Any, first: int, spec: TableSpec, facts: TableFacts, name: str, skips: bool, is_wide: bool
+        self,
+        x: Any,
+        first: int,
+        spec: TableSpec,
+        spelling: Spelling,
+        facts: TableFacts,
+        name: str,
+        skips: bool,
+        is_wide: bool,
     ) -> None:
-        self._frame, self._spec, self._facts, self._name = x, spec, facts, name
+        self._frame, self._spec, self._spelling, self._facts, self._name = x, spec, spelling, facts, name
+        spec.check_means(name, facts)
         self._columns = [*facts.features, *spec.outputs]
         self._rows = np.arange(first, len(x)) if first else None
         self._required = spec.required(facts.features)
@@ -255,11 +303,12 @@ class _Frame(MemoryRecords):
             part = self._frame.select(self._indices).slice(first, stop - first)
         else:
             part = self._frame.select(self._indices).take(pa.array(self._rows[first:stop]))
-        spelling, row = self._spec.spelling, lambda row: f"{self._name}, row {self._row(first + row)}"
-        table = as_table(part, self._name, spelling)
-        table = spelling.read(table, self._spec.categories, row, self._spec.texts)
+        row = lambda row: f"{self._name}, row {self._row(first + row)}"  # noqa: E731
+        table = as_table(part, self._name, self._spelling, row)
+        table = self._spelling.read(table, self._spec.categories, row, self._spec.texts)
         kinds = {name: _kind_of(table.column(name)) for name in table.column_names}
         self._spec.check(self._name, kinds, self._facts.features, is_trained=True)
+        self._facts.check_booleans(self._name, kinds)
         return table
 
     def _present(self) -> npt.NDArray[np.int64]:
@@ -279,7 +328,8 @@ class _Frame(MemoryRecords):
             missing = missing_rows(table, [column])
             if missing.any():
                 where = f"{self._name}, row {self._row(first + int(missing.argmax()))}, column {column!r}"
-                raise DataError(f"{where}: no value. The job skips such records. Leave the record out.")
+                remedy = (ZEROS if column in self._facts.categories else FILLED)._replace(text="Leave the record out.")
+                raise DataError(f"{where}: no value. The job skips such records. {remedy.text}", remedy=remedy)
         return self._encoder.encode(table, lambda row: f"{self._name}, row {self._row(first + row)}")
 
     def _row(self, index: int) -> int:

@@ -10,6 +10,37 @@ from singa_dask import fs
 from singa_dask.errors import ConfigError, DataError, Problem, SingaError
 
 
+class Door(NamedTuple):
+    """Words for the options of a caller: text before, form of an option, its values, text behind."""
+
+    before: str
+    option: str
+    values: Mapping[str, str]
+    behind: str = ""
+
+
+WORDS = {"missing": "mean or a number", "unknown": "ignore"}
+COMMAND = Door("pass ", "--{} {}", WORDS)
+SERVER = Door("start serve with ", "--{} {}", WORDS)
+PYTHON = Door(
+    "pass ", "{}={}", {"missing": "'mean' or a number", "unknown": "'ignore'"}, " to load_model or sd.predict"
+)
+
+
+def advised(error: DataError, door: Door, can_fill: bool = True) -> DataError:
+    """Return an error about a gap or an unknown category with the options of a caller.
+
+    ``can_fill`` is False for a net whose records are not read from a table, so that these options do not apply.
+    """
+    remedy = error.remedy
+    if remedy is None or remedy.key not in ("missing", "unknown"):
+        return error
+    # a category, a text or a vector cannot be the mean
+    keys = [key for key, value in (("missing", "mean"), ("unknown", "ignore")) if value in remedy.values and can_fill]
+    helps = " and ".join(door.option.format(key, door.values[key]) for key in keys)
+    return error.saying(f"Leave the record out{f', or {door.before}{helps}{door.behind}' if keys else ''}.")
+
+
 class StoredRecords(NamedTuple):
     """Records that a net reads instead of the job's own; see `derived_job.with_data`.
 
@@ -31,15 +62,8 @@ class StoredRecords(NamedTuple):
         if isinstance(error, DataError):
             if fs.absolute(self.url) not in str(error):
                 return None
-            remedy = error.remedy
-            if remedy is not None and remedy.key in ("missing", "unknown") and not self.outputs:
-                # only numbers have a mean: categories, texts and vectors have none
-                values = {"missing": "mean or a number"} if "mean" in remedy.values else {}
-                values |= {"unknown": "ignore"} if "ignore" in remedy.values else {}
-                form = "--{} {}" if self.named else "{}: {}"
-                helps = " and ".join(form.format(key, value) for key, value in values.items())
-                helps = f", or pass {helps}" if self.named else f", or set {helps} in the job"
-                error = error.saying(f"Leave the record out{helps if values else ''}.")
+            if not self.outputs:
+                error = advised(error, COMMAND if self.named else PYTHON)
             return DataError(self._named(str(error)))
         places = [("neuralnet", "layer", index, "store_conf") for index in layers]
         if not error.problems or any(problem.path[:4] not in places for problem in error.problems):

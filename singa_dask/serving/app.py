@@ -22,6 +22,7 @@ from starlette.routing import Route
 from singa_dask.arrays import Array
 from singa_dask.errors import ConfigError, DataError, SingaError
 from singa_dask.inference.model import Model
+from singa_dask.inference.stored_records import SERVER, advised
 from singa_dask.redaction import redact
 from singa_dask.serving.batcher import Batcher, Limits
 from singa_dask.serving.bodies import (
@@ -236,7 +237,10 @@ class App:
         if n_bytes > self._limits.max_bytes:
             most = self._limits.max_bytes / (1 << 20)
             raise Refused(413, f"an answer of {n_bytes / (1 << 20):.0f} MiB, expected at most {most:g}.")
-        return self._model.encode(asked.records, layer, "records"), asked, layer
+        try:
+            return self._model.encode(asked.records, layer, "records"), asked, layer
+        except DataError as error:
+            raise advised(error, SERVER) from None
 
     def _check_layer(self, layer: str) -> None:
         if layer not in self._model.layers:

@@ -51,7 +51,7 @@ def test_a_log_is_followed_until_the_job_ends_or_until_ctrl_c(tmp_path: Path, ca
         assert stopped.exit_code == 0, stopped.output
         printed, said = whole.communicate()
         assert (whole.returncode, said) == (0, "")
-        assert "stops the job" in printed
+        assert "stopping with" in printed
         printed, said = one.communicate()
         assert (one.returncode, said) == (0, "")
         assert "server" not in printed
@@ -60,4 +60,4 @@ def test_a_log_is_followed_until_the_job_ends_or_until_ctrl_c(tmp_path: Path, ca
         assert "has no such unit. Known: server-0-0, server-0-1, worker-0-0, worker-0-1." in nonsense.stderr
         again = call("logs", "dora", *on, "--follow")
         assert again.exit_code == 0, again.output
-        assert "stops the job" in again.stdout
+        assert "stopping with" in again.stdout

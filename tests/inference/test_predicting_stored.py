@@ -183,7 +183,7 @@ def test_predictions_skip_no_record(tmp_path: Path) -> None:
         str(StoredRecords("/a.csv").renamed(text, []))
         == "/a.csv, line 3, column 'text': no value. Leave the record out."
     )
-    refused = r"new\.csv, line 5, column 'b': no value\. Leave the record out, or set missing: mean or a number in"
+    refused = r"new\.csv, line 5, column 'b': no value\. Leave the record out, or pass missing='mean' or a number to"
     for call in (lambda: sd.predict(model, new), lambda: sd.extract(model, new, "fc")):
         with pytest.raises(sd.DataError, match=refused):
             call()

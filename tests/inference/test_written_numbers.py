@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import dask.dataframe as dd
@@ -12,7 +15,10 @@ import pyarrow as pa
 import pytest
 
 import singa_dask as sd
-from singa_dask.errors import DataError
+from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.errors import ConfigError, DataError
+from singa_dask.inference.records import as_records
+from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.serving import Limits, ModelServer
 from tests.jobs.conftest import KEYS
 from tests.serving.conftest import ask
@@ -92,8 +98,86 @@ def test_a_request_with_texts(model: sd.Model) -> None:
         assert (refused.status, "'2.365,04' is not a number with thousands ','" in refused.body.decode()) == (400, True)
 
 
-def test_texts_of_columns_of_which_nothing_is_said(model: sd.Model) -> None:
-    with pytest.raises(DataError, match="x: column 'age' holds strings, expected numbers"):
-        model.predict(written())
-    with pytest.raises(DataError, match="texts among numbers: n/a"):
-        model.predict(written()[:2].assign(age=[1, "n/a"]))
+@pytest.mark.parametrize("form", [repr, "{:.2f}".format, " {!r}".format, "{:e}".format, lambda value: str(int(value))])
+def test_texts_are_the_numbers_that_they_are_in_csv(model: sd.Model, tmp_path: Path, form: Callable[..., str]) -> None:
+    ages = ["" if i % 7 == 3 else "N/A" if i % 7 == 4 else form(20 + i / 3) for i in range(N)]
+    texts = written().assign(age=ages)
+    texts.to_csv(tmp_path / "new.csv", index=False)
+    texts.to_parquet(tmp_path / "new.parquet")
+    texts.to_json(tmp_path / "new.jsonl", orient="records", lines=True)
+    numbers = texts.assign(age=[float(each) if each.strip() not in ("", "N/A") else None for each in ages])
+    wanted = model.predict_proba(numbers)
+    with open(tmp_path / "new.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    mixed = [{**row, "age": numbers["age"][i] if i % 2 else row["age"]} for i, row in enumerate(rows)]
+    frames = [pd.read_csv(tmp_path / "new.csv", dtype=str, keep_default_na=False), texts, texts.astype("string")]
+    frames += [texts.assign(age=texts["age"].astype("category")), pa.Table.from_pandas(texts), texts.to_dict("list")]
+    for data in (*frames, rows, mixed, pd.DataFrame(mixed)):
+        assert model.predict_proba(data).tobytes() == wanted.tobytes()
+    for name in ("new.csv", "new.parquet", "new.jsonl"):
+        assert sd.predict(model, tmp_path / name, proba=True).tobytes() == wanted.tobytes(), name
+    lazy = sd.predict(model, dd.from_pandas(texts, npartitions=3), proba=True)
+    assert lazy.compute(scheduler="sync").to_numpy().tobytes() == wanted.tobytes()
+    with ModelServer(model, Limits(16)) as server:
+        answers = [ask(server.url, given={"records": each, "proba": True}).json for each in (rows, mixed)]
+    assert all(np.float32(each["probabilities"]).tobytes() == wanted.tobytes() for each in answers)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("twelve", "'twelve' is not a number"),
+        ("(5)", r"'\(5\)' is not a number"),
+        ("1_000", "'1_000' is not a number"),
+        ("5,5", "'5,5' has a decimal comma"),
+        ("true", "'true' is not a number"),
+    ],
+)
+def test_texts_that_are_not_numbers(model: sd.Model, tmp_path: Path, value: str, said: str) -> None:
+    rows = [{"spend": "2,365.04", "age": age, "plan": "basic"} for age in ("7", "8", value)]
+    pd.DataFrame(rows).to_parquet(tmp_path / "new.parquet")
+    for data in (rows, [{**rows[0], "age": 7}, *rows[1:]], pd.DataFrame(rows)):
+        with pytest.raises(DataError, match=rf"x, row 2, column 'age': {said}"):
+            model.predict(data)
+    with pytest.raises(DataError, match=rf"new.parquet, .*record 2, column 'age': {said}"):
+        sd.predict(model, tmp_path / "new.parquet")
+
+
+def test_booleans_are_no_numbers_unless_they_were_in_training(model: sd.Model, tmp_path: Path) -> None:
+    record = {"spend": 5.0, "age": True, "plan": "basic"}
+    pd.DataFrame([record]).to_parquet(tmp_path / "new.parquet")
+    pd.DataFrame([record]).to_csv(tmp_path / "new.csv", index=False)
+    with ModelServer(model, Limits(16)) as server:
+        answer = ask(server.url, given={"records": [record]})
+    said = "column 'age' holds booleans, expected numbers as in training."
+    assert (answer.status, answer.json["error"]) == (400, f"records: {said}")
+    for data in ([record], pd.DataFrame([record]), tmp_path / "new.parquet", tmp_path / "new.csv"):
+        with pytest.raises((DataError, ConfigError), match=said):
+            sd.predict(model, data)
+    for age in ([True, 7], ["7", True]):
+        with pytest.raises(DataError, match="column 'age': values of type bool and"):
+            model.predict([{**record, "age": each} for each in age])
+
+
+def test_texts_of_booleans() -> None:
+    facts = TableFacts(("on", "x"), booleans=("on",))
+    given = as_records({"on": ["true", "False", "1", " TRUE"], "x": ["1", "2", "3", "4"]}, StoreConf(shape=[2]), facts)
+    assert given.read(0, 4)["data"].tolist() == [[1, 1], [0, 2], [1, 3], [1, 4]]
+    assert TableFacts.from_dict(facts.to_dict()) == facts
+    # checkpoints of before do not say which columns were booleans
+    known = TableFacts.from_dict({key: value for key, value in facts.to_dict().items() if key != "booleans"})
+    bools = {"on": [True], "x": [False]}
+    assert as_records(bools, StoreConf(shape=[2]), known).read(0, 1)["data"].tolist() == [[1, 0]]
+    with pytest.raises(DataError, match="x: column 'x' holds booleans"):
+        as_records(bools, StoreConf(shape=[2]), facts).read(0, 1)
+
+
+def test_one_record(model: sd.Model) -> None:
+    texts, numbers = written(), plain()
+    wanted = model.predict_proba(numbers)
+    for i in (0, 2, 3):
+        for one in (numbers.iloc[i], numbers.iloc[i].to_dict(), texts.iloc[i], texts.iloc[i].to_dict()):
+            assert model.predict_proba(one).tobytes() == wanted[i : i + 1].tobytes()
+            assert len(sd.predict(model, one)) == 1
+    with pytest.raises(DataError, match=r"x: 'spend' has one value, 'age' several. Pass a list of values for each col"):
+        model.predict({"spend": 1, "age": [1, 2], "plan": ["basic", "plus"]})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,13 @@ def is_frame(value: Any) -> bool:
     return hasattr(value, "__arrow_c_stream__") and (hasattr(value, "columns") or hasattr(value, "schema"))
 
 
-def as_table(value: Any, where: str, spelling: Spelling | None = None) -> pa.Table:
+def as_table(
+    value: Any, where: str, spelling: Spelling | None = None, row: Callable[[int], str] | None = None
+) -> pa.Table:
     """Return a frame as an Arrow table: without pandas' index, NaN as null, UTF-8 bytes as texts.
 
-    ``spelling`` defines what texts among numbers mean; without it they are errors.
+    ``spelling`` defines what texts among numbers mean; without it they are errors. ``row`` returns the place of a row
+    for errors.
 
     Raises a `DataError` if a column cannot be converted, or has no name of its own.
     """
@@ -38,7 +41,7 @@ def as_table(value: Any, where: str, spelling: Spelling | None = None) -> pa.Tab
         raise DataError(f"{where}: an object of type {kind}, expected a frame.")
     if hasattr(value, "iloc"):
         columns = {name: value.iloc[:, i] for i, name in enumerate(names_of(value.columns, where))}
-        table = pa.table(as_columns(columns, where, spelling))
+        table = pa.table(as_columns(columns, where, spelling, row))
     else:
         table = value if isinstance(value, pa.Table) else pa.table(value)
         refuse_twice(table.column_names, where)
@@ -59,18 +62,22 @@ def names_of(columns: Any, where: str) -> list[str]:
 
 
 def as_columns(
-    columns: Mapping[str, Any], where: str, spelling: Spelling | None
+    columns: Mapping[str, Any], where: str, spelling: Spelling | None, row: Callable[[int], str] | None = None
 ) -> dict[str, pa.Array | pa.ChunkedArray]:
-    """Convert columns of pandas, NumPy or Arrow to Arrow; for ``spelling`` see `as_table`."""
+    """Convert columns of pandas, NumPy or Arrow to Arrow; for ``spelling`` and ``row`` see `as_table`."""
     converted = {}
     for name, values in columns.items():
-        known = (spelling.words_of(name), spelling.numbers.get(name)) if spelling else ()
-        converted[name] = as_column(values, f"{where}, column {name!r}", *known)
+        words, form = (spelling.words_of(name), spelling.numbers.get(name)) if spelling else (None, None)
+        converted[name] = as_column(values, f"{where}, column {name!r}", words, form, row)
     return converted
 
 
 def as_column(
-    values: Any, where: str, na_values: Collection[str] | None = None, form: NumberForm | None = None
+    values: Any,
+    where: str,
+    na_values: Collection[str] | None = None,
+    form: NumberForm | None = None,
+    row: Callable[[int], str] | None = None,
 ) -> pa.Array | pa.ChunkedArray:
     """Convert values of pandas, NumPy or Arrow to an Arrow column.
 
@@ -92,14 +99,17 @@ def as_column(
             known = {word: number for word, number in zip(words, numbers, strict=False) if number is not None}
             known |= {word: None for word in words if word.strip() in na_values}
             if unknown := [word for word in words if word not in known]:
+                if form and row:
+                    index = next(i for i, each in enumerate(values) if isinstance(each, str) and each == unknown[0])
+                    column_name = where.rpartition(", column ")[2]
+                    raise DataError(f"{row(index)}, column {column_name}: {form.fault_of(unknown[0])}.") from None
                 are_words = len(unknown) <= MAX_WORDS and not re.search(r"\d", "".join(unknown))
                 remedy = Remedy("na_values", f"Set na_values: [{', '.join(unknown)}]", tuple(unknown))
                 advice = f"{remedy.text} if they mean missing values." if are_words else HINT
                 message = f"{where}: texts among numbers: {listed(unknown, MAX_WORDS)}. {advice}"
                 raise DataError(message, remedy=remedy if are_words else None) from None
-            return pa.array(
-                [known.get(each, each) if isinstance(each, str) else each for each in values], from_pandas=True
-            )
+            read = [known.get(each, each) if isinstance(each, str) else each for each in values]
+            return pa.array(map(_as_float, read) if form else read, from_pandas=True)
         kinds = () if hasattr(values, "dtype") else sorted({type(each).__name__ for each in values if each is not None})
         kind = " and ".join(kinds) or getattr(values, "dtype", type(values).__name__)
         raise DataError(
@@ -118,8 +128,14 @@ def _as_numbers(values: Sequence[float | None]) -> pa.Array:
         return pa.array([None if each is None else float(each) for each in values], from_pandas=True)
 
 
+def _as_float(value: Any) -> float | None:
+    """Return a number as a float, None for None or another value without a number."""
+    return float(value) if isinstance(value, (int, float, np.number)) else None
+
+
 def _texts_among_numbers(values: Any) -> list[str]:
     """Return the distinct texts of a column of numbers and texts; none if it also has other types."""
     types = {type(each) for each in values if each is not None}
     is_mixed = str in types and all(issubclass(each, (str, int, float, np.number)) for each in types)
+    is_mixed = is_mixed and bool not in types
     return list(dict.fromkeys(each for each in values if isinstance(each, str))) if is_mixed else []

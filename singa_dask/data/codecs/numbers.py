@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field
 from singa_dask.data.codecs.columns import column_kind
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, FaultError, Remedy
 from singa_dask.lazy import LazyModule
 
 pc = LazyModule("pyarrow.compute")
@@ -24,6 +24,9 @@ pc = LazyModule("pyarrow.compute")
 MISSING = (
     "", "#N/A", "#NA", "-nan", "-NaN", "<NA>", "?", "N/A", "NA", "NULL", "NaN", "None", "\\N", "n/a", "nan", "null"
 )  # fmt: skip
+# texts of booleans in CSV
+BOOLEANS = {"1": ("true", "True", "TRUE"), "0": ("false", "False", "FALSE")}
+DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 # the text around a number, without blanks and unit -> sign of the number; \0 stands for the number
 SIGNS = {"\0": 1.0, "+\0": 1.0, "-\0": -1.0, "\0-": -1.0, "(\0)": -1.0}
 # RE2 patterns of marks that have several characters: blanks of any width, and apostrophes
@@ -99,6 +102,55 @@ class NumberForm:
         return f"{text!r} is not a number with {', '.join([*marks, f'decimal {self.decimal!r}'])}"
 
 
+def not_a_number(field: str, hint: str = "") -> FaultError:
+    """Return the fault of a field that is not a number: it may stand for a missing value."""
+    return FaultError(f"{field!r} is not a number{hint}", Remedy("na_values"))
+
+
+def fault_of(field: str) -> FaultError | None:
+    """Return why a field is not a number; None if it is one, or has no value."""
+    if field in MISSING or field.lower() in ("true", "false"):
+        return None
+    if DECIMAL_COMMA.fullmatch(field):
+        return FaultError(f"{field!r} has a decimal comma. Write numbers with a decimal point")
+    try:
+        float(field)
+    except ValueError:
+        return not_a_number(field)
+    return not_a_number(field) if "_" in field else None
+
+
+@dataclass(frozen=True)
+class PlainForm(NumberForm):
+    """Form of numbers in a CSV file without ``numbers``: the same texts are numbers, with the same bits.
+
+    With ``booleans`` true and false are numbers, too.
+    """
+
+    booleans: bool = False
+
+    def parse(self, texts: pa.Array) -> pa.Array:
+        trimmed = pc.utf8_trim(texts, " \t")
+        for number, words in BOOLEANS.items() if self.booleans else ():
+            trimmed = pc.if_else(pc.is_in(trimmed, pa.array(words)), number, trimmed)
+        try:
+            return trimmed.cast(pa.float64())
+        except pa.ArrowInvalid:
+            return pa.array(map(_plain_number, trimmed), pa.float64())
+
+    def fault_of(self, text: str) -> str:
+        return str(fault_of(text.strip()) or not_a_number(text.strip()))
+
+
+def _plain_number(text: pa.Scalar) -> float | None:
+    """Return the number that a text is in CSV; None if it is not a number."""
+    try:
+        number: float | None = text.cast(pa.float64()).as_py()
+    except pa.ArrowInvalid:
+        return None
+    return number
+
+
 @dataclass(frozen=True)
 class Spelling:
     """Spelling of the values of a table, in files, frames or JSON.
@@ -130,6 +182,11 @@ class Spelling:
         """Return this spelling, completed for other columns by ``known``, the spelling of the training data."""
         words = dict.fromkeys((*known.na_values, *self.na_values))
         return Spelling({**known.numbers, **self.numbers}, tuple(words))
+
+    def with_plain(self, names: Iterable[str], booleans: Collection[str] = ()) -> Spelling:
+        """Return this spelling, which also reads texts of these columns as CSV reads numbers, or ``booleans``."""
+        forms = {name: PlainForm(booleans=name in booleans) for name in names}
+        return Spelling({**forms, **self.numbers}, self.na_values)
 
     def words_of(self, column: str, listed: Mapping[str, Collection[str]] = MappingProxyType({})) -> list[str]:
         """Return the words for missing values in a column, except those ``listed`` as its categories."""

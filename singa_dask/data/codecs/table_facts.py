@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from singa_dask.data.codecs.numbers import NO_SPELLING, Spelling
 from singa_dask.data.codecs.tokens import TextCodec
-from singa_dask.errors import listed
+from singa_dask.errors import DataError, listed
 
 # maximum number of categories that are learned from a column
 MAX_CATEGORIES = 10_000
@@ -46,6 +46,8 @@ class TableFacts:
         Numbers of the tokens of each feature that is a text.
     spelling : Spelling
         How numbers and missing values are written as text.
+    booleans : tuple of str or None
+        Features that are numbers here and booleans in the training data; None if they are not known.
     """
 
     features: tuple[str, ...]
@@ -56,6 +58,7 @@ class TableFacts:
     widths: Mapping[str, int] = field(default_factory=dict)
     texts: Mapping[str, TextCodec] = field(default_factory=dict)
     spelling: Spelling = NO_SPELLING
+    booleans: tuple[str, ...] | None = None
 
     def values_of(self, name: str) -> list[str]:
         """Return the names of the values of a feature: ``name``, ``name=category`` or ``name[0]``."""
@@ -83,6 +86,14 @@ class TableFacts:
     def is_number(self, name: str) -> bool:
         """Return whether a column is a feature with one number in each record."""
         return name in self.features and name not in self.categories and name not in self.widths
+
+    def check_booleans(self, where: str, kinds: Mapping[str, str]) -> None:
+        """Raise a `DataError` for booleans in a column that was numbers in training."""
+        if self.booleans is None:
+            return
+        for name in filter(self.is_number, self.features):
+            if kinds.get(name) == "boolean" and name not in self.booleans:
+                raise DataError(f"{where}: column {name!r} holds booleans, expected numbers as in training.")
 
     def with_means(self, means: npt.NDArray[np.float64]) -> TableFacts:
         """Return facts with the mean of each feature that is a number, given the means of all `names`."""
@@ -119,6 +130,7 @@ class TableFacts:
             "encoding": self.encoding,
             **({"widths": dict(self.widths)} if self.widths else {}),
             **({"texts": {name: asdict(text) for name, text in self.texts.items()}} if self.texts else {}),
+            **({} if self.booleans is None else {"booleans": list(self.booleans)}),
             **self.spelling.to_dict(),
         }
 
@@ -135,4 +147,5 @@ class TableFacts:
             {name: int(width) for name, width in described.get("widths", {}).items()},
             {name: TextCodec.from_dict(text) for name, text in described.get("texts", {}).items()},
             Spelling.from_dict(described),
+            tuple(described["booleans"]) if "booleans" in described else None,
         )

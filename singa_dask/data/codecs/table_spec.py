@@ -10,6 +10,7 @@ from typing import Any
 from singa_dask.data.codecs.columns import show_columns
 from singa_dask.data.codecs.labels import is_point, labels_among
 from singa_dask.data.codecs.numbers import NO_SPELLING, Spelling
+from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.tokens import TextCodec
 from singa_dask.errors import DataError, Remedy
 from singa_dask.registry import suggest
@@ -100,6 +101,12 @@ class TableSpec:
             raise DataError(f"{url}: {' and '.join(candidates)} {could}. Set label: NAME, or has_label: false.")
         return replace(self, label=tuple(candidates))
 
+    def with_plain(self, kinds: Mapping[str, str], known: TableFacts | None) -> TableSpec:
+        """Return the specification that reads texts in columns of numbers as CSV reads them."""
+        texts = [name for name, kind in kinds.items() if kind == "string" and known and known.is_number(name)]
+        booleans = known.booleans or () if known else ()
+        return replace(self, spelling=self.spelling.with_plain(texts, booleans)) if texts else self
+
     @property
     def outputs(self) -> tuple[str, ...]:
         """Columns of targets, labels and weights."""
@@ -178,6 +185,14 @@ class TableSpec:
                 raise DataError(f"{url}: unknown column {name!r}. {_hint(name, kinds)}{show_columns(kinds)}")
             is_named = name in (*self.label, *self.categories, *self.texts, *self.spelling.numbers)
             _check_kind(f"{url}: column {name!r}", kinds[name], is_named, name in names, is_trained)
+
+    def check_means(self, url: str, known: TableFacts) -> None:
+        """Raise a `DataError` if missing values become the mean and a feature has none."""
+        others = known.means.keys() | known.categories.keys() | known.texts.keys()
+        if self.missing == "mean" and (means := [name for name in known.features if name not in others]):
+            remedy = Remedy("missing", "Set missing: mean for it too.")
+            message = f"no mean of column {means[0]!r} is known of the training data. {remedy.text}"
+            raise DataError(f"{url}: {message}", remedy=remedy)
 
 
 def _matching(url: str, pattern: str, kinds: Mapping[str, str], others: Sequence[str]) -> list[str]:

@@ -13,7 +13,7 @@ from singa_dask.data.codecs.category_names import in_order
 from singa_dask.data.codecs.columns import as_floats, as_texts, missing_of, missing_rows, whole
 from singa_dask.data.codecs.table_facts import BOOLEANS, MAX_CATEGORIES, TableFacts, are_too_many
 from singa_dask.data.codecs.table_spec import TableSpec
-from singa_dask.errors import DataError, Remedy
+from singa_dask.errors import DataError
 from singa_dask.lazy import LazyModule
 
 pc = LazyModule("pyarrow.compute")
@@ -62,6 +62,8 @@ class TableStatistics:
         self._values_seen: dict[str, set[str]] = {}
         if known is None:
             self._begin(kinds)
+        else:
+            known.check_booleans(url, kinds)
         self._required = spec.required(features)
         self.needed = bool(self._values_seen or self._sums or self._tokens or self._required)
 
@@ -86,6 +88,7 @@ class TableStatistics:
         others = {*self._categories, *spec.texts}
         is_number = [name for name in features if name not in others and spec.missing == "mean"]
         self._sums = {name: (0.0, 0) for name in is_number}
+        self._booleans = tuple(name for name in features if kinds[name] == "boolean" and name not in others)
 
     def add(self, table: pa.Table) -> int:
         """Add the records of a block; return how many of them are kept.
@@ -135,18 +138,14 @@ class TableStatistics:
             self._widths,
             {name: text.learned(self._tokens.get(name, {})) for name, text in self._spec.texts.items()},
             self._spec.spelling,
+            self._booleans,
         )
 
     def _checked(self, known: TableFacts) -> TableFacts:
         """Return facts of the training data, if they contain all that these data need."""
         spec = self._spec
-        others = known.means.keys() | known.categories.keys() | known.texts.keys()
-        means = [name for name in self._features if name not in others]
         names = [name for name in self._features if (name in spec.categories) != (name in known.categories)]
-        if means and spec.missing == "mean":
-            remedy = Remedy("missing", "Set missing: mean for it too.")
-            message = f"no mean of column {means[0]!r} is known of the training data. {remedy.text}"
-            raise DataError(f"{self._url}: {message}", remedy=remedy)
+        spec.check_means(self._url, known)
         if names:
             raise DataError(f"{self._url}: column {names[0]!r} is a category here, or in training, but not in both.")
         for name in spec.texts.keys() | known.texts.keys():

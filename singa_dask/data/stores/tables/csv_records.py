@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from singa_dask.data.codecs.columns import is_number, refuse_twice, whole
-from singa_dask.data.codecs.numbers import MISSING
+from singa_dask.data.codecs.numbers import DECIMAL_COMMA, MISSING, fault_of
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError, FaultError, Remedy
 from singa_dask.lazy import LazyModule
@@ -36,7 +36,6 @@ SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?\r?\n')
 SEPARATORS = (";", "\t", "|", ",", "\x01")
 AS_CHARACTERS = "Set quotes: false if quotes are characters here"
 UNQUOTED = Remedy("quotes", AS_CHARACTERS, ("false",))
-DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 UTF8 = "utf-8"
 AS_UTF8 = 'Write it as UTF-8, in Excel as "CSV UTF-8", or set charset, such as latin-1.'
 RECODED = Remedy("charset", ", or set charset, such as latin-1")
@@ -427,21 +426,3 @@ def find_wrong(
             if wrong := fault(name, fields[index].strip()):
                 return i, FaultError(f", column {name!r}: {wrong}", wrong.remedy)
     return None
-
-
-def not_a_number(field: str, hint: str = "") -> FaultError:
-    """Return the fault of a field that is not a number: it may stand for a missing value."""
-    return FaultError(f"{field!r} is not a number{hint}", Remedy("na_values"))
-
-
-def fault_of(field: str) -> FaultError | None:
-    """Return why a field is not a number; None if it is one, or has no value."""
-    if field in MISSING or field.lower() in ("true", "false"):
-        return None
-    if DECIMAL_COMMA.fullmatch(field):
-        return FaultError(f"{field!r} has a decimal comma. Write numbers with a decimal point")
-    try:
-        float(field)
-    except ValueError:
-        return not_a_number(field)
-    return not_a_number(field) if "_" in field else None

@@ -446,6 +446,7 @@ class TableStore(RangeStore):
         return self._parts.open_sources()
 
     def _use(self, index: TableIndex) -> None:
+        self._spec = self._spec.with_plain(index.kinds, self._known)
         self._index, self.table_facts = index, index.facts
         self.class_names = index.facts.classes_of(self._spec.label[0]) if len(self._spec.label) == 1 else ()
         self._encoder, self.label_name = TableEncoder(self._spec, index.facts), ", ".join(self._spec.label)
@@ -489,8 +490,8 @@ class TableStore(RangeStore):
 
     def _scan(self, runs: Runs | None) -> TableIndex:
         """Find the blocks, unless the runs are known, and learn the facts, unless they are given."""
-        spec, known = self._spec, self._known
         kinds, part, names = self._kinds()
+        spec, known = self._spec, self._known
         if known:
             refuse_absent(self.url, kinds, known.features)
             # a column without values in this table may have had values in training
@@ -579,6 +580,7 @@ class TableStore(RangeStore):
             # a string among numbers raises its error when the record is read
             numbers = filter(self._known.is_number, part.faults.keys() - self._spec.spelling.numbers.keys())
             kinds |= {name: "number" for name in numbers if kinds[name] == "string"}
+            self._spec = self._spec.with_plain(kinds, self._known)
         for i, (key, _) in enumerate(self._files[0].keys):
             if key in kinds:
                 raise DataError(f"{self._files[0].url}: column {key!r} is also a directory {key}=....")

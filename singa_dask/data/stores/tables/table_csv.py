@@ -13,7 +13,7 @@ import pyarrow.csv
 
 from singa_dask import fs
 from singa_dask.data.codecs.columns import column_kind, whole
-from singa_dask.data.codecs.numbers import MISSING
+from singa_dask.data.codecs.numbers import MISSING, fault_of
 from singa_dask.data.stores.blocks import BLOCK_BYTES
 from singa_dask.data.stores.tables.csv_records import (
     AS_CHARACTERS,
@@ -25,7 +25,6 @@ from singa_dask.data.stores.tables.csv_records import (
     Listed,
     cut_records,
     decimal_comma,
-    fault_of,
     find_quotes,
     find_wrong,
     has_numbers,

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from singa_dask import fs
 from singa_dask.data.codecs.labels import LABEL_NAMES, labels_among
-from singa_dask.data.codecs.numbers import MISSING
+from singa_dask.data.codecs.numbers import MISSING, not_a_number
 from singa_dask.data.stores.blocks import text_bytes
 from singa_dask.data.stores.tables.csv_records import (
     BOM,
@@ -25,7 +25,6 @@ from singa_dask.data.stores.tables.csv_records import (
     cut_records,
     find_wrong,
     first_record,
-    not_a_number,
     parse_columns,
     parse_numbers,
     split_rows,

@@ -11,15 +11,19 @@ from typing import Any
 from distributed import Client
 from distributed.client import ClosedClientError
 
-from singa_dask import fs, version
+from singa_dask import version
 from singa_dask.cancellation import pause
 from singa_dask.comm.remote_import import load_on_scheduler
 from singa_dask.errors import ClusterError, ConfigError, LostUnitError, ReplacedError, listed
+from singa_dask.lazy import LazyModule
 from singa_dask.redaction import redact
 from singa_dask.runtime.job.job_end import Failure, JobEnd
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import JOBS, NOTICES, SIGNAL_CODES, TAKEN_OVER, Op, this_user
 from singa_dask.shown import plural
+
+# loaded only to compare run directories
+fs = LazyModule("singa_dask.fs")
 
 LOOK_S = 1.0
 WAIT_S = 1.0
@@ -393,8 +397,9 @@ def match_job(piece: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _fits(piece: str, row: Mapping[str, str]) -> bool:
     is_part = row["id"].startswith(piece) or row["id"].endswith(piece)
-    is_place = redact(fs.absolute(piece)) == row["run_url"] != ""
-    return is_place or piece == row["name"] or (is_part and len(piece) >= MIN_PIECE)
+    if piece == row["name"] or (is_part and len(piece) >= MIN_PIECE):
+        return True
+    return bool(redact(fs.absolute(piece)) == row["run_url"] != "")
 
 
 def _names(rows: Sequence[Mapping[str, Any]]) -> str:
