@@ -86,7 +86,7 @@ def test_a_job_reads_weights() -> None:
     np.testing.assert_array_equal(classifier(X, Y, np.ones(60), job=job), classifier(X, Y, job=job))
     layers[3] = sd.layer("SoftmaxLoss", name="loss", srclayers=["out", "data"])
     plain = sd.Job(sd.Net([layers[0], *layers[2:]]), **keys)
-    with pytest.raises(sd.ConfigError, match="has weights, which no layer reads"):
+    with pytest.raises(sd.ConfigError, match="no layer reads the weights"):
         classifier(X, Y, WEIGHTS, job=plain)
 
 

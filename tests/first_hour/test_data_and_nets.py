@@ -48,7 +48,7 @@ CASES = {
     "the same with --strict": Case(
         ["run", "--set", "updater.type=Adam", "--strict"], 2, r"^job\.yaml:10:3: updater\.momentum: Adam does not read"
     ),
-    "a softmax taken twice": Case(["validate"], 0, r"^job\.yaml:\d+:\d+: .*warning: .*taken twice", SOFTMAX),
+    "a softmax taken twice": Case(["validate"], 0, r"^job\.yaml:\d+:\d+: .*warning: .*applied twice", SOFTMAX),
     "a layer nobody reads": Case(["validate"], 0, r"^job\.yaml:\d+:\d+: .*\[alone\]: warning: no layer.* reads", ALONE),
     "a layer larger than the machine": Case(
         ["validate", "--set", "neuralnet.layer[fc].innerproduct_conf.num_output=100000000000"],
