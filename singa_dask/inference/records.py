@@ -89,8 +89,8 @@ def as_records(
         x = x if hasattr(x, "iloc") else as_table(x, name)
         if facts is not None:
             spec = _spec(conf, facts, outputs)
-            x, first, n_later = _with_lags(x, conf, facts, spec, spelling, name, forecasts)
-            frame = _Frame(x, first, spec, spelling, facts, name, skips, conf.standardise)
+            x, first, n_later, n_before = _with_lags(x, conf, facts, spec, spelling, name, forecasts)
+            frame = _Frame(x, first, spec, spelling, facts, name, skips, conf.standardise, n_before)
             frame.n_later = n_later
             return frame
         x = _numbers_of(x, name)
@@ -243,24 +243,30 @@ def _with_lags(
     spelling: Spelling,
     name: str,
     forecasts: Sequence[Any] | None,
-) -> tuple[Any, int, int]:
-    """Add the lags of a time series to a frame that lacks them; return it, the first row with all lags, and n_later."""
+) -> tuple[Any, int, int, int]:
+    """Add the lags of a time series to a frame that lacks them.
+
+    Return it, the first row with all lags, n_later, and the number of rows before those that are returned.
+    """
     columns, lags = x.column_names if isinstance(x, pa.Table) else [*map(str, x.columns)], conf.lags
     if lags is None or not {*columns}.isdisjoint(lags.names):
-        return x, 0, 0
+        return x, 0, 0, 0
     refuse_absent(name, columns, [*(each for each in facts.features if each not in lags.names), *lags.columns])
     wanted = {*facts.features, *lags.sources, *conf.label_columns, *conf.target, conf.weight}
     indices = [index for index, column in enumerate(columns) if column in wanted]
     where = lambda row: f"{name}, row {row}"  # noqa: E731
     table = as_table(x.select(indices) if isinstance(x, pa.Table) else x.iloc[:, indices], name, spelling, where)
     table = spelling.read(table, spec.categories, where, spec.texts)
-    table, n_later = (table, 0) if forecasts is None else lags.with_forecasts(table, forecasts)
+    lags.check_order(name, table)
+    n, n_later = len(table), 0
+    if forecasts is not None:
+        table, n_later = lags.with_forecasts(name, table, forecasts)
     predicted = {*lags.columns}.isdisjoint((*spec.label, *spec.target))
-    return lags.add(name, table, predicted=predicted), lags.n, n_later
+    return lags.add(name, table, predicted=predicted), lags.n, n_later, n - n_later - len(table)
 
 
 class _Frame(MemoryRecords):
-    """The rows of a frame from ``first`` on, with the columns encoded."""
+    """The rows of a frame from ``first`` on, with the columns encoded; ``n_before`` rows before it count in errors."""
 
     def __init__(
         self,
@@ -272,7 +278,9 @@ class _Frame(MemoryRecords):
         name: str,
         skips: bool,
         is_wide: bool,
+        n_before: int,
     ) -> None:
+        self._n_before = n_before
         self._frame, self._spec, self._spelling, self._facts, self._name = x, spec, spelling, facts, name
         spec.check_means(name, facts)
         self._columns = [*facts.features, *spec.outputs]
@@ -333,7 +341,7 @@ class _Frame(MemoryRecords):
         return self._encoder.encode(table, lambda row: f"{self._name}, row {self._row(first + row)}")
 
     def _row(self, index: int) -> int:
-        return index if self._rows is None else int(self._rows[index])
+        return self._n_before + (index if self._rows is None else int(self._rows[index]))
 
 
 def _kind_of(column: pa.ChunkedArray) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import dask.dataframe as dd
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import singa_dask as sd
+from singa_dask.data.warn_once import warn_once
 from singa_dask.serving import Limits, ModelServer
 from tests.cli.conftest import Call
 from tests.serving.conftest import ask
@@ -317,6 +319,44 @@ def test_several_records_ahead(call: Call, series: str) -> None:
     assert said.stderr.startswith(refused)
     with pytest.raises(sd.DataError, match=f"x: the last 4 records have no {series}"):
         model.extract(ahead, "data")
+
+
+def test_gaps_of_the_history_are_told(call: Call, series: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Each input by every door, once; several predictions ahead read it several times."""
+    model, ahead = sd.load_model("run"), SERIES[-14:].drop(SERIES.index[-9]).reset_index(drop=True)
+    ahead[series] = ahead[series].astype(object)
+    ahead.loc[10:, series] = None
+    before, after = SERIES["time"].iloc[[-10, -8]]
+    said = f"column 'time': 1 gap, the first between {before} and {after}; the usual step is 7:"
+    ahead.to_csv("holes.csv", index=False)
+    ahead.to_parquet("holes.parquet")
+    warn_once.cache_clear()
+    for name, given in (("x", ahead), ("holes.csv", "holes.csv"), ("holes.parquet", "holes.parquet")):
+        caplog.clear()
+        for _ in range(2):
+            sd.predict(model if name == "x" else "run", given)
+        (found,) = (each for each in caplog.messages if "gap" in each)
+        assert re.search(f"{name}, {said}", found), found
+    warn_once.cache_clear()
+    caplog.clear()
+    assert call("predict", "job.yaml", "--init-from", "run", "--data", "holes.csv").exit_code == 0
+    assert said in caplog.text
+
+
+def test_errors_of_the_history_name_the_line(call: Call, series: str) -> None:
+    """Also where the records of several files become one series, and where predictions are made of the last ones."""
+    new = SERIES[-12:].reset_index(drop=True).astype({series: object})
+    new.loc[8:, series] = None
+    new.loc[9, "wind"] = None
+    new.to_csv("new.csv", index=False)
+    Path("parts").mkdir()
+    new[:5].to_csv("parts/0.csv", index=False)
+    new[5:].to_csv("parts/1.csv", index=False)
+    for name, place in (("new.csv", "new.csv, line 11"), ("parts", "parts/1.csv, line 6")):
+        said = call("predict", "job.yaml", "--init-from", "run", "--data", name)
+        assert f"{place}, column 'wind': no value" in said.stderr, said.output
+    with pytest.raises(sd.DataError, match="x, row 9, column 'wind': no value"):
+        sd.load_model("run").predict(new)
 
 
 def test_lags_of_money(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

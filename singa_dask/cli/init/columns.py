@@ -25,7 +25,7 @@ from singa_dask.cli.init.records import (
 )
 from singa_dask.data.codecs.category_names import in_order, plain_name
 from singa_dask.data.codecs.columns import as_floats, as_texts, is_number, key_texts, missing_of, whole
-from singa_dask.data.codecs.lags import DATE, times_of
+from singa_dask.data.codecs.lags import DATE, are_compact_dates, times_of
 from singa_dask.data.codecs.numbers import NumberForm, Spelling
 from singa_dask.data.stores.tables.csv_records import SEPARATORS, check_charset, record_starts, split_rows
 from singa_dask.data.stores.tables.open_parts import OpenParts, check_columns
@@ -45,7 +45,6 @@ PART_BYTES = 1 << 28
 DATES = ("date", "timestamp", "time", "duration")
 # integers from MIN_EPOCH (1973) on are Unix times if the name of their column matches EPOCH
 EPOCH, MIN_EPOCH = re.compile(r"(?i)time|date|epoch|unix|(^|_)ts$"), 1e8
-COMPACT_DATES = 19000101, 21001231
 MAX_SHOWN = 5
 # a column of categories has at most MAX_CATEGORIES values, and at least MIN_RECORDS records for each value
 MAX_CATEGORIES, MIN_RECORDS = 50, 4
@@ -144,11 +143,7 @@ class ColumnSurvey:
     @property
     def _has_compact_dates(self) -> bool:
         """Whether all values are dates such as 20240131."""
-        low, high = (self.numbers.min(), self.numbers.max()) if len(self.numbers) else (0, 0)
-        if low < COMPACT_DATES[0] or high > COMPACT_DATES[1] or not self.is_whole:
-            return False
-        months, days = self.numbers // 100 % 100, self.numbers % 100
-        return bool(((months >= 1) & (months <= 12) & (days >= 1) & (days <= 31)).all())
+        return are_compact_dates(self.numbers)
 
     @cached_property
     def times(self) -> list[list[Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import itertools
 import logging
 import posixpath
 import re
@@ -46,7 +45,7 @@ from singa_dask.cli.init.records import (
 from singa_dask.data.codecs.category_names import in_order, name_key
 from singa_dask.data.codecs.columns import as_texts, is_number, missing_of, whole
 from singa_dask.data.codecs.labels import is_point, labels_among
-from singa_dask.data.codecs.lags import LagsConf, is_sorted, twice_among
+from singa_dask.data.codecs.lags import LagsConf, gaps_of, is_sorted, twice_among
 from singa_dask.data.codecs.numbers import MISSING, Spelling
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
@@ -277,12 +276,9 @@ def _left_out(table: TableSurvey, left_out: Mapping[str, str]) -> Iterator[Note]
 
 def _gaps(dates: ColumnSurvey) -> Iterator[Note]:
     """Yield a note on the gaps of a time series, if it has some."""
-    times = next(filter(is_sorted, dates.times))
-    steps = [after - before for before, after in itertools.pairwise(times)]
-    usual = sorted(steps)[len(steps) // 2]
-    if late := [step for step in steps if step > 1.5 * usual]:
-        shown = f" of up to {max(late)}; most steps are {usual}" if isinstance(usual, timedelta) else ""
-        yield Note(dates.name, f"gaps{shown}", len(late), "lags count records, not time")
+    if gaps := gaps_of(next(filter(is_sorted, dates.times))):
+        shown = f" of up to {gaps.longest}; most steps are {gaps.usual}" if isinstance(gaps.usual, timedelta) else ""
+        yield Note(dates.name, f"gaps{shown}", gaps.n, "lags count records, not time")
 
 
 class _Spelled(NamedTuple):

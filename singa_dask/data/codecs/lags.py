@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import re
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Many, Size
 from singa_dask.data.codecs.columns import refuse_absent, whole
+from singa_dask.data.warn_once import warn_once
 from singa_dask.errors import DataError
+from singa_dask.shown import plural
 
+logger = logging.getLogger(__name__)
+
+COMPACT_DATES = 19000101, 21001231
 DATE = re.compile(r"\d{4}-\d\d?-\d\d?([ T].*)?|\d\d?[./]\d\d?[./]\d{2,4}([ T].*)?")
 # groups: hours, minutes, seconds, am or pm, offset from UTC
 TIME = re.compile(
@@ -55,12 +62,9 @@ class LagsConf(Conf):
 
         With ``predicted`` only the newest record may lack a value, as the lags of later records would be missing.
 
-        Raises a `DataError` if the table lacks a column, is not sorted, has at most `n` records, or too many without a
-        value.
+        Raises a `DataError` if the table lacks a column, has at most `n` records, or too many without a value.
         """
         refuse_absent(where, table.column_names, self.columns)
-        if self.order in table.column_names:
-            self._check_order(where, whole(table.column(self.order)).to_pylist())
         if len(table) <= self.n:
             raise DataError(
                 f"{where}: {len(table)} records. Expected more than {self.n}: each needs the {self.n} before it. Give "
@@ -78,16 +82,24 @@ class LagsConf(Conf):
                 table = table.append_column(f"{name}_lag{k}", lag(values, k))
         return table
 
-    def with_forecasts(self, table: pa.Table, forecasts: Sequence[Any]) -> tuple[pa.Table, int]:
+    def with_forecasts(self, where: str, table: pa.Table, forecasts: Sequence[Any]) -> tuple[pa.Table, int]:
         """Return a table with predictions filled in as values, up to the next record that lacks its value.
 
         Also return the number of records after that one. If there are any, the table has only the records that the next
         prediction needs.
+
+        Raises a `DataError` if fewer than `n` records are before the first one without a value.
         """
         [name] = self.columns
         values, predictions = whole(table.column(name)), pa.array(forecasts)
         n_open = _count_missing_at_end(values)
         known = values[: len(values) - n_open]
+        if n_open and len(known) < self.n:
+            raise DataError(
+                f"{where}: {plural(len(known), 'record')} before the {n_open} at the end without a value of {name}. "
+                f"Expected at least {self.n}: each prediction needs the {self.n} before it. Give these with their "
+                f"{name}, the oldest first."
+            )
         if pa.types.is_floating(predictions.type):
             known = known.cast(pa.float64())
         is_open, n_later = n_open > len(forecasts), max(0, n_open - len(forecasts) - 1)
@@ -95,14 +107,26 @@ class LagsConf(Conf):
         table = table.slice(0, len(filled)).set_column(table.column_names.index(name), name, filled)
         return table.slice(max(0, len(table) - self.n - 1) if n_later else 0), n_later
 
-    def _check_order(self, where: str, values: Sequence[Any]) -> None:
+    def check_order(self, where: str, table: pa.Table) -> None:
+        """Raise a `DataError` unless a table is sorted by `order`, if it has that column; warn of gaps."""
+        if self.order not in table.column_names:
+            return
+        values = whole(table.column(self.order)).to_pylist()
         read = times_of(values) if any(isinstance(value, str) for value in values) else [values]
         if twice := twice_among(values):
             remedy = f"Give one series at a time, or no column {self.order} if their order is right"
             raise DataError(f"{where}: several records have one {self.order}, such as {twice}. {remedy}.")
         # strings in unknown formats have no order that could be checked
-        if read and not any(map(is_sorted, read)):
+        times = next(filter(is_sorted, read), None)
+        if read and times is None:
             raise DataError(f"{where}: its records are not in the order of {self.order}. Sort them by it.")
+        if gaps := gaps_of(times or ()):
+            first, n = gaps.first, plural(gaps.n, "gap")
+            warn_once(
+                logger,
+                f"{where}, column {self.order!r}: {n}, the first between {values[first]} and {values[first + 1]}; the "
+                f"usual step is {gaps.usual}. Lags count records, not time: predictions after a gap use older values.",
+            )
 
 
 def lag(values: pa.Array, k: int) -> pa.Array:
@@ -155,3 +179,42 @@ def twice_among(values: Sequence[Any]) -> str:
 def is_sorted(times: Sequence[Any]) -> bool:
     """Return whether no time is missing or earlier than its predecessor."""
     return None not in times and all(before <= after for before, after in itertools.pairwise(times))
+
+
+class Gaps(NamedTuple):
+    """Gaps between sorted times: their number, index of the first, the longest, and the usual step."""
+
+    n: int
+    first: int
+    longest: Any
+    usual: Any
+
+
+def gaps_of(times: Sequence[Any]) -> Gaps | None:
+    """Return the gaps of sorted times, None without gaps: steps of more than 1.5 times the median step."""
+    try:
+        steps = [after - before for before, after in itertools.pairwise(_dated(times))]
+    except TypeError:
+        # times of day, and bytes
+        return None
+    usual: Any = sorted(steps)[(len(steps) - 1) // 2] if steps else None
+    late = [i for i, step in enumerate(steps) if 2 * step > 3 * usual]
+    return Gaps(len(late), late[0], max(steps), usual) if late else None
+
+
+def are_compact_dates(numbers: npt.NDArray[Any]) -> bool:
+    """Return whether all numbers are dates such as 20240131."""
+    low, high = (numbers.min(), numbers.max()) if len(numbers) else (0, 0)
+    if low < COMPACT_DATES[0] or high > COMPACT_DATES[1] or (numbers != numbers.round()).any():
+        return False
+    months, days = numbers // 100 % 100, numbers % 100
+    return bool(((months >= 1) & (months <= 12) & (days >= 1) & (days <= 31)).all())
+
+
+def _dated(times: Sequence[Any]) -> Sequence[Any]:
+    """Return numbers such as 20240131 as dates, other times unchanged."""
+    if all(isinstance(each, (int, float)) for each in times) and are_compact_dates(np.array(times)):
+        # a number may be no day, such as 20240230
+        with contextlib.suppress(ValueError):
+            return [datetime(int(each) // 10000, int(each) // 100 % 100, int(each) % 100) for each in times]
+    return times

@@ -42,8 +42,10 @@ def test_lags_are_those_of_pandas(n: int) -> None:
     ],
 )
 def test_records_that_are_no_history(frame: pd.DataFrame, said: str) -> None:
+    lags, table = LagsConf(columns=["load"], n=2, order="day"), pa.Table.from_pandas(frame)
     with pytest.raises(DataError, match=said):
-        LagsConf(columns=["load"], n=2, order="day").add("x", pa.Table.from_pandas(frame))
+        lags.check_order("x", table)
+        lags.add("x", table)
 
 
 def test_only_the_newest_of_those_to_predict_lacks_its_value() -> None:
@@ -56,6 +58,33 @@ def test_only_the_newest_of_those_to_predict_lacks_its_value() -> None:
     assert lags.add("x", table[:4], predicted=True).column("load_lag1").to_pylist() == [None, 1.0, None, 3.0]
     with pytest.raises(DataError, match="the last 3 records have no load"):
         LagsConf(columns=["load"], n=2).add("x", pa.table({"load": pa.nulls(3, pa.float64())}), predicted=True)
+
+
+@pytest.mark.parametrize("form", ["", "%d/%m/%Y", "%Y-%m-%d", "%Y%m%d", "unix"])
+def test_gaps_are_counted(form: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The months of compact dates have no gaps between them."""
+    days, lags = pd.Series(pd.date_range("2024-01-20", periods=60)), LagsConf(columns=["load"], n=2, order="day")
+    times = days.astype("datetime64[s]").astype(int) if form == "unix" else days.dt.strftime(form) if form else days
+    frame = pd.DataFrame({"day": times.astype(int) if form == "%Y%m%d" else times, "load": 1.0})
+    lags.check_order(f"whole {form}", pa.Table.from_pandas(frame))
+    assert not caplog.messages
+    left = frame.drop([20, 21, 40]).reset_index(drop=True)
+    for _ in range(2):
+        lags.check_order(f"x {form}", pa.Table.from_pandas(left))
+    (said,) = caplog.messages
+    n = int((days.drop([20, 21, 40]).diff() > pd.Timedelta(days=1)).sum())
+    first = f"{n} gaps, the first between {left['day'][19]} and {left['day'][20]}; the usual step is "
+    assert said.startswith(f"x {form}, column 'day': {first}{86400 if form == 'unix' else '1 day'}")
+    assert said.endswith("Lags count records, not time: predictions after a gap use older values.")
+
+
+@pytest.mark.parametrize("n_known", [0, 1])
+def test_too_few_records_before_those_to_forecast(n_known: int) -> None:
+    """The records of the file are counted, not those up to the next prediction."""
+    table = pa.table({"load": pa.array([*[1.0] * n_known, *[None] * 5], pa.float64())})
+    said = f"x: {n_known} records? before the 5 at the end without a value of load. Expected at least 2: each"
+    with pytest.raises(DataError, match=said):
+        LagsConf(columns=["load"], n=2).with_forecasts("x", table, [])
 
 
 @pytest.mark.parametrize(
@@ -86,4 +115,4 @@ def test_texts_that_are_no_times() -> None:
 def test_records_in_order(days: list[Any]) -> None:
     lags = LagsConf(columns=["load"], n=2, order="day")
     for frame in (FRAME.assign(day=days), FRAME.drop(columns="day")):
-        assert lags.add("x", pa.Table.from_pandas(frame)).column("load_lag2").null_count == 3
+        lags.check_order("x", pa.Table.from_pandas(frame))

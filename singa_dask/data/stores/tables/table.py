@@ -60,6 +60,7 @@ from singa_dask.data.stores.tables.table_index import (
 from singa_dask.data.stores.tables.table_parquet import ParquetPart
 from singa_dask.data.stores.tables.table_part import TablePart
 from singa_dask.data.stores.tables.table_scan import TableScan, refuse_scan
+from singa_dask.data.stores.tables.table_series import read_series
 from singa_dask.data.stores.tables.table_whole import in_memory, read_whole
 from singa_dask.data.types import Arrays, Block, FileSum, RecordRun, TableColumn
 from singa_dask.errors import ConfigError, DataError
@@ -305,7 +306,7 @@ class TableStore(RangeStore):
         return checked
 
     def _use_files(self, files: Sequence[TableFile]) -> None:
-        self._files = list(files)
+        self._files = self._named = list(files)
         self._parts, self._compared = OpenParts(self._files, self._open_part), set[int]()
         # file number -> size and version of the file when it was opened
         self._opened: dict[int, tuple[object, ...]] = {}
@@ -316,7 +317,7 @@ class TableStore(RangeStore):
         self._files += table_files(self.url, self.storage_options)
         self._tolerant = "tolerant" in options
         self._block_bytes = options["block_bytes"]
-        self._format = options["format"] or format_of(self._files, self.storage_options)
+        self._format = self._file_format = options["format"] or format_of(self._files, self.storage_options)
         self._spec = TableSpec.from_options(options)
         self._split = SplitConf(**options["split"]) if "split" in options else None
         key = self._split.key if self._split else ""
@@ -373,22 +374,19 @@ class TableStore(RangeStore):
         form, others = self._format, ("number", "boolean", "string", "vector", "empty")
         # dates in text files are read as strings
         wanted = {name: kind if kind in others or form not in LINES else "string" for name, kind in self._read_kinds()}
-        tables = []
-        for file in range(len(self._files)):
-            part = self._parts(file)
-            check_columns(part, form, self._parts.in_file(file, wanted), self._files[0].url, *wanted)
-            for run in part.runs(GROUP_BYTES, 4 * len(wanted)):
-                data = self._parts.fetch(file, run, wanted)
-                table, place = self._parts.decode(file, run, wanted, data), part.place(run, data)
-                tables.append(self._spec.spelling.read(table, self._listed, place, self._spec.texts))
-        predicted = {*lags.columns}.isdisjoint((*self._spec.label, *self._spec.target))
-        series = pa.concat_tables(tables, promote_options="permissive")
+        series, place_of = read_series(
+            self._parts, form, wanted, GROUP_BYTES,
+            lambda table, place: self._spec.spelling.read(table, self._listed, place, self._spec.texts),
+        )  # fmt: skip
+        lags.check_order(self.url, series)
+        n, predicted = len(series), {*lags.columns}.isdisjoint((*self._spec.label, *self._spec.target))
         if "forecasts" in self.options:
-            series, self.n_later = lags.with_forecasts(series, self.options["forecasts"])
-        table = lags.add(self.url, series, predicted=predicted)
+            series, self.n_later = lags.with_forecasts(self.url, series, self.options["forecasts"])
+        table, n_before = lags.add(self.url, series, predicted=predicted), n - self.n_later - len(series)
         source = in_memory(self.url, table)
-        self._files[1:], self._files[0], self._format = [], TableFile(self.url), "whole"
-        self._parts = OpenParts(self._files, lambda file: ParquetPart(self.url, self.storage_options, source))
+        self._files, self._format = [TableFile(self.url)], "whole"
+        part = ParquetPart(self.url, self.storage_options, source, lambda record: place_of(n_before + record))
+        self._parts = OpenParts(self._files, lambda _: part)
         self.n_history, of_part = lags.n, self._chosen or (lambda first, n: np.arange(n))
         self._chosen = lambda first, n: (rows := of_part(first, n))[rows >= lags.n - first]
 
@@ -421,7 +419,7 @@ class TableStore(RangeStore):
     def _open_part(self, file: int) -> TablePart:
         options = {name: self.options[name] for name in PART_OPTIONS if name in self.options}
         options |= {"listed": self._listed, "spelling": self._spec.spelling}
-        part = open_part(self._files[file].url, self._format, self.storage_options, **options)
+        part = open_part(self._named[file].url, self._file_format, self.storage_options, **options)
         # only some files are kept open, so this file may have been opened again
         identity = (part.source.size, part.source.origin, getattr(part.source, "version", ""))
         if self._opened.setdefault(file, identity) != identity:
@@ -784,9 +782,10 @@ class TableStore(RangeStore):
             self._compared.add(file)
 
     def named_error(self, block_id: int, error: Exception) -> DataError:
-        place = str(error).removeprefix(self.blocks[block_id].file)
-        # the error already names a line or row group, which is more exact than a block
-        if isinstance(error, DataError) and place.startswith((", line", ", row group")):
+        # the error may name a line or row group, which is more exact; blocks of a series are of several files
+        files = {self.blocks[block_id].file, *(each.url for each in self._named)}
+        places = tuple(f"{file}, {place}" for file in files for place in ("line", "row group"))
+        if isinstance(error, DataError) and str(error).startswith(places):
             return error
         return super().named_error(block_id, error)
 

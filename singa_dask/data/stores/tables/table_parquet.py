@@ -39,10 +39,17 @@ class ParquetPart(TablePart):
     """A Parquet file.
 
     A run is a row group, or some rows of a large one. Its ``line`` is the index of its first record in the file.
+    ``place_of`` maps a record to its place in the file that it comes from; by default this is the Parquet file.
     """
 
-    def __init__(self, url: str, storage_options: fs.Options, source: Bytes | None = None) -> None:
-        self.url = url
+    def __init__(
+        self,
+        url: str,
+        storage_options: fs.Options,
+        source: Bytes | None = None,
+        place_of: Callable[[int], str] | None = None,
+    ) -> None:
+        self.url, self._place_of = url, place_of
         self.open_runs = OpenRuns()
         self._shared = _SharedReads()
         self.source = source or open_columns(url, storage_options)
@@ -165,6 +172,8 @@ class ParquetPart(TablePart):
         return pa.Table.from_batches(kept)
 
     def place(self, run: RecordRun, data: Sequence[memoryview]) -> Callable[[int], str]:
+        if place_of := self._place_of:
+            return lambda row: place_of(run.line + row)
         group = self._group(run)
         return lambda row: f"{self.url}, row group {group}, record {run.line + row}"
 

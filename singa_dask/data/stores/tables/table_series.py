@@ -1,0 +1,57 @@
+"""Tables of a time series, which are read as a whole."""
+
+from __future__ import annotations
+
+import functools
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+
+from singa_dask.data.stores.tables.open_parts import OpenParts, check_columns
+from singa_dask.data.types import RecordRun
+
+
+def read_series(
+    parts: OpenParts,
+    form: str,
+    wanted: Mapping[str, str],
+    run_bytes: int,
+    read: Callable[[pa.Table, Callable[[int], str]], pa.Table],
+) -> tuple[pa.Table, Callable[[int], str]]:
+    """Return the records of all files of a table, and a function that names the place of a record.
+
+    Parameters
+    ----------
+    parts : OpenParts
+    form : str
+        Format of the files.
+    wanted : mapping of str to str
+        Kind in which each column is read.
+    run_bytes : int
+        Approximate size of a run.
+    read : callable
+        Converts rows of a run to numbers and texts. It takes a function from a row to its place.
+    """
+    tables, starts, runs = list[pa.Table](), [0], list[tuple[int, RecordRun]]()
+    for file in range(len(parts.files)):
+        part = parts(file)
+        check_columns(part, form, parts.in_file(file, wanted), parts.files[0].url, *wanted)
+        for run in part.runs(run_bytes, 4 * len(wanted)):
+            data = parts.fetch(file, run, wanted)
+            tables.append(read(parts.decode(file, run, wanted, data), part.place(run, data)))
+            starts.append(starts[-1] + len(tables[-1]))
+            runs.append((file, run))
+    # files are only opened again for an error that names a line
+    parts.close()
+
+    @functools.lru_cache(1)
+    def places(at: int) -> Callable[[int], str]:
+        file, run = runs[at]
+        return parts(file).place(run, parts.fetch(file, run, wanted))
+
+    def place_of(record: int) -> str:
+        at = bisect_right(starts, record) - 1
+        return places(at)(record - starts[at])
+
+    return pa.concat_tables(tables, promote_options="permissive"), place_of
