@@ -84,6 +84,12 @@ class TableFacts:
         """Return whether a column is a feature with one number in each record."""
         return name in self.features and name not in self.categories and name not in self.widths
 
+    def kind_of(self, name: str) -> str:
+        """Return the kind of a column, see `column_kind`; ``number`` for one that is not a feature."""
+        if name in self.texts or name in self.categories:
+            return "string"
+        return "vector" if name in self.widths else "number"
+
     def with_means(self, means: npt.NDArray[np.float64]) -> TableFacts:
         """Return facts with the mean of each feature that is a number, given the means of all `names`."""
         if len(means) != len(self.names):
