@@ -353,8 +353,8 @@ def test(
             echo(f"passed over: {plural(tested.bad_records, 'bad record')}", err=True)
         size = f"{plural(tested.n_batches, 'batch', 'batches')}, {plural(tested.n_records, 'record')}"
         echo(f"{name.capitalize()}: {observe.show_metrics(tested.metrics)}  ({size})", err=True)
-        for layer, urls in outputs.items():
-            echo(f"layer {layer}: wrote {', '.join(urls)}", err=True)
+        for layer, written_urls in outputs.items():
+            echo(f"layer {layer}: wrote {', '.join(written_urls)}", err=True)
     if as_json:
         echo(observe.to_json(summary))
 
