@@ -219,10 +219,13 @@ def predict(
         check_output(out, [*urls, source["job_file"]], overwrite=True, by="--overwrite")
         if out.lower().endswith(UNWRITTEN):
             raise ConfigError(f"{out}: predictions are CSV or Parquet. Expected a name in .csv, .tsv or .parquet.")
+    is_parquet = bool(out and out.lower().endswith(".parquet"))
     with Signals("stopped"):
         names = [name.strip() for name in keep.split(",") if name.strip()]
-        values = net.values(layers, records, topk=0 if proba else topk, keep=names)
+        values = net.values(layers, records, topk=0 if proba else topk, keep=names, as_text=not is_parquet)
     for each in values.stores if not quiet else ():
+        if not each.count:
+            echo(f"{each.url}: 0 records", err=True)
         if each.first:
             echo(f"{each.url}: the first {each.first} records are only history and not predicted", err=True)
         if each.n_ahead:
@@ -233,7 +236,7 @@ def predict(
     if not out:
         for line in csv_lines(values.rows()):
             echo(line, nl=False)
-    elif out.lower().endswith(".parquet"):
+    elif is_parquet:
         sink = pa.BufferOutputStream()
         pq.write_table(values.table(), sink)
         fs.write_atomic(fs.absolute(out), bytes(sink.getvalue()))
@@ -251,6 +254,25 @@ def predict(
 @click.command()
 @job_options
 @_inference_options
+@click.option(
+    "--data",
+    "urls",
+    metavar="URL",
+    multiple=True,
+    help="Test on these records with labels, each once, instead of the job's. Repeatable: all are tested together.",
+)
+@click.option("--backend", metavar="NAME", help="Format of --data; by default detected.")
+@click.option(
+    "--missing",
+    metavar="WHAT",
+    callback=_missing,
+    help="Fill for missing numbers in a table: error, mean (of the training data), or a number.",
+)
+@click.option(
+    "--unknown",
+    type=click.Choice(["error", "ignore"]),
+    help="Unknown or missing categories in a table: error, or ignore to encode them as zeros.",
+)
 @click.option("--phase", type=click.Choice(["test", "val"]), default="test", show_default=True, help="Which net.")
 @click.option(
     "--steps",
@@ -271,6 +293,10 @@ def predict(
 )
 @json_option
 def test(
+    urls: tuple[str, ...],
+    backend: str | None,
+    missing: str | float | None,
+    unknown: str | None,
     phase: str,
     steps: int | None,
     metrics: str | None,
@@ -281,23 +307,30 @@ def test(
 ) -> None:
     """Measure the performance of a checkpoint.
 
-    The test net gets its values, by name of param, and reads the job's records. The metrics are the same for any number
-    of workers. See run for exit codes.
+    The test net gets its values, by name of param, and reads the job's records, or those of --data. The metrics are
+    the same for any number of workers. See run for exit codes.
     """
     from singa_dask import fs
     from singa_dask.conf.layer import PHASES
     from singa_dask.conf.watched import CONFUSION
+    from singa_dask.inference.stored_records import StoredRecords
     from singa_dask.inputs.writers import Writer
     from singa_dask.observe.figure import draw_confusion
 
     started = time.perf_counter()
     if confusion and not confusion.lower().endswith((".csv", ".svg", ".png")):
         raise click.UsageError(f"--confusion {confusion}: expected a file that ends in .csv, .svg or .png.")
+    reading = {key: value for key, value in (("missing", missing), ("unknown", unknown)) if value is not None}
+    if not urls and (reading or backend):
+        raise click.UsageError("--backend, --missing and --unknown are for --data.")
+    if urls and steps:
+        raise click.UsageError("--data is tested whole. Leave --steps out.")
     net = _stored_net(quiet=quiet, **source)
     name = {"test": "test", "val": "validation"}[phase]
     names = net.read.job.metrics if metrics is None else [each.strip() for each in metrics.split(",") if each.strip()]
     with Signals("stopped"):
-        tested = net.test(PHASES[phase], steps, metrics=[*names, *([CONFUSION] if confusion else [])])
+        records = [StoredRecords(url, backend, True, f"--data {url}", reading=reading) for url in urls]
+        tested = net.test(PHASES[phase], steps, records, [*names, *([CONFUSION] if confusion else [])])
     if confusion:
         if len(tested.matrices) > 1:
             raise ConfigError(f"--confusion: the net has several, {', '.join(tested.matrices)}. See sd.test.")
@@ -328,8 +361,8 @@ def test(
             echo(f"passed over: {plural(tested.bad_records, 'bad record')}", err=True)
         size = f"{plural(tested.n_batches, 'batch', 'batches')}, {plural(tested.n_records, 'record')}"
         echo(f"{name.capitalize()}: {observe.show_metrics(tested.metrics)}  ({size})", err=True)
-        for layer, urls in outputs.items():
-            echo(f"layer {layer}: wrote {', '.join(urls)}", err=True)
+        for layer, written_urls in outputs.items():
+            echo(f"layer {layer}: wrote {', '.join(written_urls)}", err=True)
     if as_json:
         echo(observe.to_json(summary))
 

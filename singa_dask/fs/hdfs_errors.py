@@ -19,6 +19,8 @@ KINDS = (
     ("FileAlreadyExistsException", FileExistsError, errno.EEXIST),
     ("FileNotFoundException", FileNotFoundError, errno.ENOENT),
     ("InvalidArgument", OSError, errno.EINVAL),
+    # a file cannot be renamed to a directory
+    ("must both be directories", IsADirectoryError, errno.EISDIR),
     ("SecretManager$InvalidToken", PermissionError, errno.EACCES),
 )
 # names of errors for files with erasure coding

@@ -13,7 +13,9 @@ from singa_dask.fs.patterns import is_pattern, matches
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 
 
-def check_output(url: str, sources: Iterable[str] = (), *, overwrite: bool, by: str) -> str:
+def check_output(
+    url: str, sources: Iterable[str] = (), *, overwrite: bool, by: str, may_be_directory: bool = False
+) -> str:
     """Return the absolute URL of an output file that may be written.
 
     Parameters
@@ -26,11 +28,13 @@ def check_output(url: str, sources: Iterable[str] = (), *, overwrite: bool, by: 
         Whether an existing file may be replaced. Devices and pipes can always be written to.
     by : str
         Option of the user for ``overwrite``, for errors.
+    may_be_directory : bool
+        Whether the output may be a directory, as stores of some formats are.
 
     Raises
     ------
     ConfigError
-        The file exists, is one of the sources, or has the suffix of a compressed file.
+        The file exists, is a directory or one of the sources, or has the suffix of a compressed file.
     """
     if url == "-":
         raise ConfigError("-: expected the name of a file. For standard output, use /dev/stdout.")
@@ -40,9 +44,17 @@ def check_output(url: str, sources: Iterable[str] = (), *, overwrite: bool, by: 
     if any(_is_read(_real(place), source) for source in sources):
         raise ConfigError(f"{url}: this file is an input. Choose another name.")
     path = fs.local_path(place)
-    if not overwrite and not (path and fs.is_stream(path)) and fs.exists(place):
+    found = None if path and fs.is_stream(path) else fs.look(place)
+    if not may_be_directory and (found[0] if found else url.endswith("/")):
+        raise ConfigError(f"{url}: {'is' if found else 'names'} a directory. Expected a file, e.g. {_file_in(url)}.")
+    if not overwrite and found:
         raise ConfigError(f"{url}: exists already. Expected a new file. Give {by} to replace it.")
     return place
+
+
+def _file_in(url: str) -> str:
+    """Return the URL of a file in a directory, as an example."""
+    return f"{url.rstrip('/')}/NAME"
 
 
 def _real(url: str) -> str:

@@ -194,6 +194,8 @@ def _reading(
         # drop options that the other format does not have
         known = STORES.find(backend).option_names()
         options = {name: value for name, value in options.items() if name in known}
+    if not outputs and conf.is_table and store is not None and (store is TableStore or store.is_named(conf.naming)):
+        options = {**options, "may_be_empty": True}
     if not outputs and changes.get("texts", conf.texts):
         options = {**options, "blank_texts": True}
     if forecasts is not None and changes.get("lags", conf.lags):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from singa_dask.data.codecs.columns import as_texts, whole
+from singa_dask.data.codecs.columns import as_texts, column_kind, whole
 from singa_dask.data.codecs.table_facts import BOOLEANS
 from singa_dask.errors import ConfigError
 from singa_dask.inference.tasks import TaskResult
@@ -107,6 +109,36 @@ def csv_lines(rows: Iterable[Sequence[str]], delimiter: str = ",") -> Iterator[s
         yield line.getvalue()
 
 
+def as_text_columns(table: pa.Table) -> pa.Table:
+    """Return columns whose values all have a text: lists, structs and maps become JSON.
+
+    Raises
+    ------
+    ConfigError
+        Values have no exact text, such as bytes that are not UTF-8, or durations, whose unit would be lost.
+    """
+    for at, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
+        try:
+            values = whole(column)
+            if pa.types.is_nested(values.type):
+                texts = [value if value is None else _as_json(value) for value in values.to_pylist()]
+                table = table.set_column(at, name, pa.array(texts, pa.string()))
+            elif pa.types.is_duration(values.type):
+                raise ValueError
+            elif column_kind(values.type) not in ("number", "boolean", "string", "empty"):
+                as_texts(values)
+        except (pa.ArrowException, TypeError, ValueError):
+            raise ConfigError(
+                f"--keep: column {name!r} holds values of type {column.type}, which CSV cannot hold. Write Parquet: "
+                "--out NAME.parquet."
+            ) from None
+    return table
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
 class LayerValues(NamedTuple):
     """Values that layers compute for the records of some stores.
 
@@ -158,8 +190,8 @@ class LayerValues(NamedTuple):
     def table(self) -> pa.Table:
         """Return the same columns as an Arrow table: numbers as numbers, kept columns with their types."""
         stores, layers = self.stores, range(len(self.layers))
-        values = [np.concatenate([done.arrays[i]["data"] for each in stores for done in each.parts]) for i in layers]
-        counts = {each[0].size // (2 * self.topk) if self.topk else 1 for each in values}
+        values = [self._values(i, stores) for i in layers]
+        counts = {math.prod(each.shape[1:]) // (2 * self.topk) if self.topk else 1 for each in values}
         if len(counts) > 1:
             raise ConfigError(f"layers {', '.join(self.layers)} have different time steps. Predict them one by one.")
         n_steps = counts.pop()
@@ -169,21 +201,33 @@ class LayerValues(NamedTuple):
             "file": [readable(name) for each in stores for name in each.files or [each.url] * each.count],
             "record": [None if each.files else each.first + i for each in stores for i in range(each.count)],
         }
-        places, sizes = _place_names(stores), [each[0].size for each in values]
-        columns = [pa.array(place[name]).take(record) for name in places]
+        types = {"file": pa.string(), "record": pa.int64()}
+        places, sizes = _place_names(stores), [math.prod(each.shape[1:]) for each in values]
+        columns = [pa.array(place[name], types[name]).take(record) for name in places]
         columns += kept.take(record).columns if kept.column_names else []
         columns += [pa.array(np.tile(np.arange(n_steps), len(values[0])))] * (n_steps > 1)
         for each, names in zip(values, self.class_names, strict=True):
             if not self.topk:
-                columns += map(pa.array, each.reshape(len(each), -1).T.astype(np.float64))
+                columns += map(pa.array, each.reshape(len(each), math.prod(each.shape[1:])).T.astype(np.float64))
             for numbers, scores in each.reshape(-1, self.topk, 2).transpose(1, 2, 0) if self.topk else ():
                 labels = [readable(names[i]) if i < len(names) else str(i) for i in numbers.astype(int).tolist()]
                 # booleans in the training data become "true" and "false"; so do strings with these two values
                 values_of = [label == "true" for label in labels] if tuple(names) == BOOLEANS else labels
-                columns += map(pa.array, (values_of, numbers.astype(np.int64), scores.astype(np.float64)))
+                kind = pa.bool_() if tuple(names) == BOOLEANS else pa.string()
+                columns.append(pa.array(values_of, kind))
+                columns += map(pa.array, (numbers.astype(np.int64), scores.astype(np.float64)))
         named = value_names(self.layers, self.class_names, sizes, self.topk, [*places, *kept.column_names])
         return pa.Table.from_arrays(columns, [*places, *kept.column_names, *["step"] * (n_steps > 1), *named])
 
     def array(self) -> npt.NDArray[np.float32]:
         """Return the values of the first layer, (n, *shape), for the first store."""
-        return np.concatenate([done.arrays[0]["data"] for done in self.stores[0].parts])
+        return self._values(0, self.stores[:1])
+
+    def _values(self, layer: int, stores: Sequence[Predicted]) -> npt.NDArray[np.float32]:
+        """Return the values of a layer for all records, (n, *shape)."""
+        parts = [done.arrays[layer]["data"] for each in stores for done in each.parts]
+        if parts:
+            return np.concatenate(parts)
+        shaped = next(each for each in self.net.layers if each.conf_name == self.layers[layer])
+        shape = (shaped.site.n_steps, *shaped.features[0].shape[1:])[shaped.site.n_steps == 1 :]
+        return np.empty((0, shaped.site.n_steps * 2 * self.topk) if self.topk else (0, *shape), np.float32)

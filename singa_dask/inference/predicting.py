@@ -171,7 +171,7 @@ def test(
         stored, _ = _stored(model, client, "sd.test, model")
         if phase not in ("test", "val"):
             raise ConfigError(f"phase: {phase!r}, expected 'test' or 'val'.")
-        records = None if data is None else StoredRecords(os.fspath(data), backend, outputs=True)
+        records = [] if data is None else [StoredRecords(os.fspath(data), backend, outputs=True)]
         tested = stored.test(PHASES[phase], steps, records, metrics)
         return {**tested.metrics, **tested.matrices}
     _refuse_stored(backend=backend, steps=steps, phase=None if phase == "test" else phase)

@@ -26,12 +26,12 @@ from singa_dask.data.convert import backend_of
 from singa_dask.data.convert.tasks import report
 from singa_dask.data.stores import STORES, Store, open_store
 from singa_dask.data.stores.class_names import write_options
-from singa_dask.data.stores.tables.table import read_columns
+from singa_dask.data.stores.tables.table_columns import read_columns
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, listed
 from singa_dask.fs.outputs import check_output
 from singa_dask.inference.derived_job import inference_job, with_data
-from singa_dask.inference.layer_values import LayerValues, Predicted, value_names
+from singa_dask.inference.layer_values import LayerValues, Predicted, as_text_columns, value_names
 from singa_dask.inference.net import build
 from singa_dask.inference.predicted_layers import (
     classifier,
@@ -237,7 +237,8 @@ class _Inference:
         try:
             yield
         except (ConfigError, DataError) as error:
-            if self._records is not None and (renamed := self._records.renamed(error, self._readers)) is not None:
+            reader = self._wanted.job.neuralnet.layer[self._readers[0]].name if self._readers else ""
+            if self._records is not None and (renamed := self._records.renamed(error, self._readers, reader)):
                 raise renamed from None
             if isinstance(error, DataError) or not any(problem.path for problem in error.problems):
                 raise
@@ -276,10 +277,10 @@ class StoredNet:
         self,
         phase: Phase = Phase.TEST,
         steps: int | None = None,
-        records: StoredRecords | None = None,
+        records: Sequence[StoredRecords] = (),
         metrics: Sequence[str] | None = None,
     ) -> Tested:
-        """Compute the metrics of the net on the job's records of a phase, or on other ``records``.
+        """Compute the metrics of the net on the job's records, or all of other ``records``.
 
         Parameters
         ----------
@@ -292,15 +293,17 @@ class StoredNet:
         names = tuple(conf.metrics if metrics is None else metrics)
         if steps is None:
             own = conf.test_steps if phase == Phase.TEST else conf.validate_steps
-            steps = 0 if records is not None else own or 0
+            steps = 0 if records else own or 0
         losses = [layer.name for layer in conf.neuralnet.layer if layer.in_phase(phase) and is_class_loss(layer)]
         labels = tuple(label_layer(conf, phase, loss) for loss in losses)
-        inference = self._inference(
-            phase, records, in_order=not steps, exposed=False, metric_names=names, label_layers=labels
-        )
+        kept: dict[str, Any] = {"in_order": not steps, "exposed": False, "metric_names": names, "label_layers": labels}
+        inferences = [self._inference(phase, each, **kept) for each in records or (None,)]
+        inference, results = inferences[0], list[TaskResult]()
         merged = PassMetrics(inference.net, names)
         with self.workers() as workers:
-            facts, results = inference.compute(workers, steps, self.show, self.log)
+            for each in inferences:
+                facts, done_here = each.compute(workers, steps, self.show, self.log)
+                results += done_here
         return Tested(
             merge_metrics(results, merged),
             sum(done.task.n_batches for done in results),
@@ -319,6 +322,7 @@ class StoredNet:
         *,
         topk: int = 0,
         keep: Sequence[str] = (),
+        as_text: bool = False,
     ) -> LayerValues:
         """Return values of layers of the test net for the records of stores, or the likeliest classes.
 
@@ -332,6 +336,8 @@ class StoredNet:
             Number of classes; 0 for all values. Ignored for layers with labels or targets.
         keep : sequence of str
             Columns of the stores, which are tables, to keep beside the values.
+        as_text : bool
+            Write lists and other nested values of these columns as JSON, and refuse values that have no text.
         """
         phase = Phase.TEST
         layers = tuple(dict.fromkeys(layers)) or (predicted_layer(self.read.job, phase),)
@@ -343,7 +349,8 @@ class StoredNet:
         sources: list[StoredRecords | None] = [*stores] or [None]
         kept |= {"labels": False, "topk": topk, "files": bool(stores)}
         inferences = [self._inference(phase, records, **kept) for records in sources]
-        columns = [self._columns(records.url, keep) if records and keep else pa.table({}) for records in sources]
+        columns = [self._columns(records, keep) if records and keep else pa.table({}) for records in sources]
+        columns = [as_text_columns(table) if as_text else table for table in columns]
 
         def names_of(facts: NetFacts) -> tuple[tuple[str, ...], ...]:
             if not are_values:
@@ -385,14 +392,17 @@ class StoredNet:
         number = int(values.flat[0]) if topk else len(values) - 1 - int(values[::-1].argmax())
         return names[number] if names else str(number)
 
-    def _columns(self, url: str, names: Sequence[str]) -> pa.Table:
+    def _columns(self, records: StoredRecords, names: Sequence[str]) -> pa.Table:
         """Return columns of a table, read as the job reads its own: targets and numbers in texts as numbers."""
         conf = next(store for layer in self.read.job.neuralnet.layer if (store := layer.given_block(StoreConf)))
         options = {name: getattr(conf, name) for name in ("separator", "charset", "header", "quotes")}
+        place = fs.absolute(records.url)
         try:
-            table = read_columns(fs.absolute(url), names, conf.storage_options, spelling=conf.spelling, **options)
+            if fs.look(place, conf.storage_options) == (False, 0):
+                raise ConfigError(f"{records.named or records.url}: it is empty.")
+            table = read_columns(place, names, conf.storage_options, spelling=conf.spelling, **options)
         except (ConfigError, DataError) as error:
-            raise type(error)(f"--keep: {error}") from None
+            raise type(error)(str(error) if "it is empty" in str(error) else f"--keep: {error}") from None
         forms = {**dict.fromkeys(conf.target, NumberForm()), **conf.spelling.numbers}
         for name in forms.keys() & {*names}:
             spelling = Spelling({name: forms[name]}, conf.spelling.na_values)
@@ -458,8 +468,11 @@ class StoredNet:
             if records
             else [store.path for each in self.read.job.neuralnet.layer if (store := each.given_block(StoreConf))]
         )
+        in_folder = bool(STORES.find(backend).directory_files)
         named = [_url_of_layer(out, layer, len(layers) > 1) for layer in layers]
-        urls = [check_output(url, read, overwrite=overwrite, by=overwrite_by) for url in named]
+        urls = [
+            check_output(url, read, overwrite=overwrite, by=overwrite_by, may_be_directory=in_folder) for url in named
+        ]
         with contextlib.ExitStack() as stack:
             # predictions are small enough to be returned from tasks
             folder = "" if predictions else stack.enter_context(_folder_beside(out))

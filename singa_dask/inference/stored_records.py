@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from singa_dask import fs
+from singa_dask.data.stores.tables.csv_records import RECODED
 from singa_dask.errors import ConfigError, DataError, Problem, SingaError
 
 
@@ -54,21 +55,27 @@ class StoredRecords(NamedTuple):
     forecasts: tuple[Any, ...] | None = None
     reading: Mapping[str, Any] = MappingProxyType({})
 
-    def renamed(self, error: ConfigError | DataError, layers: Sequence[int]) -> SingaError | None:
+    def renamed(self, error: ConfigError | DataError, layers: Sequence[int], reader: str = "") -> SingaError | None:
         """Return the error with the name of the records; None if it is about the job or a checkpoint.
 
-        ``layers`` are the indices of the layers that read the records.
+        ``layers`` are the indices of the layers that read the records, ``reader`` is the name of the first.
         """
         if isinstance(error, DataError):
             if fs.absolute(self.url) not in str(error):
                 return None
-            if not self.outputs:
+            if self.named or not self.outputs:
                 error = advised(error, COMMAND if self.named else PYTHON)
-            return DataError(self._named(str(error)))
+            return DataError(self._recoded(self._named(str(error)), reader))
         places = [("neuralnet", "layer", index, "store_conf") for index in layers]
         if not error.problems or any(problem.path[:4] not in places for problem in error.problems):
             return None
-        return ConfigError([Problem((), self._named(problem.message)) for problem in error.problems])
+        named = [self._recoded(self._named(problem.message), reader) for problem in error.problems]
+        return ConfigError([Problem((), message) for message in named])
+
+    def _recoded(self, message: str, reader: str) -> str:
+        """Return a message of a command that names the option for another encoding."""
+        option = f", or pass --set 'neuralnet.layer[{reader}].store_conf.charset=latin-1'"
+        return message.replace(RECODED.text, option) if self.named and reader else message
 
     def _named(self, message: str) -> str:
         named, rest = self.named or self.url, message.removeprefix(fs.absolute(self.url))

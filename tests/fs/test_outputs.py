@@ -143,3 +143,15 @@ def test_a_file_elsewhere_is_none_of_this_disk(tmp_path: Path) -> None:
         assert check_output(out, [source], overwrite=True, by="--overwrite") == out
     with pytest.raises(ConfigError, match="this file is an input"):
         check_output(elsewhere, [elsewhere], overwrite=True, by="--overwrite")
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("protocol", ["", "memory://directories/"])
+def test_a_directory_is_no_file(
+    overwrite: bool, protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fs.write_atomic(f"{protocol}pred/x.csv", b"1")
+    for name, said in (("pred", "is"), ("pred/", "is"), ("new/", "names")):
+        with pytest.raises(ConfigError, match=rf"{name}: {said} a directory. Expected a file"):
+            check_output(protocol + name, overwrite=overwrite, by="--overwrite")

@@ -95,6 +95,12 @@ class TableFacts:
             if kinds.get(name) == "boolean" and name not in self.booleans:
                 raise DataError(f"{where}: column {name!r} holds booleans, expected numbers as in training.")
 
+    def kind_of(self, name: str) -> str:
+        """Return the kind of a column, see `column_kind`; ``number`` for one that is not a feature."""
+        if name in self.texts or name in self.categories:
+            return "string"
+        return "vector" if name in self.widths else "number"
+
     def with_means(self, means: npt.NDArray[np.float64]) -> TableFacts:
         """Return facts with the mean of each feature that is a number, given the means of all `names`."""
         if len(means) != len(self.names):

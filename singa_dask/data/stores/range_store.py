@@ -105,7 +105,7 @@ class RangeStore(Store):
             raise
         except self.damage as error:
             raise DataError(f"{self.url}: not {self.title}, or a damaged one: {describe(error)}.") from error
-        if not self.count:
+        if not self.count and "may_be_empty" not in self.options:
             raise DataError(f"{self.url}: no records.")
         if self.manifest is not None:
             self._compare(self.manifest)

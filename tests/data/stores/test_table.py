@@ -22,7 +22,8 @@ from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.stores.tables import table as table_module
 from singa_dask.data.stores.tables import table_parquet
-from singa_dask.data.stores.tables.table import TableStore, read_columns
+from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables.table_columns import read_columns
 from singa_dask.errors import DataError
 from singa_dask.inputs.store_conf import StoreConf
 from tests.contracts.records import read_all

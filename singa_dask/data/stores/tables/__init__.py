@@ -6,6 +6,7 @@ Files of a table
     `table_files`: which they are. `open_parts`: those that stay open. `table_part`: the base class of a file.
     `table_csv` and `table_lines`, with `csv_records`; `table_json`, with `json_text`; `table_parquet`; `table_whole`.
 Knowledge about a table
+    `table_columns`: columns to write beside predictions.
     `table_index`: blocks and facts, kept in the cache. `table_scan`: a scan by several processes.
 """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import functools
 import json
@@ -43,7 +42,6 @@ from singa_dask.data.stores.tables.table_files import (
     TableFile,
     format_of,
     kind_of_key,
-    outer_keys,
     table_files,
     with_outer_keys,
 )
@@ -63,14 +61,13 @@ from singa_dask.data.stores.tables.table_scan import TableScan, refuse_scan
 from singa_dask.data.stores.tables.table_series import read_series
 from singa_dask.data.stores.tables.table_whole import in_memory, read_whole
 from singa_dask.data.types import Arrays, Block, FileSum, RecordRun, TableColumn
-from singa_dask.errors import ConfigError, DataError
+from singa_dask.errors import DataError
 from singa_dask.fs.cache import TABLES, cache_folder, key_of
 from singa_dask.fs.host_files import SCHEME
 from singa_dask.fs.io_threads import decode_threads, io_threads, map_ahead
 from singa_dask.fs.sources import Bytes, Range
 from singa_dask.fs.versions import version
 from singa_dask.lazy import LazyModule
-from singa_dask.registry import suggest
 from singa_dask.version import __version__
 
 table_json = LazyModule("singa_dask.data.stores.tables.table_json")
@@ -101,54 +98,6 @@ def open_part(
         return part
     source = read_whole(url, storage_options, spelling) if format == "whole" else None
     return ParquetPart(url, storage_options, source)
-
-
-def read_columns(
-    url: str,
-    names: Sequence[str],
-    storage_options: fs.Options = None,
-    spelling: Spelling = NO_SPELLING,
-    **options: Any,
-) -> pa.Table:
-    """Return columns of a table: of text files as strings, of other files with their types.
-
-    Parameters
-    ----------
-    url : str
-    names : sequence of str
-    storage_options : mapping, optional
-    spelling : Spelling
-        Words for missing values in columns of numbers.
-    **options
-        Options of a `CsvPart`.
-
-    Raises
-    ------
-    ConfigError
-        A column does not exist.
-    DataError
-        The table cannot be read.
-    """
-    files = table_files(url, storage_options)
-    form = format_of(files, storage_options)
-    if form == "csv":
-        # keep words for missing values as text, so that they can be counted
-        options |= {"listed": dict.fromkeys(names, spelling.na_values)}
-    opened = OpenParts(files, lambda file: open_part(files[file].url, form, storage_options, spelling, **options))
-    tables, kinds = list[pa.Table](), dict.fromkeys(names, "string")
-    with contextlib.closing(opened) as parts:
-        files[:] = with_outer_keys(files, names, lambda: parts(0).names)
-        known = (*parts(0).names, *(name for name, _ in files[0].keys))
-        if unknown := [name for name in names if name not in known]:
-            known = (*known, *(name for name in outer_keys(files[0]) if name not in known))
-            question = suggest(unknown[0], known).partition("Known:")[0]
-            raise ConfigError(f"{url}: no column {unknown[0]!r}. {question}{show_columns(known)}")
-        for file in range(len(files)):
-            for run in parts(file).runs(BLOCK_BYTES, 4 * len(names)):
-                data = parts.fetch(file, run, kinds)
-                tables.append(parts.decode(file, run, kinds, data).select(names))
-    none = pa.table({name: pa.nulls(0, pa.string()) for name in names})
-    return pa.concat_tables(tables, promote_options="permissive") if tables else none
 
 
 def _folder(storage_options: fs.Options) -> Path:
@@ -249,6 +198,8 @@ class TableOptions(NamedColumns):
     """Whether a loader skips wrong records; opening then learns from the others."""
     blank_texts: bool = False
     """Whether a missing or blank text is read as an empty text, as ``predict`` does; else it is a missing value."""
+    may_be_empty: bool = False
+    """Whether a table without records is read, with the facts of the training data; else it is an error."""
     forecasts: list[float | str] | None = None
     """Predictions for the newest records of a series that lack their values, see `LagsConf.with_forecasts`."""
 
@@ -300,7 +251,7 @@ class TableStore(RangeStore):
             checked[name] = checked[name] and checked[name].model_dump()
         # manifests omit these options if they have their default values
         short = ("tolerant", "weight", "header", "quotes", "charset", "texts", "split", "lags", "numbers", "na_values")
-        for name in (*short, "unlabelled", "unknown", "blank_texts", "forecasts"):
+        for name in (*short, "unlabelled", "unknown", "blank_texts", "may_be_empty", "forecasts"):
             if checked[name] == TableOptions.model_fields[name].default:
                 del checked[name]
         return checked
@@ -378,11 +329,15 @@ class TableStore(RangeStore):
             self._parts, form, wanted, GROUP_BYTES,
             lambda table, place: self._spec.spelling.read(table, self._listed, place, self._spec.texts),
         )  # fmt: skip
-        lags.check_order(self.url, series)
         n, predicted = len(series), {*lags.columns}.isdisjoint((*self._spec.label, *self._spec.target))
-        if "forecasts" in self.options:
-            series, self.n_later = lags.with_forecasts(self.url, series, self.options["forecasts"])
-        table, n_before = lags.add(self.url, series, predicted=predicted), n - self.n_later - len(series)
+        if n:
+            lags.check_order(self.url, series)
+            if "forecasts" in self.options:
+                series, self.n_later = lags.with_forecasts(self.url, series, self.options["forecasts"])
+            table = lags.add(self.url, series, predicted=predicted)
+        else:
+            table = pa.table({name: pa.nulls(0, pa.float64()) for name in (*wanted, *lags.names)})
+        n_before = n - self.n_later - len(series)
         source = in_memory(self.url, table)
         self._files, self._format = [TableFile(self.url)], "whole"
         part = ParquetPart(self.url, self.storage_options, source, lambda record: place_of(n_before + record))
@@ -450,7 +405,7 @@ class TableStore(RangeStore):
         self._encoder, self.label_name = TableEncoder(self._spec, index.facts), ", ".join(self._spec.label)
         self.schema = self._encoder.schema
         self._pieces = [piece for piece in index.pieces if piece.kept]
-        if not self._pieces:
+        if not self._pieces and (index.pieces or "may_be_empty" not in self.options):
             which = f" are in the part to {self._split.part} on, and" if self._split else ""
             raise DataError(f"{self.url}: no records{which} without missing values.")
         self.left_out = sum(piece.n - piece.kept for piece in index.pieces)
@@ -570,8 +525,12 @@ class TableStore(RangeStore):
         parts = (self._parts(file) for file in range(len(self._files)))
         part, part_kinds = next(((part, kinds) for part in parts if (kinds := part.kinds)), (None, {}))
         if part is None:
-            raise DataError(f"{self.url}: no records{' but the header' * (self._format == 'csv')}.")
+            if not self._known or "may_be_empty" not in self.options:
+                raise DataError(f"{self.url}: no records{' but the header' * (self._format == 'csv')}.")
+            part = self._parts(0)
+            part_kinds = {name: self._known.kind_of(name) for name in part.names}
         kinds = dict(part_kinds)
+        self._refuse_bytes(part, kinds)
         if not self._known:
             self._check_faults(part.faults, kinds)
         else:
@@ -586,6 +545,16 @@ class TableStore(RangeStore):
         names = {name: known for name in self._spec.label if (known := part.class_names(name))}
         named = {*self._spec.label, *self._spec.categories, *self._spec.texts, *self._spec.spelling.numbers}
         return kinds | dict.fromkeys(filter(part.is_text, named), "string"), part, names
+
+    def _refuse_bytes(self, part: TablePart, kinds: Mapping[str, str]) -> None:
+        """Raise a `DataError` for a file of text in another encoding if a column that is read is not UTF-8."""
+        spec, known = self._spec, self._known
+        read = (*spec.features, *spec.outputs, *spec.categories, *spec.texts, *(known.features if known else ()))
+        binary = [name for name, kind in kinds.items() if kind == "binary"]
+        if known or spec.features:
+            binary = [name for name in binary if any(fnmatch.fnmatchcase(name, each) for each in read)]
+        if part.not_text and binary:
+            raise part.not_text
 
     def _check_faults(self, faults: Mapping[str, str], kinds: Mapping[str, str]) -> None:
         """Raise a `DataError` for a faulty column that is used, or would be a feature."""

@@ -91,6 +91,8 @@ class CsvPart(TablePart):
         except (pa.ArrowException, ValueError) as error:
             raise self._error(text, first, (), error) from None
         columns = dict(zip(self._header.names, table.columns, strict=True))
+        if any(pa.types.is_binary(column.type) for column in columns.values()):
+            self.not_text = self._error(text, first, (), ValueError(f"not UTF-8. {AS_UTF8}"))
         self.faults = {name: fault for name, column in columns.items() if (fault := self._fault_of(column))}
         kinds = {name: "string" if name in self._listed else self._kind(column) for name, column in columns.items()}
         is_all = first.offset + first.length >= self.source.size

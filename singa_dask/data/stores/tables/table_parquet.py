@@ -68,6 +68,10 @@ class ParquetPart(TablePart):
         self._ranges = cache(self._groups.ranges)
 
     @property
+    def types(self) -> dict[str, pa.DataType]:
+        return {column.name: column.type for column in self._groups.schema}
+
+    @property
     def kinds(self) -> dict[str, str]:
         return dict(self._kinds) if self._starts[-1] else {}
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from singa_dask.data.stores.range_store import read_ranges
 from singa_dask.data.types import RecordRun
+from singa_dask.errors import DataError
 from singa_dask.fs.sources import Bytes, Range
 
 
@@ -30,6 +31,8 @@ class TablePart(ABC):
         Offset of the first record of CSV.
     faults : dict of str to str
         Faults of columns of text that are likely meant as numbers; known once `kinds` are.
+    not_text : DataError or None
+        Error of the first record in another encoding; known once `kinds` are.
     open_runs : OpenRuns
         Row groups of all files of the table that are partly decoded.
     """
@@ -41,6 +44,12 @@ class TablePart(ABC):
     index: tuple[str, ...] = ()
     start: int = 0
     faults: Mapping[str, str] = MappingProxyType({})
+    not_text: DataError | None = None
+
+    @property
+    def types(self) -> Mapping[str, pa.DataType]:
+        """Type of each column, where the file says it; empty for text."""
+        return {}
 
     @property
     @abstractmethod

@@ -54,4 +54,4 @@ def read_series(
         at = bisect_right(starts, record) - 1
         return places(at)(record - starts[at])
 
-    return pa.concat_tables(tables, promote_options="permissive"), place_of
+    return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({}), place_of
