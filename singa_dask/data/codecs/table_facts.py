@@ -46,6 +46,8 @@ class TableFacts:
         Numbers of the tokens of each feature that is a text.
     spelling : Spelling
         How numbers and missing values are written as text.
+    label_types : mapping of str to str
+        Type of the values of each column of labels, see `label_type`.
     """
 
     features: tuple[str, ...]
@@ -56,6 +58,7 @@ class TableFacts:
     widths: Mapping[str, int] = field(default_factory=dict)
     texts: Mapping[str, TextCodec] = field(default_factory=dict)
     spelling: Spelling = NO_SPELLING
+    label_types: Mapping[str, str] = field(default_factory=dict)
 
     def values_of(self, name: str) -> list[str]:
         """Return the names of the values of a feature: ``name``, ``name=category`` or ``name[0]``."""
@@ -120,6 +123,7 @@ class TableFacts:
             **({"widths": dict(self.widths)} if self.widths else {}),
             **({"texts": {name: asdict(text) for name, text in self.texts.items()}} if self.texts else {}),
             **self.spelling.to_dict(),
+            **({"label_types": dict(self.label_types)} if self.label_types else {}),
         }
 
     @classmethod
@@ -135,4 +139,5 @@ class TableFacts:
             {name: int(width) for name, width in described.get("widths", {}).items()},
             {name: TextCodec.from_dict(text) for name, text in described.get("texts", {}).items()},
             Spelling.from_dict(described),
+            dict(described.get("label_types", {})),
         )

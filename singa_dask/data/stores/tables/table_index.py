@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 # shorter tables are scanned each time they are opened
 MIN_INDEXED_BYTES = 1 << 16
 # increase it when the index of the same files changes
-INDEX_VERSION = 4
+INDEX_VERSION = 5
 MAX_INDICES = 1000
 
 

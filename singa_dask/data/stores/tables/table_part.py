@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -30,6 +30,8 @@ class TablePart(ABC):
         Offset of the first record of CSV.
     faults : dict of str to str
         Faults of columns of text that are likely meant as numbers; known once `kinds` are.
+    floats : collection of str
+        Columns of numbers that may have decimals; known once `kinds` are.
     open_runs : OpenRuns
         Row groups of all files of the table that are partly decoded.
     """
@@ -41,6 +43,7 @@ class TablePart(ABC):
     index: tuple[str, ...] = ()
     start: int = 0
     faults: Mapping[str, str] = MappingProxyType({})
+    floats: Collection[str] = frozenset()
 
     @property
     @abstractmethod
