@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from singa_dask.data.codecs.class_values import BOOLEAN, LabelReading, classes_of
 from singa_dask.data.codecs.columns import as_texts, column_kind, whole
 from singa_dask.data.codecs.table_facts import BOOLEANS
 from singa_dask.errors import ConfigError
@@ -94,13 +95,6 @@ def value_names(
     return [f"{layer}.{name}" if is_prefixed else name for layer, of in zip(layers, own, strict=True) for name in of]
 
 
-def labels_of(numbers: npt.NDArray[np.int64], names: Sequence[str], n_classes: int) -> npt.NDArray[Any]:
-    """Return the names of classes, and the number of a class that has no name."""
-    if not names:
-        return numbers
-    return np.array([*names[:n_classes], *map(str, range(len(names), n_classes))])[numbers]
-
-
 def csv_lines(rows: Iterable[Sequence[str]], delimiter: str = ",") -> Iterator[str]:
     """Yield each row as a line of CSV: RFC 4180, but lines end with LF."""
     for row in rows:
@@ -151,6 +145,10 @@ class LayerValues(NamedTuple):
         Names of the classes, labels or targets of each layer; empty where they have none.
     net : NeuralNet
         Shapes only.
+    class_types : tuple of str
+        Type of the values that the names of each layer's classes stand for, see `label_type`; may be empty.
+    labels : LabelReading
+        Type of kept columns of labels.
     """
 
     layers: tuple[str, ...]
@@ -158,6 +156,8 @@ class LayerValues(NamedTuple):
     stores: list[Predicted]
     class_names: tuple[tuple[str, ...], ...]
     net: NeuralNet
+    class_types: tuple[str, ...] = ()
+    labels: LabelReading = LabelReading()
 
     def rows(self) -> Iterator[list[str]]:
         """Yield the names of the columns, then a row for each record, or for each time step of a record.
@@ -177,7 +177,7 @@ class LayerValues(NamedTuple):
         ConfigError
             The layers differ in their time steps.
         """
-        table, kept = self.table(), self.stores[0].kept.column_names
+        table, kept = self._table(are_texts=True), self.stores[0].kept.column_names
         yield table.column_names
         digits, columns = "6" if self.topk else "7", list[list[str]]()
         for name, column in zip(table.column_names, table.columns, strict=True):
@@ -188,7 +188,11 @@ class LayerValues(NamedTuple):
         yield from map(list, zip(*columns, strict=True))
 
     def table(self) -> pa.Table:
-        """Return the same columns as an Arrow table: numbers as numbers, kept columns with their types."""
+        """Return the same columns as an Arrow table, with numbers, classes and kept columns in their types."""
+        return self._table(are_texts=False)
+
+    def _table(self, are_texts: bool) -> pa.Table:
+        """Return the table, with the names of classes instead of their values if they are to be texts."""
         stores, layers = self.stores, range(len(self.layers))
         values = [self._values(i, stores) for i in layers]
         counts = {math.prod(each.shape[1:]) // (2 * self.topk) if self.topk else 1 for each in values}
@@ -197,6 +201,7 @@ class LayerValues(NamedTuple):
         n_steps = counts.pop()
         record = pa.array(np.repeat(np.arange(len(values[0])), n_steps))
         kept = pa.concat_tables([each.kept.slice(each.first) for each in stores], promote_options="permissive")
+        kept = kept if are_texts else self.labels.read(kept)
         place = {
             "file": [readable(name) for each in stores for name in each.files or [each.url] * each.count],
             "record": [None if each.files else each.first + i for each in stores for i in range(each.count)],
@@ -206,16 +211,21 @@ class LayerValues(NamedTuple):
         columns = [pa.array(place[name], types[name]).take(record) for name in places]
         columns += kept.take(record).columns if kept.column_names else []
         columns += [pa.array(np.tile(np.arange(n_steps), len(values[0])))] * (n_steps > 1)
-        for each, names in zip(values, self.class_names, strict=True):
+        class_types = self.class_types or ("",) * len(self.layers)
+        for each, names, of_type in zip(values, self.class_names, class_types, strict=True):
             if not self.topk:
                 columns += map(pa.array, each.reshape(len(each), math.prod(each.shape[1:])).T.astype(np.float64))
             for numbers, scores in each.reshape(-1, self.topk, 2).transpose(1, 2, 0) if self.topk else ():
-                labels = [readable(names[i]) if i < len(names) else str(i) for i in numbers.astype(int).tolist()]
-                # booleans in the training data become "true" and "false"; so do strings with these two values
-                values_of = [label == "true" for label in labels] if tuple(names) == BOOLEANS else labels
-                kind = pa.bool_() if tuple(names) == BOOLEANS else pa.string()
-                columns.append(pa.array(values_of, kind))
-                columns += map(pa.array, (numbers.astype(np.int64), scores.astype(np.float64)))
+                indices = numbers.astype(np.int64)
+                # older checkpoints do not have the type
+                of_type = of_type or (BOOLEAN if tuple(names) == BOOLEANS else "")
+                n_classes = max(len(names), int(indices.max(initial=0)) + 1)
+                classes = classes_of(indices, names, n_classes, "" if are_texts else of_type)
+                if classes.dtype.kind == "U":
+                    columns.append(pa.array(map(readable, classes.tolist()), pa.string()))
+                else:
+                    columns.append(pa.array(classes))
+                columns += map(pa.array, (indices, scores.astype(np.float64)))
         named = value_names(self.layers, self.class_names, sizes, self.topk, [*places, *kept.column_names])
         return pa.Table.from_arrays(columns, [*places, *kept.column_names, *["step"] * (n_steps > 1), *named])
 

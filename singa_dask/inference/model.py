@@ -18,13 +18,13 @@ from singa_dask import fs, modules
 from singa_dask.api import REGISTRIES
 from singa_dask.arrays import Array
 from singa_dask.conf import JobFile, Phase, loads
+from singa_dask.data.codecs.class_values import classes_of
 from singa_dask.data.codecs.lags import LagsConf
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.types import Arrays
 from singa_dask.errors import CheckpointError, ConfigError, DataError
 from singa_dask.fs.open_bytes import decode_text
 from singa_dask.inference.derived_job import PhaseJob, inference_job, reading_of, with_reading
-from singa_dask.inference.layer_values import labels_of
 from singa_dask.inference.net import MetricSums, Trained, TrainedNet, load_modules
 from singa_dask.inference.predicted_layers import (
     forecasts_itself,
@@ -227,9 +227,12 @@ class Model:
 
     def class_names_of(self, layer: str) -> tuple[str, ...]:
         """Return the class names of a layer with class probabilities; empty if the classes are numbers."""
+        return self._trained.class_names.known_for(self._label_layer_of(layer))
+
+    def _label_layer_of(self, layer: str) -> str:
         if layer not in self._label_layers:
             self._label_layers[layer] = label_layer(self._job.job, Phase.TEST, layer)
-        return self._trained.class_names.known_for(self._label_layers[layer])
+        return self._label_layers[layer]
 
     def has_classes(self, layer: str) -> bool:
         """Return whether a layer outputs class probabilities."""
@@ -266,9 +269,9 @@ class Model:
 
         Returns
         -------
-        (n,) str or int64
-            Class names, or class numbers if there are no names; (n, steps) for a net of several time steps. The names
-            of booleans are ``"false"`` and ``"true"``.
+        (n,) str, bool, int64 or float64
+            Classes, in the type that the label of the training data has: its values, or names of classes. Class numbers
+            if there are no names; (n, steps) for a net of several time steps.
         (n,) or (n, values) float32
             If the net has no classes.
 
@@ -284,12 +287,19 @@ class Model:
 
     def predictions_of(self, values: Array, layer: str) -> Array:
         """Return the predictions that the values of a layer stand for."""
+        return self._predictions_of(values, layer, self._trained.class_names.type_for(self._label_layer_of(layer)))
+
+    def named_predictions_of(self, values: Array, layer: str) -> Array:
+        """Return the predictions that the values of a layer stand for, with classes by name, as texts."""
+        return self._predictions_of(values, layer, "")
+
+    def _predictions_of(self, values: Array, layer: str, of_type: str) -> Array:
         if not self.has_classes(layer):
             return values.reshape(-1) if values.shape[1:] == (1,) else values
         scores = self.probabilities_of(values, layer)
         # among equal scores take the last column, like the command `predict`
         best = scores.shape[-1] - 1 - np.argmax(scores[..., ::-1], axis=-1)
-        return labels_of(best.astype(np.int64), self.class_names_of(layer), scores.shape[-1])
+        return classes_of(best.astype(np.int64), self.class_names_of(layer), scores.shape[-1], of_type)
 
     def predict_proba(self, x: Any, layer: str | None = None) -> Array:
         """Return the probability of each class: (n, classes) float32, or (n, steps, classes).
@@ -321,7 +331,7 @@ class Model:
                     values[first:stop] = net.compute(arrays, stop - first, first)[layer]["data"]
                 if not some.n_later:
                     return values
-                forecasts.append(self.predictions_of(values[-1:], layer).item())
+                forecasts.append(self.named_predictions_of(values[-1:], layer).item())
 
     def test(self, x: Any, y: Any = None, metrics: Sequence[str] | None = None) -> dict[str, Any]:
         """Return the metrics of the test net on records, by name; each record is used once.
@@ -331,8 +341,8 @@ class Model:
         x : ndarray, DataFrame, Table, or sequence of pictures
             See `predict`.
         y : array-like or mapping of str to array-like, optional
-            Class names or numbers, or values to predict, (n,) or (n, targets); a mapping by column if there are
-            several. By default the columns of ``x``.
+            Classes as `predict` returns them, their names or numbers, or values to predict, (n,) or (n, targets); a
+            mapping by column if there are several. By default the columns of ``x``.
         metrics : sequence of str, optional
             Metrics instead of the job's, e.g. ``["f1_macro", "confusion_matrix"]``; the latter is an array.
 

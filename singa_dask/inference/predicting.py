@@ -17,8 +17,8 @@ from singa_dask.arrays import Array
 from singa_dask.comm.remote_import import Guarded
 from singa_dask.conf import Phase
 from singa_dask.conf.layer import PHASES
+from singa_dask.data.codecs.class_values import classes_of
 from singa_dask.errors import ConfigError, DataError, listed
-from singa_dask.inference.layer_values import labels_of
 from singa_dask.inference.model import Model, find_source, load_model
 from singa_dask.inference.predicted_layers import has_classes, predicted_layer
 from singa_dask.inference.records import is_of
@@ -234,7 +234,7 @@ def _predict_stored(net: StoredNet, url: str, records: StoredRecords, layer: str
     if proba:
         return values.reshape(len(values), *steps, n_classes)
     numbers = values.reshape(len(values), *steps, 2)[..., 0].astype(np.int64)
-    return labels_of(numbers, outputs.class_names[0], n_classes)
+    return classes_of(numbers, outputs.class_names[0], n_classes, outputs.class_types[0])
 
 
 def _refuse_stored(**arguments: Any) -> None:

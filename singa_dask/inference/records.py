@@ -446,8 +446,8 @@ class LabelReader:
         values = self._pick(columns, y, label)
         if values.size != n:
             raise DataError(f"y: shape {values.shape}, expected {(n,)}: a label for each record.")
-        classes = self._net.shapes.context.class_names.known_for(layer.conf_name)
-        return class_numbers(values.reshape(-1), classes, "y, row")
+        known, name = self._net.shapes.context.class_names, layer.conf_name
+        return class_numbers(values.reshape(-1), known.known_for(name), "y, row", known.type_for(name))
 
     def _pick(self, columns: Mapping[str, Any] | None, y: Any, names: list[str]) -> Array:
         """Return the columns of these names, or ``y`` itself if it has only one."""

@@ -21,7 +21,8 @@ from distributed import Client
 from singa_dask import fs, modules, runtime
 from singa_dask.arrays import Array
 from singa_dask.conf import JobFile, Phase
-from singa_dask.data.codecs.numbers import NumberForm, Spelling
+from singa_dask.data.codecs.class_values import LabelReading
+from singa_dask.data.codecs.numbers import MISSING, NumberForm, Spelling
 from singa_dask.data.convert import backend_of
 from singa_dask.data.convert.tasks import report
 from singa_dask.data.stores import STORES, Store, open_store
@@ -383,7 +384,10 @@ class StoredNet:
                 predicted.append(Predicted(records.url if records else "", results, values, first, n_ahead))
                 if keep and len(values) != first + predicted[-1].count:
                     raise DataError(f"{predicted[-1].url}: changed while it was read.")
-        return LayerValues(layers, topk, predicted, names_of(facts), inferences[0].net)
+        stores_conf = [store for layer in self.read.job.neuralnet.layer if (store := layer.given_block(StoreConf))]
+        missing = (*MISSING, *(word for store in stores_conf for word in store.spelling.na_values))
+        labels = LabelReading(facts.label_kinds if topk else {}, missing)
+        return LayerValues(layers, topk, predicted, names_of(facts), inferences[0].net, facts.class_types, labels)
 
     def _forecast(self, layer: str, values: Array, topk: int, names: Sequence[str]) -> float | str:
         """Return the prediction for a record of a time series, as a value of the predicted column."""

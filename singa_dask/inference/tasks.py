@@ -7,9 +7,10 @@ once, batches have the job's size, in file order, and the remaining records are 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -199,6 +200,10 @@ class NetFacts(NamedTuple):
         Bytes of outputs for one record.
     class_names : tuple of tuple of str
         Class names of each layer of the task, by label; empty if the checkpoint has none.
+    class_types : tuple of str
+        Type of the values that they are names of, see `label_type`.
+    label_kinds : dict of str to str
+        See `ClassNames.label_kinds`.
     n_history, n_later : int
         Records before the first one that is read, and after the last one: they need its prediction first.
     left_out : tuple of str
@@ -213,6 +218,8 @@ class NetFacts(NamedTuple):
     n_history: int = 0
     n_later: int = 0
     left_out: tuple[str, ...] = ()
+    class_types: tuple[str, ...] = ()
+    label_kinds: Mapping[str, str] = MappingProxyType({})
 
 
 def inspect_net(task: InferenceTask) -> NetFacts:
@@ -245,6 +252,8 @@ def inspect_net(task: InferenceTask) -> NetFacts:
             n_history=max((layer.n_history for layer in stores), default=0),
             n_later=max((layer.n_later for layer in stores), default=0),
             left_out=tuple(dict.fromkeys(layer.left_out for layer in stores if layer.left_out)),
+            class_types=tuple(map(net.context.class_names.type_for, task.labels_of_layers)),
+            label_kinds=net.context.class_names.label_kinds(),
         )
 
 

@@ -28,7 +28,7 @@ from singa_dask.data.order import GroupRecords
 from singa_dask.data.random import random_skip
 from singa_dask.data.sampler import Sampler, advanced
 from singa_dask.data.stores import Store, open_store
-from singa_dask.data.stores.label_match import LabelMatch, find_label, has_several_labels
+from singa_dask.data.stores.label_match import LabelMatch, find_label, find_label_type, has_several_labels
 from singa_dask.data.stores.split import SplitStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem, listed
@@ -517,11 +517,11 @@ class StoreInput(StoreReader):
         """
         return self.context.class_names.find(self.conf_name)
 
-    def read_class_names(self) -> tuple[str, ...]:
-        """Open the store and return the names of its classes."""
+    def read_class_names(self) -> tuple[tuple[str, ...], str]:
+        """Open the store and return the names of its classes, and the type of their values."""
         with self.open_store() as store:
             self.context.class_names.match_table(self.conf_name, store, learns=True)
-            return find_label(store, self.label_column)[1]
+            return find_label(store, self.label_column)[1], find_label_type(store, self.label_column)
 
     def _check_labels(self, store: Store) -> None:
         """Check that the layer reads one label of each record."""

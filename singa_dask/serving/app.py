@@ -253,9 +253,11 @@ class App:
             raise Refused(500, f"row {int(finite.argmin())}: layer {layer!r} computed a value that is not finite.")
         model = self._model
         if wants_npy:
-            predictions = model.probabilities_of(values, layer) if asked.proba else model.predictions_of(values, layer)
+            predictions = (
+                model.probabilities_of(values, layer) if asked.proba else model.named_predictions_of(values, layer)
+            )
             return Response(to_npy(predictions), media_type=NPY)
-        answer = {"predictions": model.predictions_of(values, layer).tolist()}
+        answer = {"predictions": model.named_predictions_of(values, layer).tolist()}
         if n_history := asked.n - len(values):
             answer["history"] = n_history
         if model.has_classes(layer) and (classes := model.class_names_of(layer)):

@@ -379,3 +379,40 @@ def test_lags_of_money(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         found += [sd.predict(model, "new.csv"), sd.predict(model, "new.parquet")]
     for each in found[1:]:
         np.testing.assert_array_equal(each, found[0])
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([200, 404], "int64"),
+        ([2024.0, 2025.0], "float64"),
+        ([0, 1], "int64"),
+        ([False, True], "bool"),
+        (["1", "b"], ""),
+    ],
+)
+def test_classes_have_the_type_of_the_label(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, values: list[object], dtype: str
+) -> None:
+    """Compared by pandas with the label itself, through each way to predict."""
+    monkeypatch.chdir(tmp_path)
+    frame = FRAME.assign(kind=np.array(values)[(FRAME["a"] > FRAME["b"]).astype(int)])
+    frame.to_csv("some.csv", index=False) if suffix == "csv" else frame.to_parquet("some.parquet")
+    assert call("init", f"some.{suffix}", "--label", "kind", "--test-split", 0).exit_code == 0
+    assert call("run", "job.yaml", "--run-dir", "run", "--set", "train_steps=100").exit_code == 0
+    given = ["predict", "job.yaml", "--init-from", "run", "--data", f"some.{suffix}", "--keep", "kind"]
+    assert call(*given, "--out", "out.parquet").exit_code == 0
+    written, shown = pd.read_parquet("out.parquet"), pd.read_csv(io.StringIO(call(*given).stdout))
+    model, x = sd.load_model("run"), frame[["a", "b"]]
+    lazy = sd.predict(model, dd.from_pandas(x, npartitions=2))
+    series = sd.predict(model, x)
+    accuracy = model.test(x, frame["kind"])["accuracy"]
+    assert accuracy > 0.9
+    for found in (written["class"], model.predict(x), series, lazy.compute(), sd.predict("run", f"some.{suffix}")):
+        assert dtype in ("", str(found.dtype))
+        assert (np.asarray(found) == frame["kind"].to_numpy()).mean() == pytest.approx(accuracy)
+    assert (written["class"] == written["kind"]).mean() == pytest.approx(accuracy)
+    assert written["class"].dtype == written["kind"].dtype
+    assert dtype in ("", str(lazy.dtype))
+    assert (shown["class"] == shown["kind"]).mean() == pytest.approx(accuracy)

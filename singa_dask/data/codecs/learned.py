@@ -10,11 +10,15 @@ from singa_dask.data.codecs.table_facts import TableFacts
 
 
 class Learned(NamedTuple):
-    """Knowledge about the training data in a checkpoint, by input layer of the training net."""
+    """Knowledge about the training data in a checkpoint, by input layer of the training net.
+
+    ``class_types`` has the type of the values that ``class_names`` are names of, see `label_type`.
+    """
 
     class_names: dict[str, tuple[str, ...]]
     tables: dict[str, TableFacts]
     scalings: dict[str, Scaling]
+    class_types: dict[str, str]
 
     @classmethod
     def of(cls, *manifests: Mapping[str, Any]) -> Learned:
@@ -23,6 +27,7 @@ class Learned(NamedTuple):
             {name: tuple(each) for one in manifests for name, each in one.get("class_names", {}).items()},
             {name: TableFacts.from_dict(each) for one in manifests for name, each in one.get("tables", {}).items()},
             {name: Scaling.from_dict(each) for one in manifests for name, each in one.get("scalings", {}).items()},
+            {name: str(each) for one in manifests for name, each in one.get("class_types", {}).items()},
         )
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
@@ -31,5 +36,6 @@ class Learned(NamedTuple):
             "class_names": {layer: list(names) for layer, names in self.class_names.items() if names},
             "tables": {layer: facts.to_dict() for layer, facts in self.tables.items()},
             "scalings": {layer: scaling.to_dict() for layer, scaling in self.scalings.items()},
+            "class_types": {layer: each for layer, each in self.class_types.items() if each},
         }
         return {key: value for key, value in described.items() if value}

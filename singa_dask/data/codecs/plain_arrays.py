@@ -11,11 +11,13 @@ import pyarrow as pa
 
 from singa_dask.arrays import Array
 from singa_dask.data.codecs.category_names import NameNumbers
+from singa_dask.data.codecs.class_values import class_values, numbers_of_values
 from singa_dask.data.codecs.labels import find_wrong_label
 from singa_dask.data.codecs.values import is_numeric
 from singa_dask.errors import DataError, listed
 
 TEXTS = "UTSO"
+REAL = (bool, int, float, np.bool_, np.integer, np.floating)
 HINTS = {
     "c": "Give real and imaginary parts, or absolute values, as features.",
     "O": "Lists of different lengths and mixed types make such arrays. Expected an array of numbers.",
@@ -111,7 +113,7 @@ def texts_of(values: Array, place: str) -> Array:
     return texts
 
 
-def class_numbers(values: Array, names: Sequence[str], place: str) -> npt.NDArray[np.int32]:
+def class_numbers(values: Array, names: Sequence[str], place: str, of_type: str = "") -> npt.NDArray[np.int32]:
     """Return class numbers of values that are class numbers or names.
 
     Parameters
@@ -121,12 +123,24 @@ def class_numbers(values: Array, names: Sequence[str], place: str) -> npt.NDArra
         Names of all classes; empty if they have none.
     place : str
         See `as_stored`.
+    of_type : str
+        Type of the values that have these names, see `label_type`: a number is such a value, not the number of a class.
 
     Raises
     ------
     DataError
         A value is not a class, or could be the number of one class and the name of another.
     """
+    of_classes = class_values(names, of_type)
+    is_typed = of_classes.dtype.kind in "bif" and len(names) > 0
+    if is_typed and values.dtype.kind == "O" and all(isinstance(value, REAL) for value in values):
+        values = np.array(values.tolist())
+    if is_typed and values.dtype.kind in "biuf":
+        labels = numbers_of_values(values, of_classes)
+        if (labels < 0).any():
+            row = int(labels.argmin())
+            raise DataError(f"{place} {row}: unknown class {values[row]}. Classes: {listed(names)}.")
+        return labels
     if names and values.dtype.kind in TEXTS:
         numbers, texts = NameNumbers(names), texts_of(values, place)
         labels = np.fromiter((numbers[text] for text in texts), np.int32, len(texts))

@@ -48,6 +48,8 @@ class TableFacts:
         How numbers and missing values are written as text.
     booleans : tuple of str or None
         Features that are numbers here and booleans in the training data; None if they are not known.
+    label_types : mapping of str to str
+        Type of the values of each column of labels, see `label_type`.
     """
 
     features: tuple[str, ...]
@@ -59,6 +61,7 @@ class TableFacts:
     texts: Mapping[str, TextCodec] = field(default_factory=dict)
     spelling: Spelling = NO_SPELLING
     booleans: tuple[str, ...] | None = None
+    label_types: Mapping[str, str] = field(default_factory=dict)
 
     def values_of(self, name: str) -> list[str]:
         """Return the names of the values of a feature: ``name``, ``name=category`` or ``name[0]``."""
@@ -138,6 +141,7 @@ class TableFacts:
             **({"texts": {name: asdict(text) for name, text in self.texts.items()}} if self.texts else {}),
             **({} if self.booleans is None else {"booleans": list(self.booleans)}),
             **self.spelling.to_dict(),
+            **({"label_types": dict(self.label_types)} if self.label_types else {}),
         }
 
     @classmethod
@@ -154,4 +158,5 @@ class TableFacts:
             {name: TextCodec.from_dict(text) for name, text in described.get("texts", {}).items()},
             Spelling.from_dict(described),
             tuple(described["booleans"]) if "booleans" in described else None,
+            dict(described.get("label_types", {})),
         )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
 
 from singa_dask.data.codecs.category_names import in_order
+from singa_dask.data.codecs.class_values import label_type
 from singa_dask.data.codecs.columns import as_floats, as_texts, missing_of, missing_rows, whole
 from singa_dask.data.codecs.table_facts import BOOLEANS, MAX_CATEGORIES, TableFacts, are_too_many
 from singa_dask.data.codecs.table_spec import TableSpec
@@ -37,6 +38,8 @@ class TableStatistics:
         Class names in the file, by label.
     widths : mapping of str to int
         Number of values of each feature that is a vector.
+    floats : collection of str
+        Columns of floating-point numbers.
 
     Attributes
     ----------
@@ -53,6 +56,7 @@ class TableStatistics:
         known: TableFacts | None = None,
         classes: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
         widths: Mapping[str, int] = MappingProxyType({}),
+        floats: Collection[str] = (),
     ) -> None:
         self._url, self._spec, self._features, self._known = url, spec, features, known
         self._classes, self._widths = classes, widths
@@ -62,6 +66,7 @@ class TableStatistics:
         self._values_seen: dict[str, set[str]] = {}
         if known is None:
             self._begin(kinds)
+            self._label_types = {name: label_type(kinds[name], name in floats) for name in spec.label}
         else:
             known.check_booleans(url, kinds)
         self._required = spec.required(features)
@@ -139,6 +144,7 @@ class TableStatistics:
             {name: text.learned(self._tokens.get(name, {})) for name, text in self._spec.texts.items()},
             self._spec.spelling,
             self._booleans,
+            {name: each for name, each in self._label_types.items() if each},
         )
 
     def _checked(self, known: TableFacts) -> TableFacts:

@@ -9,10 +9,11 @@ from typing import Any
 
 from singa_dask import fs
 from singa_dask.data.codecs.category_names import NameNumbers
+from singa_dask.data.codecs.class_values import class_values
 from singa_dask.data.codecs.learned import Learned
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.stores.label_match import LabelMatch, find_label, has_several_labels, label_table
+from singa_dask.data.stores.label_match import LabelMatch, find_label, find_label_type, has_several_labels, label_table
 from singa_dask.data.stores.store import Store
 from singa_dask.errors import DataError, listed
 from singa_dask.fs.open_bytes import decode_text
@@ -95,23 +96,24 @@ class ClassNames:
         From a checkpoint that a new run starts from. Its class names are kept if they include all names of the training
         data; otherwise the names of the training data are used.
     readers : dict of str to callable
-        By input layer of the training net: opens its store and returns its class names. Called if another net compares
-        names before the training layer has opened its store.
+        By input layer of the training net: opens its store and returns its class names and their type. Called if
+        another net compares names before the training layer has opened its store.
     """
 
     def __init__(self, learned: Learned | None = None) -> None:
         self.known = Learned.of()
         self.inherited = Learned.of()
-        self.readers: dict[str, Callable[[], tuple[str, ...]]] = {}
+        self.readers: dict[str, Callable[[], tuple[tuple[str, ...], str]]] = {}
         self.update(learned or Learned.of())
 
-    def learn(self, layer: str, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the names for a layer of the training net, given the names of its store."""
+    def learn(self, layer: str, names: Sequence[str], of_type: str = "") -> tuple[str, ...]:
+        """Return the names for a layer of the training net, given the names of its store and their type."""
         known = self.known.class_names
         if not known.get(layer):
             inherited = _find(self.inherited.class_names, layer)
             index = NameNumbers(inherited)
             known[layer] = inherited if names and all(index[name] >= 0 for name in names) else tuple(names)
+            self.known.class_types[layer] = of_type
         return known[layer]
 
     def known_for(self, layer: str) -> tuple[str, ...]:
@@ -123,6 +125,23 @@ class ClassNames:
         self.known.class_names.update(learned.class_names)
         self.known.tables.update(learned.tables)
         self.known.scalings.update(learned.scalings)
+        self.known.class_types.update(learned.class_types)
+
+    def type_for(self, layer: str) -> str:
+        """Return the `label_type` of the names of `known_for`; empty for texts, or if unknown."""
+        types, names = self.known.class_types, self.known.class_names
+        if layer in names:
+            return types.get(layer, "")
+        distinct = {types.get(name, "") for name, each in names.items() if each}
+        return distinct.pop() if len(distinct) == 1 else ""
+
+    def label_kinds(self) -> dict[str, str]:
+        """Return the kind of dtype of the classes of each column of labels, see `class_values`."""
+        return {
+            column: class_values(names, facts.label_types.get(column, "")).dtype.kind if names else "i"
+            for facts in self.known.tables.values()
+            for column, names in facts.labels.items()
+        }
 
     def find(self, layer: str) -> tuple[str, ...]:
         """Return the names for a layer of any net; empty if the labels of the training data have no names.
@@ -143,7 +162,7 @@ class ClassNames:
         """Open the stores of layers of the training net that have not been opened."""
         for name, read in self.readers.items():
             if name not in self.known.class_names:
-                self.learn(name, read())
+                self.learn(name, *read())
 
     def table_of(self, layer: str, learns: bool) -> TableFacts | None:
         """Return the known facts of the columns of a layer; None if it is the first to learn them.
@@ -204,7 +223,7 @@ class ClassNames:
         if not learns and not names:
             return LabelMatch(index=index)
         try:
-            expected = self.learn(layer, names) if learns else self.find(layer)
+            expected = self.learn(layer, names, find_label_type(store, column)) if learns else self.find(layer)
             table = label_table(store.url, names, expected, "the checkpoint" if learns else "training")
         except DataError:
             if required:

@@ -98,6 +98,14 @@ def find_label(store: Store, column: str) -> tuple[int | None, tuple[str, ...]]:
     return known.index(column), store.table_facts.classes_of(column) if store.table_facts else ()
 
 
+def find_label_type(store: Store, column: str) -> str:
+    """Return the type of the values of a label, see `label_type`; ``column`` as in `find_label`."""
+    if store.table_facts is None:
+        return store.class_type
+    names = [column] if column in store.table_facts.labels else label_columns(store)
+    return store.table_facts.label_types.get(names[0], "") if len(names) == 1 else ""
+
+
 def label_table(url: str, names: Sequence[str], expected: Sequence[str], learned: str) -> Labels | None:
     """Return the new label of each label of a store, matched by class name.
 

@@ -64,7 +64,7 @@ class ShardedStore(ViewStore):
         self._open(files or shard_urls(self.url, self.storage_options), backend, options)
         named = next((store for store in self.stores if store.class_names), self.stores[0])
         super().index()
-        self.class_names = named.class_names
+        self.class_names, self.class_type = named.class_names, named.class_type
         self._label_tables: list[Labels | None] = [
             label_table(store.url, store.class_names, named.class_names, named.url) for store in self.stores
         ]

@@ -85,6 +85,8 @@ class Store(ABC):
         ahead.
     class_names : tuple of str
         Name of each class, by label; empty if unknown.
+    class_type : str
+        Type of the values that ``class_names`` are names of, see `label_type`, if no ``table_facts`` say it.
     table_columns : tuple of TableColumn
         The columns of a table with named columns, in the order of the file, for display.
     label_name : str
@@ -139,6 +141,7 @@ class Store(ABC):
     reads_labels_alone: bool = False
     decodes_ahead: bool = False
     class_names: tuple[str, ...] = ()
+    class_type: str = ""
     table_columns: tuple[TableColumn, ...] = ()
     label_name: str = ""
     other_fields: tuple[str, ...] = ()

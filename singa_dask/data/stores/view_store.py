@@ -14,7 +14,16 @@ from singa_dask.data.types import Arrays
 from singa_dask.fs.sources import Bytes, Range
 
 # attributes that give records their meaning, which are the same for the view and its store
-MEANING = ("class_names", "schema", "table_facts", "table_columns", "other_fields", "label_name", "is_converted")
+MEANING = (
+    "class_names",
+    "class_type",
+    "schema",
+    "table_facts",
+    "table_columns",
+    "other_fields",
+    "label_name",
+    "is_converted",
+)
 
 
 class ViewStore(RangeStore):

@@ -86,7 +86,9 @@ class ArrayWriter:
     feature, output : tuple of str and Field
         Names and fields of X and y; None without y.
     classes : tuple of str
-        Names of the classes, if labels are texts.
+        Names of the classes, if labels are texts or booleans.
+    class_type : str
+        Type of the labels, see `label_type`.
     has_weights : bool
         Whether weights follow y.
     rounds : bool
@@ -100,6 +102,7 @@ class ArrayWriter:
     classes: tuple[str, ...] = ()
     has_weights: bool = False
     rounds: bool = False
+    class_type: str = ""
 
     def widened(self) -> ArrayWriter:
         """Return a writer that keeps all digits of X."""
@@ -115,7 +118,8 @@ class ArrayWriter:
             y = self._outputs(plain_array(y, f"{where}, y"), len(x), where)
         weights = self._weights(more[0], len(x), where) if self.has_weights else None
         if len(x):
-            ArrowStore.write_file(Path(path), path, self._chunks(x, y, weights, where), class_names=self.classes)
+            chunks = self._chunks(x, y, weights, where)
+            ArrowStore.write_file(Path(path), path, chunks, class_names=self.classes, class_type=self.class_type)
         return len(x)
 
     def _checked(self, value: Any, where: str, name: str, field: Field) -> Array:

@@ -11,6 +11,7 @@ from dask.delayed import delayed
 
 from singa_dask.comm.remote_import import Guarded
 from singa_dask.data.codecs.category_names import distinct_names
+from singa_dask.data.codecs.class_values import BOOLEAN
 from singa_dask.data.codecs.data_frames import as_table, is_frame, names_of
 from singa_dask.data.codecs.plain_arrays import TEXTS, column_values, texts_of
 from singa_dask.data.codecs.table_facts import MAX_CATEGORIES
@@ -114,6 +115,7 @@ def _of_arrays(name: str, x: Any, y: Any, weights: Any, client: Client | str | N
         raise DataError(f"{where}: no records.")
     parts, outputs, of_weights = _partitions(where, x, y=y, weights=weights)
     classes: Sequence[str] = ()
+    class_type = BOOLEAN if y is not None and y.dtype.kind == "b" else ""
     if y is not None and y.dtype.kind == "b":
         classes = BOOLEANS
     elif y is not None and y.dtype.kind in TEXTS:
@@ -122,7 +124,7 @@ def _of_arrays(name: str, x: Any, y: Any, weights: Any, client: Client | str | N
     # the data has targets but no labels
     defaults = {"has_label": False} if output and output[0] == "target" else {}
     rounds = feature[0] == "data" and is_rounded(x.dtype)
-    writer = ArrayWriter(name, len(parts), feature, output, tuple(classes), weights is not None, rounds)
+    writer = ArrayWriter(name, len(parts), feature, output, tuple(classes), weights is not None, rounds, class_type)
     return Dataset(name, tuple(parts), writer, ".arrow", defaults, feature[1].shape, has_weights=weights is not None)
 
 

@@ -175,7 +175,7 @@ def test_names_of_values_that_a_run_starts_from() -> None:
 
 def test_names_are_read_where_training_has_not_begun() -> None:
     names = ClassNames()
-    names.readers = {"data": lambda: ("a", "b")}
+    names.readers = {"data": lambda: (("a", "b"), "")}
     assert names.find("test") == ("a", "b")
 
 

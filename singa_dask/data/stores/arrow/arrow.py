@@ -70,6 +70,7 @@ class ArrowStore(RangeStore):
                 check_label_type(self.url, self._schema.field(self._label))
                 self.schema["label"] = Field(np.dtype(np.int32))
         self.class_names = parse_names(described.get("class_names"))
+        self.class_type = described.get("class_type", "")
         self.set_table_facts(described.get("table"))
         self.blocks, self._compressed = self._find_blocks(source, batches)
         self.mapped = self.is_local and not self._compressed
@@ -131,9 +132,11 @@ class ArrowStore(RangeStore):
             _write(path, rows, block_bytes, compression, class_names, table_facts)
 
     @classmethod
-    def write_file(cls, path: Path, url: str, records: Records, class_names: Sequence[str] = ()) -> None:
+    def write_file(
+        cls, path: Path, url: str, records: Records, class_names: Sequence[str] = (), class_type: str = ""
+    ) -> None:
         """Write records to a local file without renaming or flushing it; ``url`` names it in errors."""
-        _write(path, Rechunker(url, records), BLOCK_BYTES, None, class_names, None)
+        _write(path, Rechunker(url, records), BLOCK_BYTES, None, class_names, None, class_type)
 
 
 def _write(
@@ -143,8 +146,9 @@ def _write(
     compression: str | None,
     class_names: Sequence[str],
     table_facts: Mapping[str, Any] | None,
+    class_type: str = "",
 ) -> None:
-    schema = schema_for(rows.schema, class_names, table_facts)
+    schema = schema_for(rows.schema, class_names, table_facts, class_type)
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with path.open("wb") as file, pa.ipc.new_file(file, schema, options=options) as writer:
         for block in rows.chunks(rows_per_block(rows.record_bytes, block_bytes)):

@@ -20,7 +20,7 @@ METADATA = b"singa_dask"
 
 
 def schema_for(
-    fields: Mapping[str, Field], class_names: Sequence[str], table_facts: Mapping[str, Any] | None
+    fields: Mapping[str, Field], class_names: Sequence[str], table_facts: Mapping[str, Any] | None, class_type: str = ""
 ) -> pa.Schema:
     """Return the schema of records to write, with the metadata that describes them."""
     columns = [
@@ -30,6 +30,8 @@ def schema_for(
     metadata: dict[str, Any] = {"version": 1, "fields": describe_fields(fields)}
     if class_names:
         metadata["class_names"] = list(class_names)
+    if class_type:
+        metadata["class_type"] = class_type
     if table_facts:
         metadata["table"] = dict(table_facts)
     return pa.schema(columns, {METADATA: json.dumps(metadata, sort_keys=True)})

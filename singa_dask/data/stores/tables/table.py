@@ -467,7 +467,7 @@ class TableStore(RangeStore):
             widths |= {name: text.length for name, text in texts.items()}
         if empty := [name for name, width in widths.items() if not width]:
             raise DataError(f"{self.url}: column {empty[0]!r} has no values. Leave it out.")
-        statistics = TableStatistics(self.url, spec, features, kinds, known, names, widths)
+        statistics = TableStatistics(self.url, spec, features, kinds, known, names, widths, part.floats)
         # number of values in a record; unknown categories do not count
         n_names = {
             name: len(known_names) for name, known_names in (known.categories if known else spec.categories).items()

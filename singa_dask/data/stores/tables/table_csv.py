@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from singa_dask import fs
+from singa_dask.data.codecs.class_values import are_floats
 from singa_dask.data.codecs.columns import column_kind, whole
 from singa_dask.data.codecs.numbers import MISSING, fault_of
 from singa_dask.data.stores.blocks import BLOCK_BYTES
@@ -94,6 +95,7 @@ class CsvPart(TablePart):
         if any(pa.types.is_binary(column.type) for column in columns.values()):
             self.not_text = self._error(text, first, (), ValueError(f"not UTF-8. {AS_UTF8}"))
         self.faults = {name: fault for name, column in columns.items() if (fault := self._fault_of(column))}
+        self.floats = {name for name, column in columns.items() if are_floats(column.type)}
         kinds = {name: "string" if name in self._listed else self._kind(column) for name, column in columns.items()}
         is_all = first.offset + first.length >= self.source.size
         return {name: "number" if kind == "empty" and not is_all else kind for name, kind in kinds.items()}

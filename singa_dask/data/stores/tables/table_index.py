@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 # shorter tables have no stored index, because scanning them is fast
 MIN_INDEXED_BYTES = 1 << 16
 # increase this version when the index of unchanged files changes
-INDEX_VERSION = 4
+INDEX_VERSION = 5
 MAX_INDICES = 1000
 
 

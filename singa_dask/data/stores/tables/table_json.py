@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.json
 
 from singa_dask import fs
+from singa_dask.data.codecs.class_values import are_floats
 from singa_dask.data.codecs.columns import column_kind
 from singa_dask.data.stores.blocks import BLOCK_BYTES, cut_lines
 from singa_dask.data.stores.tables.json_text import after_mark, load_object, parse_lines
@@ -54,6 +55,7 @@ class JsonPart(TablePart):
         if na_values and parse_lines(self._first, None) is None:
             self._first = self._without_words(self._first)
         self._types = _types_of(self._first)
+        self.floats = {name for name, kind in self._types.items() if are_floats(kind)}
         self.names = tuple(self._types)
         if first and not tolerant and parse_lines(self._first, None) is None:
             raise self._error(self._first, first, self.kinds)

@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 
 from singa_dask import fs
+from singa_dask.data.codecs.class_values import are_floats
 from singa_dask.data.codecs.columns import column_kind, refuse_twice
 from singa_dask.data.stores.arrow.columnar import open_columns
 from singa_dask.data.stores.arrow.row_groups import RowGroups
@@ -62,6 +63,7 @@ class ParquetPart(TablePart):
         schema = self._groups.schema
         refuse_twice(schema.names, url)
         self._kinds = {column.name: column_kind(column.type) for column in schema}
+        self.floats = {column.name for column in schema if are_floats(column.type)}
         self.names = tuple(self._kinds)
         self.index = _index_columns(schema)
         self._starts = self._groups.starts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -33,6 +33,8 @@ class TablePart(ABC):
         Faults of columns of text that are likely meant as numbers; known once `kinds` are.
     not_text : DataError or None
         Error of the first record in another encoding; known once `kinds` are.
+    floats : collection of str
+        Columns of numbers that may have decimals; known once `kinds` are.
     open_runs : OpenRuns
         Row groups of all files of the table that are partly decoded.
     """
@@ -45,6 +47,7 @@ class TablePart(ABC):
     start: int = 0
     faults: Mapping[str, str] = MappingProxyType({})
     not_text: DataError | None = None
+    floats: Collection[str] = frozenset()
 
     @property
     def types(self) -> Mapping[str, pa.DataType]:

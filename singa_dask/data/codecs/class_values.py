@@ -1,0 +1,106 @@
+"""Classes as values: names of classes converted to the type that the labels of the training data have."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from singa_dask.data.codecs.category_names import name_key
+from singa_dask.data.codecs.columns import column_kind
+from singa_dask.lazy import LazyModule
+
+pc = LazyModule("pyarrow.compute")
+
+# types of labels
+BOOLEAN, INTEGER, NUMBER = "boolean", "integer", "number"
+TYPES = {"b": pa.bool_(), "i": pa.int64(), "f": pa.float64()}
+# a code with leading zeros is a text
+DIGITS = re.compile(r"-?(0|[1-9]\d*)")
+DECIMAL = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?")
+
+
+def are_floats(kind: pa.DataType) -> bool:
+    """Return whether the numbers of a column may have decimals."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_floating(kind) or (pa.types.is_decimal(kind) and kind.scale > 0))
+
+
+def label_type(kind: str, is_floating: bool) -> str:
+    """Return the type of the labels in a column of a `column_kind`; empty for texts."""
+    if kind == "number":
+        return NUMBER if is_floating else INTEGER
+    return BOOLEAN if kind == "boolean" else ""
+
+
+def class_values(names: Sequence[str], of_type: str) -> npt.NDArray[Any]:
+    """Return the values of classes, (classes,) bool, int64, float64 or str.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Names of the classes.
+    of_type : str
+        See `label_type`. If a name is not of this type, or two names have one value, all values are the names.
+    """
+    keys = [name_key(name) for name in names]
+    values: npt.NDArray[Any] = np.array(names, None if names else np.str_)
+    if of_type == BOOLEAN and {*keys} <= {"false", "true"}:
+        values = np.array([key == "true" for key in keys], np.bool_)
+    elif of_type == INTEGER and all(map(DIGITS.fullmatch, keys)):
+        numbers = [int(key) for key in keys]
+        if all(-(1 << 63) <= number < 1 << 63 for number in numbers):
+            values = np.array(numbers, np.int64)
+    elif of_type in (INTEGER, NUMBER) and all(map(DECIMAL.fullmatch, keys)):
+        values = np.array([float(key) for key in keys], np.float64)
+    is_typed = len(np.unique(values)) == len(names) and (values.dtype.kind != "f" or bool(np.isfinite(values).all()))
+    return values if is_typed else np.array(names, np.str_)
+
+
+def classes_of(
+    numbers: npt.NDArray[np.int64], names: Sequence[str], n_classes: int, of_type: str = ""
+) -> npt.NDArray[Any]:
+    """Return the classes of class numbers: their values; the number of a class that has no name."""
+    if not names:
+        return numbers
+    return class_values([*names[:n_classes], *map(str, range(len(names), n_classes))], of_type)[numbers]
+
+
+def numbers_of_values(labels: npt.NDArray[Any], values: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    """Return the class numbers of numeric labels, given the value of each class; -1 for another value."""
+    order = np.argsort(values, kind="stable")
+    at = np.minimum(np.searchsorted(values[order], labels), len(values) - 1)
+    return np.where(values[order][at] == labels, order[at], -1).astype(np.int32)
+
+
+class LabelReading(NamedTuple):
+    """Converts kept columns of labels to the type of predicted classes.
+
+    Attributes
+    ----------
+    kinds : mapping of str to str
+        Kind of dtype of the classes of each column: ``b``, ``i`` or ``f``; for other kinds, texts stay texts.
+    missing : sequence of str
+        Words for missing values, which become null.
+    """
+
+    kinds: Mapping[str, str] = MappingProxyType({})
+    missing: Sequence[str] = ()
+
+    def read(self, table: pa.Table) -> pa.Table:
+        """Convert labels that are texts; a column with other texts is returned as it is."""
+        for i, name in enumerate(table.column_names):
+            kind, column = self.kinds.get(name), table.column(i)
+            if kind in TYPES and column_kind(column.type) == "string":
+                texts = pc.utf8_trim_whitespace(column.cast(pa.string()))
+                texts = pc.if_else(pc.is_in(texts, pa.array([*self.missing], pa.string())), None, texts)
+                whole = pc.replace_substring_regex(texts, r"\.0+$", "") if kind == "i" else texts
+                with contextlib.suppress(pa.ArrowInvalid):
+                    table = table.set_column(i, name, whole.cast(TYPES[kind]))
+        return table

@@ -1,0 +1,56 @@
+"""Classes as values of the type of the labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from singa_dask.data.codecs.class_values import LabelReading, class_values
+from singa_dask.data.codecs.plain_arrays import class_numbers
+from singa_dask.errors import DataError
+
+
+@pytest.mark.parametrize(
+    ("names", "of_type", "expected"),
+    [
+        (["200", "404"], "integer", np.array([200, 404])),
+        (["200.0", "404.0"], "number", np.array([200.0, 404.0])),
+        (["1.50", "2"], "number", np.array([1.5, 2.0])),
+        (["False", "true"], "boolean", np.array([False, True])),
+        (["200", "404"], "", np.array(["200", "404"])),
+        (["007", "10"], "integer", np.array(["007", "10"])),
+        (["1.50", "1.5"], "number", np.array(["1.50", "1.5"])),
+        (["1", "1e999"], "number", np.array(["1", "1e999"])),
+        (["1", "big"], "integer", np.array(["1", "big"])),
+        (["9007199254740993", "9007199254740992"], "integer", np.array([2**53 + 1, 2**53])),
+    ],
+)
+def test_names_become_values_where_all_of_them_can(names: list[str], of_type: str, expected: np.ndarray) -> None:
+    values = class_values(names, of_type)
+    assert (values.dtype, values.tolist()) == (expected.dtype, expected.tolist())
+
+
+@pytest.mark.parametrize(
+    "labels", [np.array([3, 1, 2]), np.array([3.0, 1.0, 2.0]), np.array([3, 1, 2], object), np.array(["3", "1", "2"])]
+)
+def test_a_number_is_the_value_of_a_class_and_not_its_number(labels: Any) -> None:
+    assert class_numbers(labels, ["1", "2", "3"], "y, row", "integer").tolist() == [2, 0, 1]
+
+
+def test_other_values_and_numbers_of_texts_are_refused() -> None:
+    with pytest.raises(DataError, match=r"y, row 1: unknown class 0\. Classes: 200, 404"):
+        class_numbers(np.array([200, 0]), ["200", "404"], "y, row", "integer")
+    with pytest.raises(DataError, match="the name or the number of a class"):
+        class_numbers(np.array([1, 2]), ["1", "2"], "y, row")
+
+
+def test_kept_labels_have_the_type_of_classes_and_other_columns_do_not_change() -> None:
+    texts = pa.table({"i": ["1", " 2.0", "NA"], "f": ["1", "2.5", ""], "b": ["true", "False", "NA"], "id": ["01"] * 3})
+    kept = LabelReading({"i": "i", "f": "f", "b": "b"}, ("", "NA")).read(texts)
+    expected = {"i": [1, 2, None], "f": [1.0, 2.5, None], "b": [True, False, None], "id": ["01"] * 3}
+    assert kept.to_pydict() == expected
+    assert [str(kind) for kind in kept.schema.types] == ["int64", "double", "bool", "string"]
+    assert LabelReading({"id": "i"}).read(pa.table({"id": ["1", "x"]})).to_pydict() == {"id": ["1", "x"]}
