@@ -69,7 +69,12 @@ def classes_of(
     """Return the classes of class numbers: their values; the number of a class that has no name."""
     if not names:
         return numbers
-    return class_values([*names[:n_classes], *map(str, range(len(names), n_classes))], of_type)[numbers]
+    values, unnamed = class_values(names[:n_classes], of_type), range(len(names), n_classes)
+    if unnamed and values.dtype.kind not in "if":
+        values = np.array([*names, *map(str, unnamed)])
+    elif unnamed:
+        values = np.array([*values, *unnamed], values.dtype)
+    return values[numbers]
 
 
 def numbers_of_values(labels: npt.NDArray[Any], values: npt.NDArray[Any]) -> npt.NDArray[np.int32]:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from singa_dask.data.codecs.class_values import LabelReading, class_values
+from singa_dask.data.codecs.class_values import LabelReading, class_values, classes_of
 from singa_dask.data.codecs.plain_arrays import class_numbers
 from singa_dask.errors import DataError
 
@@ -54,3 +54,15 @@ def test_kept_labels_have_the_type_of_classes_and_other_columns_do_not_change() 
     assert kept.to_pydict() == expected
     assert [str(kind) for kind in kept.schema.types] == ["int64", "double", "bool", "string"]
     assert LabelReading({"id": "i"}).read(pa.table({"id": ["1", "x"]})).to_pydict() == {"id": ["1", "x"]}
+
+
+@pytest.mark.parametrize(("of_type", "expected"), [("integer", [5, 7, 2]), ("", ["5", "7", "2"])])
+def test_a_class_without_a_name_is_its_number(of_type: str, expected: list[Any]) -> None:
+    assert classes_of(np.arange(3), ["5", "7"], 3, of_type).tolist() == expected
+    assert classes_of(np.arange(3), [], 3, of_type).tolist() == [0, 1, 2]
+
+
+def test_a_number_that_is_also_a_name_does_not_change_the_type() -> None:
+    """Parquet counts the classes up to the largest predicted one, `Model.predict` all outputs of the net."""
+    names = ["1", "2", "3"]
+    assert {classes_of(np.arange(3), names, n, "integer").dtype for n in (3, 4)} == {np.dtype(np.int64)}
