@@ -46,7 +46,7 @@ def test_text(tmp_path: Path, charset: str) -> None:
 
 
 def test_errors_of_text(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"x\.csv, line 2: not UTF-8: .* or set charset, such as latin-1"):
+    with pytest.raises(DataError, match=r"column 'art': not UTF-8. .* or set charset, such as latin-1"):
         opened(tmp_path / "x.csv", b"a;b;art\n1;2;gr\xfcn\n", label="art").read_block(0)
     with pytest.raises(DataError, match=r"charset 'utf-16'. Expected an encoding that extends ASCII, such as latin-1"):
         opened(tmp_path / "x.csv", LINES.encode("utf-16"), charset="utf-16")

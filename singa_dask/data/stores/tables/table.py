@@ -530,10 +530,10 @@ class TableStore(RangeStore):
             part = self._parts(0)
             part_kinds = {name: self._known.kind_of(name) for name in part.names}
         kinds = dict(part_kinds)
-        self._refuse_bytes(part, kinds)
         if not self._known:
             self._check_faults(part.faults, kinds)
         else:
+            self._refuse_bytes(part, kinds, self._known)
             # a string among numbers raises its error when the record is read
             numbers = filter(self._known.is_number, part.faults.keys() - self._spec.spelling.numbers.keys())
             kinds |= {name: "number" for name in numbers if kinds[name] == "string"}
@@ -546,14 +546,11 @@ class TableStore(RangeStore):
         named = {*self._spec.label, *self._spec.categories, *self._spec.texts, *self._spec.spelling.numbers}
         return kinds | dict.fromkeys(filter(part.is_text, named), "string"), part, names
 
-    def _refuse_bytes(self, part: TablePart, kinds: Mapping[str, str]) -> None:
+    def _refuse_bytes(self, part: TablePart, kinds: Mapping[str, str], known: TableFacts) -> None:
         """Raise a `DataError` for a file of text in another encoding if a column that is read is not UTF-8."""
-        spec, known = self._spec, self._known
-        read = (*spec.features, *spec.outputs, *spec.categories, *spec.texts, *(known.features if known else ()))
-        binary = [name for name, kind in kinds.items() if kind == "binary"]
-        if known or spec.features:
-            binary = [name for name in binary if any(fnmatch.fnmatchcase(name, each) for each in read)]
-        if part.not_text and binary:
+        spec = self._spec
+        read = {*known.features, *spec.outputs, *spec.categories, *spec.texts}
+        if part.not_text and any(kinds.get(name) == "binary" for name in read):
             raise part.not_text
 
     def _check_faults(self, faults: Mapping[str, str], kinds: Mapping[str, str]) -> None:
