@@ -159,8 +159,9 @@ class TableEncoder:
             if name in self._facts.texts:
                 continue
             if name not in self._facts.categories:
-                counts[name] = int(missing_of(whole(table.column(name))).sum())
-            elif self._facts.encoding == "one_hot":
+                if self._spec.missing not in ("error", "skip"):
+                    counts[name] = int(missing_of(whole(table.column(name))).sum())
+            elif self._spec.unknown == "ignore" and self._facts.encoding == "one_hot":
                 counts[name] = int((~rows[:, values].any(axis=1)).sum())
         return {name: n for name, n in counts.items() if n}
 

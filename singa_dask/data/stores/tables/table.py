@@ -331,7 +331,8 @@ class TableStore(RangeStore):
         )  # fmt: skip
         n, predicted = len(series), {*lags.columns}.isdisjoint((*self._spec.label, *self._spec.target))
         if n:
-            lags.check_order(self.url, series)
+            if not self.options.get("forecasts"):  # later steps of a forecast read the same records
+                lags.check_order(self.url, series)
             if "forecasts" in self.options:
                 series, self.n_later = lags.with_forecasts(self.url, series, self.options["forecasts"])
             table = lags.add(self.url, series, predicted=predicted)
