@@ -215,7 +215,7 @@ def encode_onnx(exported: ExportedNet, target: str, about: Mapping[str, Any]) ->
     Raises
     ------
     ConfigError
-        ONNX lacks some layers, all of which are named; or it is not installed.
+        The package onnx is not installed, or ONNX lacks some layers; the message names all of them.
     """
     graph = OnnxGraph()
     graph.reserve([*exported.outputs, *(layer.conf_name for layer in exported.net.inputs)])

@@ -186,7 +186,7 @@ class MetricSums(NamedTuple):
 
 
 def load_modules(sources: Sequence[modules.Source]) -> None:
-    """Load the user's modules; without any, keep those that are loaded."""
+    """Load the user's modules; if there are none, keep the modules that are loaded."""
     if sources:
         modules.load(sources, REGISTRIES.values())
 

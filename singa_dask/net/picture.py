@@ -15,7 +15,7 @@ from singa_dask.net.nodes import Node
 from singa_dask.shown import by_shape, plural
 
 SMALL = {"BridgeDst": "", "BridgeSrc": "", "Concate": "joined", "Slice": "cut", "Split": "split"}
-"""Types that only pass on their sources, and the labels of those that partitioning inserted."""
+"""Types of layers that only pass on their sources -> their labels in the picture if partitioning inserted them."""
 
 AXES = {0: "records", 1: "features"}
 FILLS = ("#a6cee3", "#fdbf6f", "#b2df8a", "#fb9a99", "#cab2d6", "#ffff99", "#e0c8a0", "#9fdfd2")

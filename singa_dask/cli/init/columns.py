@@ -147,7 +147,7 @@ class ColumnSurvey:
 
     @cached_property
     def times(self) -> list[list[Any]]:
-        """Dates as sortable values, for each way to read them, of which 1/2/2024 has two; empty for other columns."""
+        """Dates as sortable values, one list for each way to read them; 1/2/2024 has two. Empty if not dates."""
         values = self.values.to_pylist() if self.is_date else []
         if self.kind in ("date", "timestamp") and not any(isinstance(value, str) for value in values):
             return [values]

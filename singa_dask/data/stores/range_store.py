@@ -61,7 +61,7 @@ class RangeStore(Store):
 
     Examples
     --------
-    Records of four bytes, the first of which is the label::
+    Records of four bytes; the first byte is the label::
 
         @STORES.register("quads")
         class Quads(RangeStore):

@@ -220,7 +220,7 @@ class ParquetStore(RangeStore):
     def _field(self, column: pa.Field) -> tuple[Field, tuple[int, ...]]:
         """Return the field of a column of arrays without metadata, and the order of its axes in the file.
 
-        The shape is that of the type, or else of the first record.
+        The type gives the shape; if it has none, the first record does.
         """
         kind = _stored(column.type)
         if pa.types.is_fixed_size_binary(kind):

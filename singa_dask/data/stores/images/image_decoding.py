@@ -43,7 +43,7 @@ HEAD_BYTES = 12
 SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*")
 JPEG = SIGNATURES[1]
 SPACES = {"YCbCr": "RGB", "Gray": "GRAY"}
-"""Colour space that simplejpeg decodes to, by that of the file."""
+"""Colour space of the file -> colour space that simplejpeg decodes to."""
 MIN_JPEG = 8
 """Minimum height and width at which the scaled size of a JPEG determines its scale."""
 MODES = {1: "L", 3: "RGB"}
