@@ -10,7 +10,7 @@ from singa_dask.lazy import lazy_names
 
 if TYPE_CHECKING:
     from singa_dask.runtime.job.client.checks import absent_records
-    from singa_dask.runtime.job.client.cluster import Patience, connect, local_cluster, threads_by_host
+    from singa_dask.runtime.job.client.cluster import connect, local_cluster, threads_by_host
     from singa_dask.runtime.job.client.dask_tasks import Runner, check_wanted, on_dask, on_each_worker, run_here
     from singa_dask.runtime.job.client.detached import detach, remote_hosts
     from singa_dask.runtime.job.client.driver import Driver
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from singa_dask.runtime.job.client.seen_files import check_seen, files_of
     from singa_dask.runtime.job.job_end import JobEnd
     from singa_dask.runtime.job.names import NOTICES, STOPS, this_user
+    from singa_dask.runtime.job.patience import Patience
     from singa_dask.runtime.job.scheduler.jobs import dask_setup
     from singa_dask.runtime.planning.layout import plan_processes
     from singa_dask.runtime.planning.machine import n_threads
@@ -59,7 +60,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "job.client.checks": ["absent_records"],
-        "job.client.cluster": ["Patience", "connect", "local_cluster", "threads_by_host"],
+        "job.client.cluster": ["connect", "local_cluster", "threads_by_host"],
         "job.client.dask_tasks": ["Runner", "check_wanted", "on_dask", "on_each_worker", "run_here"],
         "job.client.detached": ["detach", "remote_hosts"],
         "job.client.driver": ["Driver"],
@@ -67,6 +68,7 @@ __getattr__ = lazy_names(
         "job.client.follower": ["Follower", "RemoteJobs"],
         "job.client.job_run": ["JobRun"],
         "job.names": ["NOTICES", "STOPS", "this_user"],
+        "job.patience": ["Patience"],
         "job.scheduler.jobs": ["dask_setup"],
         "job.client.result": ["Result"],
         "job.client.room": ["wait_for_room"],

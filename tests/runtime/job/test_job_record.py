@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from singa_dask.runtime.job.client.result import outcome
-from singa_dask.runtime.job.job_end import JobEnd
+from singa_dask.runtime.job.job_end import JobEnd, outcome
 from singa_dask.runtime.job.scheduler import history as module
 from singa_dask.runtime.job.scheduler.evidence import Evidence
 from singa_dask.runtime.job.scheduler.history import EVENTS_OF_A_JOB, JOBS_WITH_EVENTS, History

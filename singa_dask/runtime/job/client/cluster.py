@@ -8,23 +8,25 @@ import multiprocessing
 import os
 import re
 import sys
-import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import dask
 from distributed import Client, LocalCluster
 from distributed import core as distributed_core
 from distributed.versions import VersionMismatchWarning, scheduler_relevant_packages
 
-from singa_dask.cancellation import pause
 from singa_dask.comm.dask_servers import server_type
 from singa_dask.errors import ClusterError, CommError
 from singa_dask.runtime.job.limits import check_limits, limit
+from singa_dask.runtime.job.patience import AT_ONCE, Patience
+
+if TYPE_CHECKING:
+    from singa_dask.runtime.planning.layout import Layout
 
 
 def present_workers(client: Client) -> dict[str, dict[str, Any]]:
@@ -39,10 +41,6 @@ def present_workers(client: Client) -> dict[str, dict[str, Any]]:
     except OSError:
         return {}
     return dict(identity["workers"])
-
-
-if TYPE_CHECKING:
-    from singa_dask.runtime.planning.layout import Layout
 
 
 @contextmanager
@@ -94,55 +92,6 @@ def version_differences(versions: Any) -> str:
                 f"{here[name] or 'missing'} here"
             )
     return "; ".join(differences) or "unknown packages"
-
-
-ATTEMPT_S = 0.5
-"""Time between two attempts, while waiting for a cluster."""
-
-T = TypeVar("T")
-
-
-class Patience(NamedTuple):
-    """A time to wait for a cluster, with messages to the user.
-
-    Attributes
-    ----------
-    seconds : float
-        0: do not wait.
-    say : callable
-        Takes a line.
-    """
-
-    seconds: float = 0.0
-    say: Callable[[str], None] = lambda line: None
-
-    def until(self, attempt: Callable[[], T]) -> T:
-        """Repeat an attempt until it raises no `ClusterError`.
-
-        Raises
-        ------
-        ClusterError
-            The error of the last attempt, when the time is over.
-        """
-        end = time.monotonic() + self.seconds
-        said = ""
-        while True:
-            try:
-                return attempt()
-            except ClusterError as error:
-                left = end - time.monotonic()
-                if left <= 0:
-                    if not self.seconds:
-                        raise
-                    raise ClusterError(f"{error} Waited {self.seconds:g} s.") from error
-                if str(error) != said:
-                    said = str(error)
-                    self.say(f"waiting, {left:.0f} s at most: {said}")
-            # poll, because clusters send no event when they start, or when threads become free
-            pause(min(ATTEMPT_S, left))
-
-
-AT_ONCE = Patience()
 
 
 @contextmanager

@@ -22,12 +22,12 @@ from singa_dask.cancellation import pause
 from singa_dask.errors import A_BUG, ClusterError, DataError, ReplacedError, SingaError
 from singa_dask.observe.run_directory import is_run
 from singa_dask.redaction import redact
-from singa_dask.runtime.job.client.client_security import as_client
 from singa_dask.runtime.job.client.cluster import present_workers
 from singa_dask.runtime.job.client.driver import ELSEWHERE, Driver, Lease, UnheardError, needs_room
 from singa_dask.runtime.job.client.follower import GONE, ask_jobs
 from singa_dask.runtime.job.client.install import install_jobs
 from singa_dask.runtime.job.client.job_run import JobRun
+from singa_dask.runtime.job.client_security import as_client
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import DRIVERS, Op
 from singa_dask.runtime.units.job_of_thread import in_job

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import urllib.parse
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager, suppress
@@ -12,13 +11,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from distributed import Client, Worker
+from distributed import Client
 
 from singa_dask import fs, modules
 from singa_dask.api import REGISTRIES
 from singa_dask.comm.message import Address
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data.loading import HostSpan, Survey, assign_by_host, host_names, same_host
+from singa_dask.data.loading import HostSpan, Survey, assign_by_host, same_host
 from singa_dask.data.order import keep_runs
 from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores.tables.table_scan import TableScan, UnscannedError, forbid_scans
@@ -28,6 +27,7 @@ from singa_dask.inputs import StoreInput
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.job.client.dask_tasks import on_dask
+from singa_dask.runtime.job.dask_worker.host_names import host_names_of
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.planning.nets import build_nets, store_of
@@ -120,11 +120,6 @@ def _survey_stores(job: str, resume: str | None, scanned_bytes: float) -> Survey
     located = {name: survey for name, survey in surveys.items() if any(survey.hosts)}
     assignments = Checkpoint(resume).assignments if resume else {}
     return Surveyed(located, sorted(surveys.keys() - located.keys()), assignments, tuple(unscanned.values()))
-
-
-def host_names_of(dask_worker: Worker) -> frozenset[str]:
-    """Return possible names of the host of a Dask worker, including its own name; for ``Client.run``."""
-    return host_names(str(dask_worker.name), urllib.parse.urlsplit(dask_worker.address).hostname or "")
 
 
 class _Blocks:

@@ -9,13 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.errors import LostUnitError
-from singa_dask.runtime.job.job_end import Failure, JobEnd
-from singa_dask.runtime.job.names import SIGNAL_CODES
+from singa_dask.runtime.job.job_end import JobEnd, exit_code_of, outcome
 from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.units.learning import facts_of_workers
 from singa_dask.runtime.units.server import MORE
-from singa_dask.shown import plural
 
 
 @dataclass(frozen=True)
@@ -160,29 +157,6 @@ def summarise(name: str, job_id: str, layout: Layout, over: JobEnd) -> Result:
     )
 
 
-def exit_code_of(state: str, over: JobEnd) -> int:
-    """Return the exit code of a job that has ended in this state."""
-    if state == "stopped":
-        return SIGNAL_CODES.get(over.signal, 1)
-    return over.failure.exit_code if over.failure else 0
-
-
-def outcome(over: JobEnd) -> tuple[str, int, str]:
-    """Return how a job ended: state, number of steps, and the reason."""
-    reports, failure = over.reports, over.failure
-    workers = [report for report in reports.values() if "step_ms" in report]
-    step = max((int(report.get("step", -1)) for report in reports.values()), default=-1)
-    if failure:
-        last = f" Last step: {step}." if failure.exit_code == LostUnitError.exit_code else ""
-        return "failed", max(step, 0), _reason_of(failure, reports) + last
-    waited = bool(over.signal) and any(report["state"] != "done" for report in reports.values())
-    if waited or any(report["stopped"] for report in workers):
-        # if a Dask worker closes, its units stop without a signal; here the job was not placed again
-        what = f"stopped by {over.by or over.signal or 'a Dask worker that has closed'}"
-        return "stopped", max(step, 0), f"{what} while it waited for Dask workers" if waited else what
-    return "done", max(step, 0), next((report["ended"] for report in workers if report.get("ended")), "")
-
-
 def _updates(counted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Add up the counts of the servers, see `UpdateCounts`."""
     staleness: Counter[str] = sum((Counter(counts["staleness"]) for counts in counted), Counter())
@@ -194,13 +168,6 @@ def _updates(counted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         },
         "staleness_mean": round(total / max(staleness.total(), 1), 4),
     }
-
-
-def _reason_of(failure: Failure, reports: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return why the job failed, and how many other units failed in the same way."""
-    reason, unit = failure.reason, failure.unit
-    n_others = sum(report.get("cause") == failure.cause != "" for name, report in reports.items() if name != unit)
-    return reason.replace(unit, f"{unit} and {plural(n_others, 'other')}", 1) if n_others else reason
 
 
 def _merge_layers(tables: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:

@@ -1,6 +1,7 @@
 """The Dask worker's side of jobs.
 
 `site`: the processes of all jobs. `hosting`: one process. `job_log`: its log. `clock`: the clock of the host.
+`host_names`: names of the host.
 `part_files`: files of datasets.
 """
 

@@ -16,9 +16,9 @@ from distributed.utils import sync
 from singa_dask.errors import ClusterError, DataError
 from singa_dask.fs.host_files import Catalog, PartFile, mounted
 from singa_dask.fs.part_folders import PartFolders
-from singa_dask.runtime.job.client.cluster import Patience
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import SITE, Op
+from singa_dask.runtime.job.patience import Patience
 
 
 def part_folders(worker: Worker) -> PartFolders:

@@ -30,8 +30,8 @@ from singa_dask.fs.daemon_threads import DaemonThreads
 from singa_dask.observe.trace_file import write_spans
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
-from singa_dask.runtime.job.client.locality import host_names_of
 from singa_dask.runtime.job.dask_worker.clock import Clock, SteadyTimers, measure_clock
+from singa_dask.runtime.job.dask_worker.host_names import host_names_of
 from singa_dask.runtime.job.dask_worker.hosting import Hosting, Placement, stacks_of
 from singa_dask.runtime.job.dask_worker.job_log import LogToClient
 from singa_dask.runtime.job.dask_worker.part_files import PartFiles

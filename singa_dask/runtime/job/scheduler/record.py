@@ -17,8 +17,7 @@ from tornado.locks import Condition
 
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.activity import Activity
-from singa_dask.runtime.job.client.result import exit_code_of, outcome
-from singa_dask.runtime.job.job_end import JobEnd
+from singa_dask.runtime.job.job_end import JobEnd, exit_code_of, outcome
 from singa_dask.runtime.job.scheduler.event_log import PAGE, EventLog
 from singa_dask.runtime.job.scheduler.evidence import Evidence
 from singa_dask.runtime.job.scheduler.group_metrics import MetricsMerger

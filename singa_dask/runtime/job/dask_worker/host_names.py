@@ -1,0 +1,14 @@
+"""Names under which storage systems may know the host of a Dask worker."""
+
+from __future__ import annotations
+
+import urllib.parse
+
+from distributed import Worker
+
+from singa_dask.data.loading import host_names
+
+
+def host_names_of(dask_worker: Worker) -> frozenset[str]:
+    """Return possible names of the host of a Dask worker, including its own name; for ``Client.run``."""
+    return host_names(str(dask_worker.name), urllib.parse.urlsplit(dask_worker.address).hostname or "")

@@ -1,0 +1,58 @@
+"""Patience: a time to wait for a cluster, with messages to the user."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from singa_dask.cancellation import pause
+from singa_dask.errors import ClusterError
+
+ATTEMPT_S = 0.5
+"""Time between two attempts, while waiting for a cluster."""
+
+T = TypeVar("T")
+
+
+class Patience(NamedTuple):
+    """A time to wait for a cluster, with messages to the user.
+
+    Attributes
+    ----------
+    seconds : float
+        0: do not wait.
+    say : callable
+        Takes a line.
+    """
+
+    seconds: float = 0.0
+    say: Callable[[str], None] = lambda line: None
+
+    def until(self, attempt: Callable[[], T]) -> T:
+        """Repeat an attempt until it raises no `ClusterError`.
+
+        Raises
+        ------
+        ClusterError
+            The error of the last attempt, when the time is over.
+        """
+        end = time.monotonic() + self.seconds
+        said = ""
+        while True:
+            try:
+                return attempt()
+            except ClusterError as error:
+                left = end - time.monotonic()
+                if left <= 0:
+                    if not self.seconds:
+                        raise
+                    raise ClusterError(f"{error} Waited {self.seconds:g} s.") from error
+                if str(error) != said:
+                    said = str(error)
+                    self.say(f"waiting, {left:.0f} s at most: {said}")
+            # poll, because clusters send no event when they start, or when threads become free
+            pause(min(ATTEMPT_S, left))
+
+
+AT_ONCE = Patience()
