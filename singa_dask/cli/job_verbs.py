@@ -407,7 +407,7 @@ def units_of(job: Mapping[str, Any]) -> list[TextColumn]:
         TextColumn("unit", [unit for *_, unit in rows]),
         TextColumn("step", [_step(each["steps"], unit) for _, each, unit in rows], right=True),
         TextColumn("process", [str(i) for i, *_ in rows], 2, right=True),
-        TextColumn("life", [str(each["life"]) for _, each, _ in rows], 4, right=True),
+        TextColumn("start", [str(each["incarnation"]) for _, each, _ in rows], 4, right=True),
         TextColumn("host", [each["host"] for _, each, _ in rows], 3),
         TextColumn("Dask worker", [each["address"] for _, each, _ in rows], 1),
         TextColumn("waits for", [f"{wait[0]} ({wait[1]:.0f} s)" if wait else "" for wait in waits]),

@@ -1,8 +1,8 @@
 """Greeting: the hello of a sender on a new connection, and the listener's answer.
 
 The hello has the token of the job. The answer is the number of the last message from this outbox, or a refusal. So no
-process of another job or life writes to memory by mistake. Plain tcp sends the token in clear: only TLS protects from
-people who can read the network.
+process of another job or incarnation writes to memory by mistake. Plain tcp sends the token in clear: only TLS
+protects from people who can read the network.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Hello:
 
     token: str
     job: str
-    life: int
+    incarnation: int
     process: int
     address: str
     stream: str = ""
@@ -62,11 +62,16 @@ class Hello:
         return hello
 
     def __str__(self) -> str:
-        return f"job {self.job!r}, life {self.life}, protocol {self.version}"
+        return f"job {self.job!r}, incarnation {self.incarnation}, protocol {self.version}"
 
     def refusal(self, other: Hello) -> str:
         """Return why a connection that ``other`` opens is refused here; empty if it is not."""
-        if (self.token, self.job, self.life, self.version) == (other.token, other.job, other.life, other.version):
+        if (self.token, self.job, self.incarnation, self.version) == (
+            other.token,
+            other.job,
+            other.incarnation,
+            other.version,
+        ):
             return ""
         alike = str(self) == str(other)
         return (

@@ -82,7 +82,7 @@ class Inbox:
     Parameters
     ----------
     hello : Hello
-        Of this process: connections from another job, life or protocol are refused.
+        Of this process: connections from another job, incarnation or protocol are refused.
     on_message : callable
         Called with each message.
     on_error : callable

@@ -43,7 +43,7 @@ _CLOSE_S = 5.0
 
 
 class Transport:
-    """The endpoint of one process, in one life of a job.
+    """The endpoint of one process, in one incarnation of a job.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class Transport:
         on_lost: Callable[[str, str], None],
         *,
         job: str,
-        life: int,
+        incarnation: int,
         process: int,
         token: str,
         receive_buffer: ReceiveBuffer | None = None,
@@ -112,7 +112,7 @@ class Transport:
         self._timeout_s = timeout_s
         self._retry_s = retry_s
         self._shared_bytes = shared_bytes
-        self._hello = Hello(token, job, life, process, address="")
+        self._hello = Hello(token, job, incarnation, process, address="")
         backlog = backlog or Backlog()
         self._inbox = Inbox(self._hello, on_message, self._lose, receive_buffer, backlog, timeout_s)
         backlog.on_room = self._make_room

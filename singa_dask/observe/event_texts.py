@@ -20,8 +20,8 @@ RATES = ("epoch", "lr", "samples_per_s", "wait_data_ms", "wait_params_ms")
 TEXTS = {
     "bad_record": "bad record: {reason}",
     "checkpoint": "checkpoint of step {step}: {url}",
-    "placed": "life {life}: units placed in {n}",
-    "restart": "life {life}: {reason}",
+    "placed": "start {incarnation}: units placed in {n}",
+    "restart": "start {incarnation}: {reason}",
 }
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from singa_dask import fs
 
 SPANS = "trace"
-"""Directory of the files of processes in a run directory: ``<process>-<life>.json``."""
+"""Directory of the files of processes in a run directory: ``<process>-<incarnation>.json``."""
 TRACE = "trace.json"
 REWRITE_S = 1.0
 """Seconds between the last new spans of a process and the next write of the trace."""
@@ -32,15 +32,15 @@ def write_spans(run_url: str, recorded: Mapping[str, Any]) -> None:
     ----------
     run_url : str
     recorded : mapping
-        The event ``profile`` of a `Trace`, with the ``life`` of the process, its ``host``, ``offset_s``, by how much
-        its clock is behind the scheduler's, and the error of that, ``error_s``.
+        The event ``profile`` of a `Trace`, with the ``incarnation`` and ``host`` of the process. ``offset_s`` is by how
+        much its clock is behind the scheduler's, ``error_s`` the error of that.
 
     Raises
     ------
     DataError
         The file cannot be written.
     """
-    name = f"{recorded['process']}-{recorded['life']}.json"
+    name = f"{recorded['process']}-{recorded['incarnation']}.json"
     fs.write_atomic(fs.join(run_url, SPANS, name), json.dumps(recorded, separators=(",", ":")))
 
 
@@ -74,14 +74,16 @@ class TraceFile:
         if self._is_saved:
             return
         names = [name.removesuffix(".json") for name in fs.ls(self._spans) if name.endswith(".json")]
-        newest = dict(sorted((int(process), int(life)) for process, life in (name.split("-") for name in names)))
-        files = [fs.join(self._spans, f"{process}-{life}.json") for process, life in newest.items()]
+        newest = dict(
+            sorted((int(process), int(incarnation)) for process, incarnation in (name.split("-") for name in names))
+        )
+        files = [fs.join(self._spans, f"{process}-{incarnation}.json") for process, incarnation in newest.items()]
         processes = [json.loads(fs.read_bytes(file)) for file in files]
         began = min([self._began, *(_to_s(each) + span[3] / 1e9 for each in processes for span in each["spans"])])
         described = [
             {
                 "index": each["process"],
-                "life": each["life"],
+                "incarnation": each["incarnation"],
                 "host": each["host"],
                 "clock_error_ms": round(1e3 * each["error_s"], 3),
                 "dropped": each["recorded"] - len(each["spans"]),

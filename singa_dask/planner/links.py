@@ -50,7 +50,7 @@ class LinkEnd:
         self._buffers: dict[int, np.ndarray] = {}
         self._other = np.zeros(OTHER)
         self._answers: SimpleQueue[Any] = SimpleQueue()
-        about: dict[str, Any] = {"job": "link", "life": 0, "process": 0, "token": token}
+        about: dict[str, Any] = {"job": "link", "incarnation": 0, "process": 0, "token": token}
         about |= {"receive_buffer": self._buffer, "name": f"link-{token}"}
         self.transport = Transport(host, self._on_message, self._on_lost, **about, **options)
 

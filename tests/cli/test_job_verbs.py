@@ -70,9 +70,9 @@ step 1200 of 2500, 3210 samples/s
 train: loss = 0.2312
 run directory: /runs/digits-20261102-120000-bbbb
 
-unit        step  process  life  host   Dask worker    waits for
-worker-0-0  1200        0     1  node1  tcp://node1:1  data (12 s)
-server-0-0              1     1  node2  tcp://node2:1
+unit        step  process  start  host   Dask worker    waits for
+worker-0-0  1200        0      1  node1  tcp://node1:1  data (12 s)
+server-0-0              1      1  node2  tcp://node2:1
 
 restarts: 1
   process 1 of the job: it is gone.
@@ -87,13 +87,13 @@ def test_a_job_is_described() -> None:
         "restarts": 1,
         "reasons": ["process 1 of the job: it is gone."],
         "processes": [
-            {"units": ["worker-0-0"], "address": "tcp://node1:1", "host": "node1", "life": 1, "steps": {"0": 1200},
-             "waits": {"worker-0-0": ["data", 12.3]}},
-            {"units": ["server-0-0"], "address": "tcp://node2:1", "host": "node2", "life": 1, "steps": {},
+            {"units": ["worker-0-0"], "address": "tcp://node1:1", "host": "node1", "incarnation": 1,
+             "steps": {"0": 1200}, "waits": {"worker-0-0": ["data", 12.3]}},
+            {"units": ["server-0-0"], "address": "tcp://node2:1", "host": "node2", "incarnation": 1, "steps": {},
              "waits": {}},
         ],
         "events": [
-            {"event": "placed", "unit": "driver", "time": NOW, "life": 1, "processes": [0, 1]},
+            {"event": "placed", "unit": "driver", "time": NOW, "incarnation": 1, "processes": [0, 1]},
             {"event": "checkpoint", "unit": "worker-0-0", "time": NOW, "step": 100, "url": "/runs/x/step-100"},
             {"event": "log", "unit": "worker-0-0", "time": NOW, "message": "starts at step 0"},
         ],
@@ -101,7 +101,7 @@ def test_a_job_is_described() -> None:
     lines = list(describe(job, None, NOW))
     assert "".join(f"{line}\n" for line in lines[:-3]) == DESCRIBED
     assert [line[10:] for line in lines[-3:]] == [
-        "life 1: units placed in 2 processes",
+        "start 1: units placed in 2 processes",
         "worker-0-0: checkpoint of step 100: /runs/x/step-100",
         "worker-0-0: starts at step 0",
     ]

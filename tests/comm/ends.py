@@ -31,7 +31,7 @@ class End:
             host,
             on_message or self.messages.put,
             lambda address, reason: self.lost.put((address, reason)),
-            **{"job": "job", "life": 0, "process": 0, "token": TOKEN, **given},
+            **{"job": "job", "incarnation": 0, "process": 0, "token": TOKEN, **given},
         )
         self.address = self.transport.address
 

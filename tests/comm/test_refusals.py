@@ -41,17 +41,17 @@ def guarded(stack: ExitStack, **given: Any) -> tuple[End, np.ndarray]:
 
 
 @pytest.mark.parametrize("host", ["tcp://127.0.0.1", "inproc://", "ws://127.0.0.1"])
-@pytest.mark.parametrize("foreign", [{"job": "other"}, {"life": 1}, {"token": "of others"}])
-def test_a_process_of_another_job_or_life_is_refused(
+@pytest.mark.parametrize("foreign", [{"job": "other"}, {"incarnation": 1}, {"token": "of others"}])
+def test_a_process_of_another_job_or_incarnation_is_refused(
     stack: ExitStack, warnings: SimpleQueue[str], host: str, foreign: dict[str, Any]
 ) -> None:
-    receiver, memory = guarded(stack, host=host, job="mine", life=2)
-    stranger = end(stack, host=host, **{"job": "mine", "life": 2, "process": 7, **foreign})
+    receiver, memory = guarded(stack, host=host, job="mine", incarnation=2)
+    stranger = end(stack, host=host, **{"job": "mine", "incarnation": 2, "process": 7, **foreign})
     stranger.send(receiver.address, update(0, np.ones(1000)))
     address, reason = stranger.lost.get(timeout=TIMEOUT_S)
     assert address == receiver.address
     for text in (reason, warnings.get(timeout=TIMEOUT_S)):
-        assert "process 7 of job" in text and "Expected: job 'mine', life 2" in text
+        assert "process 7 of job" in text and "Expected: job 'mine', incarnation 2" in text
     assert not memory.any() and receiver.messages.empty()
 
 

@@ -287,9 +287,9 @@ def check_done(run: Run, restarts: int = 1, moves: int = 0) -> None:
     assert (result.state, result.exit_code, result.reason) == ("done", 0, ""), result
     told = run.named("restart")
     assert result.restarts == restarts, told
-    lives = [event["life"] for event in run.named("placed")]
-    assert lives == list(range(1 + restarts + moves)), told
-    # not every life starts all units again
-    assert {event["life"] for event in told} <= set(lives[1:]), told
-    assert (result.lost_s > 0) == (len(lives) > 1)
+    incarnations = [event["incarnation"] for event in run.named("placed")]
+    assert incarnations == list(range(1 + restarts + moves)), told
+    # not every incarnation starts all units again
+    assert {event["incarnation"] for event in told} <= set(incarnations[1:]), told
+    assert (result.lost_s > 0) == (len(incarnations) > 1)
     assert result.recomputed_steps >= 0

@@ -81,7 +81,7 @@ def test_during_a_recovery(bare: Machines, tmp_path: Path, calm: Any) -> None:
     bare.client.wait_for_workers(4, timeout=240)
     made = job("allreduce")
     first, second = killed("worker-0-0"), killed(first_unit(made, 1))
-    run = Run(made, bare, tmp_path / "runs", (at_step(40), first), (at("placed", life=1), second))
+    run = Run(made, bare, tmp_path / "runs", (at_step(40), first), (at("placed", incarnation=1), second))
     check_same(run, calm(made), restarts=2)
 
 

@@ -24,9 +24,9 @@ pytestmark = pytest.mark.cluster
 
 def check_went_on(run: Run, calm: Any) -> None:
     """Check that a job is done after it was placed anew, by a planned move or as after a loss."""
-    n_lives = len(run.named("placed"))
-    assert n_lives > 1
-    check_same(run, calm(run.job), run.result.restarts, n_lives - 1 - run.result.restarts)
+    n_incarnations = len(run.named("placed"))
+    assert n_incarnations > 1
+    check_same(run, calm(run.job), run.result.restarts, n_incarnations - 1 - run.result.restarts)
 
 
 def once_it_leaves(unit: str, act: Callable[[Run], Any]) -> Fault:

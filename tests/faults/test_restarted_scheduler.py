@@ -103,7 +103,7 @@ def check_values(run: Path, calm: Path) -> None:
         np.testing.assert_array_equal(values[name].values, others[name].values)
 
 
-@pytest.mark.parametrize("news", circles(["another job", "a new life"]))
+@pytest.mark.parametrize("news", circles(["another job", "a new incarnation"]))
 def test_of_two_schedulers_with_one_state_the_newer_one_has_the_jobs(tmp_path: Path, news: str) -> None:
     """Both run for a while, as in a rolling update; the older one does not know it until it has something to keep."""
     run, clusters = tmp_path / "running", list[Kept]()
@@ -119,7 +119,7 @@ def test_of_two_schedulers_with_one_state_the_newer_one_has_the_jobs(tmp_path: P
             clusters.append(Kept(tmp_path / "new", tmp_path / "state"))
             with connected(clusters[1]) as new:
                 wait_until(lambda: ask(new, is_recorded, job_id), "the newer scheduler runs the job, too")
-                if news == "a new life":
+                if news == "a new incarnation":
                     clusters[0].add("e", *PARTS)
                     kill_group(clusters[0].processes[1])
                     wait_until(lambda: ask(old, has_lost_its_jobs), "the older one has looked")

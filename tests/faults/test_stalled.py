@@ -31,7 +31,7 @@ def test_stopped_for_ever(bare: Machines, tmp_path: Path, calm: Any, topology: s
 
 @pytest.mark.soak
 def test_stopped_for_20_s(nannies: Machines, tmp_path: Path, calm: Any) -> None:
-    """It goes on during the next life, which does not take its messages."""
+    """It goes on during the next incarnation, which does not take its messages."""
     made = job("allreduce", 8000)
     run = Run(made, nannies, tmp_path / "runs", (at_step(40), stopped_for(20, first_unit(made, 0))))
     check_same(run, calm(made), run.result.restarts, len(run.named("placed")) - 1 - run.result.restarts)

@@ -41,8 +41,8 @@ kdc_tcp_listen = 127.0.0.1:{port}
   database_name = {folder}/principal
   key_stash_file = {folder}/stash
   supported_enctypes = aes256-cts:normal
-  max_life = 1d
-  max_renewable_life = 1d
+  max_incarnation = 1d
+  max_renewable_incarnation = 1d
 }}
 [logging]
 default = FILE:{folder}/kdc.log

@@ -97,7 +97,7 @@ def test_time_and_samples_count_all_groups_from_the_first_step(tmp_path: Path) -
 
 
 def test_a_run_with_restarts_counts_all_of_its_time_and_samples(tmp_path: Path) -> None:
-    # its summary has what the units of the last life have done
+    # its summary has what the units of the last incarnation have done
     run = write_run(tmp_path / "run", [0.1, 0.5, 0.9], restarts=1, samples=50, samples_per_s=100.0)
     found = measure(run, BATCH, GOAL)
     assert (found["restarts"], found["seconds"], found["samples"], found["samples_per_s"]) == (1, 30.0, 450, 15.0)

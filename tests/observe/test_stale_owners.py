@@ -22,7 +22,7 @@ from singa_dask.observe.tensorboard_files import TensorboardFiles
 STARTED = {"event": "started", "time": 0.0, "topology": {}}
 BEGUN = {**STARTED, "begun": True}
 SUMMARY = {"state": "done", "seconds": 2.0, "train": {}, "test": {}, "validation": {}}
-RECORDED = {"process": 0, "life": 0, "host": "", "began": 0.0, "recorded": 1, "offset_s": 0.0, "error_s": 0.0}
+RECORDED = {"process": 0, "incarnation": 0, "host": "", "began": 0.0, "recorded": 1, "offset_s": 0.0, "error_s": 0.0}
 
 
 def metrics(step: int) -> dict[str, Any]:

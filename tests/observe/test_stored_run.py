@@ -41,7 +41,7 @@ def test_a_running_run_is_read_without_its_half_written_line(tmp_path: Path) -> 
     assert StoredRun(str(tmp_path)).state == "unknown"
 
 
-def test_the_summary_of_an_earlier_life_is_not_that_of_a_resumed_run(tmp_path: Path) -> None:
+def test_the_summary_of_an_earlier_incarnation_is_not_that_of_a_resumed_run(tmp_path: Path) -> None:
     url = write_run(tmp_path, training(), {})
     with RunDirectory(url, "name: a", "name: a", goes_on=True, command={"time": 0.0, "arguments": []}) as directory:
         directory.on_event({"event": "started", "time": BEGAN})

@@ -17,9 +17,9 @@ STARTED = {"event": "started", "job": "j", "time": 1000.0, "topology": {}}
 HOST = {"host": "10.0.0.1", "began": 900.0, "offset_s": 0.0, "error_s": 0.0}
 
 
-def record(directory: RunDirectory, process: int, *spans: list[Any], life: int = 0, **given: Any) -> None:
+def record(directory: RunDirectory, process: int, *spans: list[Any], incarnation: int = 0, **given: Any) -> None:
     """Write what a process has recorded, and say so."""
-    facts = {"process": process, "life": life, "recorded": len(spans), "spans": spans}
+    facts = {"process": process, "incarnation": incarnation, "recorded": len(spans), "spans": spans}
     write_spans(directory.url, {**HOST, **facts, **given})
     directory.on_event({"event": "profile", "process": process})
 
@@ -49,7 +49,7 @@ def test_times_count_from_the_start_of_the_run_on_the_clock_of_the_scheduler(tmp
     }  # fmt: skip
     assert second["ts"] == 2e6
     assert found["otherData"]["began"] == 1000.0
-    facts = {"index": 1, "life": 0, "host": "10.0.0.1", "clock_error_ms": 1.0, "dropped": 0}
+    facts = {"index": 1, "incarnation": 0, "host": "10.0.0.1", "clock_error_ms": 1.0, "dropped": 0}
     assert found["otherData"]["processes"][1] == facts
 
 
@@ -68,13 +68,13 @@ def test_units_and_messages_are_named_and_in_order(tmp_path: Path) -> None:
     assert (end["ph"], end["id"], end["pid"], end["bp"]) == ("f", "0x100000007", 1, "e")
 
 
-def test_a_newer_life_replaces_what_a_process_did_before(tmp_path: Path) -> None:
+def test_a_newer_incarnation_replaces_what_a_process_did_before(tmp_path: Path) -> None:
     with RunDirectory(str(tmp_path), "", "") as directory:
         directory.on_event(STARTED)
         record(directory, 0, span("step 20", 102.0), span("step 21", 103.0), recorded=5)
         record(directory, 1, span("step 20", 102.0))
-        record(directory, 1, span("step 30", 110.0), life=10)
-        record(directory, 1, span("late", 102.0), life=9)
+        record(directory, 1, span("step 30", 110.0), incarnation=10)
+        record(directory, 1, span("late", 102.0), incarnation=9)
     assert shown(tmp_path) == [(0, "step 20"), (0, "step 21"), (1, "step 30")]
     assert [each["dropped"] for each in trace_of(tmp_path)["otherData"]["processes"]] == [3, 0]
 

@@ -64,7 +64,7 @@ def start_hosts(
     """Start one host for each process of a job; for ``given`` see `UnitHost`."""
     layout = layout or plan_processes(job.cluster)
     several = len(layout.processes) > 1
-    transport = partial(Transport, "tcp://127.0.0.1", life=0, token="of the test") if several else None
+    transport = partial(Transport, "tcp://127.0.0.1", incarnation=0, token="of the test") if several else None
     hosts = [
         UnitHost("test", process, job, transport, emit, assignments, layout=layout, **given)
         for process in range(len(layout.processes))

@@ -191,7 +191,7 @@ def residue(client: Client) -> dict[str, Any]:
 def _on_scheduler(dask_scheduler: Scheduler) -> dict[str, Any]:
     jobs = dask_scheduler.plugins.get(JOBS)
     return {
-        # a job between two lives has nothing else
+        # a job between two incarnations has nothing else
         "jobs": sorted(jobs.records) if isinstance(jobs, Jobs) else [],
         "plugins": _of_jobs(dask_scheduler.plugins),
         "worker plugins": _of_jobs(dask_scheduler.worker_plugins),

@@ -71,7 +71,7 @@ class Running:
             host.close()
 
     def _new_host(self, process: int, rejoin: Rejoin | None = None) -> UnitHost:
-        transport = partial(Transport, "tcp://127.0.0.1", life=0, token="of the test")
+        transport = partial(Transport, "tcp://127.0.0.1", incarnation=0, token="of the test")
         return UnitHost(
             "test", process, self.job, transport, self._emit, layout=self.layout, keep=self._keep, rejoin=rejoin
         )

@@ -39,10 +39,10 @@ _KEPT_AT, _WHY_KEPT = "kept_at", "why_kept"
 
 
 class Author(NamedTuple):
-    """Identifies who writes checkpoints: a run, and the incarnation of its job, ``life``."""
+    """Identifies who writes checkpoints: the run of a job, and its incarnation."""
 
     job_id: str = ""
-    life: int = 0
+    incarnation: int = 0
 
     def check(self, url: str, file: str = "") -> None:
         """Check that this author may still write a file of a step, by default the manifest.
@@ -60,9 +60,11 @@ class Author(NamedTuple):
             manifest = fs.join(step, MANIFEST)
             with suppress(CheckpointError, DataError):  # an unreadable manifest proves nothing
                 there = decode_manifest(manifest, fs.read_bytes(manifest)) if fs.exists(manifest) else {}
-                author, life = there.get("author"), _incarnation_in(there, file)
-                if author and author[0] == self.job_id and life > self.life:
-                    raise TakenOverError(f"{step}: written by incarnation {life} of the job; this is {self.life}.")
+                author, incarnation = there.get("author"), _incarnation_in(there, file)
+                if author and author[0] == self.job_id and incarnation > self.incarnation:
+                    raise TakenOverError(
+                        f"{step}: written by incarnation {incarnation} of the job; this is {self.incarnation}."
+                    )
 
 
 def _incarnation_in(manifest: Mapping[str, Any], file: str) -> int:
@@ -92,7 +94,7 @@ def write_file(
     That is its ``file`` name, its length in ``bytes``, and ``sha256``. With ``keep``, a file that cannot be written
     goes to a directory of this host: ``kept_at`` is host and directory, ``why_kept`` the error.
     """
-    file, digest = incarnation_name(file, author.life), hashlib.sha256()
+    file, digest = incarnation_name(file, author.incarnation), hashlib.sha256()
     for chunk in chunks:
         digest.update(chunk)
     facts = {"file": file, "bytes": sum(map(len, chunks)), "sha256": digest.hexdigest()}

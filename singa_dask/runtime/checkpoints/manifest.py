@@ -14,10 +14,10 @@ from typing import Any
 from singa_dask.errors import CheckpointError
 
 
-def incarnation_name(file: str, life: int) -> str:
+def incarnation_name(file: str, incarnation: int) -> str:
     """Return the name of a file in an incarnation of the job: ``part-0-of-2.life-3.safetensors``."""
     stem, _, suffix = file.rpartition(".")
-    return f"{stem}.life-{life}.{suffix}" if life else file
+    return f"{stem}.life-{incarnation}.{suffix}" if incarnation else file
 
 
 def incarnation_of(file: str) -> int:

@@ -57,7 +57,7 @@ class Retention:
                 self._delete(other)
             url = step_url(self._directory, step)
             for name in set(fs.ls(url)).difference(files, [MANIFEST]):
-                if incarnation_of(name) <= self._author.life:
+                if incarnation_of(name) <= self._author.incarnation:
                     self._author.check(url)
                     fs.remove_tree(fs.join(url, name))
         except (OSError, SingaError) as error:

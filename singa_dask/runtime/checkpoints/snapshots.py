@@ -63,13 +63,13 @@ class SnapshotStore:
 
 
 def keep_in_memory(
-    keep: Keep, step: int, known: int, file: str, chunks: Sequence[bytes | memoryview], life: int = 0
+    keep: Keep, step: int, known: int, file: str, chunks: Sequence[bytes | memoryview], incarnation: int = 0
 ) -> dict[str, Any]:
     """Keep a file of a snapshot in memory; return its description.
 
     That is its ``file`` name, which contains the step; its length in ``bytes``; ``crc32c``; ``holders``, the addresses
     of the processes that hold it; and the ``seconds`` that this took.
     """
-    started, content, file = time.perf_counter(), b"".join(chunks), f"step-{step}/{incarnation_name(file, life)}"
+    started, content, file = time.perf_counter(), b"".join(chunks), f"step-{step}/{incarnation_name(file, incarnation)}"
     facts = {"file": file, "bytes": len(content), "crc32c": checksum_of(content)}
     return {**facts, "holders": keep(step, file, content, known), "seconds": time.perf_counter() - started}

@@ -18,7 +18,7 @@ DRIVERS = "singa-dask-drivers"
 EVENTS = "singa-dask-event"
 """Stream from Dask workers to the scheduler."""
 PLACEMENT, ENDPOINTS = "placement", "endpoints"
-"""The two texts that all processes of a life share. One Dask worker of each host fetches them from the scheduler."""
+"""Two texts for all processes of an incarnation. One Dask worker of each host fetches them from the scheduler."""
 TAKEN_OVER = "taken over"
 """Event for a driver that was replaced by another one."""
 NOTICES = ("SIGUSR1", "SIGUSR2", "SIGXCPU")
@@ -79,14 +79,14 @@ def stopped(when: str, name: str, by: str = "") -> dict[str, Any]:
     return {"reason": reason, "exit_code": SIGNAL_CODES.get(name, 1), "error": ""}
 
 
-def units_key(job_id: str, unit: object, life: int) -> str:
+def units_key(job_id: str, unit: object, incarnation: int) -> str:
     """Return the key of the Dask task that runs units, by the first unit."""
-    return f"singa-dask-{job_id}-{unit}-life-{life}"
+    return f"singa-dask-{job_id}-{unit}-incarnation-{incarnation}"
 
 
 def job_of(key: object) -> str:
     """Return the job of a Dask task that runs units; empty for other tasks."""
-    match = re.fullmatch(r"singa-dask-(.+)-(worker|server)-\d+-\d+-life-\d+", str(key))
+    match = re.fullmatch(r"singa-dask-(.+)-(worker|server)-\d+-\d+-incarnation-\d+", str(key))
     return match[1] if match else ""
 
 

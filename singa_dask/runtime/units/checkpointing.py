@@ -73,11 +73,11 @@ class Checkpointing:
         self._others = range(1, job.cluster.nworkers_per_group)
         # kind -> its frequency, and its first step
         self._freq = {"checkpoint": (job.checkpoint_freq, job.checkpoint_after)}
-        term = secrets.token_hex(4)
-        self._pending = {"checkpoint": Pending("checkpoint", job.cluster, term, self._write_later)}
+        requester = secrets.token_hex(4)
+        self._pending = {"checkpoint": Pending("checkpoint", job.cluster, requester, self._write_later)}
         if takes_snapshots:
             self._freq["snapshot"] = job.cluster.snapshot_freq or 0, 0
-            self._pending["snapshot"] = Pending("snapshot", job.cluster, term, self._end_snapshot)
+            self._pending["snapshot"] = Pending("snapshot", job.cluster, requester, self._end_snapshot)
         self._known = state.step  # step of the newest snapshot that the scheduler knows
         self._written: Event = {}  # event of the newest complete checkpoint of this run
         self._copying: set[tuple[str, Address]] = set()
@@ -91,7 +91,7 @@ class Checkpointing:
         for kind in ("part", "r-progress", "written"):
             channel.on(kind, self._handle)
         for kind in ("r-snapshot", "r-settle"):
-            channel.on(kind, lambda message: self._copying.discard((message.info["term"], message.src)))
+            channel.on(kind, lambda message: self._copying.discard((message.info["requester"], message.src)))
         channel.on("known", self._confirm_snapshot)
         channel.on("arrived", self._count_arrival)
         channel.on("ask-again", self._ask_again)
@@ -228,7 +228,7 @@ class Checkpointing:
         info = self._pending[kind].begin(step, manifest, where | ({"keep": True} if last else {}))
         others = {Address.worker(group, i) for group in range(1, cluster.nworker_groups) for i in (0, *self._others)}
         others -= self._gone
-        self._asked = info["term"], step
+        self._asked = info["requester"], step
         self._arrived.clear()
         for worker in others:
             self._channel.send("progress", worker, step=step, info=info)
@@ -240,14 +240,14 @@ class Checkpointing:
         self._ask_servers("snapshot", [0], step, info)
         self._asked = None
         for worker in others:
-            self._channel.send("taken", worker, step=step, info={"term": info["term"]})
+            self._channel.send("taken", worker, step=step, info={"requester": info["requester"]})
         return info
 
     def _ask_servers(self, kind: str, groups: Iterable[int], step: int, info: Mapping[str, Any]) -> None:
         """Send a request to all servers of some groups, and wait for their answers."""
         n = self._job.cluster.nservers_per_group
         for server in (Address.server(group, i) for group in groups for i in range(n)):
-            self._copying.add((info["term"], server))
+            self._copying.add((info["requester"], server))
             self._channel.send(kind, server, step=step, info=info)
         while self._copying:
             self._channel.receive("copies of the servers")
@@ -259,7 +259,7 @@ class Checkpointing:
 
     def _count_arrival(self, message: Message) -> None:
         """Count a worker of another group that waits; release one that waits for another request."""
-        if (message.info["term"], message.step) == self._asked:
+        if (message.info["requester"], message.step) == self._asked:
             self._arrived.add(message.src)
         else:
             self._channel.send("taken", message.src, step=message.step, info=message.info)
@@ -312,7 +312,7 @@ class Checkpointing:
                 event = self._write(step, parts, facts, last, steps)
             except Exception as error:  # this worker handles the error
                 event = pending.failure(step, text_of(error))
-            info = {"term": pending.term, "event": event}
+            info = {"requester": pending.requester, "event": event}
             self._channel.put(Message("written", src=here, dst=here, step=step, info=info))
 
         self._in_background(write)

@@ -32,8 +32,8 @@ class _Request:
 class Pending:
     """Collects parts and reports, and completes a checkpoint or snapshot after the last one.
 
-    Each server of a group writes a part, and each worker sends a report. Answers repeat the ``term`` of their request,
-    which distinguishes this worker from those that it replaces; answers to these are ignored. ``complete`` takes the
+    Each server of a group writes a part, and each worker sends a report. Answers repeat the ``requester`` of their
+    request, a random text of this worker: answers to a worker that it has replaced are ignored. ``complete`` takes the
     step, the descriptions of the parts, and more values for the manifest. It returns an event, or None if a message
     ``written`` brings it later.
     """
@@ -42,11 +42,11 @@ class Pending:
         self,
         kind: str,
         cluster: ClusterConf,
-        term: str,
+        requester: str,
         complete: Callable[[int, Sequence[Event], Mapping[str, Any]], Event | None],
     ) -> None:
         self.kind = kind
-        self.term = term
+        self.requester = requester
         self._n_parts = cluster.nservers_per_group
         self._n_workers = cluster.nworkers_per_group
         self._n_reports = cluster.nworker_groups * cluster.nworkers_per_group
@@ -77,7 +77,7 @@ class Pending:
         ``where`` has the destination of parts: a ``url``; or ``snapshot``, the step of the snapshot whose parts stay
         meanwhile. It has ``keep`` for the last checkpoint of the job: hosts keep files of it that they cannot write.
         """
-        request = self._requests[step] = _Request(dict(facts), {**where, "term": self.term})
+        request = self._requests[step] = _Request(dict(facts), {**where, "requester": self.requester})
         for worker in self._left:
             request.reports[worker] = self._report_of(worker, step)
         return request.asked
@@ -111,7 +111,7 @@ class Pending:
         return [event for event in events if event is not None]
 
     def _report_of(self, worker: Address, step: int) -> Message:
-        info = {"term": self.term, "position": None, "states": None}
+        info = {"requester": self.requester, "position": None, "states": None}
         return Message("r-progress", src=worker, dst=worker, step=step, info=info)
 
     def take(self, message: Message) -> Event | None:
@@ -121,7 +121,7 @@ class Pending:
         """
         request = self._requests.get(message.step)
         # the message is about the other kind, or for a replaced worker
-        if request is None or message.info["term"] != self.term:
+        if request is None or message.info["requester"] != self.requester:
             return None
         event = message.info["event"] if message.kind == "written" else self._collect(request, message)
         if event is not None:
@@ -145,7 +145,7 @@ class Pending:
         for answer in (*parts, *reports):
             if "error" in answer.info:
                 return self.failure(message.step, f"{answer.src}: {answer.info['error']}")
-        described = [{key: value for key, value in part.info.items() if key != "term"} for part in parts]
+        described = [{key: value for key, value in part.info.items() if key != "requester"} for part in parts]
         facts = {**request.facts, **self._merge(reports, described)}
         if facts.get("cut") and (why := why_inconsistent(described, facts["groups"])):
             return self.failure(message.step, why)

@@ -65,7 +65,7 @@ class Reporter:
 
     def _send(self, report: _Report, step: int, where: Mapping[str, Any]) -> None:
         def send(saved: Event) -> None:
-            info = {"term": where["term"], "position": report.position, **saved}
+            info = {"requester": where["requester"], "position": report.position, **saved}
             self._channel.send("r-progress", FIRST, step=step, info=info)
 
         if not report.states:
@@ -80,13 +80,13 @@ class Reporter:
 
     def accept(self, request: Message) -> None:
         """Accept a request of the first worker; called from other threads."""
-        term, step = request.info["term"], request.step
+        requester, step = request.info["requester"], request.step
         with self._lock:
-            if (term, step) in self._answered:
+            if (requester, step) in self._answered:
                 return
             # drop requests of a worker that was replaced
-            self._requests = {key: each for key, each in self._requests.items() if key[0] == term}
-            self._requests[term, step] = request
+            self._requests = {key: each for key, each in self._requests.items() if key[0] == requester}
+            self._requests[requester, step] = request
         self._answer()
 
     def is_due(self) -> bool:
@@ -122,10 +122,10 @@ class Reporter:
         """Report again to the first worker that this one waits, if it does; called from other threads too."""
         held = self._held
         if held is not None:
-            self._channel.send("arrived", FIRST, step=held[1], info={"term": held[0]})
+            self._channel.send("arrived", FIRST, step=held[1], info={"requester": held[0]})
 
     def _release(self, message: Message) -> None:
-        if self._held == (message.info["term"], message.step):
+        if self._held == (message.info["requester"], message.step):
             self._held = None
 
     def _answer(self) -> None:
@@ -139,5 +139,5 @@ class Reporter:
                 self._answered.append(key)
             assert report is not None
             if report is self._last:
-                self._channel.send("arrived", FIRST, step=request.step, info={"term": key[0]})
+                self._channel.send("arrived", FIRST, step=request.step, info={"requester": key[0]})
             self._send(report, request.step, request.info)

@@ -200,7 +200,7 @@ class RunState:
         elif message.kind == "stop-at":
             self.reason, self.stop_at = message.info["reason"], message.step
         elif "request" in message.info:
-            term, step = message.info["request"]
-            self.reports_at[message.step] = term, step
+            requester, step = message.info["request"]
+            self.reports_at[message.step] = requester, step
         else:
             self.save_at[message.kind.removesuffix("-at")] = message.step

@@ -486,7 +486,9 @@ class Server:
         if self._unsettled or any(held.syncing for held in self._held.values()):
             return pushes
         asked, self._settling = self._settling, None
-        return [Message("r-settle", self.address, asked.src, step=asked.step, info={"term": asked.info["term"]})]
+        return [
+            Message("r-settle", self.address, asked.src, step=asked.step, info={"requester": asked.info["requester"]})
+        ]
 
     def _on_replaced(self, message: Message) -> list[Message]:
         """Drop the messages of workers that restart."""

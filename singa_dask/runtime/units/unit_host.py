@@ -91,7 +91,7 @@ class UnitHost:
         Processes of the job on this machine, including this one; their workers share its cores. By default all.
     layout : Layout, optional
         Overrides the layout of the job file.
-    life : int
+    incarnation : int
         Incarnation of the job: each restart, also of some of its processes, raises it.
     keep : callable, optional
         Stores parts of snapshots, see `Keep`; called in the thread of `keeper`. Without it the job takes none.
@@ -129,7 +129,7 @@ class UnitHost:
         host_names: Collection[str] = (),
         neighbours: Collection[int] | None = None,
         layout: layout.Layout | None = None,
-        life: int = 0,
+        incarnation: int = 0,
         keep: Keep | None = None,
         rejoin: Rejoin | None = None,
         threads: int | None = None,
@@ -140,8 +140,8 @@ class UnitHost:
         self.process = process
         self.job = job
         self.emit = emit
-        self.life, self.keep, self.rejoin = life, keep, rejoin
-        self.author = Author(job_id, life)
+        self.incarnation, self.keep, self.rejoin = incarnation, keep, rejoin
+        self.author = Author(job_id, incarnation)
         self.assignments, self.scalings, self.host_names = assignments or {}, scalings or {}, host_names
         self.plan = job_plan.JobPlan.make(job, layout=layout)
         layout = self.plan.layout
@@ -209,7 +209,7 @@ class UnitHost:
             return partial(write_file, where["url"], keep=where.get("keep", False), author=self.author)
         if self.keep is None:
             raise CheckpointError(f"process {self.process} has no place for snapshots. Expected one in every process.")
-        return partial(keep_in_memory, self.keep, step, where["snapshot"], life=self.life)
+        return partial(keep_in_memory, self.keep, step, where["snapshot"], incarnation=self.incarnation)
 
     def steps(self) -> dict[str, int]:
         """Return the step of the slowest local worker of each group, by the number of the group as text."""

@@ -103,7 +103,7 @@ def _live(
     report: dict[str, Any] = {"unit": str(address)}
     try:
         with cancellation.waiting("what the job starts from"):
-            initial_state = InitialState(host.job, resume, init_from, host.rejoin, host.life > 0)
+            initial_state = InitialState(host.job, resume, init_from, host.rejoin, host.incarnation > 0)
         run = _run_worker if address.kind == "worker" else _run_server
         report |= {"state": "done", **run(host, address, initial_state, checkpoint_url)}
     except Aborted:
@@ -272,8 +272,8 @@ def _snapshot(host: UnitHost, server: Server, message: Message) -> None:
     """Copy the slices of the server, let training continue, and save the copy in the background."""
     with server.lock:
         tensors = server.snapshot()
-    term = {"term": message.info["term"]}
-    host.router.post(Message("r-snapshot", src=server.address, dst=message.src, step=message.step, info=term))
+    requester = {"requester": message.info["requester"]}
+    host.router.post(Message("r-snapshot", src=server.address, dst=message.src, step=message.step, info=requester))
 
     index, n_parts = server.address.id, host.job.cluster.nservers_per_group
 
@@ -281,6 +281,8 @@ def _snapshot(host: UnitHost, server: Server, message: Message) -> None:
         return write_part(save, index, n_parts, tensors, host.plan.names)
 
     def send(facts: dict[str, Any]) -> None:
-        host.router.post(Message("part", src=server.address, dst=message.src, step=message.step, info=facts | term))
+        host.router.post(
+            Message("part", src=server.address, dst=message.src, step=message.step, info=facts | requester)
+        )
 
     host.save_later(message.step, message.info, write, send)

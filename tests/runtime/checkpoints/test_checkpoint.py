@@ -47,7 +47,7 @@ def write(
     step: int = 3,
     n_servers: int = 2,
     values: dict[str, dict[str, np.ndarray]] | None = None,
-    life: int = 0,
+    incarnation: int = 0,
     **facts: Any,
 ) -> str:
     """Write a checkpoint as ``n_servers`` servers do, and return its URL."""
@@ -63,7 +63,11 @@ def write(
             if cut.server == server
             for what, array in values[names[cut.param]].items()
         ]
-        parts.append(write_part(partial(write_file, url, author=Author(life=life)), server, n_servers, pieces, names))
+        parts.append(
+            write_part(
+                partial(write_file, url, author=Author(incarnation=incarnation)), server, n_servers, pieces, names
+            )
+        )
     params = {name: {"shape": list(values[name]["value"].shape), "dtype": "float32"} for name in names}
     write_manifest(url, parts, {"job": "j", "step": step, "seed": 0, "params": params, "groups": {}, **facts})
     return url
@@ -192,13 +196,13 @@ def test_a_manifest_without_a_checksum_is_read(tmp_path: Path) -> None:
     np.testing.assert_array_equal(Checkpoint(str(path.parent)).values("w"), stored_values()["w"]["value"])
 
 
-def test_a_part_of_an_older_life_that_comes_late_changes_nothing(tmp_path: Path) -> None:
-    url = write(str(tmp_path), life=2)
+def test_a_part_of_an_older_incarnation_that_comes_late_changes_nothing(tmp_path: Path) -> None:
+    url = write(str(tmp_path), incarnation=2)
     before = Checkpoint(url).values("w")
-    for life in (0, 1):
+    for incarnation in (0, 1):
         piece = SavedTensor(0, 0, "value", 3, np.zeros(20, np.float32))
         for index in (0, 1):
-            write_part(partial(write_file, url, author=Author(life=life)), index, 2, [piece], ["w"])
+            write_part(partial(write_file, url, author=Author(incarnation=incarnation)), index, 2, [piece], ["w"])
     found = Checkpoint(find(str(tmp_path)))
     np.testing.assert_array_equal(found.values("w"), before)
     files = [f"part-{index}-of-2.life-2.safetensors" for index in (0, 1)]
@@ -229,7 +233,7 @@ def in_memory() -> tuple[dict[str, Any], dict[str, bytes]]:
 
     for index, name in enumerate(values):
         pieces = [SavedTensor(index, 0, what, 3, array.reshape(-1)) for what, array in values[name].items()]
-        parts.append(write_part(partial(keep_in_memory, keep, 3, 0, life=4), index, 2, pieces, list(values)))
+        parts.append(write_part(partial(keep_in_memory, keep, 3, 0, incarnation=4), index, 2, pieces, list(values)))
     params = {name: {"shape": list(shape), "dtype": "float32"} for name, shape in SHAPES.items()}
     return make_manifest(parts, {"job": "j", "step": 3, "seed": 0, "params": params, "groups": {}}), files
 

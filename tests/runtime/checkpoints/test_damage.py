@@ -27,7 +27,7 @@ from tests.runtime.checkpoints.test_checkpoint import SHAPES, flip, stored_value
 def write_whole(directory: str, step: int, **more: Any) -> str:
     """Write a checkpoint of two servers and a worker with layer states; its values tell the step."""
     state = LayerState("train", "gru", [[2, 3]], (np.full((2, 3), step, np.float32),), (False,))
-    save = partial(write_file, step_url(directory, step), author=Author(life=more.get("life", 0)))
+    save = partial(write_file, step_url(directory, step), author=Author(incarnation=more.get("incarnation", 0)))
     states = [write_states(save, 0, 0, [state])]
     return write(directory, step, values=stored_values(seed=step), states=states, workers=1, **more)
 
@@ -241,8 +241,8 @@ def test_a_writer_killed_at_any_point_leaves_a_whole_checkpoint(mortal: type[Mor
             assert found == older or operation >= 7
             step = check_whole(found)
             steps.add(step)
-            # and the same step is written whole by the next life, over what the first one has left
-            write_whole("mortal://run/checkpoint", 20, life=1)
+            # and the same step is written whole by the next incarnation, over what the first one has left
+            write_whole("mortal://run/checkpoint", 20, incarnation=1)
             assert check_whole(find("mortal://run")) == 20
     assert steps == {3, 20}
 
@@ -258,13 +258,13 @@ def test_a_full_disk_is_an_error_that_names_the_file_and_leaves_the_older_one(mo
             assert find("mortal://run") == older
 
 
-def test_a_part_of_an_older_life_written_late_changes_nothing(mortal: type[MortalFileSystem]) -> None:
-    url = write_whole("mortal://run/checkpoint", 20, life=2)
+def test_a_part_of_an_older_incarnation_written_late_changes_nothing(mortal: type[MortalFileSystem]) -> None:
+    url = write_whole("mortal://run/checkpoint", 20, incarnation=2)
     before = {file: fs.read_bytes(f"{url}/{file}") for file in fs.ls(url)}
-    for life in (0, 1):
+    for incarnation in (0, 1):
         mortal.left, mortal.error, mortal.part = 6, Killed(), None  # all but the manifest
         with pytest.raises(Killed):
-            write_whole("mortal://run/checkpoint", 20, life=life)
+            write_whole("mortal://run/checkpoint", 20, incarnation=incarnation)
         mortal.error = None
     assert {file: fs.read_bytes(f"{url}/{file}") for file in before} == before
     assert check_whole(find("mortal://run")) == 20

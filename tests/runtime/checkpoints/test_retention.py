@@ -27,7 +27,7 @@ def test_what_killed_processes_have_left_is_deleted(tmp_path: Path, keep: KeepCo
     make(tmp_path, 35, LEFT)  # another one is just written
     make(tmp_path, 50, LEFT)  # as is one that was begun since
     for name in (LEFT, "part-0-of-1.life-0.safetensors", "states-0-0.safetensors"):
-        (tmp_path / "step-40" / name).touch()  # of an older life, which did not complete it
+        (tmp_path / "step-40" / name).touch()  # of an older incarnation, which did not complete it
     Retention(str(tmp_path), keep).tidy(40, [part], {35})
     steps = [20, 35, 40, 50] if keep else [10, 20, 35, 40, 50]
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"step-{step}" for step in steps]

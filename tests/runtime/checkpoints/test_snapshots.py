@@ -13,12 +13,12 @@ from singa_dask.runtime.checkpoints.manifest import incarnation_name, make_manif
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore, keep_in_memory
 
 
-def name(step: int, index: int = 0, life: int = 0) -> str:
-    return f"step-{step}/{incarnation_name(part_name(index, 2), life)}"
+def name(step: int, index: int = 0, incarnation: int = 0) -> str:
+    return f"step-{step}/{incarnation_name(part_name(index, 2), incarnation)}"
 
 
 def store_with(*parts: tuple[int, int, int], known: int = 0) -> SnapshotStore:
-    """Return a store with parts (step, index, life), put in this order."""
+    """Return a store with parts (step, index, incarnation), put in this order."""
     store = SnapshotStore()
     for part in parts:
         store.put("job", name(*part), part[0], b"%d-%d-%d" % part, known)
@@ -32,7 +32,7 @@ def store_with(*parts: tuple[int, int, int], known: int = 0) -> SnapshotStore:
         ([(2, 0, 0), (4, 0, 0)], 2, [(2, 0, 0), (4, 0, 0)]),
         ([(2, 0, 0), (4, 0, 0), (6, 0, 0)], 2, [(2, 0, 0), (6, 0, 0)]),
         ([(2, 0, 0), (2, 1, 0), (4, 0, 0), (6, 0, 0), (6, 1, 0)], 2, [(2, 0, 0), (2, 1, 0), (6, 0, 0), (6, 1, 0)]),
-        # the second life began at step 2: what the first had of step 4 or later is of no use
+        # the second incarnation began at step 2: what the first had of step 4 or later is of no use
         ([(2, 0, 0), (4, 0, 0), (4, 0, 1)], 2, [(2, 0, 0), (4, 0, 1)]),
         ([(2, 0, 0), (6, 0, 0), (4, 0, 1)], 2, [(2, 0, 0), (4, 0, 1)]),
     ],
@@ -65,7 +65,9 @@ def test_a_part_that_is_kept_is_read_by_its_name() -> None:
         return ["tcp://here", "tcp://there"]
 
     values = np.arange(6, dtype=np.float32)
-    part = write_part(partial(keep_in_memory, keep, 8, 6, life=3), 0, 1, [SavedTensor(0, 0, "value", 8, values)], ["w"])
+    part = write_part(
+        partial(keep_in_memory, keep, 8, 6, incarnation=3), 0, 1, [SavedTensor(0, 0, "value", 8, values)], ["w"]
+    )
     assert part["file"] == "step-8/part-0-of-1.life-3.safetensors"
     assert part["holders"] == ["tcp://here", "tcp://there"]
     facts = {"step": 8, "groups": {}, "params": {"w": {"shape": [2, 3], "dtype": "float32"}}}

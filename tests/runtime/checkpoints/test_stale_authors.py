@@ -1,4 +1,4 @@
-"""A process that slept while a newer life of its job, or a later run, went on spoils none of their checkpoints."""
+"""A process that slept while a newer incarnation of its job, or a later run, went on spoils no checkpoint of theirs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Process:
 
     def part(self, step: int) -> dict[str, object]:
         """Write the part of its server; its values tell whose they are."""
-        values = np.full(4, 10 * len(self.author.job_id) + self.author.life, np.float32)
+        values = np.full(4, 10 * len(self.author.job_id) + self.author.incarnation, np.float32)
         save = partial(write_file, step_url(self.directory, step), author=self.author)
         return write_part(save, 0, 1, [SavedTensor(0, 0, "value", step, values)], ["w"])
 
@@ -85,7 +85,7 @@ def test_a_checkpoint_of_the_same_step(tmp_path: Path, newer: Author, asleep_bef
         with pytest.raises(TakenOverError):
             sleeper.complete(20, part)
     sleeper.tidy(20, part or {"file": "part-0-of-1.safetensors"})
-    assert first_value(run, 20) == 10 * len(newer.job_id) + newer.life
+    assert first_value(run, 20) == 10 * len(newer.job_id) + newer.incarnation
 
 
 @NEXT
@@ -151,20 +151,20 @@ def test_a_manifest_that_cannot_be_read_stops_no_later_checkpoint(tmp_path: Path
     assert first_value(run, 20) == 30
 
 
-def test_a_newer_life_goes_on_where_an_older_one_was(tmp_path: Path) -> None:
+def test_a_newer_incarnation_goes_on_where_an_older_one_was(tmp_path: Path) -> None:
     run = str(tmp_path)
     Ownership(run, "run", 1).take()
-    for life in (0, 0, 1, 3):
-        Process(run, Author("run", life)).write(10)
-        assert first_value(run, 10) == 30 + life
+    for incarnation in (0, 0, 1, 3):
+        Process(run, Author("run", incarnation)).write(10)
+        assert first_value(run, 10) == 30 + incarnation
     assert sorted(fs.ls(step_url(f"{run}/checkpoint", 10))) == ["manifest.json", "part-0-of-1.life-3.safetensors"]
-    # a later run begins with life 0 again
+    # a later run begins with incarnation 0 again
     Ownership(run, "later", 0).take()
     Process(run, Author("later", 0)).write(10)
     assert first_value(run, 10) == 50
 
 
-def test_processes_of_several_lives_write_one_checkpoint(tmp_path: Path) -> None:
+def test_processes_of_several_incarnations_write_one_checkpoint(tmp_path: Path) -> None:
     """The first worker was replaced, and the server was not."""
     run = str(tmp_path)
     Ownership(run, "run", 1).take()

@@ -76,7 +76,7 @@ def told(process: int, beat: int) -> dict[str, Any]:
         steps = 4 * beat
         waits = [0.002 * steps, (0.22 - compute_s) * steps, 0.0]
         workers[f"worker-{group}-{place}"] = [steps, 0.222 * steps, *waits]
-    return {"process": process, "life": 0, "steps": {}, "waits": {}, "workers": workers, "bytes": [10**9, 10**9]}
+    return {"process": process, "incarnation": 0, "steps": {}, "waits": {}, "workers": workers, "bytes": [10**9, 10**9]}
 
 
 def shown(records: list[JobRecord], n_ended: int = 0) -> Views:

@@ -59,7 +59,7 @@ def test_a_worker_that_starts_again_is_measured_anew() -> None:
 def test_units_that_are_placed_anew_leave_nothing_behind() -> None:
     activity = Activity()
     activity.add_progress(told(3, worker_3_0=[5, 1.0, 0.0, 0.0, 0.0]), 1.0)
-    activity.add_event({"event": "placed", "life": 1, "processes": []})
+    activity.add_event({"event": "placed", "incarnation": 1, "processes": []})
     assert activity.describe() == {"curves": [], "bytes": {"sent": 0, "received": 0}, "lr": None, "workers": {}}
     assert activity.left_s(10) is None
 
@@ -68,7 +68,7 @@ def test_the_time_to_go_is_that_of_the_slowest_worker_since_it_was_placed() -> N
     activity = Activity()
     assert activity.left_s(1000) is None
     activity.add_progress(told(0, worker_0_0=[500, 50.0, 0.0, 0.0, 0.0]), 1.0)
-    activity.add_event({"event": "placed", "life": 1, "processes": []})
+    activity.add_event({"event": "placed", "incarnation": 1, "processes": []})
     for second in range(31):  # one makes 10 steps a second, the other 2, and has 401 - 1 - 60 to go
         quick, slow = [10 * second, 1.0 * second, 0.0, 0.0, 0.0], [2 * second, 1.0 * second, 0.0, 0.0, 0.0]
         activity.add_progress(told(0, worker_0_0=quick, worker_1_0=slow), 100.0 + second)

@@ -105,4 +105,4 @@ def test_a_continued_run_is_the_same_run(run_job: Run, seed: int) -> None:
     if taken:  # a checkpoint of the same step takes its place
         manifest = loads(dumps(taken[-1]["manifest"]))  # it comes through the scheduler
         resumed = Checkpoint.from_manifest(manifest, kept.read, "the snapshot")
-        check_equal(job, whole, run_job(job, resumed, keep=Kept().keep, life=1), taken[-1]["step"])
+        check_equal(job, whole, run_job(job, resumed, keep=Kept().keep, incarnation=1), taken[-1]["step"])

@@ -19,7 +19,7 @@ SILENT_S = 5.0
 class Hosting:
     """One process of the job on a Dask worker."""
 
-    life: int
+    incarnation: int
     process: int
     placement: ev.Host
     since: float = 0.0

@@ -42,10 +42,10 @@ class SimulatedJob(SimulatedCluster):
         self.done_actions: list[Any] = []
         self.snapshots: list[ev.Snapshotted] = []
         self.is_scheduled = True  # snapshots are taken also where nobody asks for one
-        self.lives: dict[int, int] = {}  # of each process: newest life that was hosted
+        self.incarnations: dict[int, int] = {}  # of each process: newest incarnation that was hosted
         self.hosts: dict[int, ev.Host] = {}
         self.endpoints: dict[tuple[int, int], str] = {}
-        self.joined: set[tuple[int, int]] = set()  # process, life of those that it has been told of
+        self.joined: set[tuple[int, int]] = set()  # process, incarnation of those that it has been told of
         self.position: dict[int, int] = {}
         self.drops: list[type] = []
         self.asked_for_checkpoints: list[str] = []
@@ -87,12 +87,12 @@ class SimulatedJob(SimulatedCluster):
         steps = {}
         for node in self.nodes.values():
             for each in node.hostings.values() if node.works and node.address in self.state.workers else ():
-                if each.life in self.state.roster.lives:
+                if each.incarnation in self.state.roster.incarnations:
                     steps |= {str(u.group): self.position[u.group] for u in each.running if u.kind == "worker"}
-                if not self.state.roster.has(each.process, each.life) or self.over:
-                    self.soon(lambda node=node, each=each: self._end(node, each.life, each.process))  # type: ignore[misc]
+                if not self.state.roster.has(each.process, each.incarnation) or self.over:
+                    self.soon(lambda node=node, each=each: self._end(node, each.incarnation, each.process))  # type: ignore[misc]
         if steps and steps != self.state.steps:
-            self.deliver(ev.Stepped(self.state.life, steps))
+            self.deliver(ev.Stepped(self.state.incarnation, steps))
         self.deliver(ev.Tick())
 
     # -- events ------------------------------------------------------------------------------------------------------
@@ -107,11 +107,11 @@ class SimulatedJob(SimulatedCluster):
         if not isinstance(event, ev.Tick | ev.Stepped):
             self.log.append(f"{self.now - 1000:.2f} {event}"[:300])
         if isinstance(event, ev.Hosted) and not event.error:
-            self.endpoints[event.process, event.life] = event.endpoint
+            self.endpoints[event.process, event.incarnation] = event.endpoint
         if isinstance(event, ev.Joined) and not event.error:
-            self.joined.add((event.process, self.state.life))
+            self.joined.add((event.process, self.state.incarnation))
         self.delivered.append(event)
-        if isinstance(event, ev.Snapshotted) and event.life in self.state.roster.lives:
+        if isinstance(event, ev.Snapshotted) and event.incarnation in self.state.roster.incarnations:
             self.snapshots.append(event)
         actions = self.state.handle(event, self.now, self.facts())
         assert not (self.over and actions), f"after the end: {actions}"
@@ -154,23 +154,25 @@ class SimulatedJob(SimulatedCluster):
 
     def _do_host(self, action: ev.Host) -> None:
         def fail(why: str) -> None:
-            self.soon(lambda: self.deliver(ev.Hosted(action.life, action.process, error=why)))
+            self.soon(lambda: self.deliver(ev.Hosted(action.incarnation, action.process, error=why)))
 
         def host(node: Node) -> None:
             for each in list(node.hostings.values()):
-                if each.life < action.roster.term or (each.process == action.process and each.life < action.life):
+                if each.incarnation < action.roster.full_incarnation or (
+                    each.process == action.process and each.incarnation < action.incarnation
+                ):
                     self._close(node, each)
-            if action.life < node.oldest.get(action.process, 0):
-                fail("this life is over")
+            if action.incarnation < node.oldest.get(action.process, 0):
+                fail("this incarnation is over")
             elif node.host_error:
                 error, node.host_error = node.host_error, ""
                 facts = {"final": error == "final", "lasting": error == "lasting"}
-                hosted = ev.Hosted(action.life, action.process, error=error, **facts)
+                hosted = ev.Hosted(action.incarnation, action.process, error=error, **facts)
                 self.soon(lambda: self.deliver(hosted))
             else:
-                node.hostings[action.process] = Hosting(action.life, action.process, action, self.now)
-                endpoint = f"{action.worker}/{action.process}/{action.life}"
-                self.soon(lambda: self.deliver(ev.Hosted(action.life, action.process, endpoint)))
+                node.hostings[action.process] = Hosting(action.incarnation, action.process, action, self.now)
+                endpoint = f"{action.worker}/{action.process}/{action.incarnation}"
+                self.soon(lambda: self.deliver(ev.Hosted(action.incarnation, action.process, endpoint)))
 
         self._ask(action.worker, HOST_S, host, fail)
 
@@ -179,7 +181,7 @@ class SimulatedJob(SimulatedCluster):
 
         def start(node: Node) -> None:
             each = node.hostings.get(action.process)
-            if each is not None and each.life == action.life:
+            if each is not None and each.incarnation == action.incarnation:
                 each.waiting = [action.units[i :: action.n_tasks] for i in range(action.n_tasks)]
                 self._run_waiting(node)
                 self._read_start(node, each)
@@ -213,13 +215,13 @@ class SimulatedJob(SimulatedCluster):
                     self._say(node, each, {"event": "unit", "unit": str(unit)})
 
     def _say(self, node: Node, each: Hosting, what: Mapping[str, Any]) -> None:
-        self.soon(lambda: None if node.is_dead else self.deliver(ev.decisive(each.life, what)))
+        self.soon(lambda: None if node.is_dead else self.deliver(ev.decisive(each.incarnation, what)))
 
     def report(self, node: Node, each: Hosting, unit: Address, **report: Any) -> None:
         """Let a unit end."""
         each.running.discard(unit)
         what = {"unit": str(unit), "step": self.position.get(unit.group, -1), **report}
-        self.soon(lambda: None if node.is_dead else self.deliver(ev.Reported(each.life, unit, what)))
+        self.soon(lambda: None if node.is_dead else self.deliver(ev.Reported(each.incarnation, unit, what)))
 
     def _close(self, node: Node, each: Hosting) -> None:
         for unit in list(each.running):
@@ -228,18 +230,18 @@ class SimulatedJob(SimulatedCluster):
             del node.hostings[each.process]
         self._run_waiting(node)
 
-    def _end(self, node: Node, life: int, process: int | None) -> None:
+    def _end(self, node: Node, incarnation: int, process: int | None) -> None:
         for p in {*node.hostings, *range(len(self.layout.processes))}:
             if process in (None, p):
-                node.oldest[p] = max(node.oldest.get(p, 0), life + 1)
+                node.oldest[p] = max(node.oldest.get(p, 0), incarnation + 1)
         for each in list(node.hostings.values()):
-            if each.life <= life and process in (None, each.process):
+            if each.incarnation <= incarnation and process in (None, each.process):
                 self._close(node, each)
 
-    def _do_endlife(self, action: ev.EndLife) -> None:
+    def _do_endincarnation(self, action: ev.EndIncarnation) -> None:
         def end(node: Node) -> None:
-            self._end(node, action.life, action.process)
-            self.soon(lambda: self.deliver(ev.Ended(action.life, action.worker, {}, action.process)))
+            self._end(node, action.incarnation, action.process)
+            self.soon(lambda: self.deliver(ev.Ended(action.incarnation, action.worker, {}, action.process)))
 
         self._ask(action.worker, 10.0, end, lambda why: None)
 
@@ -248,11 +250,11 @@ class SimulatedJob(SimulatedCluster):
             self.deliver(cut(error=why))
 
         def cut(**facts: Any) -> ev.Cut:
-            return ev.Cut(action.life, process=action.process, **facts)
+            return ev.Cut(action.incarnation, process=action.process, **facts)
 
         def do(node: Node) -> None:
             each = node.hostings.get(action.process)
-            if each is None or each.life != action.life:
+            if each is None or each.incarnation != action.incarnation:
                 fail("it is not here")
                 return
             each.cut |= set(action.processes)
@@ -265,11 +267,11 @@ class SimulatedJob(SimulatedCluster):
 
     def _do_join(self, action: ev.Join) -> None:
         def joined(error: str = "") -> None:
-            self.deliver(ev.Joined(action.life, process=action.process, error=error))
+            self.deliver(ev.Joined(action.incarnation, process=action.process, error=error))
 
         def do(node: Node) -> None:
             each = node.hostings.get(action.process)
-            if each is None or each.life != action.life:
+            if each is None or each.incarnation != action.incarnation:
                 joined("it is not here")
                 return
             each.cut -= set(action.endpoints)
@@ -313,7 +315,7 @@ class SimulatedJob(SimulatedCluster):
         found: dict[Address, tuple[Node, Hosting]] = {}
         for node in self.nodes.values():
             for each in node.hostings.values() if node.works else ():
-                if self.lives.get(each.process) == each.life:
+                if self.incarnations.get(each.process) == each.incarnation:
                     found |= {unit: (node, each) for unit in each.running}
         return found
 
@@ -371,7 +373,7 @@ class SimulatedJob(SimulatedCluster):
         holders = {}
         for unit in [each for each in where if each.kind == "worker" or each.group == 0]:
             node, each = where[unit]
-            file = f"step-{step}/{unit}-life-{first.life}"
+            file = f"step-{step}/{unit}-incarnation-{first.incarnation}"
             buddy = self.nodes.get(each.placement.buddy)
             here = [node, *([buddy] if buddy is not None and buddy.works else [])]
             for keeper in here:

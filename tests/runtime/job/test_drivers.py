@@ -107,7 +107,7 @@ def test_a_driver_is_started_where_somebody_answers() -> None:
     scheduler: Any = world.drivers._scheduler
     scheduler.client_comms["me"] = SimpleNamespace(comm=SimpleNamespace(peer_address="tcp://here:1"))
     world.drivers.detach({"job_id": "job"}, client="me")
-    world.jobs["job"] = SimpleNamespace(state=SimpleNamespace(phase="running", life=0))
+    world.jobs["job"] = SimpleNamespace(state=SimpleNamespace(phase="running", incarnation=0))
     assert world.started == ["here/a"]
     world.silent = {"here/a", "here/b"}
     for _ in range(3):
@@ -141,7 +141,7 @@ def test_whoever_falls_silent_drivers_are_where_somebody_answers(seed: int) -> N
     draw, world, n = random.Random(seed), World("h/a", "h/b", "g/c"), 3
     for job_id in "12":
         world.detach(job_id)
-        world.jobs[job_id] = SimpleNamespace(state=SimpleNamespace(phase="running", life=0))
+        world.jobs[job_id] = SimpleNamespace(state=SimpleNamespace(phase="running", incarnation=0))
     where = {job_id: world.drivers.worker_of(job_id) for job_id in "12"}
     for _ in range(60):
         n_before, answered = len(world.started), set(world.workers) - world.silent
@@ -213,7 +213,7 @@ def test_a_job_in_line_has_a_driver_once_it_is_its_turn_and_there_is_room(monkey
     assert world.start_next(has_room=True) == ["c"]
     assert (world.drivers.renew("c", 1), world.drivers.renew("c", 2)) == (False, True)
     world.waiting.leave("c")
-    world.jobs["c"] = SimpleNamespace(state=SimpleNamespace(phase="running", life=0))
+    world.jobs["c"] = SimpleNamespace(state=SimpleNamespace(phase="running", incarnation=0))
     assert world.drivers.stop("a", "SIGTERM", by="me")
     assert world.history.facts["a"].state == "stopped"
     assert world.history.facts["a"].reason == "stopped by me while it waited in line"
@@ -275,7 +275,7 @@ def test_a_driver_that_ends_while_the_scheduler_does_not_answer_stops_no_other_j
     assert world.start_next(has_room=True) == ["a"]
     if begun:
         world.waiting.leave("a")
-        world.jobs["a"] = SimpleNamespace(state=SimpleNamespace(phase="running", life=0))
+        world.jobs["a"] = SimpleNamespace(state=SimpleNamespace(phase="running", incarnation=0))
     late: list[BaseException] = [LateError(), CommClosedError("it is gone")]
 
     def ask(loop: Any, driven: Callable[..., None], callback_timeout: float, **facts: Any) -> None:
@@ -328,7 +328,7 @@ def test_one_that_is_stopped_before_it_began_does_not_begin() -> None:
 def test_a_job_that_has_begun_goes_on_while_nobody_can_write_its_run_directory() -> None:
     world = World("h/a")
     world.detach()
-    world.jobs["job"] = SimpleNamespace(state=SimpleNamespace(phase="running", life=0))
+    world.jobs["job"] = SimpleNamespace(state=SimpleNamespace(phase="running", incarnation=0))
     world.drivers.driven("job", 1, {"reason": "a disk is full.", "exit_code": 1, "elsewhere": True})
     assert world.drivers.is_driven("job")
     assert world.told[0]["message"] == "nobody writes the run directory: a disk is full."
@@ -338,7 +338,7 @@ def test_a_job_that_has_begun_goes_on_while_nobody_can_write_its_run_directory()
 def test_it_is_said_of_a_job_that_has_begun_that_no_dask_worker_takes_its_driver() -> None:
     world = World("h/a")
     world.detach()
-    world.jobs["job"] = SimpleNamespace(state=SimpleNamespace(phase="running", life=0))
+    world.jobs["job"] = SimpleNamespace(state=SimpleNamespace(phase="running", incarnation=0))
 
     async def answer(*given: Any) -> Exception:
         return CommClosedError("it is gone")
@@ -362,9 +362,9 @@ def test_a_scheduler_that_was_replaced_takes_and_starts_nothing(tmp_path: Path) 
         assert [world.detach("failed"), world.detach("done"), world.detach("running"), world.queue("waits")] == [""] * 4
         world.drivers.driven("failed", 1, {"reason": "of its own", "exit_code": 1})
         world.history.facts["done"] = JobFacts(id="done", state="done")  # its driver writes the summary
-        world.jobs["running"] = SimpleNamespace(state=SimpleNamespace(phase="running", life=0))
+        world.jobs["running"] = SimpleNamespace(state=SimpleNamespace(phase="running", incarnation=0))
         assert world.drivers.renew("running", 1)
-        assert "A newer scheduler has taken over" in await world.drivers.keep("running", life=1)
+        assert "A newer scheduler has taken over" in await world.drivers.keep("running", incarnation=1)
         assert not world.drivers.renew("running", 1)
         assert "A newer scheduler has taken over" in world.detach("another")
         assert world.history.facts["waits"].state == "failed"
@@ -382,10 +382,10 @@ def test_a_scheduler_that_was_replaced_takes_and_starts_nothing(tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["owner.json"]
 
 
-def test_a_scheduler_that_was_replaced_begins_no_life() -> None:
-    """Its number may be that of a life of the newer one."""
+def test_a_scheduler_that_was_replaced_begins_no_incarnation() -> None:
+    """Its number may be that of an incarnation of the newer one."""
 
-    async def keep(job_id: str, life: int) -> str:
+    async def keep(job_id: str, incarnation: int) -> str:
         drivers.taken_over = "a newer scheduler has the job."
         return drivers.taken_over
 

@@ -143,7 +143,7 @@ def test_only_the_lost_group_starts_again() -> None:
     what = world.run_until_over(60.0)
     assert what["failure"] is None
     assert what["restarts"] == 1
-    assert world.lives == {0: 0, 1: 0, 2: 1, 3: 0}
+    assert world.incarnations == {0: 0, 1: 0, 2: 1, 3: 0}
     assert world.hosts[0].buddy == "w2"  # at first
     joins = [each for each in world.done_actions if isinstance(each, ev.Join)]
     assert {each.process: each.buddy for each in joins}[0] != "w2"
@@ -157,7 +157,7 @@ def test_lost_seconds_count_until_the_step_of_the_loss_is_reached_again() -> Non
     assert step > 10
     world.kill(world.nodes["w1"])
     while not world.state.restarts.lost_s:
-        assert world.state.life == 0 or world.state.steps.get("0", 0) <= step + 3
+        assert world.state.incarnation == 0 or world.state.steps.get("0", 0) <= step + 3
         world.run(0.5)
     assert world.state.steps["0"] >= step
     assert world.state.restarts.lost_s == pytest.approx(world.now - lost_at, abs=1.5)
@@ -177,15 +177,15 @@ def test_lost_seconds_count_also_where_the_job_ends_before_it_is_as_far_again() 
     assert what["lost_s"] == pytest.approx(5.0, abs=1.0)  # the loss is noticed a moment later
 
 
-def test_a_life_that_ends_while_others_are_replaced_is_not_held_up() -> None:
+def test_an_incarnation_that_ends_while_others_are_replaced_is_not_held_up() -> None:
     world = running("four-groups", 5)
     world.kill(world.nodes["w2"])
     world.run(1.01)
     world.deliver(ev.Reported(0, Address.worker(0, 0), {"state": "failed", "reason": "no.", "retry": True, "step": 5}))
     assert world.state.phase == "ending"
-    life = world.state.life
+    incarnation = world.state.incarnation
     world.run(3.0)
-    assert world.state.life == life + 1
+    assert world.state.incarnation == incarnation + 1
     assert world.run_until_over(60.0)["failure"] is None
 
 
@@ -193,7 +193,7 @@ def test_events_of_a_process_that_was_replaced_change_nothing() -> None:
     world = running("four-groups", 5)
     world.kill(world.nodes["w2"])
     world.run(5.0)
-    assert world.lives[2] == 1
+    assert world.incarnations[2] == 1
     old = ev.Reported(0, Address.worker(2, 0), {"state": "failed", "reason": "an old one.", "exit_code": 9, "step": 5})
     for event in (old, ev.Ended(0, "w2", {}, 2), ev.Cut(0, 2, error="old"), ev.Joined(0, 2, "old"), ev.Hosted(0, 2)):
         assert world.state.handle(event, world.now, world.facts()) == []
@@ -207,7 +207,7 @@ def test_a_move_does_not_wait_for_ever_for_a_snapshot() -> None:
     world.deliver(ev.Leaving("w1"))
     world.trains = lambda group, where: False  # type: ignore[method-assign]
     world.run(7.0)
-    assert world.state.life == 1
+    assert world.state.incarnation == 1
     assert "w1" not in world.state.workers
 
 
@@ -226,7 +226,7 @@ def test_a_group_does_not_start_again_without_its_servers() -> None:
             world.deliver(ev.Reported(0, unit, {"state": "done", "step": 40}))
     world.kill(world.nodes["w3"])
     world.run(1.0)
-    assert world.state.phase != "running" or world.state.roster.term == 1
+    assert world.state.phase != "running" or world.state.roster.full_incarnation == 1
     assert world.run_until_over(60.0)["failure"] is None
 
 
@@ -337,9 +337,9 @@ def test_the_first_failure_is_told() -> None:
 def test_max_restarts_is_kept(n: int, code: int) -> None:
     world = running("allreduce", 8, max_restarts=n)
     while world.over is None:
-        life = world.state.life
+        incarnation = world.state.incarnation
         world.kill(world.nodes[world.state.roster.workers[0]])
-        while world.over is None and world.state.life == life:
+        while world.over is None and world.state.incarnation == incarnation:
             world.run(0.1)  # the next loss comes before its first step
     assert world.over.end.restarts == n
     assert world.over.end.failure is not None
@@ -361,7 +361,7 @@ def test_units_that_nobody_has_ended_start_again(name: str) -> None:
     world = running(name, 5)
     world.abort_process(1)
     world.run(4.0)
-    assert world.state.life == 0  # that its Dask worker leaves may be told yet
+    assert world.state.incarnation == 0  # that its Dask worker leaves may be told yet
     what = world.run_until_over(60.0)
     assert what["failure"] is None
     assert what["restarts"] == 1
@@ -376,7 +376,7 @@ def test_an_aborted_unit_whose_dask_worker_leaves_counts_as_one_loss() -> None:
     world.kill(world.nodes["w2"])
     what = world.run_until_over(60.0)
     assert what["restarts"] == 1
-    assert world.lives == {0: 0, 1: 0, 2: 1, 3: 0}
+    assert world.incarnations == {0: 0, 1: 0, 2: 1, 3: 0}
 
 
 def test_units_that_share_a_dask_worker_spread_out_when_there_is_room() -> None:
@@ -393,7 +393,7 @@ def test_units_that_share_a_dask_worker_spread_out_when_there_is_room() -> None:
     assert world.run_until_over(120.0)["failure"] is None
 
 
-def test_a_later_life_that_does_not_start_in_time_is_tried_again() -> None:
+def test_a_later_incarnation_that_does_not_start_in_time_is_tried_again() -> None:
     world = running("allreduce", 3)
     world.drops.append(ev.Hosted)  # an answer is lost
     world.kill(world.nodes["w1"])
@@ -409,14 +409,14 @@ def until_cut_off(world: World, address: str) -> None:
         world.run(0.01)
 
 
-def test_late_answers_of_other_lives_do_not_count_while_processes_are_replaced() -> None:
+def test_late_answers_of_other_incarnations_do_not_count_while_processes_are_replaced() -> None:
     world = running("four-groups", 5)
     until_cut_off(world, "w2")
     for late in (ev.Cut(7, 0, {2: 0}, "late"), ev.Ended(7, "w2", {}, 2), ev.Joined(7, 0, "late")):
         world.deliver(late)
     what = world.run_until_over(60.0)
     assert what["restarts"] == 1
-    assert world.lives == {0: 0, 1: 0, 2: 1, 3: 0}
+    assert world.incarnations == {0: 0, 1: 0, 2: 1, 3: 0}
 
 
 def test_a_second_loss_while_processes_are_replaced_restarts_the_job() -> None:
@@ -446,5 +446,5 @@ def test_a_snapshot_that_nobody_has_any_more_is_not_tried_again() -> None:
     report["unreadable"] = f"the snapshot of step {newest.step}"
     world.deliver(ev.Reported(0, Address.worker(0, 0), report))
     world.run(3.0)
-    assert world.hosts[0].life == 1
+    assert world.hosts[0].incarnation == 1
     assert world.hosts[0].start["manifest"]["step"] < newest.step

@@ -81,16 +81,16 @@ def with_a_strange_field(text: str) -> str:
     return json.dumps(facts)
 
 
-def without_a_life(text: str) -> str:
+def without_an_incarnation(text: str) -> str:
     facts = json.loads(text)
-    facts["life"] = None
+    facts["incarnation"] = None
     return json.dumps(facts)
 
 
 DAMAGE = {
     "cluster.gossip: unknown key": of_another_version,
     "unexpected keyword argument 'colour'": with_a_strange_field,
-    "TypeError": without_a_life,
+    "TypeError": without_an_incarnation,
     "'int' object is not subscriptable": lambda text: json.dumps({**json.loads(text), "run": 3}),
     "JSONDecodeError": lambda text: text[:100],
     "the file is of job first": lambda text: text.replace('"job_id": "odd"', '"job_id": "first"'),

@@ -18,12 +18,12 @@ def test_a_move_to_more_dask_workers_waits_for_a_snapshot_or_a_checkpoint() -> N
     assert len(set(world.state.workers)) == 1
     world.join(Node("more", "host-of-more", 4))
     world.run(30.0)
-    assert world.state.life == 0, "it would start from the beginning"
+    assert world.state.incarnation == 0, "it would start from the beginning"
     assert world.asked_for_checkpoints
     step = world.position[0]
     world.deliver(ev.Saved(0, step, f"step-{step}"))
     world.run(2.0)
-    assert (world.state.life, len(set(world.state.workers))) == (1, 2)
+    assert (world.state.incarnation, len(set(world.state.workers))) == (1, 2)
     assert world.position[0] >= step
 
 

@@ -28,13 +28,17 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 class Jobs(dict[str, Any]):
     """The jobs of a scheduler, and what it keeps of them."""
 
-    def __init__(self, url: str, **lives: int) -> None:
-        super().__init__(lives)
+    def __init__(self, url: str, **incarnations: int) -> None:
+        super().__init__(incarnations)
         self.kept = KeptJobs(SimpleNamespace(loop=IOLoop.current()), url, self._facts)  # type: ignore[arg-type]
 
     def _facts(self, job_id: str) -> dict[str, Any] | None:
-        life = self.get(job_id)
-        return None if life is None else {"run": run_of(job_id), "host": "", "number": 1, "life": life, "place": 0}
+        incarnation = self.get(job_id)
+        return (
+            None
+            if incarnation is None
+            else {"run": run_of(job_id), "host": "", "number": 1, "incarnation": incarnation, "place": 0}
+        )
 
 
 def run(what: Callable[[], Awaitable[None]]) -> None:
@@ -44,10 +48,10 @@ def run(what: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(live())
 
 
-def lives(url: str) -> dict[str, int]:
+def incarnations(url: str) -> dict[str, int]:
     """Return the jobs that a scheduler would take up that is started now."""
     names = [name for name in fs.ls(url) if name.endswith(".job.json")]
-    return {name.partition(".")[0]: json.loads(fs.read_bytes(fs.join(url, name)))["life"] for name in names}
+    return {name.partition(".")[0]: json.loads(fs.read_bytes(fs.join(url, name)))["incarnation"] for name in names}
 
 
 def test_the_newest_scheduler_owns_the_directory(url: str) -> None:
@@ -57,7 +61,7 @@ def test_the_newest_scheduler_owns_the_directory(url: str) -> None:
         for job_id in older:
             assert await older.kept.save(job_id) == ""
         newer = Jobs(url, ran=1, ended=0, new=0)
-        assert [each["life"] for each in (await newer.kept.load()).jobs] == [0, 0]
+        assert [each["incarnation"] for each in (await newer.kept.load()).jobs] == [0, 0]
         assert (older.kept.taken_over, newer.kept.taken_over) == ("", "")
         for job_id in newer:
             assert await newer.kept.save(job_id) == ""
@@ -72,7 +76,7 @@ def test_the_newest_scheduler_owns_the_directory(url: str) -> None:
         assert await newer.kept.save("new") == ""
 
     run(replace)
-    assert lives(url) == {"ran": 1, "ended": 0, "new": 0}
+    assert incarnations(url) == {"ran": 1, "ended": 0, "new": 0}
 
 
 def test_a_write_that_is_late_does_not_bring_back_the_job(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +112,7 @@ def test_a_write_that_is_late_does_not_bring_back_the_job(url: str, monkeypatch:
             assert await asyncio.to_thread(event.wait, 60)
 
     run(end)
-    assert lives(url) == {"other": 0}
+    assert incarnations(url) == {"other": 0}
 
 
 def test_a_scheduler_that_falls_asleep_in_a_write_changes_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,4 +136,4 @@ def test_a_scheduler_that_falls_asleep_in_a_write_changes_nothing(url: str, monk
         assert "A newer scheduler has taken over" in await late
 
     run(replace)
-    assert lives(url) == {"job": 1}
+    assert incarnations(url) == {"job": 1}

@@ -218,10 +218,10 @@ def test_whole_groups_are_replaced(name: str, data: st.DataObject) -> None:
     assert all(unit.kind == "worker" for p in found for unit in layout.processes[p])
 
 
-# -- what a life starts from -------------------------------------------------------------------------------------------
+# -- what an incarnation starts from ----------------------------------------------------------------------------------
 
 
-def test_a_life_starts_from_the_newest_that_is_complete() -> None:
+def test_an_incarnation_starts_from_the_newest_that_is_complete() -> None:
     points = RestartPoints("file:///before")
     everybody = {"a", "b", "c"}
     assert points.newest(everybody) == (None, {"url": "file:///before"}, "its beginning")
@@ -248,7 +248,7 @@ def test_another_dask_worker_at_the_same_address_has_no_parts() -> None:
     assert [part["holders"] for part in start["manifest"]["parts"]] == [["b"], ["b"]]
 
 
-def test_snapshots_of_an_older_life_are_replaced() -> None:
+def test_snapshots_of_an_older_incarnation_are_replaced() -> None:
     points = RestartPoints(None)
     points.add_snapshot(10, snapshot(10, ["a"]), {"a", "b"})
     points.add_snapshot(20, snapshot(20, ["b"]), {"a", "b"})

@@ -9,7 +9,7 @@ from singa_dask.comm.message import Address
 from singa_dask.conf import ClusterConf
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.job.state import events as ev
-from singa_dask.runtime.job.state.life import Life
+from singa_dask.runtime.job.state.incarnation import Incarnation
 from singa_dask.runtime.job.state.placer import Placer, Roster
 from singa_dask.runtime.job.state.replacement import Replacement
 from singa_dask.runtime.job.state.restarts import RestartPoints
@@ -29,12 +29,12 @@ def snapshot(holders: list[str]) -> dict[str, Any]:
 
 def replaced(lost: int, done: tuple[int, ...], manifest: Mapping[str, Any]) -> tuple[ev.Host, ev.Join]:
     """Replace a process; return how it is hosted, and what a survivor is told."""
-    life = Life(Roster.of(0, LAYOUT, list(WORKERS)[:4]))
+    incarnation = Incarnation(Roster.of(0, LAYOUT, list(WORKERS)[:4]))
     for group in done:
-        life.reports[f"worker-{group}-0"] = {"state": "done", "step": 30}
+        incarnation.reports[f"worker-{group}-0"] = {"state": "done", "step": 30}
     points = RestartPoints("")
     points.add_snapshot(8, manifest, list(WORKERS))
-    replacement = Replacement(life, [lost], points, Placer(LAYOUT, CLUSTER))
+    replacement = Replacement(incarnation, [lost], points, Placer(LAYOUT, CLUSTER))
     gone = {f"tcp://{process}" for process in (lost, *done)}
     present = {address: facts for address, facts in WORKERS.items() if address not in gone}
     replacement.begin(0.0, present, "it was lost")
@@ -43,7 +43,7 @@ def replaced(lost: int, done: tuple[int, ...], manifest: Mapping[str, Any]) -> t
         applied = {lost: 10} if process == 3 else {}
         actions = replacement.handle(ev.Cut(0, process, applied), 0.0, present)
     (host,) = [each for each in actions if isinstance(each, ev.Host)]
-    joins = replacement.handle(ev.Hosted(host.life, lost, "tcp://new"), 0.0, present)
+    joins = replacement.handle(ev.Hosted(host.incarnation, lost, "tcp://new"), 0.0, present)
     assert not replacement.failed
     return host, joins[0]
 
@@ -70,7 +70,9 @@ def test_a_group_goes_on_after_the_step_that_all_servers_have() -> None:
     workers = {f"tcp://{i}": WorkerFacts(4, 0, "here", f"{i}", False, True) for i in range(6)}
     points = RestartPoints("")
     points.add_snapshot(8, snapshot(["tcp://1"]), list(workers))
-    replacement = Replacement(Life(Roster.of(0, layout, list(workers)[:5])), [0], points, Placer(layout, cluster))
+    replacement = Replacement(
+        Incarnation(Roster.of(0, layout, list(workers)[:5])), [0], points, Placer(layout, cluster)
+    )
     del workers["tcp://0"]
     replacement.begin(0.0, workers, "it was lost")
     actions = []

@@ -160,11 +160,11 @@ def test_units_that_do_not_start_are_not_put_down_to_tasks_that_are_not_there() 
 
 def test_an_error_that_may_pass_is_tried_again_as_often_as_the_job_says() -> None:
     world = running("allreduce", 2, max_restarts=4, n_steps=400)
-    for life in range(5):
-        while world.state.life != life or world.state.phase != "running":
+    for incarnation in range(5):
+        while world.state.incarnation != incarnation or world.state.phase != "running":
             world.run(0.1)  # it fails again before its first step
         report = {"state": "failed", "reason": "no answer.", "exit_code": 7, "retry": True, "step": 35}
-        world.deliver(ev.Reported(life, Address.worker(0, 0), report))
+        world.deliver(ev.Reported(incarnation, Address.worker(0, 0), report))
     failure = world.run_until_over(20.0)["failure"]
     assert failure["exit_code"] == 7
     assert "restarted 4 times without a later step" in failure["reason"]

@@ -33,7 +33,7 @@ def test_a_part_of_a_snapshot_that_nobody_has_any_more_is_no_error_of_the_job() 
 
 
 class Dask:
-    """A Dask worker whose scheduler tells what all processes of a job are told, or that the life is over."""
+    """A Dask worker whose scheduler tells what all processes of a job are told, or that the incarnation is over."""
 
     address = "tcp://127.0.0.1:1"
 
@@ -45,12 +45,12 @@ class Dask:
         return self.told
 
 
-def test_a_process_of_a_life_that_is_over_is_not_hosted() -> None:
+def test_a_process_of_an_incarnation_that_is_over_is_not_hosted() -> None:
     site, dask = Site(), Dask("")
     site.worker, site._oldest, site._shared = cast("Any", dask), {}, {}
 
     async def late() -> None:
-        assert await site._host("job", 3, 0, "", "", "token") == {"error": "life 3 of the job is over"}
+        assert await site._host("job", 3, 0, "", "", "token") == {"error": "incarnation 3 of the job is over"}
         assert await site.shared("job", "3 placement") == ""
         dask.told = "{}"  # of another job with this id
         assert await site.shared("job", "3 placement") == "{}"
@@ -61,7 +61,14 @@ def test_a_process_of_a_life_that_is_over_is_not_hosted() -> None:
 def test_a_process_whose_job_ends_while_it_is_built_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     site, ended = Site(), []
     spec = JobSpec(job_id="job", job="{}", workers=[], assignments={}, client="")
-    told = {"spec": asdict(spec), "processes": [], "workers": [], "term": 0, "threads": None, "silent_s": 1.0}
+    told = {
+        "spec": asdict(spec),
+        "processes": [],
+        "workers": [],
+        "full_incarnation": 0,
+        "threads": None,
+        "silent_s": 1.0,
+    }
     site.worker = cast("Any", Dask(json.dumps({**told, "start": {}, "rejoin": None})))
     site.store, site.hostings, site._oldest, site._shared = SnapshotStore(), {}, {}, {}
 
@@ -73,14 +80,14 @@ def test_a_process_whose_job_ends_while_it_is_built_does_not_stay(monkeypatch: p
 
     monkeypatch.setattr(site, "_in_thread", in_thread)
     answer = asyncio.run(site._host("job", 0, 0, "", "", "token"))
-    assert answer == {"error": "life 0 of the job is over"}
+    assert answer == {"error": "incarnation 0 of the job is over"}
     assert (ended, site.hostings) == (["the end"], {})
 
 
-def test_a_task_of_a_life_that_is_over_runs_no_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_of_an_incarnation_that_is_over_runs_no_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     site = Site()
     site.worker, site._shared = cast("Any", SimpleNamespace(loop=None)), {}
-    site.hostings = {("job", 0): cast("Any", SimpleNamespace(life=3))}
+    site.hostings = {("job", 0): cast("Any", SimpleNamespace(incarnation=3))}
     monkeypatch.setattr(module, "get_worker", lambda: SimpleNamespace(plugins={SITE: site}))
     monkeypatch.setattr(module, "sync", lambda loop, ask, *given: "")
     task = UnitsTask("job", 3, 0, [("worker", 0, 0), ("server", 0, 0)], "")

@@ -20,11 +20,11 @@ def test_a_job_ends_at_once_where_it_has_nothing_to_save(phase: str, has_snapsho
     while world.state.phase != phase:
         world.run(0.01)
     world.deliver(ev.Signal("SIGTERM"))
-    life = world.state.life
+    incarnation = world.state.incarnation
     if has_snapshot:
         world.run(5.0)
         assert world.over is None
         world.join(Node("w2", "host1", 4))
     what = world.run_until_over(30.0 if has_snapshot else 6.0)
     assert (what["signal"], what["failure"]) == ("SIGTERM", None)
-    assert world.state.life == life + has_snapshot
+    assert world.state.incarnation == incarnation + has_snapshot

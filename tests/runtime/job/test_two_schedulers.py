@@ -39,36 +39,40 @@ class Threads:
 
 
 class Scheduler:
-    """One scheduler: the lives of its detached jobs, and what it writes of them."""
+    """One scheduler: the incarnations of its detached jobs, and what it writes of them."""
 
     run = run_of("any")
 
     def __init__(self, url: str) -> None:
-        self.threads, self.lives = Threads(), dict[str, int]()
+        self.threads, self.incarnations = Threads(), dict[str, int]()
         self.kept = KeptJobs(SimpleNamespace(loop=self.threads), url, self._facts)  # type: ignore[arg-type]
         self.saves: list[tuple[str, asyncio.Task[str]]] = []
         self.sure: dict[str, int] = {}  # what it was told is written
         self.maybe: dict[str, set[int]] = {}  # by job, what may be written since then
 
     def _facts(self, job_id: str) -> dict[str, Any] | None:
-        life = self.lives.get(job_id)
+        incarnation = self.incarnations.get(job_id)
         run = {**self.run, "job_id": job_id}
-        return None if life is None else {"run": run, "host": "", "number": 1, "life": life, "place": 0}
+        return (
+            None
+            if incarnation is None
+            else {"run": run, "host": "", "number": 1, "incarnation": incarnation, "place": 0}
+        )
 
     async def start(self) -> None:
         loading = asyncio.ensure_future(self.kept.load())
         await turn()
         self.threads.wake(0)
-        self.lives = {each["run"]["job_id"]: each["life"] for each in (await loading).jobs}
-        self.sure = dict(self.lives)
+        self.incarnations = {each["run"]["job_id"]: each["incarnation"] for each in (await loading).jobs}
+        self.sure = dict(self.incarnations)
 
-    def change(self, job_id: str, life: int) -> None:
-        """Begin a life of a job, or end it."""
-        if life == GONE:
-            self.lives.pop(job_id, None)
+    def change(self, job_id: str, incarnation: int) -> None:
+        """Begin an incarnation of a job, or end it."""
+        if incarnation == GONE:
+            self.incarnations.pop(job_id, None)
         else:
-            self.lives[job_id] = life
-        self.maybe.setdefault(job_id, set()).add(life)
+            self.incarnations[job_id] = incarnation
+        self.maybe.setdefault(job_id, set()).add(incarnation)
         self.saves.append((job_id, asyncio.ensure_future(self.kept.save(job_id))))
 
     async def settle(self) -> None:
@@ -77,7 +81,7 @@ class Scheduler:
         for job_id, save in [each for each in self.saves if each[1].done()]:
             self.saves.remove((job_id, save))
             if save.result() == "" and not any(other == job_id for other, _ in self.saves):
-                self.sure[job_id] = self.lives.get(job_id, GONE)
+                self.sure[job_id] = self.incarnations.get(job_id, GONE)
                 self.maybe.pop(job_id, None)
 
 
@@ -89,9 +93,9 @@ async def turn() -> None:
 
 def check(newer: Scheduler, older: Scheduler) -> None:
     """Check that a scheduler has taken up what the one before it has kept."""
-    for job_id in {*older.sure, *older.maybe, *newer.lives}:
+    for job_id in {*older.sure, *older.maybe, *newer.incarnations}:
         may_be = older.maybe.get(job_id, set()) | {older.sure.get(job_id, GONE)}
-        assert newer.lives.get(job_id, GONE) in may_be, job_id
+        assert newer.incarnations.get(job_id, GONE) in may_be, job_id
 
 
 async def live(seed: int) -> int:
@@ -106,9 +110,9 @@ async def live(seed: int) -> int:
         if what < 0.25:
             n_jobs += 1
             any_one.change(f"job-{n_jobs}", 0)
-        elif what < 0.6 and any_one.lives:
-            job_id = draw.choice(sorted(any_one.lives))
-            any_one.change(job_id, GONE if draw.random() < 0.4 else any_one.lives[job_id] + 1)
+        elif what < 0.6 and any_one.incarnations:
+            job_id = draw.choice(sorted(any_one.incarnations))
+            any_one.change(job_id, GONE if draw.random() < 0.4 else any_one.incarnations[job_id] + 1)
         elif what < 0.95 and any_one.threads.asleep:
             any_one.threads.wake(draw.randrange(len(any_one.threads.asleep)))
         elif what > 0.95:
@@ -125,7 +129,7 @@ async def live(seed: int) -> int:
     assert not any(each.saves for each in schedulers)
     last = Scheduler(url)
     await last.start()
-    assert last.lives == schedulers[-1].lives
+    assert last.incarnations == schedulers[-1].incarnations
     assert not schedulers[-1].kept.taken_over
     for each in schedulers[:-1]:
         refused += bool(each.kept.taken_over)

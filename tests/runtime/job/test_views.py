@@ -51,7 +51,10 @@ EVENTS = [
     ({"event": "log", "unit": "worker-0-1", "message": "the disk is full"}, "worker-0-1: the disk is full"),
     ({"event": "log", "unit": "driver", "message": "no step for 60 s"}, "no step for 60 s"),
     ({"event": "checkpoint", "unit": "worker-0-0", "step": 7, "url": "/r"}, "worker-0-0: checkpoint of step 7: /r"),
-    ({"event": "placed", "unit": "driver", "life": 2, "processes": [{}] * 3}, "life 2: units placed in 3 processes"),
+    (
+        {"event": "placed", "unit": "driver", "incarnation": 2, "processes": [{}] * 3},
+        "start 2: units placed in 3 processes",
+    ),
     ({"event": "metrics", "unit": "driver"}, "metrics"),
     (
         {"event": "bad_record", "unit": "worker-0-0", "reason": "a.csv, line 3: no number"},

@@ -22,18 +22,23 @@ class World(SimulatedJob):
         assert sorted(units) == sorted(self.layout.units), "each unit is placed once"
         assert len({each.process for each in hosts}) == len(hosts)
         if hosts[0].rejoin is None:
-            assert len(hosts) == len(roster.workers), "a life places all processes"
-            self.lives = {each.process: self.lives.get(each.process, -1) for each in hosts}
+            assert len(hosts) == len(roster.workers), "an incarnation places all processes"
+            self.incarnations = {each.process: self.incarnations.get(each.process, -1) for each in hosts}
         facts = self.facts()
         for host in hosts:
-            assert host.life > max(self.lives.values(), default=-1) or host.life not in self.lives.values()
-            assert host.life == self.state.life
-            if host.life > 0:
+            assert (
+                host.incarnation > max(self.incarnations.values(), default=-1)
+                or host.incarnation not in self.incarnations.values()
+            )
+            assert host.incarnation == self.state.incarnation
+            if host.incarnation > 0:
                 assert facts[host.worker].usable, f"{host.worker} cannot be used: {self.history()}"
             assert host.roster.workers == roster.workers
             self._check_buddy(host, facts)
-        assert all(host.life > each for host in hosts for p, each in self.lives.items()), "lives rise"
-        self.lives |= {each.process: each.life for each in hosts}
+        assert all(host.incarnation > each for host in hosts for p, each in self.incarnations.items()), (
+            "incarnations rise"
+        )
+        self.incarnations |= {each.process: each.incarnation for each in hosts}
         self.hosts = {p: each for p, each in self.hosts.items() if p < len(roster.workers)}
         self.hosts |= {each.process: each for each in hosts}
         self.done -= {unit for each in hosts for unit in self._units(each, each.process)}
@@ -44,15 +49,15 @@ class World(SimulatedJob):
         assert buddy != host.worker, "nobody is a buddy of its own"
         here = facts[host.worker].host if host.worker in facts else ""
         away = [each for each, known in facts.items() if known.usable and known.host != here]
-        if away and host.life > 0:
+        if away and host.incarnation > 0:
             assert facts[buddy].host != here, f"the buddy of {host.worker} is on its host: {self.history()}"
 
     def _check_start(self, host: ev.Host) -> None:
         start, rejoin = host.start, host.rejoin
         needs_parts = rejoin is None or any(
             unit.kind == "server"
-            for p, life in self.lives.items()
-            if life == host.life
+            for p, incarnation in self.incarnations.items()
+            if incarnation == host.incarnation
             for unit in self._units(host, p)
         )
         if "manifest" in start and needs_parts:
@@ -85,7 +90,7 @@ class World(SimulatedJob):
         return [int(start["url"].rpartition("-")[2])] * len(self.groups)
 
     def _possible_starts(self) -> list[Mapping[str, Any]]:
-        """Return what a life could start from, as far as the job has been told of it."""
+        """Return what an incarnation could start from, as far as the job has been told of it."""
         found: list[Mapping[str, Any]] = [{"url": RESUME}]
         found += [{"url": event.url} for event in self.delivered if isinstance(event, ev.Saved)]
         facts = self.facts()
@@ -101,13 +106,13 @@ class World(SimulatedJob):
 
     def check_run(self, action: ev.RunUnits) -> None:
         roster = self.state.roster
-        assert action.life == roster.lives[action.process] == self.lives[action.process]
+        assert action.incarnation == roster.incarnations[action.process] == self.incarnations[action.process]
         assert action.worker == roster.workers[action.process]
-        wanted = [self.endpoints[p, life] for p, life in enumerate(roster.lives)]
+        wanted = [self.endpoints[p, incarnation] for p, incarnation in enumerate(roster.incarnations)]
         assert list(action.endpoints) == wanted, "all are hosted, and reached where they are now"
-        for p, life in enumerate(roster.lives):
-            if roster.term < action.life != life and not self.is_finished(p):
-                assert (p, action.life) in self.joined, f"process {p} has not joined: {self.history()}"
+        for p, incarnation in enumerate(roster.incarnations):
+            if roster.full_incarnation < action.incarnation != incarnation and not self.is_finished(p):
+                assert (p, action.incarnation) in self.joined, f"process {p} has not joined: {self.history()}"
 
     def is_finished(self, process: int) -> bool:
         """Return whether all units of a process have told the job that they are done."""
@@ -122,7 +127,7 @@ class World(SimulatedJob):
         assert max_restarts or not what["restarts"], self.history()
         if failure is None:
             if {each["state"] for each in what["reports"].values()} != {"done"}:
-                # it was stopped while it waited, and no other life could have saved more than there is
+                # it was stopped while it waited, and no other incarnation could have saved more than there is
                 assert what["signal"], self.history()
                 saved = max((each.step for each in self.delivered if isinstance(each, ev.Saved)), default=-1)
                 left = [each["manifest"]["step"] for each in self._possible_starts() if "manifest" in each]

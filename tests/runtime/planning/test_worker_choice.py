@@ -101,7 +101,7 @@ def test_units_are_dealt_to_processes_as_singa_deals_them(cluster: dict[str, Any
     st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(1, 5), st.integers(1, 5),
     st.booleans(),
 )  # fmt: skip
-def test_every_unit_lives_once(
+def test_every_unit_is_placed_once(
     per_server_group: int, n_server_groups: int, n_workers: int, n_servers: int, wpp: int, spp: int, separate: bool
 ) -> None:
     n_groups = per_server_group * n_server_groups

@@ -23,12 +23,14 @@ OTHERS = [Address.worker(1, i) for i in range(2)]
 POSITION = {"step": 9, "cursors": {"train": {"data": {"samples_seen": 9}}}}
 
 
-def part(server: Address, term: str = "now", step: int = 8, tensors: Sequence[Any] = ()) -> Message:
-    return Message("part", server, FIRST, step=step, info={"term": term, "file": str(server), "tensors": list(tensors)})
+def part(server: Address, requester: str = "now", step: int = 8, tensors: Sequence[Any] = ()) -> Message:
+    return Message(
+        "part", server, FIRST, step=step, info={"requester": requester, "file": str(server), "tensors": list(tensors)}
+    )
 
 
-def report(worker: Address, term: str = "now", step: int = 8) -> Message:
-    info = {"term": term, "position": POSITION, "states": None}
+def report(worker: Address, requester: str = "now", step: int = 8) -> Message:
+    info = {"requester": requester, "position": POSITION, "states": None}
     return Message("r-progress", worker, FIRST, step=step, info=info)
 
 
@@ -40,7 +42,7 @@ def pending() -> Pending:
     cluster = ClusterConf(nservers_per_group=2, nworker_groups=2, nworkers_per_group=2)
     made = Pending("snapshot", cluster, "now", complete)
     asked = made.begin(8, {"step": 8}, {"snapshot": 0})
-    assert asked == {"snapshot": 0, "term": "now"}
+    assert asked == {"snapshot": 0, "requester": "now"}
     for i in range(2):
         assert made.take(report(Address.worker(0, i))) is None
     return made
@@ -55,7 +57,7 @@ def test_only_what_is_missing_is_asked_for_again(pending: Pending) -> None:
     assert [(step, unit) for step, unit, _ in again] == [(8, OTHERS[0]), (8, OTHERS[1])]
     for message in (*map(part, SERVERS), report(OTHERS[0])):
         assert pending.take(message) is None
-    assert pending.to_ask(OTHERS)[-1][1:] == (OTHERS[1], {"snapshot": 0, "term": "now"})
+    assert pending.to_ask(OTHERS)[-1][1:] == (OTHERS[1], {"snapshot": 0, "requester": "now"})
     for worker in OTHERS:
         event = pending.take(report(worker))
     assert event is not None and event["event"] == "snapshot"
@@ -72,7 +74,7 @@ def test_a_group_that_has_reported_is_not_asked_again(pending: Pending) -> None:
 def test_answers_to_the_worker_before_do_not_count(pending: Pending) -> None:
     for message in (*map(report, OTHERS), part(SERVERS[0])):
         assert pending.take(message) is None
-    assert pending.take(part(SERVERS[1], term="before")) is None
+    assert pending.take(part(SERVERS[1], requester="before")) is None
     assert pending.take(part(SERVERS[1], step=4)) is None
     assert pending
     assert pending.take(part(SERVERS[1])) is not None
@@ -149,23 +151,23 @@ class Reporting:
         self.reporter = Reporter(trainer, self.state, self.side.channel, save_nothing)
         self.state.step = 5
 
-    def ask(self, term: str, step: int) -> None:
-        info = {"snapshot": True, "term": term}
+    def ask(self, requester: str, step: int) -> None:
+        info = {"snapshot": True, "requester": requester}
         self.reporter.accept(Message("progress", FIRST, self.side.channel.address, step=step, info=info))
 
     def go_to(self, step: int) -> None:
         while self.state.step < step:
             if self.reporter.is_due():
-                (term, at) = self.state.reports_at[self.state.step]
-                taken = Message("taken", FIRST, self.side.channel.address, step=at, info={"term": term})
+                (requester, at) = self.state.reports_at[self.state.step]
+                taken = Message("taken", FIRST, self.side.channel.address, step=at, info={"requester": requester})
                 self.side.inbox.put(taken)
                 self.reporter.report()
             self.state.step += 1
 
     def reports(self) -> list[tuple[str, int, int]]:
-        """Return (term, step, own step) of each report sent."""
+        """Return (requester, step, own step) of each report sent."""
         sent = [message for message in self.side.posted if message.kind == "r-progress"]
-        return [(each.info["term"], each.step, each.info["position"]["step"]) for each in sent]
+        return [(each.info["requester"], each.step, each.info["position"]["step"]) for each in sent]
 
 
 def agree(leader: Reporting, other: Reporting) -> None:

@@ -82,7 +82,7 @@ def test_a_file_that_is_replaced_between_two_runs(
     first = run_job(remote(url, train_steps=3))
     assert {report["state"] for report in first.reports.values()} == {"done"}
     fs.write_atomic(url, DATA)
-    rest = run_job(remote(url, train_steps=5), resume=f"{first.url}/checkpoint/step-3", life=int(recovers))
+    rest = run_job(remote(url, train_steps=5), resume=f"{first.url}/checkpoint/step-3", incarnation=int(recovers))
     if recovers:
         assert any(f"{url}: replaced since" in reason for reason in reasons(rest))
     else:

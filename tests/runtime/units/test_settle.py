@@ -32,7 +32,7 @@ def test_after_servers_have_settled_the_first_group_has_all_changes_and_says_so(
             carry(hosts[found.dst.group].server.handle(found))
 
     def settle(group: int) -> None:
-        carry(hosts[group].server.handle(Message("settle", first, Address.server(group, 0), info={"term": "t"})))
+        carry(hosts[group].server.handle(Message("settle", first, Address.server(group, 0), info={"requester": "t"})))
 
     def deliver_all() -> None:
         while on_the_way:

@@ -1,4 +1,4 @@
-"""Snapshots of jobs in threads: when they are taken, what they hold, and that a new life goes on from them."""
+"""Snapshots of jobs in threads: when they are taken, what they hold, and that a new incarnation goes on from them."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def steps(outcome: Outcome) -> list[int]:
 
 
 def go_on(run_job: Run, job: JobConf, kept: Kept, event: dict[str, Any]) -> Outcome:
-    """Run a job from one of its snapshots to the end, in its next life."""
+    """Run a job from one of its snapshots to the end, in its next incarnation."""
     manifest = loads(dumps(event["manifest"]))  # it comes through the scheduler
     resumed = Checkpoint.from_manifest(manifest, kept.read, f"snapshot of step {event['step']}")
-    outcome = run_job(job, resumed, keep=Kept().keep, life=1)
+    outcome = run_job(job, resumed, keep=Kept().keep, incarnation=1)
     assert set(states(outcome).values()) == {"done"}, outcome.reports
     return outcome
 
@@ -68,12 +68,12 @@ def equal(one: Outcome, other: Outcome) -> None:
         np.testing.assert_array_equal(params[name], values)
 
 
-# -- a new life ----------------------------------------------------------------------------------------
+# -- a new incarnation ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("updater", circles(["Adam", "momentum"]))
 @pytest.mark.parametrize("name", circles(CLUSTERS, long=2))
-def test_a_new_life_from_a_snapshot_is_the_same_run(run_job: Run, name: str, updater: str) -> None:
+def test_a_new_incarnation_from_a_snapshot_is_the_same_run(run_job: Run, name: str, updater: str) -> None:
     changes = {"updater": ADAM} if updater == "Adam" else {}
     kept, job = Kept(), mlp(train_steps=14, cluster={**CLUSTERS[name], **FREQ}, **changes)
     outcome = run_job(job, keep=kept.keep)
@@ -123,9 +123,9 @@ def test_layers_go_on_with_what_they_keep_from_batch_to_batch(run_job: Run, clus
         equal(go_on(run_job, job, kept, event), outcome)
 
 
-def test_manifests_name_the_life_and_the_holders(run_job: Run) -> None:
+def test_manifests_name_the_incarnation_and_the_holders(run_job: Run) -> None:
     kept, job = Kept(), mlp(train_steps=6, cluster={**ALLREDUCE, **FREQ})
-    (event,) = snapshots(run_job(job, keep=kept.keep, life=3))
+    (event,) = snapshots(run_job(job, keep=kept.keep, incarnation=3))
     assert (event["step"], event["manifest"]["step"]) == (4, 4)
     found = sorted(event["manifest"]["parts"], key=lambda part: str(part["file"]))
     assert [part["file"] for part in found] == [f"step-4/part-{i}-of-2.life-3.safetensors" for i in range(2)]

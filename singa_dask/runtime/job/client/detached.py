@@ -99,7 +99,7 @@ class DriverHost(WorkerPlugin):
                 return
 
     def _carry_out(self, run: JobRun, lease: Lease) -> None:
-        if lease.first_life and not lease.has_begun:
+        if lease.first_incarnation and not lease.has_begun:
             run = run.going_on()
         where = f"{socket.gethostname()} ({self.worker.address}): the driver of the job runs there, and"
         if lease.has_begun and fs.local_path(run.run_url) is not None and not is_run(run.run_url):

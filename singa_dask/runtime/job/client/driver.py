@@ -41,7 +41,7 @@ class Lease:
         Of the driver: 1 for the first.
     has_begun : bool
         Whether an earlier driver has submitted the job.
-    first_life : int
+    first_incarnation : int
         Of the job. If it is not 0, an earlier scheduler began the job, which continues from its newest checkpoint.
     is_kept : bool
         Whether the scheduler saves the job for the next scheduler.
@@ -49,7 +49,7 @@ class Lease:
 
     number: int
     has_begun: bool
-    first_life: int = 0
+    first_incarnation: int = 0
     is_kept: bool = False
 
 
@@ -271,7 +271,7 @@ class Driver:
             assignments={name: list(map(int, order)) for name, order in placed.assignments.items()},
             client=self._client.id,
             driver=self._lease.number if self._lease else 0,
-            first_life=self._lease.first_life if self._lease else 0,
+            first_incarnation=self._lease.first_incarnation if self._lease else 0,
             scalings=self._scalings or {},
         )
         if refusal := self._follower.ask(Op.SUBMIT, spec=asdict(spec)):

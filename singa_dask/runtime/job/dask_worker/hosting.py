@@ -39,8 +39,8 @@ class Placement:
         Units of each process.
     workers : sequence of str
         Dask worker of each process.
-    term : int
-        The last life in which all processes began together.
+    full_incarnation : int
+        The last incarnation in which all processes began together.
     threads : int or None
         Threads of each worker.
     silent_s : float
@@ -53,11 +53,11 @@ class Placement:
 
     spec: JobSpec
     token: str
-    life: int
+    incarnation: int
     process: int
     processes: Sequence[Sequence[Sequence[Any]]]
     workers: Sequence[str]
-    term: int
+    full_incarnation: int
     threads: int | None
     silent_s: float
     start: Mapping[str, Any]
@@ -66,7 +66,7 @@ class Placement:
 
 
 class Hosting(UnitHost):
-    """Hosts one process of a job in one life, on a Dask worker.
+    """Hosts one process of a job in one incarnation, on a Dask worker.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class Hosting(UnitHost):
             assignments=placement.spec.assignments,
             scalings={name: Scaling.from_dict(scaling) for name, scaling in placement.spec.scalings.items()},
             layout=Layout(processes, job.cluster),
-            life=placement.life,
+            incarnation=placement.incarnation,
             rejoin=_rejoin_of(*placement.rejoin) if placement.rejoin else None,
             threads=placement.threads,
             **options,

@@ -61,7 +61,7 @@ class Site(WorkerPlugin):
         self.store = SnapshotStore()
         # only the event loop changes this dict
         self.hostings: dict[tuple[str, int], Hosting] = {}
-        # (job, process) -> number of the oldest start (life) of the process that is still allowed here
+        # (job, process) -> number of the oldest start (incarnation) of the process that is still allowed here
         self._oldest: dict[tuple[str, int], int] = {}
         self._shared: dict[tuple[str, str], Awaitable[str]] = {}
         self._is_leaving = False
@@ -115,7 +115,7 @@ class Site(WorkerPlugin):
         return await self.worker.loop.run_in_executor(self._threads, partial(function, *arguments))
 
     async def shared(self, job_id: str, what: str, leader: str = "") -> str:
-        """Return the JSON that all processes of a job share; empty if that life of the job is over.
+        """Return the JSON that all processes of a job share; empty if that incarnation of the job is over.
 
         It comes from ``leader``, another Dask worker of this host, or else from the scheduler.
         """
@@ -139,19 +139,23 @@ class Site(WorkerPlugin):
                 logger.info("%s of job %s: %s does not answer: %r", what, job_id, leader, error)
         return str(await wait_for(getattr(self.worker.scheduler, Op.SHARED)(**facts), limit("answer")))
 
-    async def _host(self, job_id: str, life: int, process: int, buddy: str, leader: str, token: str) -> dict[str, Any]:
+    async def _host(
+        self, job_id: str, incarnation: int, process: int, buddy: str, leader: str, token: str
+    ) -> dict[str, Any]:
         """Host a process of a job; return its ``endpoint``, or an ``error`` and whether it is ``final``."""
         key = job_id, process
-        self._oldest[key] = max(life, self._oldest.get(key, 0))
-        told = await self.shared(job_id, f"{life} {PLACEMENT}", leader)
+        self._oldest[key] = max(incarnation, self._oldest.get(key, 0))
+        told = await self.shared(job_id, f"{incarnation} {PLACEMENT}", leader)
         if not told:
-            return {"error": f"life {life} of the job is over"}
+            return {"error": f"incarnation {incarnation} of the job is over"}
         shared = json.loads(told)
         shared["spec"] = JobSpec(**shared["spec"])
-        placement = Placement(**shared, life=life, process=process, buddy=buddy, token=token)
+        placement = Placement(**shared, incarnation=incarnation, process=process, buddy=buddy, token=token)
         for before in self._of(job_id):
-            if before.life < placement.term or (before.key == key and before.life < life):
-                await self._close(before, "a newer life of the job begins")
+            if before.incarnation < placement.full_incarnation or (
+                before.key == key and before.incarnation < incarnation
+            ):
+                await self._close(before, "a newer incarnation of the job begins")
         try:
             hosting: Hosting = await self._in_thread(self._build, placement)
         except Exception as error:
@@ -161,16 +165,18 @@ class Site(WorkerPlugin):
             why = f"{problem.place}: {problem.text}" if problem else text_of(error)
             return {"error": f"process {process} at {self.worker.address}: {why}", "final": True}
         # meanwhile, this start of the process has been ended, or replaced by a newer start
-        if life < self._oldest.get(key, life + 1):
-            await self._in_thread(hosting.end, "this life is over")
-            return {"error": f"life {life} of the job is over"}
+        if incarnation < self._oldest.get(key, incarnation + 1):
+            await self._in_thread(hosting.end, "this incarnation is over")
+            return {"error": f"incarnation {incarnation} of the job is over"}
         if hosting.trace is not None:
             self._clock = await measure_clock(self.worker.scheduler.singa_dask_clock)
         self.hostings[key] = hosting
         to_client = LogToClient(hosting)
         to_client.attach()
         hosting.mounts.callback(to_client.detach)
-        if life > placement.spec.first_life:  # when the job starts first, the driver has already checked them
+        if (
+            incarnation > placement.spec.first_incarnation
+        ):  # when the job starts first, the driver has already checked them
             await self._in_thread(hosting.warn_if_unseen)
         return {"endpoint": hosting.address, "threads": hosting.n_threads}
 
@@ -219,7 +225,7 @@ class Site(WorkerPlugin):
         return partial(
             Transport,
             f"{scheme}://{endpoint.rpartition(':')[0]}",
-            life=placement.term,  # the term is common to all processes; replaced ones have newer lives
+            incarnation=placement.full_incarnation,  # common to all: replaced processes are newer
             retry_s=placement.silent_s,
             timeout_s=min(limit("attempt"), placement.silent_s / 3),
             token=placement.token,
@@ -231,16 +237,16 @@ class Site(WorkerPlugin):
         )
 
     async def _end(
-        self, job_id: str, life: int, reason: str, forget: bool = False, process: int | None = None
+        self, job_id: str, incarnation: int, reason: str, forget: bool = False, process: int | None = None
     ) -> dict[str, Any]:
-        """End all lives up to this one, or one process of them; return the reports of their units."""
+        """End all incarnations up to this one, or one process of them; return the reports of their units."""
         for key in [*self._oldest, *([] if process is None else [(job_id, process)])]:
             if key[0] == job_id and process in (None, key[1]):
-                self._oldest[key] = max(life + 1, self._oldest.get(key, 0))
+                self._oldest[key] = max(incarnation + 1, self._oldest.get(key, 0))
         self._shared = {key: told for key, told in self._shared.items() if key[0] != job_id}
         reports: dict[str, Any] = {}
         for hosting in self._of(job_id):
-            if hosting.life <= life and process in (None, hosting.process):
+            if hosting.incarnation <= incarnation and process in (None, hosting.process):
                 await self._close(hosting, reason)
                 reports |= hosting.reports
         if forget:
@@ -248,17 +254,19 @@ class Site(WorkerPlugin):
             self._oldest = {key: oldest for key, oldest in self._oldest.items() if key[0] != job_id}
         return reports
 
-    def _cut(self, job_id: str, life: int, process: int, processes: list[int], groups: list[int]) -> dict[str, Any]:
+    def _cut(
+        self, job_id: str, incarnation: int, process: int, processes: list[int], groups: list[int]
+    ) -> dict[str, Any]:
         """Cut a process off from others, see `UnitHost.cut`."""
         hosting = self.hostings.get((job_id, process))
-        if hosting is None or hosting.life != life:
+        if hosting is None or hosting.incarnation != incarnation:
             return {"error": f"process {process} of the job is not on {self.worker.address}"}
         return {"applied": hosting.cut(processes, groups)}
 
     def _join(
         self,
         job_id: str,
-        life: int,
+        incarnation: int,
         process: int,
         endpoints: Mapping[int, str],
         left: Sequence[Sequence[Any]],
@@ -266,7 +274,7 @@ class Site(WorkerPlugin):
     ) -> dict[str, Any]:
         """Give a process the endpoints of replacements, see `Router.join`, and its new ``buddy``."""
         hosting = self.hostings.get((job_id, process))
-        if hosting is None or hosting.life != life:
+        if hosting is None or hosting.incarnation != incarnation:
             return {"error": f"process {process} of the job is not on {self.worker.address}"}
         hosting.buddy = buddy
         hosting.router.join({int(p): address for p, address in endpoints.items()}, {Address(*unit) for unit in left})
@@ -288,13 +296,18 @@ class Site(WorkerPlugin):
         progress: dict[str, list[dict[str, Any]]] = {job_id: [] for job_id in list(self.store.jobs)}
         for hosting in list(self.hostings.values()):
             waits = {unit: wait for unit, wait in hosting.waits().items() if wait[1] > LONG_WAIT_S}
-            facts = {"process": hosting.process, "life": hosting.life, "steps": hosting.steps(), "waits": waits}
+            facts = {
+                "process": hosting.process,
+                "incarnation": hosting.incarnation,
+                "steps": hosting.steps(),
+                "waits": waits,
+            }
             progress.setdefault(hosting.job_id, []).append({**facts, **hosting.progress()})
         return progress
 
     def _emit(self, placement: Placement, event: Mapping[str, Any]) -> Future[Any] | None:
         """Send an event of a unit to `Jobs`; called from any thread. Returns a future for a snapshot."""
-        facts = {"job_id": placement.spec.job_id, "life": placement.life, "what": dict(event)}
+        facts = {"job_id": placement.spec.job_id, "incarnation": placement.incarnation, "what": dict(event)}
         if event["event"] == "snapshot":
             there = Future[Any]()
             self.worker.loop.add_callback(self._tell, there, **facts)
@@ -306,7 +319,11 @@ class Site(WorkerPlugin):
         return None
 
     def _write_spans(self, placement: Placement, event: Mapping[str, Any]) -> None:
-        host = {"life": placement.life, "host": get_address_host(self.worker.address), **self._clock._asdict()}
+        host = {
+            "incarnation": placement.incarnation,
+            "host": get_address_host(self.worker.address),
+            **self._clock._asdict(),
+        }
         try:
             write_spans(placement.spec.run_url, {**event, **host})
         except DataError as error:
@@ -341,7 +358,7 @@ class Site(WorkerPlugin):
         return None if content is None else to_serialize(content)
 
     def start_point(self, hosting: Hosting) -> str | Checkpoint | None:
-        """Return the checkpoint or snapshot that the units of a life start from."""
+        """Return the checkpoint or snapshot that the units of an incarnation start from."""
         start = hosting.placement.start
         manifest = start.get("manifest")
         if manifest is None:
@@ -380,7 +397,7 @@ class UnitsTask:
     """
 
     job_id: str
-    life: int
+    incarnation: int
     process: int
     units: Sequence[tuple[str, int, int]]
     leader: str
@@ -391,9 +408,9 @@ class UnitsTask:
         assert isinstance(site, Site)
         hosting = site.hostings.get((self.job_id, self.process))
         aborted = [{"state": "aborted", "step": -1} for _ in self.units]
-        if hosting is None or hosting.life != self.life:
+        if hosting is None or hosting.incarnation != self.incarnation:
             return aborted
-        told = sync(site.worker.loop, site.shared, self.job_id, f"{self.life} {ENDPOINTS}", self.leader)
+        told = sync(site.worker.loop, site.shared, self.job_id, f"{self.incarnation} {ENDPOINTS}", self.leader)
         if not told:
             return aborted
         endpoints, start = json.loads(told), partial(site.start_point, hosting)
@@ -406,4 +423,4 @@ class UnitsTask:
 
     def __dask_tokenize__(self) -> tuple[str, int, int]:
         # avoid Dask's default, which hashes all units for an unused name, and takes most of the time of a start
-        return self.job_id, self.life, self.process
+        return self.job_id, self.incarnation, self.process

@@ -69,8 +69,9 @@ class _Driven:
         Time of the last change.
     not_before : float
         Earliest time of the next start, after the driver found no room.
-    first_life, life : int
-        The life in which the job begins, after those of an earlier scheduler; and the newest one, -1 before the first.
+    first_incarnation, incarnation : int
+        The incarnation in which the job begins, after those of an earlier scheduler; and the newest one, -1 before the
+        first.
     """
 
     run: Mapping[str, Any]
@@ -81,8 +82,8 @@ class _Driven:
     passing: str = ""
     since: float = 0.0
     not_before: float = 0.0
-    first_life: int = 0
-    life: int = -1
+    first_incarnation: int = 0
+    incarnation: int = -1
     has_ended: bool = False
     failure: Mapping[str, Any] = field(default_factory=dict)
 
@@ -167,26 +168,26 @@ class Drivers:
             self._restored.set()
 
     def _take_up(self, kept: list[dict[str, Any]]) -> None:
-        kept.sort(key=lambda each: (each["life"] < 0, each["place"]))
+        kept.sort(key=lambda each: (each["incarnation"] < 0, each["place"]))
         for i, each in enumerate(kept):
             run = each["run"]
             # drivers that remain from the earlier scheduler have a lower number
             driven = _Driven(run, each["host"], each["number"] + 1)
-            driven.first_life, driven.life = each["life"] + 1, each["life"]
+            driven.first_incarnation, driven.incarnation = each["incarnation"] + 1, each["incarnation"]
             self._driven[run["job_id"]] = driven
             # restored jobs come before all new jobs
-            self._join(run, rank=(-run["priority"] if each["life"] < 0 else -math.inf, i - len(kept)))
+            self._join(run, rank=(-run["priority"] if each["incarnation"] < 0 else -math.inf, i - len(kept)))
 
     async def wait_until_restored(self) -> None:
         """Wait until the jobs of an earlier scheduler are restored."""
         await self._restored.wait()
 
-    async def keep(self, job_id: str, life: int = -1) -> str:
-        """Save a detached job and its newest life; return why that fails, or nothing."""
+    async def keep(self, job_id: str, incarnation: int = -1) -> str:
+        """Save a detached job and its newest incarnation; return why that fails, or nothing."""
         driven = self._driven.get(job_id)
         if driven is None:
             return ""
-        driven.life = max(driven.life, life)
+        driven.incarnation = max(driven.incarnation, incarnation)
         why = await self._kept.save(job_id)
         if why:
             self._tell(job_id, {"event": "log", "level": "WARNING", "message": why})
@@ -205,7 +206,7 @@ class Drivers:
         driven = self._driven.get(job_id)
         if driven is None or driven.has_ended or job_id in self._history.facts:
             return None
-        facts = {"run": driven.run, "host": driven.host, "number": driven.number, "life": driven.life}
+        facts = {"run": driven.run, "host": driven.host, "number": driven.number, "incarnation": driven.incarnation}
         return {**facts, "place": self._waiting.place_of(job_id)}
 
     # -- the queue of waiting jobs -----------------------------------------------------------------------------------
@@ -241,7 +242,7 @@ class Drivers:
         if driven is not None and driven.failure:
             return {"state": "refused", "failure": dict(driven.failure)}
         if record is not None:
-            has_begun = record.state.phase == "running" or record.state.life > 0
+            has_begun = record.state.phase == "running" or record.state.incarnation > 0
             return {"state": "running" if has_begun else "starting"}
         if facts := self._history.facts.get(job_id):
             failure = {"reason": facts.reason, "exit_code": facts.exit_code, "error": ""}
@@ -394,7 +395,7 @@ class Drivers:
         answer: Any = await self._sites.install(worker, DRIVERS)
         if answer is None:
             facts = {"run": dict(driven.run), "number": number, "has_begun": has_begun}
-            facts |= {"first_life": driven.first_life, "is_kept": bool(self._kept.url)}
+            facts |= {"first_incarnation": driven.first_incarnation, "is_kept": bool(self._kept.url)}
             answer = await self._sites.ask(worker, limit("answer"), Op.DRIVE, **facts)
         if isinstance(answer, BaseException) and driven.number == number and not driven.has_ended:
             why = f"{worker}: {text_of(answer).removesuffix('.')}."

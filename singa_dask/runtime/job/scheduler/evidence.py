@@ -1,4 +1,4 @@
-"""Evidence that a silent process of a job lives: others make steps that need it."""
+"""Evidence that a silent process of a job is alive: others make steps that need it."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class MetricsMerger:
         if event["step"] <= self._shown.get(key[:2], -1):
             return None
         reported = self._reported.setdefault(key, [])
-        if reported and reported[0].get("life", 0) != event.get("life", 0):
+        if reported and reported[0].get("incarnation", 0) != event.get("incarnation", 0):
             reported.clear()
         reported.append(event)
         if len(reported) < self.n_workers:

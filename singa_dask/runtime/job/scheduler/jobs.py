@@ -325,12 +325,12 @@ class Jobs(SchedulerPlugin):
             self.history.trim(job_id, client)
         return events
 
-    def _on_event(self, job_id: str, life: int, what: Mapping[str, Any], worker: str = "") -> None:
+    def _on_event(self, job_id: str, incarnation: int, what: Mapping[str, Any], worker: str = "") -> None:
         with self._ends_alone(job_id):  # catch errors, because an error would close the connection to the Dask worker
-            if (event := ev.decisive(life, what)) is not None:
+            if (event := ev.decisive(incarnation, what)) is not None:
                 self.handle(job_id, event)
             if what["event"] not in UNSEEN:
-                self._tell(job_id, {**what, "life": life})
+                self._tell(job_id, {**what, "incarnation": incarnation})
 
     # -- events of the scheduler ---------------------------------------------------------------------------------------
 
@@ -465,7 +465,7 @@ class Jobs(SchedulerPlugin):
                     self.handle(job_id, ev.Gone(address, f"it has not been heard of for {seconds:.0f} s"))
 
     def _end_left_over(self) -> bool:
-        """End old lives on Dask workers that could not be reached in time; return whether any are left."""
+        """End old incarnations on Dask workers that could not be reached in time; return whether any are left."""
         for address, known in self.scheduler.workers.items():
             if self._looked_at.get(address) == known.last_seen:  # no new heartbeat has arrived
                 continue
@@ -473,15 +473,15 @@ class Jobs(SchedulerPlugin):
             self._left_over.discard(address)
             for job_id, hosted in known.metrics.get(SITE, {}).items():
                 record = self.records.get(job_id)
-                lives = [(progress["process"], progress["life"]) for progress in hosted]
-                if record is None and not lives:
-                    lives = [(None, -1)]  # the Dask worker holds only parts of snapshots
-                for process, life in lives:
-                    if record is not None and record.state.roster.has(process, life):
+                incarnations = [(progress["process"], progress["incarnation"]) for progress in hosted]
+                if record is None and not incarnations:
+                    incarnations = [(None, -1)]  # the Dask worker holds only parts of snapshots
+                for process, incarnation in incarnations:
+                    if record is not None and record.state.roster.has(process, incarnation):
                         continue
                     self._left_over.add(address)
                     reason = "the job goes on elsewhere" if record else "the job is over"
-                    facts = {"life": life, "process": process, "forget": record is None}
+                    facts = {"incarnation": incarnation, "process": process, "forget": record is None}
                     self._ask_later(address, Op.END, job_id=job_id, reason=reason, **facts)
         is_new = time.monotonic() - self._ended_at < limit("answer")  # late parts of a snapshot may still arrive
         return is_new or bool(self._left_over)
@@ -496,7 +496,7 @@ class Jobs(SchedulerPlugin):
             if known is None:
                 continue
             for progress in known.metrics.get(SITE, {}).get(job_id, ()):
-                if progress["life"] in state.roster.lives:
+                if progress["incarnation"] in state.roster.incarnations:
                     waits |= progress["waits"]
                     record.show(record.activity.add_progress, progress, known.last_seen)
                     mine = told.setdefault(address, {})
@@ -508,7 +508,7 @@ class Jobs(SchedulerPlugin):
             steps |= {group: min(step, steps.get(group, step)) for group, step in each.items()}
         steps |= state.last_steps()  # heartbeats may be older than these steps
         if steps and steps != state.steps:
-            self.handle(job_id, ev.Stepped(state.life, steps))
+            self.handle(job_id, ev.Stepped(state.incarnation, steps))
             self._tell(job_id, {"event": "steps", "steps": steps})
         stall = record.stalls.look(steps, waits, now)
         if stall and state.phase == "running":
@@ -545,7 +545,7 @@ class Jobs(SchedulerPlugin):
         if hosted := next((action for action in actions if isinstance(action, ev.Host)), None):
             self.sites.share(record, hosted)
         if begun := [action for action in actions if isinstance(action, ev.RunUnits)]:
-            record.shared[f"{begun[0].life} {ENDPOINTS}"] = json.dumps(begun[0].endpoints)
+            record.shared[f"{begun[0].incarnation} {ENDPOINTS}"] = json.dumps(begun[0].endpoints)
             self._tasks.run(record, begun)
         for action in actions:
             if isinstance(action, ev.Tell):
@@ -575,37 +575,48 @@ class Jobs(SchedulerPlugin):
     @_perform.register(ev.Host)
     async def _do_host(self, action: ev.Host, record: JobRecord) -> None:
         job_id = record.spec.job_id
-        await self.drivers.keep(job_id, action.life)
+        await self.drivers.keep(job_id, action.incarnation)
         if record.spec.driver and (why := self.drivers.taken_over):
             answer: Mapping[str, Any] = {"error": why, "final": True}
         else:
             answer = await self.sites.host(record, action)
-        self.handle(job_id, ev.Hosted(action.life, action.process, **answer))
+        self.handle(job_id, ev.Hosted(action.incarnation, action.process, **answer))
 
     def _shared(self, job_id: str, what: str) -> str:
-        """Return the JSON that all processes of a job share; empty if that life of the job is over."""
+        """Return the JSON that all processes of a job share; empty if that incarnation of the job is over."""
         return record.shared.get(what, "") if (record := self.records.get(job_id)) is not None else ""
 
-    @_perform.register(ev.EndLife)
-    async def _do_endlife(self, action: ev.EndLife, record: JobRecord) -> None:
+    @_perform.register(ev.EndIncarnation)
+    async def _do_endincarnation(self, action: ev.EndIncarnation, record: JobRecord) -> None:
         job_id = record.spec.job_id
-        facts = {"job_id": job_id, "life": action.life, "process": action.process, "reason": action.reason}
+        facts = {
+            "job_id": job_id,
+            "incarnation": action.incarnation,
+            "process": action.process,
+            "reason": action.reason,
+        }
         facts["forget"] = action.forget
         answer: Any = {}  # a Dask worker without a `Site` has no units: the plug-in may just be being installed
         if action.worker in self.sites.workers:
             answer = await self.sites.ask(action.worker, limit("has-ended"), Op.END, **facts)
-        await self._tasks.cancel(self.records.get(job_id), action.life, action.process)
+        await self._tasks.cancel(self.records.get(job_id), action.incarnation, action.process)
         if isinstance(answer, dict):
-            self.handle(job_id, ev.Ended(action.life, action.worker, answer, action.process))
+            self.handle(job_id, ev.Ended(action.incarnation, action.worker, answer, action.process))
         else:
-            logger.warning("%s: %s does not end life %d: %s", job_id, action.worker, action.life, answer or "no answer")
+            logger.warning(
+                "%s: %s does not end incarnation %d: %s",
+                job_id,
+                action.worker,
+                action.incarnation,
+                answer or "no answer",
+            )
 
     @_perform.register(ev.CutOff)
     async def _do_cutoff(self, action: ev.CutOff, record: JobRecord) -> None:
         arguments = {"processes": list(action.processes), "groups": list(action.groups)}
         job_id = record.spec.job_id
         answer = await self.sites.ask_process(job_id, action, Op.CUT, **arguments)
-        self.handle(job_id, ev.Cut(action.life, action.process, **answer))
+        self.handle(job_id, ev.Cut(action.incarnation, action.process, **answer))
 
     @_perform.register(ev.Join)
     async def _do_join(self, action: ev.Join, record: JobRecord) -> None:
@@ -615,7 +626,7 @@ class Jobs(SchedulerPlugin):
         if action.buddy:
             self.scheduler.loop.add_callback(self.sites.install, action.buddy)
         answer = await self.sites.ask_process(job_id, action, Op.JOIN, **facts)
-        self.handle(job_id, ev.Joined(action.life, action.process, **answer))
+        self.handle(job_id, ev.Joined(action.incarnation, action.process, **answer))
 
     @_perform.register(ev.Over)
     async def _do_over(self, action: ev.Over, record: JobRecord) -> None:
@@ -633,9 +644,9 @@ class Jobs(SchedulerPlugin):
 
     async def _clean_up(self, record: JobRecord, action: ev.Over) -> None:
         """Remove the tasks, units and snapshots of a job from the cluster."""
-        job_id, life = record.spec.job_id, record.state.life
-        await self._tasks.cancel(record, life)
-        self.scheduler.loop.add_callback(self.sites.end_job, record.spec, life)
+        job_id, incarnation = record.spec.job_id, record.state.incarnation
+        await self._tasks.cancel(record, incarnation)
+        self.scheduler.loop.add_callback(self.sites.end_job, record.spec, incarnation)
         if action.stuck:
             self.scheduler.loop.add_callback(self.sites.restart, action.stuck)
         if list(self.records) == [job_id]:

@@ -26,7 +26,7 @@ from singa_dask.runtime.job.state.events import Submission
 SUFFIX = ".job.json"
 ASIDE = ".aside.json"
 """Suffix of the file of a job that another version could not use. Rename it to `SUFFIX` to try the job again."""
-KEYS = ("run", "host", "number", "life", "place")
+KEYS = ("run", "host", "number", "incarnation", "place")
 OF_A_RUN = ("recording", "queue")
 """Keys of a `JobRun` beyond those of a `Submission`."""
 TAKEN_OVER = (
@@ -169,7 +169,11 @@ def _parse(job_id: str, text: str) -> dict[str, Any]:
     _ = [Catalog.of(each) for each in submission.datasets]
     read_options(JobConf, json.loads(run["job"]))
     run["recording"]["steps"] = {int(group): int(step) for group, step in run["recording"]["steps"].items()}
-    kept["number"], kept["life"], kept["place"] = int(kept["number"]), int(kept["life"]), int(kept["place"])
+    kept["number"], kept["incarnation"], kept["place"] = (
+        int(kept["number"]),
+        int(kept["incarnation"]),
+        int(kept["place"]),
+    )
     return kept
 
 

@@ -40,11 +40,11 @@ class JobRecord:
     token : str
         Secret of the job's endpoints, which only Dask workers that host its units get.
     shared : dict of str to str
-        JSON for all processes of a life, see `Sites.share`.
+        JSON for all processes of an incarnation, see `Sites.share`.
     leaders : dict of str to str
         By host: the Dask worker that fetches this JSON for the others there.
     futures : dict of Future to (int, int)
-        Life and process of each task that runs units.
+        Incarnation and process of each task that runs units.
     began : float
         Seconds since the epoch.
     activity : Activity
@@ -164,4 +164,4 @@ class JobRecord:
             return "stopping"
         if phase == "running":
             return "running"
-        return "restarting" if self.state.life > 0 or phase == "placing" else "starting"
+        return "restarting" if self.state.incarnation > 0 or phase == "placing" else "starting"

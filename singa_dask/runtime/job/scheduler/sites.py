@@ -76,39 +76,44 @@ class Sites:
         return dict(zip(workers, answers, strict=True))
 
     def share(self, record: JobRecord, action: ev.Host) -> None:
-        """Prepare the JSON that all processes of a life share, and choose who fetches it on each host."""
+        """Prepare the JSON that all processes of an incarnation share, and choose who fetches it on each host."""
         roster, rejoin = action.roster, action.rejoin
         placement = {
             "spec": asdict(record.spec),
             "processes": roster.layout.processes,
             "workers": roster.workers,
-            "term": roster.term,
+            "full_incarnation": roster.full_incarnation,
             "threads": roster.threads or None,
             "silent_s": limit("silent"),
             "start": action.start,
             "rejoin": rejoin and [sorted(rejoin.running), sorted(rejoin.left), list(rejoin.steps.items())],
         }
-        record.shared = {f"{action.life} {PLACEMENT}": json.dumps(placement)}
+        record.shared = {f"{action.incarnation} {PLACEMENT}": json.dumps(placement)}
         # choose the first Dask worker of each host: the order is reversed, so that it overwrites later ones. Workers of
         # finished processes may be gone.
         there = [each for each in reversed(roster.workers) if each in self._scheduler.workers]
         record.leaders = {get_address_host(each): each for each in there}
 
     async def host(self, record: JobRecord, action: ev.Host) -> dict[str, Any]:
-        """Ask a `Site` to host a process, unless the life is over; return fields of `ev.Hosted`."""
+        """Ask a `Site` to host a process, unless the incarnation is over; return fields of `ev.Hosted`."""
         leader = record.leader_of(action.worker)
         failed = await self.install(action.worker)
         if failed is not None:
             return _explain(failed)
         if leader != action.worker and await self.install(leader) is not None:
             leader = action.worker
-        if not record.state.is_current(action.process, action.life):
-            return {"error": f"life {action.life} of the job is over"}
+        if not record.state.is_current(action.process, action.incarnation):
+            return {"error": f"incarnation {action.incarnation} of the job is over"}
         if buddy := action.buddy:
             ready = gen.convert_yielded(self.install(buddy))
             with contextlib.suppress(util.TimeoutError):
                 await gen.with_timeout(timedelta(seconds=limit("buddy")), ready)
-        facts = {"job_id": record.spec.job_id, "life": action.life, "process": action.process, "buddy": buddy}
+        facts = {
+            "job_id": record.spec.job_id,
+            "incarnation": action.incarnation,
+            "process": action.process,
+            "buddy": buddy,
+        }
         facts |= {"leader": leader, "token": record.token}
         answer = await self.ask(action.worker, limit("host"), Op.HOST, **facts)
         return _explain(answer) if isinstance(answer, BaseException) else dict(answer)
@@ -132,7 +137,7 @@ class Sites:
 
     async def ask_process(self, job_id: str, action: ev.CutOff | ev.Join, op: str, **arguments: Any) -> dict[str, Any]:
         """Call a handler for one process of a job; return its answer, or an ``error``."""
-        facts = {"job_id": job_id, "life": action.life, "process": action.process}
+        facts = {"job_id": job_id, "incarnation": action.incarnation, "process": action.process}
         answer = await self.ask(action.worker, limit("answer"), op, **facts, **arguments)
         return answer if isinstance(answer, dict) else {"error": f"{action.worker} does not answer: {answer!r}."}
 
@@ -145,9 +150,9 @@ class Sites:
     def _on_hosts(self, hosts: Collection[str]) -> list[str]:
         return [address for address, known in self._scheduler.workers.items() if known.host in hosts]
 
-    async def end_job(self, spec: JobSpec, life: int) -> None:
-        """Remove units and snapshots of all lives of a job from Dask workers, and its part files."""
-        facts = {"job_id": spec.job_id, "life": life, "reason": "the job is over", "forget": True}
+    async def end_job(self, spec: JobSpec, incarnation: int) -> None:
+        """Remove units and snapshots of all incarnations of a job from Dask workers, and its part files."""
+        facts = {"job_id": spec.job_id, "incarnation": incarnation, "reason": "the job is over", "forget": True}
         await self.ask_all(self.workers, limit("answer"), Op.END, **facts)
         await self.drop(spec.catalogs)
 

@@ -67,17 +67,17 @@ class UnitTasks:
         for action in actions:
             for i in range(action.n_tasks):
                 units = action.units[i :: action.n_tasks]
-                key = units_key(job_id, units[0], action.life)
+                key = units_key(job_id, units[0], action.incarnation)
                 leader = record.leader_of(action.worker)
-                graph[key] = (UnitsTask(job_id, action.life, action.process, units, leader),)
+                graph[key] = (UnitsTask(job_id, action.incarnation, action.process, units, leader),)
                 places[key], tasks[key] = action.worker, (action, units)
         with annotate(workers=places.__getitem__, allow_other_workers=False, retries=0):
             futures = self._client.get(graph, list(graph), sync=False)
         for future, (action, units) in zip(futures, tasks.values(), strict=True):
-            record.futures[future] = (action.life, action.process)
-            self._scheduler.loop.add_callback(self._follow, job_id, future, action.life, units)
+            record.futures[future] = (action.incarnation, action.process)
+            self._scheduler.loop.add_callback(self._follow, job_id, future, action.incarnation, units)
 
-    async def _follow(self, job_id: str, future: Future[Any], life: int, units: tuple[Address, ...]) -> None:
+    async def _follow(self, job_id: str, future: Future[Any], incarnation: int, units: tuple[Address, ...]) -> None:
         """Wait for the reports of a task, and pass them on."""
         try:
             reports = await future
@@ -86,12 +86,16 @@ class UnitTasks:
                 return
             reports = [{"state": "failed", "step": -1, **_explain_task(units[0], error)}]
         for unit, report in zip(units, reports, strict=False):
-            self._handle(job_id, ev.Reported(life, unit, {**report, "unit": str(unit)}))
+            self._handle(job_id, ev.Reported(incarnation, unit, {**report, "unit": str(unit)}))
 
-    async def cancel(self, record: JobRecord | None, up_to_life: int, process: int | None = None) -> None:
-        """Release the tasks of a job up to a life, or of one process."""
+    async def cancel(self, record: JobRecord | None, up_to_incarnation: int, process: int | None = None) -> None:
+        """Release the tasks of a job up to an incarnation, or of one process."""
         tasks = record.futures if record else {}
-        old = [future for future, (life, of) in tasks.items() if life <= up_to_life and process in (None, of)]
+        old = [
+            future
+            for future, (incarnation, of) in tasks.items()
+            if incarnation <= up_to_incarnation and process in (None, of)
+        ]
         for future in old:
             del tasks[future]
         if old and self._client is not None:

@@ -78,7 +78,7 @@ class Views:
         Returns
         -------
         dict
-            A row of `list`, the fields of `JobFacts`, and ``life``; ``reasons`` of restarts; ``processes``, see
+            A row of `list`, the fields of `JobFacts`, and ``incarnation``; ``reasons`` of restarts; ``processes``, see
             `processes_of`; ``events``, the last ones without steps, metrics and profiles; ``driver``, the Dask worker
             of a driver that has not written the summary yet.
         """
@@ -91,7 +91,7 @@ class Views:
         view = {**facts.row(), **facts.to_dict(), "events": list(islice(last, SHOWN_EVENTS))[::-1]}
         view["driver"] = self._jobs.drivers.worker_of(job_id)
         if record is not None:
-            view["life"], view["reasons"] = record.state.life, list(record.state.restarts.reasons)
+            view["incarnation"], view["reasons"] = record.state.incarnation, list(record.state.restarts.reasons)
             view["processes"] = processes_of(record, self._jobs.scheduler)
         return view
 
@@ -211,8 +211,8 @@ def processes_of(record: JobRecord, scheduler: Scheduler) -> list[dict[str, Any]
     -------
     list of dict
         For each process ``units``; ``address``, ``name`` and ``host`` of its Dask worker, and its ``cpu`` in percent
-        of a core, ``memory`` and ``memory_limit`` in bytes, None if unknown; ``life``; ``steps`` of its worker groups;
-        ``waits``: what a unit waits for, and for how many seconds, if it does so for long.
+        of a core, ``memory`` and ``memory_limit`` in bytes, None if unknown; ``incarnation``; ``steps`` of its worker
+        groups; ``waits``: what a unit waits for, and for how many seconds, if it does so for long.
     """
     state = record.state
     processes = []
@@ -224,7 +224,11 @@ def processes_of(record: JobRecord, scheduler: Scheduler) -> list[dict[str, Any]
         if known:
             where = {"name": str(known.name), "host": known.host, "memory_limit": known.memory_limit or None}
             where |= {key: known.metrics.get(key) for key in ("cpu", "memory")}
-        more = {"life": state.roster.lives[process], "steps": mine.get("steps", {}), "waits": mine.get("waits", {})}
+        more = {
+            "incarnation": state.roster.incarnations[process],
+            "steps": mine.get("steps", {}),
+            "waits": mine.get("waits", {}),
+        }
         processes.append({**facts, **where, **more})
     return processes
 

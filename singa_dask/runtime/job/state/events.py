@@ -37,7 +37,7 @@ class Hosted(NamedTuple):
         Whether this Dask worker could not host it later either.
     """
 
-    life: int
+    incarnation: int
     process: int
     endpoint: str = ""
     threads: int = 0
@@ -49,27 +49,27 @@ class Hosted(NamedTuple):
 class Began(NamedTuple):
     """A unit runs."""
 
-    life: int
+    incarnation: int
     unit: str
 
 
 class TrainingBegan(NamedTuple):
     """The first worker has begun to train."""
 
-    life: int
+    incarnation: int
 
 
 class Stepped(NamedTuple):
     """The step of each worker group, by its number as a str."""
 
-    life: int
+    incarnation: int
     steps: Mapping[str, int]
 
 
 class Snapshotted(NamedTuple):
     """A snapshot is complete."""
 
-    life: int
+    incarnation: int
     step: int
     manifest: Mapping[str, Any]
 
@@ -77,7 +77,7 @@ class Snapshotted(NamedTuple):
 class Saved(NamedTuple):
     """A checkpoint is complete."""
 
-    life: int
+    incarnation: int
     step: int
     url: str
 
@@ -91,16 +91,16 @@ KINDS: Mapping[str, type[Decisive]] = {
 }
 
 
-def decisive(life: int, what: Mapping[str, Any]) -> Decisive | None:
+def decisive(incarnation: int, what: Mapping[str, Any]) -> Decisive | None:
     """Return the event for a message of a unit; None if no decision depends on it."""
     kind = KINDS.get(what["event"])
-    return kind(life, *(what[name] for name in kind._fields[1:])) if kind is not None else None
+    return kind(incarnation, *(what[name] for name in kind._fields[1:])) if kind is not None else None
 
 
 class Reported(NamedTuple):
     """A unit has ended."""
 
-    life: int
+    incarnation: int
     unit: Address
     report: Mapping[str, Any]
 
@@ -125,9 +125,9 @@ class Arrived(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The units of a life on a Dask worker, or of one ``process``, have ended with these reports."""
+    """The units of an incarnation on a Dask worker, or of one ``process``, have ended with these reports."""
 
-    life: int
+    incarnation: int
     worker: str
     reports: Mapping[str, Mapping[str, Any]] = {}
     process: int | None = None
@@ -142,7 +142,7 @@ class Cut(NamedTuple):
         By worker group: the newest step whose gradients all servers of the process have applied.
     """
 
-    life: int
+    incarnation: int
     process: int
     applied: Mapping[int, int] = {}
     error: str = ""
@@ -151,7 +151,7 @@ class Cut(NamedTuple):
 class Joined(NamedTuple):
     """A process knows the endpoints of the replacements; or ``error`` says why not."""
 
-    life: int
+    incarnation: int
     process: int
     error: str = ""
 
@@ -197,7 +197,7 @@ class Host(NamedTuple):
         For a process that joins others that go on.
     """
 
-    life: int
+    incarnation: int
     process: int
     worker: str
     roster: Roster
@@ -209,7 +209,7 @@ class Host(NamedTuple):
 class RunUnits(NamedTuple):
     """Start the units of a process; ``n_tasks`` tasks share them."""
 
-    life: int
+    incarnation: int
     worker: str
     process: int
     units: tuple[Address, ...]
@@ -224,10 +224,13 @@ class Request(NamedTuple):
     what: Literal["stop", "snapshot", "checkpoint"]
 
 
-class EndLife(NamedTuple):
-    """End the units of a life on a Dask worker, or of one ``process``; ``forget`` its snapshots, too."""
+class EndIncarnation(NamedTuple):
+    """End the units of an incarnation on a Dask worker, or of one ``process``.
 
-    life: int
+    With ``forget``, its snapshots are deleted, too.
+    """
+
+    incarnation: int
     worker: str
     reason: str
     forget: bool = False
@@ -237,7 +240,7 @@ class EndLife(NamedTuple):
 class CutOff(NamedTuple):
     """Stop a process from exchanging messages with some ``processes``, which have these worker ``groups``."""
 
-    life: int
+    incarnation: int
     worker: str
     process: int
     processes: tuple[int, ...]
@@ -250,7 +253,7 @@ class Join(NamedTuple):
     Workers that have left are done, in processes that are gone. For the buddy see `Host`.
     """
 
-    life: int
+    incarnation: int
     worker: str
     process: int
     endpoints: Mapping[int, str]
@@ -334,8 +337,8 @@ class JobSpec(Submission):
         Id of the client that submits it.
     driver : int
         Number of the driver that submits it, if the job is detached; else 0.
-    first_life : int
-        Its first life: an earlier scheduler may have begun others.
+    first_incarnation : int
+        Its first incarnation: an earlier scheduler may have begun others.
     scalings : mapping of str to mapping
         By input layer of the training net: the `Scaling.to_dict` of its records.
     """
@@ -344,7 +347,7 @@ class JobSpec(Submission):
     assignments: Mapping[str, Sequence[int]]
     client: str
     driver: int = 0
-    first_life: int = 0
+    first_incarnation: int = 0
     scalings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property

@@ -16,7 +16,7 @@ from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import NOTICES, SIGNAL_CODES
 from singa_dask.runtime.job.state import events as ev
 from singa_dask.runtime.job.state.events import JobSpec
-from singa_dask.runtime.job.state.life import Life, host_actions, run_actions
+from singa_dask.runtime.job.state.incarnation import Incarnation, host_actions, run_actions
 from singa_dask.runtime.job.state.placer import Placer, Roster, buddies_of
 from singa_dask.runtime.job.state.replacement import Replacement, processes_to_replace
 from singa_dask.runtime.job.state.restarts import RestartPoints, Restarts
@@ -33,9 +33,10 @@ CLIENT_GONE = Failure("the client that ran the job is gone")
 class JobState:
     """Decides what a job does, from its submission to its end.
 
-    An incarnation begins with `Host` for each process, goes on with `RunUnits`, and ends with `EndLife` on each Dask
-    worker. The next one places the units anew, and continues from the newest snapshot. A lost process ends it, unless
-    other worker groups can go on while a `Replacement` starts the lost one again. It ends, too, when a Dask worker
+    An incarnation of a job is the time between two restarts of all of its units. It begins with `Host` for each
+    process, goes on with `RunUnits`, and ends with `EndIncarnation` on each Dask worker. The next incarnation places
+    the units anew, and continues from the newest snapshot. A lost process ends the incarnation, unless other worker
+    groups can go on while a `Replacement` starts the lost process again. An incarnation ends, too, when a Dask worker
     leaves or new ones come, once a snapshot is taken.
 
     Attributes
@@ -55,7 +56,9 @@ class JobState:
         self._layout = plan_processes(self.cluster)
         self._placer = Placer(self._layout, self.cluster)
         # a job with an elastic block may start on fewer Dask workers
-        self._life = Life(Roster.of(spec.first_life - 1, pack(self._layout, len(spec.workers)), spec.workers))
+        self._incarnation = Incarnation(
+            Roster.of(spec.first_incarnation - 1, pack(self._layout, len(spec.workers)), spec.workers)
+        )
         self._points = RestartPoints(spec.resume)
         self.restarts = Restarts(self.cluster.max_restarts)
         self._failure: Failure | None = None
@@ -80,14 +83,14 @@ class JobState:
         self._checkpoint_from = -1  # minimum step of a requested checkpoint; -1 if none is requested
 
     @property
-    def life(self) -> int:
-        """The newest life."""
-        return self.roster.life
+    def incarnation(self) -> int:
+        """The newest incarnation."""
+        return self.roster.incarnation
 
     @property
     def roster(self) -> Roster:
         """The Dask worker of each process."""
-        return self._life.roster
+        return self._incarnation.roster
 
     @property
     def _first_worker(self) -> str:
@@ -97,7 +100,7 @@ class JobState:
     @property
     def reached(self) -> int:
         """Last known step of the slowest worker group; 0 before the first."""
-        return max(min(self.steps.values(), default=self._life.known_step({})), 0)
+        return max(min(self.steps.values(), default=self._incarnation.known_step({})), 0)
 
     @property
     def is_stopping(self) -> bool:
@@ -114,12 +117,12 @@ class JobState:
 
     @property
     def workers(self) -> tuple[str, ...]:
-        """Dask workers with units of the current life."""
+        """Dask workers with units of the current incarnation."""
         return self.roster.workers if self.phase in ("starting", "running", "ending") else ()
 
-    def is_current(self, process: int, life: int) -> bool:
-        """Return whether a life of a process has begun, and is not over."""
-        return self.phase in ("starting", "running") and self.roster.has(process, life)
+    def is_current(self, process: int, incarnation: int) -> bool:
+        """Return whether an incarnation of a process has begun, and is not over."""
+        return self.phase in ("starting", "running") and self.roster.has(process, incarnation)
 
     @property
     def _is_saved(self) -> bool:
@@ -162,17 +165,17 @@ class JobState:
         """Do nothing: only a replacement takes this event."""
 
     def begin(self, now: float, workers: Mapping[str, WorkerFacts]) -> list[Any]:
-        """Begin the first life, on the Dask workers that the client has chosen."""
+        """Begin the first incarnation, on the Dask workers that the client has chosen."""
         self._now, self._workers, self._actions = now, workers, []
         if self._failure is None:
-            self._begin_life(Roster.of(self.life + 1, self.roster.layout, self.spec.workers))
+            self._begin_incarnation(Roster.of(self.incarnation + 1, self.roster.layout, self.spec.workers))
         else:  # the units were ended meanwhile
             self._finish()
         return self._actions
 
     @_take.register(ev.Hosted)
     def _on_hosted(self, event: ev.Hosted) -> None:
-        if event.life != self.life or self.phase != "starting":
+        if event.incarnation != self.incarnation or self.phase != "starting":
             return  # a replacement handles this event
         worker = self.roster.workers[event.process]
         if event.error and not event.final:
@@ -185,20 +188,20 @@ class JobState:
         elif event.error:
             self._lose(worker, event.error)
         else:
-            self._life.endpoints[event.process] = event.endpoint
-            self._life.take_threads(event.threads)
-            if len(self._life.endpoints) == len(self.roster.workers):
+            self._incarnation.endpoints[event.process] = event.endpoint
+            self._incarnation.take_threads(event.threads)
+            if len(self._incarnation.endpoints) == len(self.roster.workers):
                 self.phase = "running"
-                self._actions += run_actions(self._life, range(len(self.roster.workers)), self._workers)
+                self._actions += run_actions(self._incarnation, range(len(self.roster.workers)), self._workers)
 
     @_take.register(ev.Began)
     def _on_began(self, event: ev.Began) -> None:
-        if event.life not in self.roster.lives:
+        if event.incarnation not in self.roster.incarnations:
             return
-        self._life.started.add(event.unit)
+        self._incarnation.started.add(event.unit)
         if event.unit == str(FIRST):
             self._request_checkpoint()
-        if len(self._life.started) == len(self._layout.units) and self.phase == "running":
+        if len(self._incarnation.started) == len(self._layout.units) and self.phase == "running":
             if not self._moving:
                 self._deadline = None
             self._stop_units()
@@ -206,16 +209,16 @@ class JobState:
 
     @_take.register(ev.TrainingBegan)
     def _on_trainingbegan(self, event: ev.TrainingBegan) -> None:
-        if event.life in self.roster.lives:
+        if event.incarnation in self.roster.incarnations:
             self._trains = self._has_trained = True
-            self.restarts.reach(self._now, self._life.known_step(self.steps))
+            self.restarts.reach(self._now, self._incarnation.known_step(self.steps))
 
     @_take.register(ev.Stepped)
     def _on_stepped(self, event: ev.Stepped) -> None:
-        if event.life in self.roster.lives:
+        if event.incarnation in self.roster.incarnations:
             self.steps = dict(event.steps)
             if self._trains:
-                self.restarts.reach(self._now, self._life.known_step(self.steps))
+                self.restarts.reach(self._now, self._incarnation.known_step(self.steps))
 
     @_take.register(ev.Saved)
     def _on_saved(self, event: ev.Saved) -> None:
@@ -223,35 +226,35 @@ class JobState:
         self._points.add_checkpoint(event.step, event.url)
         if event.step >= self._checkpoint_from:
             self._checkpoint_from = -1
-        self._move_saved(event.life)
+        self._move_saved(event.incarnation)
 
     @_take.register(ev.Snapshotted)
     def _on_snapshotted(self, event: ev.Snapshotted) -> None:
-        if event.life in self.roster.lives:
+        if event.incarnation in self.roster.incarnations:
             self._points.add_snapshot(event.step, event.manifest, self._workers)
-            self._move_saved(event.life)
+            self._move_saved(event.incarnation)
 
-    def _move_saved(self, life: int) -> None:
+    def _move_saved(self, incarnation: int) -> None:
         """Place the units anew if they waited for their state to be saved."""
-        if life in self.roster.lives and self._moving and self.phase == "running":
+        if incarnation in self.roster.incarnations and self._moving and self.phase == "running":
             self._move()
 
     def groups_of(self) -> dict[str, list[str]]:
-        """Return the worker groups that need each Dask worker of the current life for their steps."""
+        """Return the worker groups that need each Dask worker of the current incarnation for their steps."""
         groups = self.roster.layout.groups_of if self.workers else ()
         return {address: [str(group) for group in each] for address, each in zip(self.workers, groups, strict=True)}
 
     def last_steps(self) -> dict[str, int]:
         """Return the last step of each worker group that is done, by its number as a str."""
-        done = [(unit, report) for unit, report in self._life.reports.items() if report["state"] == "done"]
+        done = [(unit, report) for unit, report in self._incarnation.reports.items() if report["state"] == "done"]
         return {unit.split("-")[1]: report["step"] for unit, report in done if unit.startswith("worker")}
 
     @_take.register(ev.Reported)
     def _on_reported(self, event: ev.Reported) -> None:
-        if not self.roster.has(self.roster.layout.process_of[event.unit], event.life):
+        if not self.roster.has(self.roster.layout.process_of[event.unit], event.incarnation):
             return
         report = event.report
-        self._life.reports.setdefault(str(event.unit), report)
+        self._incarnation.reports.setdefault(str(event.unit), report)
         if event.unit.kind == "worker" and report["state"] == "done":
             self._actions.append(ev.Tell({"event": "steps", "steps": {str(event.unit.group): report["step"]}}))
         if self.phase not in ("starting", "running"):
@@ -269,15 +272,15 @@ class JobState:
             self._end_if_done()
 
     def _end_if_done(self) -> None:
-        if len(self._life.reports) == len(self._layout.units) and self._replacement is None:
-            if all(report["state"] == "done" for report in self._life.reports.values()):
+        if len(self._incarnation.reports) == len(self._layout.units) and self._replacement is None:
+            if all(report["state"] == "done" for report in self._incarnation.reports.values()):
                 self._is_done = True
-                self._end_life("the job is done")
+                self._end_incarnation("the job is done")
             else:
                 self._recover_ended()
 
     def _recover_ended(self) -> None:
-        left = [unit for unit, report in self._life.reports.items() if report["state"] != "done"]
+        left = [unit for unit, report in self._incarnation.reports.items() if report["state"] != "done"]
         self._recover(f"units ended before the job was done: {', '.join(left)}.")
 
     def _part(self, unit: Address, peer: int) -> None:
@@ -289,7 +292,9 @@ class JobState:
 
     def _are_aborted(self) -> bool:
         """Return whether units have been aborted for long, while all others wait for them."""
-        if self._replacement is not None or all(report["state"] != "aborted" for report in self._life.reports.values()):
+        if self._replacement is not None or all(
+            report["state"] != "aborted" for report in self._incarnation.reports.values()
+        ):
             self._aborted_since = None
         elif self._aborted_since is None:
             self._aborted_since = self._now
@@ -306,8 +311,8 @@ class JobState:
         if self.phase in ("starting", "running"):
             self._lose(event.worker, event.reason)
             self._replace_buddies()
-        elif self.phase == "ending" and event.worker in self._life.ending:
-            self._on_ended(ev.Ended(self.life, event.worker))
+        elif self.phase == "ending" and event.worker in self._incarnation.ending:
+            self._on_ended(ev.Ended(self.incarnation, event.worker))
 
     @_take.register(ev.Arrived)
     def _on_arrived(self, event: ev.Arrived) -> None:
@@ -317,7 +322,7 @@ class JobState:
 
     @_take.register(ev.Joined)
     def _on_joined(self, event: ev.Joined) -> None:
-        if self._replacement is None and self.phase == "running" and self.roster.has(event.process, event.life):
+        if self._replacement is None and self.phase == "running" and self.roster.has(event.process, event.incarnation):
             self._actions.append(ev.Request(self._first_worker, "snapshot"))
 
     @_take.register(ev.Leaving)
@@ -328,12 +333,12 @@ class JobState:
 
     @_take.register(ev.Ended)
     def _on_ended(self, event: ev.Ended) -> None:
-        if event.life == self.life and event.process is None and event.worker in self._life.ending:
+        if event.incarnation == self.incarnation and event.process is None and event.worker in self._incarnation.ending:
             for unit, report in event.reports.items():
-                self._life.reports.setdefault(unit, report)
-            self._life.ending.discard(event.worker)
-            if self.phase == "ending" and not self._life.ending:
-                self._after_life()
+                self._incarnation.reports.setdefault(unit, report)
+            self._incarnation.ending.discard(event.worker)
+            if self.phase == "ending" and not self._incarnation.ending:
+                self._after_incarnation()
             elif self.phase == "placing":  # the report was late
                 self._placer.suspects.forget(event.worker)
 
@@ -397,9 +402,9 @@ class JobState:
             self._stop_until = None
             self._fail(CLIENT_GONE)
         elif self.phase == "ending" and late:
-            for worker in self._life.ending:
+            for worker in self._incarnation.ending:
                 self._placer.suspects.add(self._now, worker)
-            self._after_life()
+            self._after_incarnation()
         elif self.phase in ("starting", "running") and self._moving and late:
             self._move_without_snapshot()
         elif self.phase in ("starting", "running") and late:
@@ -417,7 +422,9 @@ class JobState:
 
     def break_off(self, failure: Failure) -> list[Any]:
         """End the job without waiting; return the actions that follow."""
-        self._actions = [ev.EndLife(self.life, worker, failure.reason, forget=True) for worker in self.workers]
+        self._actions = [
+            ev.EndIncarnation(self.incarnation, worker, failure.reason, forget=True) for worker in self.workers
+        ]
         self._failure = failure
         self._finish()
         return self._actions
@@ -427,37 +434,39 @@ class JobState:
         if self._failure is None and not self._is_done:
             self._failure = failure
         if self.phase in ("starting", "running"):
-            self._end_life(failure.reason)
+            self._end_incarnation(failure.reason)
         elif self.phase == "placing":
             self._finish()
 
     def _fail_to_start(self) -> None:
         """End a job if some units have not started; restart it if it ran before."""
-        roster, missing = self.roster, self._life.give_up_missing()
+        roster, missing = self.roster, self._incarnation.give_up_missing()
         reason = f"Dask had not started these units after {limit('start'):g} s: {', '.join(missing)}."
-        late = {worker for process, worker in enumerate(roster.workers) if process not in self._life.endpoints}
+        late = {worker for process, worker in enumerate(roster.workers) if process not in self._incarnation.endpoints}
         busy = {worker for worker in roster.workers if worker in self._workers and self._workers[worker].busy} - late
         if late:
             reason += f" No answer yet of {', '.join(sorted(late))}."
         if busy:
             reason += f" Other tasks hold threads of {', '.join(sorted(busy))}."
-        if self.life > 0:
+        if self.incarnation > 0:
             self._recover(reason)
         else:
             self._fail(Failure(reason, ClusterError.exit_code))
 
-    def _end_life(self, reason: str) -> None:
+    def _end_incarnation(self, reason: str) -> None:
         self._moving, self._trains, self._replacement, self._aborted_since = "", False, None, None
         self.phase, self._ended_by = "ending", reason
         self._deadline = self._now + limit("ended")
         forget = self._is_done or self._failure is not None
-        self._life.ending = self._placer.reachable(self._workers).intersection(self.roster.workers)
-        self._actions += [ev.EndLife(self.life, worker, reason, forget) for worker in sorted(self._life.ending)]
-        if not self._life.ending:
-            self._after_life()
+        self._incarnation.ending = self._placer.reachable(self._workers).intersection(self.roster.workers)
+        self._actions += [
+            ev.EndIncarnation(self.incarnation, worker, reason, forget) for worker in sorted(self._incarnation.ending)
+        ]
+        if not self._incarnation.ending:
+            self._after_incarnation()
 
-    def _after_life(self) -> None:
-        """Continue after the last unit of a life has ended."""
+    def _after_incarnation(self) -> None:
+        """Continue after the last unit of an incarnation has ended."""
         self._deadline = None
         if self._is_done or self._failure is not None or self._is_saved:
             self._finish()
@@ -471,9 +480,9 @@ class JobState:
     def _finish(self) -> None:
         self.phase = "over"
         self.restarts.resume(self._now)
-        stuck = tuple(sorted(self._life.ending & set(self._workers)))
+        stuck = tuple(sorted(self._incarnation.ending & set(self._workers)))
         end = JobEnd(
-            reports=self._life.reports,
+            reports=self._incarnation.reports,
             processes=self.roster.layout.describe()["processes"],
             restarts=len(self.restarts),
             recomputed_steps=self.restarts.recomputed_steps,
@@ -481,7 +490,7 @@ class JobState:
             failure=self._failure,
             signal=self._signal,
             by=self._stopped_by,
-            stuck=[str(unit) for worker in stuck for unit in self._life.units_on(worker)],
+            stuck=[str(unit) for worker in stuck for unit in self._incarnation.units_on(worker)],
         )
         self._actions.append(ev.Over(end, stuck))
 
@@ -497,26 +506,32 @@ class JobState:
             self._fail(Failure(reason, LostUnitError.exit_code))
             return
         if placement is not None:
-            self._begin_life(Roster.of(self.life + 1, *placement, self.roster.threads))
+            self._begin_incarnation(Roster.of(self.incarnation + 1, *placement, self.roster.threads))
 
-    def _begin_life(self, roster: Roster) -> None:
+    def _begin_incarnation(self, roster: Roster) -> None:
         step, start, what = self._points.newest(self._placer.reachable(self._workers))
-        reached = self._life.known_step(self.steps)
-        lost = [unit for unit, report in self._life.reports.items() if report["state"] == "lost"]
-        self._life = Life(roster)
+        reached = self._incarnation.known_step(self.steps)
+        lost = [unit for unit, report in self._incarnation.reports.items() if report["state"] == "lost"]
+        self._incarnation = Incarnation(roster)
         self._placer.look_at(self._workers, roster.workers)
         self.phase, self._deadline = "starting", self._now + limit("start")
         self.steps = {}
-        if roster.life > self.spec.first_life:
+        if roster.incarnation > self.spec.first_incarnation:
             self.restarts.lose(self._now, reached)
             self.restarts.recomputed_steps += max(0, reached - (step or 0))
-            facts = {"event": "restart", "life": roster.life, "step": step or 0, "lost": lost, "from": what}
+            facts = {
+                "event": "restart",
+                "incarnation": roster.incarnation,
+                "step": step or 0,
+                "lost": lost,
+                "from": what,
+            }
             self._actions.append(ev.Tell({**facts, "reason": self._ended_by}))
             size = plural(len(roster.workers), "process", "processes")
-            self._warn(f"life {roster.life} of the job starts from {what}, in {size}.")
+            self._warn(f"incarnation {roster.incarnation} of the job starts from {what}, in {size}.")
         self._tell_placed()
-        self._life.buddies = buddies_of(roster, self._workers)
-        self._actions += host_actions(roster, range(len(roster.workers)), start, self._life.buddies)
+        self._incarnation.buddies = buddies_of(roster, self._workers)
+        self._actions += host_actions(roster, range(len(roster.workers)), start, self._incarnation.buddies)
 
     def _tell_placed(self, groups: Sequence[int] = ()) -> None:
         """Publish the new placement, and the worker ``groups`` that restart while others go on."""
@@ -524,23 +539,25 @@ class JobState:
         if groups:
             names = ", ".join(map(str, groups))
             self._warn(f"restarting worker groups {names}; the other groups continue.")
-            facts = {"event": "restart", "life": roster.life, "groups": list(groups)}
+            facts = {"event": "restart", "incarnation": roster.incarnation, "groups": list(groups)}
             self._actions.append(ev.Tell({**facts, "reason": self.restarts.reasons[-1]}))
-        self._actions.append(ev.Tell({"event": "placed", "life": roster.life, "processes": roster.describe()}))
+        self._actions.append(
+            ev.Tell({"event": "placed", "incarnation": roster.incarnation, "processes": roster.describe()})
+        )
 
     # -- lost processes --------------------------------------------------------------------------------------------
 
     def _lose(self, worker: str, reason: str) -> None:
         """Restart the processes of a lost Dask worker, unless all of their units are done."""
-        units, reports = map(str, self._life.units_on(worker)), self._life.reports
+        units, reports = map(str, self._incarnation.units_on(worker)), self._incarnation.reports
         lost = [unit for unit in units if reports.get(unit, {}).get("state") != "done"]
         if not lost or self._replacement is not None:
             return  # a replacement has handled the event
         processes = [process for process, other in enumerate(self.roster.workers) if other == worker]
         self._placer.lose(worker, self._workers)
-        step = self._life.known_step(self.steps)
+        step = self._incarnation.known_step(self.steps)
         for unit in lost:
-            self._life.reports.setdefault(unit, {"unit": unit, "state": "lost", "step": step})
+            self._incarnation.reports.setdefault(unit, {"unit": unit, "state": "lost", "step": step})
         when = f"after step {step}" if step >= 0 else "before its first step"
         where = f"process {', '.join(map(str, processes))} of the job, on the Dask worker at {worker}"
         text = f"{where}: {reason}, {when}. Lost: {', '.join(lost)}."
@@ -550,11 +567,11 @@ class JobState:
     def _replace(self, lost: Sequence[int], reason: str) -> bool:
         """Restart only the lost processes, if other worker groups can go on; return whether they can."""
         can = self.phase == "running" and self._trains and self._deadline is None and not self._signal
-        can = can and not self._life.has_ended_servers()
+        can = can and not self._incarnation.has_ended_servers()
         processes = processes_to_replace(self.roster.layout, lost) if can else None
         if processes is None or self._refusal():
             return False
-        replacement = Replacement(self._life, processes, self._points, self._placer)
+        replacement = Replacement(self._incarnation, processes, self._points, self._placer)
         self._count_restart(reason)
         self._replacement = replacement
         self._actions += replacement.begin(self._now, self._workers, reason)
@@ -562,15 +579,15 @@ class JobState:
 
     def _replace_further(self, event: Any, replacement: Replacement) -> None:
         """Continue a replacement, or restart the whole job if it fails."""
-        life = self.life
+        incarnation = self.incarnation
         self._actions += replacement.handle(event, self._now, self._workers)
-        if self.life != life:
+        if self.incarnation != incarnation:
             self._tell_placed(replacement.groups)
         if replacement.failed:
             self._replacement = None
             if replacement.is_refused:  # this loss has already been counted
                 self._warn(f"All processes start again: {replacement.failed}")
-                self._end_life(replacement.failed)
+                self._end_incarnation(replacement.failed)
             else:
                 self._recover(replacement.failed)
         elif replacement.phase == "done":
@@ -581,7 +598,10 @@ class JobState:
             self._end_if_done()
 
     def _recover(self, reason: str, report: Mapping[str, Any] | None = None) -> None:
-        """End this life, and begin another one if the job may restart; ``report`` is of a unit that failed."""
+        """End this incarnation, and begin another one if the job may restart.
+
+        ``report`` is of a unit that failed.
+        """
         refusal = self._refusal()
         if refusal:
             tried = f" {refusal} Earlier: {' '.join(self.restarts.reasons)}" if len(self.restarts) else f" {refusal}"
@@ -589,13 +609,13 @@ class JobState:
             self._fail(Failure.of({**(report or lost), "reason": reason + tried}))
             return
         self._count_restart(reason)
-        self._end_life(reason)
+        self._end_incarnation(reason)
 
     def _refusal(self) -> str:
-        return self.restarts.refusal(self._life.known_step(self.steps))
+        return self.restarts.refusal(self._incarnation.known_step(self.steps))
 
     def _count_restart(self, reason: str) -> None:
-        step = self._life.known_step(self.steps)
+        step = self._incarnation.known_step(self.steps)
         self.restarts.lose(self._now, step)
         self.restarts.add(reason, step)
         self._warn(f"{reason} The job goes on.")
@@ -623,18 +643,18 @@ class JobState:
         """
         if self.phase != "running" or self._replacement is not None:
             return
-        roster, there, life = self.roster, self._placer.reachable(self._workers), self._life
-        gone = {p for p, worker in enumerate(roster.workers) if worker not in there and life.is_done(p)}
-        is_told, life.gone = gone == life.gone, gone
+        roster, there, incarnation = self.roster, self._placer.reachable(self._workers), self._incarnation
+        gone = {p for p, worker in enumerate(roster.workers) if worker not in there and incarnation.is_done(p)}
+        is_told, incarnation.gone = gone == incarnation.gone, gone
         for process, buddy in enumerate(buddies_of(roster, self._workers)):
             # a process that started without a buddy takes no snapshots
-            is_new = life.buddies[process] not in ("", *there) and buddy != ""
+            is_new = incarnation.buddies[process] not in ("", *there) and buddy != ""
             if (is_new or not is_told) and process not in gone:
-                life.buddies[process] = buddy if is_new else life.buddies[process]
-                where = roster.lives[process], roster.workers[process], process
-                self._actions.append(ev.Join(*where, {}, life.workers_in(gone), life.buddies[process]))
+                incarnation.buddies[process] = buddy if is_new else incarnation.buddies[process]
+                where = roster.incarnations[process], roster.workers[process], process
+                self._actions.append(ev.Join(*where, {}, incarnation.workers_in(gone), incarnation.buddies[process]))
 
     def _move(self) -> None:
         self._warn(f"{self._moving}: the units are placed anew.")
-        self.restarts.lose(self._now, self._life.known_step(self.steps))
-        self._end_life(f"the units are placed anew: {self._moving}")
+        self.restarts.lose(self._now, self._incarnation.known_step(self.steps))
+        self._end_incarnation(f"the units are placed anew: {self._moving}")

@@ -22,40 +22,40 @@ STEADY_S = 2.0
 
 
 class Roster(NamedTuple):
-    """The Dask workers of the processes of a job during one life.
+    """The Dask workers of the processes of a job during one incarnation.
 
     Attributes
     ----------
-    life : int
+    incarnation : int
         Rises by one whenever the units are placed anew.
     layout : Layout
         Units of each process.
     workers : tuple of str
         Dask worker of each process.
-    lives : tuple of int
-        The life in which each process began; replaced processes began later.
-    term : int
-        The last life in which all processes have begun.
+    incarnations : tuple of int
+        The incarnation in which each process began; replaced processes began later.
+    full_incarnation : int
+        The last incarnation in which all processes began together.
     threads : int
-        Of each worker on the CPU, kept from the first life, as results depend on it in the last bits; 0 if each process
-        chooses.
+        Of each worker on the CPU, kept from the first incarnation, as results depend on it in the last bits; 0 if each
+        process chooses.
     """
 
-    life: int
+    incarnation: int
     layout: Layout
     workers: tuple[str, ...]
-    lives: tuple[int, ...]
-    term: int
+    incarnations: tuple[int, ...]
+    full_incarnation: int
     threads: int = 0
 
     @classmethod
-    def of(cls, life: int, layout: Layout, workers: Sequence[str], threads: int = 0) -> Roster:
+    def of(cls, incarnation: int, layout: Layout, workers: Sequence[str], threads: int = 0) -> Roster:
         """Return the roster of processes that begin together."""
-        return cls(life, layout, tuple(workers), (life,) * len(workers), life, threads)
+        return cls(incarnation, layout, tuple(workers), (incarnation,) * len(workers), incarnation, threads)
 
-    def has(self, process: int, life: int) -> bool:
-        """Return whether a process is in a life."""
-        return process < len(self.lives) and self.lives[process] == life
+    def has(self, process: int, incarnation: int) -> bool:
+        """Return whether a process is in an incarnation."""
+        return process < len(self.incarnations) and self.incarnations[process] == incarnation
 
     def describe(self) -> list[dict[str, Any]]:
         """Return the Dask worker and the units of each process."""

@@ -10,7 +10,7 @@ from singa_dask.comm.message import Address
 from singa_dask.errors import ClusterError
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.state import events as ev
-from singa_dask.runtime.job.state.life import Life, host_actions, run_actions
+from singa_dask.runtime.job.state.incarnation import Incarnation, host_actions, run_actions
 from singa_dask.runtime.job.state.placer import Placer, buddies_of
 from singa_dask.runtime.job.state.restarts import RestartPoints
 from singa_dask.runtime.planning.layout import Layout
@@ -49,7 +49,7 @@ class Replacement:
 
     Parameters
     ----------
-    life : Life
+    incarnation : Incarnation
         Of the job; its roster and endpoints are updated.
     processes : sequence of int
         The processes to start again.
@@ -62,13 +62,15 @@ class Replacement:
         Whether the reason is that the processes cannot be placed, rather than another loss.
     """
 
-    def __init__(self, life: Life, processes: Sequence[int], points: RestartPoints, placer: Placer) -> None:
+    def __init__(
+        self, incarnation: Incarnation, processes: Sequence[int], points: RestartPoints, placer: Placer
+    ) -> None:
         self.phase: Literal["ending", "placing", "hosting", "joining", "running", "done"] = "ending"
         self.failed = ""
         self.is_refused = False
-        self._life = life
+        self._incarnation = incarnation
         self._processes = list(processes)
-        self._survivors = [p for p in range(len(life.roster.workers)) if p not in processes]
+        self._survivors = [p for p in range(len(incarnation.roster.workers)) if p not in processes]
         self._points = points
         self._placer = placer
         self._applied: dict[int, int] = {}
@@ -80,7 +82,7 @@ class Replacement:
     @property
     def units(self) -> list[Address]:
         """The units that start again."""
-        return [unit for process in self._processes for unit in self._life.roster.layout.processes[process]]
+        return [unit for process in self._processes for unit in self._incarnation.roster.layout.processes[process]]
 
     @property
     def groups(self) -> list[int]:
@@ -91,32 +93,32 @@ class Replacement:
         """Return the actions that cut the processes off and end them."""
         self._deadline = now + limit("start")
         self._placer.begin(now)
-        roster = self._life.roster
+        roster = self._incarnation.roster
         ending = [p for p in self._processes if roster.workers[p] in workers and workers[roster.workers[p]].usable]
         self._survivors = [p for p in self._survivors if not self._has_left(p, workers)]
         self._ending, self._cutting = set(ending), set(self._survivors)
         processes, groups = tuple(self._processes), tuple(self.groups)
         return [
-            *(ev.CutOff(roster.lives[p], roster.workers[p], p, processes, groups) for p in self._survivors),
-            *(ev.EndLife(roster.lives[p], roster.workers[p], reason, process=p) for p in ending),
+            *(ev.CutOff(roster.incarnations[p], roster.workers[p], p, processes, groups) for p in self._survivors),
+            *(ev.EndIncarnation(roster.incarnations[p], roster.workers[p], reason, process=p) for p in ending),
         ]
 
     def _has_left(self, process: int, workers: Mapping[str, WorkerFacts]) -> bool:
         """Return whether a process is done and gone. All others need the first process."""
-        worker = self._life.roster.workers[process]
+        worker = self._incarnation.roster.workers[process]
         is_there = worker in workers and workers[worker].usable
-        return process > 0 and not is_there and self._life.is_done(process)
+        return process > 0 and not is_there and self._incarnation.is_done(process)
 
     def handle(self, event: Any, now: float, workers: Mapping[str, WorkerFacts]) -> list[Any]:
         """Handle an event of the job; return the actions that follow."""
         actions: list[Any] = []
-        self._now, roster = now, self._life.roster
+        self._now, roster = now, self._incarnation.roster
         if isinstance(event, ev.Gone):
             self._take_loss(event)
-        elif isinstance(event, ev.Began | ev.Reported) and event.life == roster.life:
+        elif isinstance(event, ev.Began | ev.Reported) and event.incarnation == roster.incarnation:
             self._missing.discard(str(event.unit))
         elif isinstance(event, ev.Ended | ev.Cut | ev.Hosted | ev.Joined):
-            if event.process is not None and roster.has(event.process, event.life):
+            if event.process is not None and roster.has(event.process, event.incarnation):
                 actions = self._take_answer(event)
         if self.phase == "ending" and not self._ending and not self._cutting:
             self.phase = "placing"
@@ -143,12 +145,12 @@ class Replacement:
         return []
 
     def _take_loss(self, event: ev.Gone) -> None:
-        roster = self._life.roster
+        roster = self._incarnation.roster
         on_it = {p for p, worker in enumerate(roster.workers) if worker == event.worker}
         if self.phase in ("ending", "placing"):
             self._ending -= on_it
             on_it -= set(self._processes)
-        left = {p for p in on_it if p > 0 and self._life.is_done(p)} - set(self._processes)
+        left = {p for p in on_it if p > 0 and self._incarnation.is_done(p)} - set(self._processes)
         self._cutting -= left
         self._joining -= left
         self._survivors = [p for p in self._survivors if p not in left]
@@ -164,11 +166,11 @@ class Replacement:
 
     def _place(self, now: float, workers: Mapping[str, WorkerFacts]) -> list[Any]:
         """Host the processes once there are Dask workers for them."""
-        roster = self._life.roster
+        roster = self._incarnation.roster
         others = Counter[str]()
         for p in range(len(roster.workers)):
             if p not in self._processes:
-                others[roster.workers[p]] += 0 if self._life.is_done(p) else len(roster.layout.processes[p])
+                others[roster.workers[p]] += 0 if self._incarnation.is_done(p) else len(roster.layout.processes[p])
         try:
             chosen = self._placer.place_some(now, workers, self._processes, others)
         except ClusterError as error:
@@ -184,28 +186,28 @@ class Replacement:
         self.phase = "hosting"
         self._placer.look_at(workers, chosen)
         mine = dict(zip(self._processes, chosen, strict=True))
-        life = 1 + max(roster.lives)
-        roster = self._life.roster = roster._replace(
-            life=life,
+        incarnation = 1 + max(roster.incarnations)
+        roster = self._incarnation.roster = roster._replace(
+            incarnation=incarnation,
             workers=tuple(mine.get(p, worker) for p, worker in enumerate(roster.workers)),
-            lives=tuple(life if p in mine else before for p, before in enumerate(roster.lives)),
+            incarnations=tuple(incarnation if p in mine else before for p, before in enumerate(roster.incarnations)),
         )
         running = frozenset(unit for p in self._survivors for unit in roster.layout.processes[p])
         rejoin = Rejoin(running, frozenset(self._left()), steps)
-        self._life.buddies = buddies_of(roster, workers)
-        return host_actions(roster, self._processes, start, self._life.buddies, rejoin)
+        self._incarnation.buddies = buddies_of(roster, workers)
+        return host_actions(roster, self._processes, start, self._incarnation.buddies, rejoin)
 
     def _left(self) -> tuple[Address, ...]:
         """Return the workers that are done, in processes that are gone and do not start again."""
-        gone = set(range(len(self._life.roster.workers))).difference(self._survivors, self._processes)
-        return self._life.workers_in(gone)
+        gone = set(range(len(self._incarnation.roster.workers))).difference(self._survivors, self._processes)
+        return self._incarnation.workers_in(gone)
 
     def _take_hosted(self, event: ev.Hosted) -> list[Any]:
         if self.phase != "hosting" or event.process not in self._processes:
             return []
         if event.error:
             if not event.final:
-                worker = self._life.roster.workers[event.process]
+                worker = self._incarnation.roster.workers[event.process]
                 self._placer.suspects.add(self._now, worker, for_good=event.lasting)
             self.failed = event.error
             return []
@@ -214,11 +216,13 @@ class Replacement:
             return []
         self.phase = "joining"
         self._joining = set(self._survivors)
-        self._life.endpoints |= self._hosted
-        roster = self._life.roster
+        self._incarnation.endpoints |= self._hosted
+        roster = self._incarnation.roster
         left = self._left()
         return [
-            ev.Join(roster.lives[p], roster.workers[p], p, dict(self._hosted), left, self._life.buddies[p])
+            ev.Join(
+                roster.incarnations[p], roster.workers[p], p, dict(self._hosted), left, self._incarnation.buddies[p]
+            )
             for p in self._survivors
         ]
 
@@ -227,5 +231,5 @@ class Replacement:
         self.phase = "running"
         self._missing = set(map(str, self.units))
         for unit in self._missing:
-            self._life.reports.pop(unit, None)
-        return run_actions(self._life, self._processes, workers)
+            self._incarnation.reports.pop(unit, None)
+        return run_actions(self._incarnation, self._processes, workers)

@@ -37,7 +37,7 @@ class RestartPoints:
         self._checkpoints = sorted({*self._checkpoints, (step, url)})[-MAX_CHECKPOINTS:]
 
     def add_snapshot(self, step: int, manifest: Mapping[str, Any], present: Collection[str]) -> None:
-        """Add a complete snapshot, which replaces snapshots of later steps of an older life.
+        """Add a complete snapshot, which replaces snapshots of later steps of an older incarnation.
 
         Holders that are not ``present`` on the cluster were lost meanwhile.
         """

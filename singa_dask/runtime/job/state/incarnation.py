@@ -14,7 +14,7 @@ from singa_dask.runtime.units.initial_state import Rejoin
 
 
 @dataclass
-class Life:
+class Incarnation:
     """The state of one incarnation of a job.
 
     Attributes
@@ -45,7 +45,7 @@ class Life:
     gone: set[int] = field(default_factory=set)
 
     def take_threads(self, n: int) -> None:
-        """Keep the number of threads of a worker for later lives, if all workers have the same."""
+        """Keep the number of threads of a worker for later incarnations, if all workers have the same."""
         self.threads |= {n} - {0}
         self.roster = self.roster._replace(threads=max(self.threads) if len(self.threads) == 1 else 0)
 
@@ -82,16 +82,18 @@ class Life:
         return max([-1, *steps.values(), *(int(report.get("step", -1)) for report in self.reports.values())])
 
 
-def run_actions(life: Life, processes: Iterable[int], workers: Mapping[str, WorkerFacts]) -> list[ev.RunUnits]:
+def run_actions(
+    incarnation: Incarnation, processes: Iterable[int], workers: Mapping[str, WorkerFacts]
+) -> list[ev.RunUnits]:
     """Return the actions that start the units of some processes."""
-    roster = life.roster
-    endpoints = tuple(life.endpoints[p] for p in range(len(roster.workers)))
+    roster = incarnation.roster
+    endpoints = tuple(incarnation.endpoints[p] for p in range(len(roster.workers)))
     actions = []
     for process in processes:
         worker, units = roster.workers[process], roster.layout.processes[process]
         known = workers.get(worker)
         n_tasks = min(max(1, known.nthreads - known.busy) if known else 1, len(units))
-        actions.append(ev.RunUnits(roster.lives[process], worker, process, units, n_tasks, endpoints))
+        actions.append(ev.RunUnits(roster.incarnations[process], worker, process, units, n_tasks, endpoints))
     return actions
 
 
@@ -103,4 +105,4 @@ def host_actions(
     rejoin: Rejoin | None = None,
 ) -> list[ev.Host]:
     """Return the actions that host some processes; ``buddies`` has one entry for each process."""
-    return [ev.Host(roster.lives[p], p, roster.workers[p], roster, start, buddies[p], rejoin) for p in processes]
+    return [ev.Host(roster.incarnations[p], p, roster.workers[p], roster, start, buddies[p], rejoin) for p in processes]
