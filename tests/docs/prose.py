@@ -64,7 +64,7 @@ def read_passages(path: Path) -> Iterator[Passage]:
             for cell in re.split(r"(?<!\\)\|", line.strip().strip("|")):
                 yield Passage(number, CELL, plain(cell))
         elif ITEM.match(line):
-            lines, start, in_list = [ITEM.sub("", line)], number, True
+            lines, start, in_list = [ITEM.sub("", line, count=1)], number, True
         elif line.strip() and not ends:
             if not lines:
                 in_list = in_list and line.startswith(" ")
