@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from singa_dask.conf import Conf, Phase
     from singa_dask.data.stores import Store, open_store
     from singa_dask.data.types import Arrays, Block, Field
-    from singa_dask.errors import ConfigError, DataError, Problem
+    from singa_dask.errors import ConfigError, DataError, DataWarning, Problem
     from singa_dask.estimators import SingaClassifier as SingaClassifier
     from singa_dask.estimators import SingaRegressor as SingaRegressor
     from singa_dask.exports import export, import_weights
@@ -47,6 +47,7 @@ __all__ = [
     "ConfigError",
     "Connection",
     "DataError",
+    "DataWarning",
     "Elementwise",
     "Feature",
     "Field",
@@ -98,7 +99,7 @@ __getattr__ = lazy_names(
         "conf": ["Conf", "Phase"],
         "data.stores": ["Store", "open_store"],
         "data.types": ["Arrays", "Block", "Field"],
-        "errors": ["ConfigError", "DataError", "Problem"],
+        "errors": ["ConfigError", "DataError", "DataWarning", "Problem"],
         # not in __all__, so that "from singa_dask import *" does not need scikit-learn
         "estimators": ["SingaClassifier", "SingaRegressor"],
         "exports": ["export", "import_weights"],

@@ -27,9 +27,10 @@ Messages read ``where: what is wrong. What was expected or is known. [What to do
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import ClassVar, NamedTuple
 
 from singa_dask.redaction import redact
@@ -62,9 +63,14 @@ class SingaError(Exception):
 
 def _own_frames(frames: TracebackType | None) -> TracebackType | None:
     """Return the frames above the first one of this package, or None if there are none."""
-    if frames is None or frames.tb_frame.f_globals.get("__name__", "").partition(".")[0] == __name__.partition(".")[0]:
+    if frames is None or _is_own(frames.tb_frame):
         return None
     return TracebackType(_own_frames(frames.tb_next), frames.tb_frame, frames.tb_lasti, frames.tb_lineno)
+
+
+def _is_own(frame: FrameType) -> bool:
+    """Return whether a frame runs code of this package."""
+    return bool(frame.f_globals.get("__name__", "").partition(".")[0] == __name__.partition(".")[0])
 
 
 @dataclass(frozen=True)
@@ -186,6 +192,18 @@ class DataError(SingaError, OSError):
         if not self.remedy or not self.remedy.text:
             return self
         return DataError(str(self).replace(self.remedy.text, text), remedy=self.remedy._replace(text=text))
+
+
+class DataWarning(UserWarning):
+    """Records can be read, but results may not be what was meant: the message says why."""
+
+
+def warn_caller(text: str) -> None:
+    """Issue a `DataWarning` at the line of the user's code that called this package."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and _is_own(frame):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(redact(text), DataWarning, stacklevel=level)
 
 
 class FaultError(ValueError):

@@ -10,7 +10,6 @@ import os
 import shlex
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -32,7 +31,7 @@ from singa_dask.cli.options import (
 )
 from singa_dask.cli.outputs import output_option, overwrite_option
 from singa_dask.cli.printing import echo
-from singa_dask.errors import ConfigError, listed
+from singa_dask.errors import ConfigError
 from singa_dask.shown import plural
 
 if TYPE_CHECKING:
@@ -206,6 +205,7 @@ def predict(
     import pyarrow.parquet as pq
 
     from singa_dask import fs
+    from singa_dask.data.codecs.fill_counts import FillCounts
     from singa_dask.fs.outputs import check_output
     from singa_dask.inference.layer_values import csv_lines
     from singa_dask.inference.stored_records import StoredRecords
@@ -232,7 +232,7 @@ def predict(
             echo(
                 f"{each.url}: the last {each.n_ahead} records are predicted from predictions for those before", err=True
             )
-    filled = sum((each.filled for each in values.stores), Counter[str]())
+    filled = FillCounts.total(each.filled for each in values.stores)
     if not out:
         for line in csv_lines(values.rows()):
             echo(line, nl=False)
@@ -246,9 +246,8 @@ def predict(
     if out and not quiet:
         form = "" if out.lower().endswith((".csv", ".tsv", ".parquet")) else ", as CSV"
         echo(f"{out}: {plural(sum(each.count for each in values.stores), 'record')}{form}", err=True)
-    if filled and not quiet:
-        columns = listed([f"{name} {n}" for name, n in filled.items()])
-        echo(f"filled {plural(filled.total(), 'value')}: column {columns}", err=True)
+    for line in filled.lines() if not quiet else ():
+        echo(line, err=True)
 
 
 @click.command()
@@ -352,6 +351,7 @@ def test(
         "records": tested.n_records,
         "seconds": round(time.perf_counter() - started, 3),
         "bad_records": tested.bad_records,
+        **tested.filled.to_dict(),
         "checkpoint": tested.checkpoints,
         name: {**tested.metrics, **{layer: matrix.tolist() for layer, matrix in tested.matrices.items()}},
         **({"outputs": outputs} if outputs else {}),
@@ -359,6 +359,8 @@ def test(
     if not quiet:
         if tested.bad_records:
             echo(f"passed over: {plural(tested.bad_records, 'bad record')}", err=True)
+        for line in tested.filled.lines():
+            echo(line, err=True)
         size = f"{plural(tested.n_batches, 'batch', 'batches')}, {plural(tested.n_records, 'record')}"
         echo(f"{name.capitalize()}: {observe.show_metrics(tested.metrics)}  ({size})", err=True)
         for layer, written_urls in outputs.items():

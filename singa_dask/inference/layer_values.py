@@ -7,7 +7,6 @@ import io
 import json
 import math
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -18,9 +17,10 @@ import pyarrow as pa
 
 from singa_dask.data.codecs.class_values import BOOLEAN, LabelReading, classes_of
 from singa_dask.data.codecs.columns import as_texts, column_kind, whole
+from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.codecs.table_facts import BOOLEANS
 from singa_dask.errors import ConfigError
-from singa_dask.inference.tasks import TaskResult
+from singa_dask.inference.tasks import TaskResult, filled_by
 from singa_dask.net import NeuralNet
 from singa_dask.redaction import readable
 
@@ -63,10 +63,9 @@ class Predicted:
         return [file if "://" in file else os.path.relpath(file) for file in files]
 
     @property
-    def filled(self) -> Counter[str]:
-        """Number of values that were filled in, by column; a block that several tasks have read counts once."""
-        blocks = {block: counts for done in self.parts for block, counts in done.filled.items()}
-        return sum(map(Counter[str], blocks.values()), Counter[str]())
+    def filled(self) -> FillCounts:
+        """Numbers of values that were filled in."""
+        return filled_by(self.parts)
 
 
 def _place_names(predicted: Sequence[Predicted]) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,10 +19,11 @@ from singa_dask.api import REGISTRIES
 from singa_dask.arrays import Array
 from singa_dask.conf import JobFile, Phase, loads
 from singa_dask.data.codecs.class_values import classes_of
+from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.codecs.lags import LagsConf
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.types import Arrays
-from singa_dask.errors import CheckpointError, ConfigError, DataError
+from singa_dask.errors import CheckpointError, ConfigError, DataError, warn_caller
 from singa_dask.fs.open_bytes import decode_text
 from singa_dask.inference.derived_job import PhaseJob, inference_job, reading_of, with_reading
 from singa_dask.inference.net import MetricSums, Trained, TrainedNet, load_modules
@@ -49,6 +50,7 @@ from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.checkpoints.lookup import find_steps, find_values
 from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.nets import build_net, find_ops
+from singa_dask.shown import plural
 
 ON_CPU = ("gpu=[]", "ops=auto")
 
@@ -151,6 +153,27 @@ def _version_of(checkpoint: str) -> tuple[int, str]:
 MAX_RECEIVED = 2
 # maximum number of columns in an example record
 MAX_EXAMPLE = 20
+
+
+class EncodedRecords(NamedTuple):
+    """Records that `Model.encode` has encoded.
+
+    Attributes
+    ----------
+    arrays : dict of str to ndarray
+        Fields of the records, for `Model.compute`; empty without records.
+    n : int
+        Number of records to predict.
+    counts : FillCounts
+        Values that were filled in.
+    gaps : str
+        See `MemoryRecords`.
+    """
+
+    arrays: Arrays
+    n: int
+    counts: FillCounts
+    gaps: str
 
 
 class Model:
@@ -287,11 +310,15 @@ class Model:
 
     def predictions_of(self, values: Array, layer: str) -> Array:
         """Return the predictions that the values of a layer stand for."""
-        return self._predictions_of(values, layer, self._trained.class_names.type_for(self._label_layer_of(layer)))
+        return self._predictions_of(values, layer, self._label_type_of(layer))
 
-    def named_predictions_of(self, values: Array, layer: str) -> Array:
-        """Return the predictions that the values of a layer stand for, with classes by name, as texts."""
-        return self._predictions_of(values, layer, "")
+    def classes_of(self, layer: str) -> Array:
+        """Return the classes of a layer with class probabilities, in their order, as `predict` returns them."""
+        n_classes = self.probabilities_of(np.empty((0, *self.layers[layer])), layer).shape[-1]
+        return classes_of(np.arange(n_classes), self.class_names_of(layer), n_classes, self._label_type_of(layer))
+
+    def _label_type_of(self, layer: str) -> str:
+        return self._trained.class_names.type_for(self._label_layer_of(layer))
 
     def _predictions_of(self, values: Array, layer: str, of_type: str) -> Array:
         if not self.has_classes(layer):
@@ -319,19 +346,38 @@ class Model:
 
     def extract(self, x: Any, layer: str) -> Array:
         """Return the output of a layer for records as `predict` takes them: (n, *shape) float32, see `layers`."""
+        return self._extract(x, layer)[0]
+
+    def count_filled(self, x: Any, layer: str | None = None) -> dict[str, dict[str, int]]:
+        """Return how many values `predict` fills in, by column.
+
+        See `predict` for ``x``, ``layer`` and errors.
+
+        Returns
+        -------
+        dict
+            ``filled``: missing numbers, and missing categories that are zeros; ``unknown``: categories that the
+            training data lack, which are zeros, too. Each is left out if there are none.
+        """
+        return self._extract(x, layer or self.output, counts=True)[1].to_dict()
+
+    def _extract(self, x: Any, layer: str, counts: bool = False) -> tuple[Array, FillCounts]:
+        """Return the output of a layer, and the numbers of filled values if they are to be counted."""
         with self._lock, self._advised():
             net, forecasts = self._net(layer), list[Any]()
             is_ahead = forecasts_itself(self._job.job, Phase.TEST, [layer])
             while True:
                 records = self._records_of(net, x, forecasts=forecasts if is_ahead else None)
                 some = next(iter(records.values()))
+                for each in records.values() if counts else ():
+                    each.counts = FillCounts()
                 values = np.empty((some.n, *(self.layers[layer] or (1,))), np.float32)
                 for first, stop in net.batches(some.n):
                     arrays = {name: each.read(first, stop) for name, each in records.items()}
                     values[first:stop] = net.compute(arrays, stop - first, first)[layer]["data"]
                 if not some.n_later:
-                    return values
-                forecasts.append(self.named_predictions_of(values[-1:], layer).item())
+                    return values, FillCounts.total(each.counts for each in records.values() if each.counts)
+                forecasts.append(self._predictions_of(values[-1:], layer, "").item())
 
     def test(self, x: Any, y: Any = None, metrics: Sequence[str] | None = None) -> dict[str, Any]:
         """Return the metrics of the test net on records, by name; each record is used once.
@@ -349,12 +395,16 @@ class Model:
         Raises
         ------
         DataError
-            See `predict`; or labels are missing, or not as many as records.
+            See `predict`; or there are no records; or labels are missing, or not as many as records.
         """
         return self.merge([self.measure(x, y, metrics)], metrics)
 
     def merge(self, measured: Sequence[MetricSums], metrics: Sequence[str] | None = None) -> dict[str, Any]:
         """Return the metrics over all results of `measure`."""
+        if not any(each.metrics for each in measured):
+            raise DataError("x: no records. Expected one or more: metrics of none are undefined.")
+        if n := sum(each.n_left_out for each in measured):
+            warn_caller(f"x: {plural(n, 'record is', 'records are')} left out for missing values.")
         with self._lock:
             of_pass = self._net("").pass_metrics(metrics)
         return {**merge_metrics(measured, of_pass), **of_pass.matrices()}
@@ -370,19 +420,20 @@ class Model:
             for first, stop in net.batches(n):
                 arrays = {name: each.read(first, stop) for name, each in records.items()}
                 totals.append(net.measure(labels.arrays(arrays, first, stop), stop - first, first, of_pass))
-            return MetricSums(totals, of_pass.state())
+            return MetricSums(totals, of_pass.state(), sum(each.n_left_out for each in records.values()))
 
     # -- inference in two steps ------------------------------------------------------------------------------
 
-    def encode(self, x: Any, layer: str, name: str = "x") -> Arrays:
-        """Return the fields of records as the net takes them, for `compute`. Threads may call it while others compute.
+    def encode(self, x: Any, layer: str, name: str = "x") -> EncodedRecords:
+        """Encode records as the net takes them, for `compute`. Threads may call it while others compute.
 
         See `predict` for ``x`` and errors, in which ``name`` stands for ``x``.
         """
         features = self._features(self._net(layer))
         with self._advised():
             records = as_records(x, features.store_conf, self._facts_of(features), name=name)
-            return records.read(0, records.n)
+            counts = records.counts = FillCounts()
+            return EncodedRecords(records.read(0, records.n) if records.n else {}, records.n, counts, records.gaps)
 
     def compute(self, arrays: Arrays, layer: str) -> Array:
         """Return the values of a layer for a batch of encoded records, (n, *shape) float32.
@@ -418,7 +469,10 @@ class Model:
         facts = self._facts_of(features)
         if facts is None or facts.widths.keys() - facts.texts.keys() or not 0 < len(facts.features) <= MAX_EXAMPLE:
             return None
-        first = {name: next((each for each in known if each), None) for name, known in facts.categories.items()}
+        first: dict[str, Any] = {
+            name: next((each for each in known if each), None) for name, known in facts.categories.items()
+        }
+        first |= dict.fromkeys(facts.booleans or (), False)
         return {name: "a text" if name in facts.texts else first.get(name, 0.0) for name in facts.features}
 
     # -- private methods -------------------------------------------------------------------------------------
@@ -432,11 +486,13 @@ class Model:
             layer = self._features(net)
             facts = self._facts_of(layer)
             options: dict[str, Any] = {"outputs": outputs, "skips": skips, "forecasts": forecasts}
-            return {layer.conf_name: as_records(x, layer.store_conf, facts, **options)}
+            return {layer.conf_name: _warned(as_records(x, layer.store_conf, facts, **options))}
         if x.keys() != inputs.keys():
             raise DataError(f"x: has {', '.join(map(str, x)) or 'nothing'}. Expected records of {', '.join(inputs)}.")
         records = {
-            name: as_records(x[name], each.store_conf, self._facts_of(each), outputs=outputs, name=f"x[{name!r}]")
+            name: _warned(
+                as_records(x[name], each.store_conf, self._facts_of(each), outputs=outputs, name=f"x[{name!r}]")
+            )
             for name, each in inputs.items()
         }
         if len({each.n for each in records.values()}) > 1:
@@ -491,6 +547,13 @@ class Model:
 
     def __repr__(self) -> str:
         return f"<Model {self.name!r} of {redact(self.url)}, step {self.step}>"
+
+
+def _warned(records: MemoryRecords) -> MemoryRecords:
+    """Warn the user's code of gaps in the times of records, and return the records."""
+    if records.gaps:
+        warn_caller(records.gaps)
+    return records
 
 
 _models: OrderedDict[ModelSource, Model] = OrderedDict()

@@ -179,10 +179,11 @@ def _top(scores: Any, n: int) -> Any:
 
 
 class MetricSums(NamedTuple):
-    """Metrics of some batches: of each batch, and the state of a `PassMetrics` over all of them."""
+    """Metrics of some batches, the state of a `PassMetrics` over all of them, and how many records were left out."""
 
     metrics: list[Totals]
     state: State
+    n_left_out: int = 0
 
 
 def load_modules(sources: Sequence[modules.Source]) -> None:

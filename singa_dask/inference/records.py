@@ -15,6 +15,7 @@ import pyarrow as pa
 from singa_dask.arrays import Array
 from singa_dask.data.codecs.columns import as_floats, column_kind, missing_rows, refuse_absent, whole
 from singa_dask.data.codecs.data_frames import as_columns, as_table, is_frame
+from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.codecs.numbers import Spelling
 from singa_dask.data.codecs.plain_arrays import as_array, as_stored, check_numbers, class_numbers
 from singa_dask.data.codecs.table_encoder import FILLED, ZEROS, TableEncoder
@@ -35,10 +36,23 @@ CHUNK_ROWS = 1 << 16
 
 
 class MemoryRecords(ABC):
-    """``n`` records in memory. ``n_later`` more of a time series need the prediction for the last one first."""
+    """``n`` records in memory. ``n_later`` more of a time series need the prediction for the last one first.
+
+    Attributes
+    ----------
+    n_left_out : int
+        Number of records that are left out for missing values.
+    gaps : str
+        Describes gaps in the times of a series; empty if there are none.
+    counts : FillCounts or None
+        Values that `read` has filled in; None does not count them.
+    """
 
     n: int
     n_later = 0
+    n_left_out = 0
+    gaps = ""
+    counts: FillCounts | None = None
 
     @abstractmethod
     def read(self, first: int, stop: int) -> Arrays:
@@ -87,11 +101,14 @@ def as_records(
     x = _as_table(_one_record(x, facts, name), name, spelling)
     if is_frame(x):
         x = x if hasattr(x, "iloc") else as_table(x, name)
+        if not x.shape[1] and not len(x):
+            return _Rows([], conf, facts, name)
         if facts is not None:
             spec = _spec(conf, facts, outputs)
-            x, first, n_later, n_before = _with_lags(x, conf, facts, spec, spelling, name, forecasts)
+            x, first, n_later, n_before, gaps = _with_lags(x, conf, facts, spec, spelling, name, forecasts)
             frame = _Frame(x, first, spec, spelling, facts, name, skips, conf.standardise, n_before)
             frame.n_later = n_later
+            frame.n_left_out, frame.gaps = len(x) - first - frame.n, gaps
             return frame
         x = _numbers_of(x, name)
     elif _is_pictures(x):
@@ -109,7 +126,7 @@ def _one_record(x: Any, facts: TableFacts | None, name: str) -> Any:
     if facts is not None and hasattr(x, "iloc") and getattr(x, "ndim", 0) == 1:
         record = {str(column): value for column, value in x.items()}
         return [record] if not {*facts.features}.isdisjoint(record) else x
-    if not isinstance(x, Mapping) or not x:
+    if not isinstance(x, Mapping):
         return x
     single = [
         column for column, value in x.items() if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__")
@@ -140,6 +157,8 @@ def _as_table(x: Any, name: str, spelling: Spelling) -> Any:
 def _columns_of_rows(rows: Sequence[Any], name: str) -> dict[str, list[Any]]:
     """Return the columns of records, which must all have the same keys: a misspelled key is not a missing value."""
     first = rows[0].keys()
+    if not first:
+        raise DataError(f"{name}, row 0: an object without values. Expected them by name of column.")
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise DataError(f"{name}, row {number}: not an object, as the first one is.")
@@ -158,22 +177,23 @@ class _Rows(MemoryRecords):
     """The rows of an array."""
 
     def __init__(self, x: Any, conf: StoreConf, facts: TableFacts | None, name: str) -> None:
-        values = as_array(x, name)
+        values, shape = as_array(x, name), tuple(conf.shape)
+        if values.shape == (0,):  # an empty list does not say the shape of its records
+            values = np.empty((0, *shape))
+        if facts is not None and values.shape[1:] == (len(facts.features),) != (len(facts.names),):
+            raise DataError(
+                f"{name}: values without names. Expected them by name of column, as objects, dicts or a DataFrame, to "
+                f"encode them as in training. Columns: {listed([*facts.features])}."
+            )
         if values.dtype.kind == "O":
             for (row, *column), value in np.ndenumerate(values):
                 if value is None:
                     place = f", column {', '.join(map(str, column))}" if column else ""
                     raise DataError(f"{name}, row {row}{place}: no value (null), expected a number.")
         check_numbers(values.dtype, name)
-        shape = tuple(conf.shape)
         if values.ndim == 1 and shape != (1,):
             raise DataError(
                 f"{name}: shape {values.shape}, expected (n, {', '.join(map(str, shape))}).{_one(values, shape)}"
-            )
-        if facts is not None and values.shape[1:] == (len(facts.features),) != (len(facts.names),):
-            raise DataError(
-                f"{name}: {len(facts.features)} columns, which become {len(facts.names)} values of a record. Pass a "
-                "DataFrame, to encode them as in training."
             )
         try:
             check_shape(name, values.shape[1:] or (1,), conf)
@@ -243,27 +263,29 @@ def _with_lags(
     spelling: Spelling,
     name: str,
     forecasts: Sequence[Any] | None,
-) -> tuple[Any, int, int, int]:
+) -> tuple[Any, int, int, int, str]:
     """Add the lags of a time series to a frame that lacks them.
 
-    Return it, the first row with all lags, n_later, and the number of rows before those that are returned.
+    Return it, the first row with all lags, n_later, the number of rows before those that are returned, and a
+    description of the gaps in their times.
     """
     columns, lags = x.column_names if isinstance(x, pa.Table) else [*map(str, x.columns)], conf.lags
     if lags is None or not {*columns}.isdisjoint(lags.names):
-        return x, 0, 0, 0
+        return x, 0, 0, 0, ""
     refuse_absent(name, columns, [*(each for each in facts.features if each not in lags.names), *lags.columns])
     wanted = {*facts.features, *lags.sources, *conf.label_columns, *conf.target, conf.weight}
     indices = [index for index, column in enumerate(columns) if column in wanted]
     where = lambda row: f"{name}, row {row}"  # noqa: E731
     table = as_table(x.select(indices) if isinstance(x, pa.Table) else x.iloc[:, indices], name, spelling, where)
     table = spelling.read(table, spec.categories, where, spec.texts)
-    if not forecasts:  # later steps of a forecast read the same records
-        lags.check_order(name, table)
+    # later steps of a forecast read the same records
+    gaps = "" if forecasts else lags.check_order(name, table)
     n, n_later = len(table), 0
     if forecasts is not None:
         table, n_later = lags.with_forecasts(name, table, forecasts)
     predicted = {*lags.columns}.isdisjoint((*spec.label, *spec.target))
-    return lags.add(name, table, predicted=predicted), lags.n, n_later, n - n_later - len(table)
+    added = lags.add(name, table, predicted=predicted)
+    return added, min(lags.n, len(added)), n_later, n - n_later - len(added), gaps
 
 
 class _Frame(MemoryRecords):
@@ -339,7 +361,10 @@ class _Frame(MemoryRecords):
                 where = f"{self._name}, row {self._row(first + int(missing.argmax()))}, column {column!r}"
                 remedy = (ZEROS if column in self._facts.categories else FILLED)._replace(text="Leave the record out.")
                 raise DataError(f"{where}: no value. The job skips such records. {remedy.text}", remedy=remedy)
-        return self._encoder.encode(table, lambda row: f"{self._name}, row {self._row(first + row)}")
+        arrays = self._encoder.encode(table, lambda row: f"{self._name}, row {self._row(first + row)}")
+        if self.counts is not None:
+            self.counts.add(self._encoder.count_filled(table, arrays["data"]))
+        return arrays
 
     def _row(self, index: int) -> int:
         return self._n_before + (index if self._rows is None else int(self._rows[index]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import math
 import posixpath
 import secrets
@@ -22,6 +21,7 @@ from singa_dask import fs, modules, runtime
 from singa_dask.arrays import Array
 from singa_dask.conf import JobFile, Phase
 from singa_dask.data.codecs.class_values import LabelReading
+from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.codecs.numbers import MISSING, NumberForm, Spelling
 from singa_dask.data.convert import backend_of
 from singa_dask.data.convert.tasks import report
@@ -29,7 +29,7 @@ from singa_dask.data.stores import STORES, Store, open_store
 from singa_dask.data.stores.class_names import write_options
 from singa_dask.data.stores.tables.table_columns import read_columns
 from singa_dask.data.types import Arrays
-from singa_dask.errors import ConfigError, DataError, listed
+from singa_dask.errors import ConfigError, DataError, listed, warn_caller
 from singa_dask.fs.outputs import check_output
 from singa_dask.inference.derived_job import inference_job, with_data
 from singa_dask.inference.layer_values import LayerValues, Predicted, as_text_columns, value_names
@@ -49,6 +49,7 @@ from singa_dask.inference.tasks import (
     InferenceTask,
     NetFacts,
     TaskResult,
+    filled_by,
     inspect_net,
     merge_metrics,
     plan_tasks,
@@ -58,9 +59,6 @@ from singa_dask.jobs.cluster import find_cluster
 from singa_dask.jobs.datasets.hosts import placed_job
 from singa_dask.net import NeuralNet
 from singa_dask.training.pass_metrics import PassMetrics
-
-LOG = logging.getLogger(__name__)
-
 
 Computation = Callable[[Sequence[InferenceTask]], Iterator[TaskResult]]
 
@@ -116,6 +114,8 @@ class Tested(NamedTuple):
         Confusion matrices by name, if they are among the metrics; see `PassMetrics`.
     class_names : tuple of tuple of str
         Class names of each SoftmaxLoss, where known.
+    filled : FillCounts
+        Values that were filled in, if each record was used once.
     """
 
     metrics: dict[str, float]
@@ -126,6 +126,7 @@ class Tested(NamedTuple):
     net: NeuralNet
     matrices: dict[str, npt.NDArray[np.int64]]
     class_names: tuple[tuple[str, ...], ...]
+    filled: FillCounts
 
 
 class _Inference:
@@ -204,12 +205,12 @@ class _Inference:
     ) -> tuple[NetFacts, list[TaskResult]]:
         """Compute ``steps`` batches, or all records if it is 0; return the results in the order of the records.
 
-        ``check`` is called first; ``log`` with a line for each store that leaves out records.
+        ``check`` is called first; ``log`` with each warning about the records.
         """
         with self._located(), self._with_datasets(workers) as (task, run):
             (facts,) = run([functools.partial(inspect_net, task)])
             check(facts)
-            for line in facts.left_out:
+            for line in facts.warnings:
                 log(line)
             n_threads = runtime.n_threads(self._wanted.job, workers.n_beside)
             tasks = plan_tasks(replace(task, n_threads=n_threads), facts, steps, workers.n)
@@ -263,7 +264,7 @@ class StoredNet:
     show_written : callable
         Takes a number of records; returns a context manager that shows progress while they are written.
     log : callable
-        Called with a line for each store that leaves out records.
+        Called with each warning about the records, such as how many are left out.
     """
 
     read: JobFile
@@ -272,7 +273,7 @@ class StoredNet:
     sources: Sequence[modules.Source] | None = None
     show: Callable[[Computation], Computation] = lambda compute: compute
     show_written: Callable[[int], AbstractContextManager[Any]] = nullcontext
-    log: Callable[[str], None] = LOG.warning
+    log: Callable[[str], None] = warn_caller
 
     def test(
         self,
@@ -299,12 +300,13 @@ class StoredNet:
         labels = tuple(label_layer(conf, phase, loss) for loss in losses)
         kept: dict[str, Any] = {"in_order": not steps, "exposed": False, "metric_names": names, "label_layers": labels}
         inferences = [self._inference(phase, each, **kept) for each in records or (None,)]
-        inference, results = inferences[0], list[TaskResult]()
+        inference, results, filled = inferences[0], list[TaskResult](), FillCounts()
         merged = PassMetrics(inference.net, names)
         with self.workers() as workers:
             for each in inferences:
                 facts, done_here = each.compute(workers, steps, self.show, self.log)
                 results += done_here
+                filled.add(FillCounts() if steps else filled_by(done_here))
         return Tested(
             merge_metrics(results, merged),
             sum(done.task.n_batches for done in results),
@@ -314,6 +316,7 @@ class StoredNet:
             inference.net,
             merged.matrices(),
             facts.class_names,
+            filled,
         )
 
     def values(

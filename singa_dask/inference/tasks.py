@@ -18,6 +18,7 @@ import numpy as np
 from singa_dask import fs, modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
+from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.convert.tasks import report
 from singa_dask.data.stores import STORES
 from singa_dask.data.stores.class_names import ClassNames
@@ -49,7 +50,7 @@ class TaskResult(NamedTuple):
         URL of each record's file, if the task keeps them and each record has its own file.
     state : State
         State of the `PassMetrics` of the task.
-    filled : dict of int to dict of str to int
+    filled : dict of int to FillCounts
         Values that the first input layer has filled in; see `Store.filled`.
     """
 
@@ -59,7 +60,13 @@ class TaskResult(NamedTuple):
     bad_records: int
     files: list[str]
     state: State
-    filled: dict[int, dict[str, int]]
+    filled: dict[int, FillCounts]
+
+
+def filled_by(results: Sequence[TaskResult]) -> FillCounts:
+    """Return the numbers of values that tasks of one store have filled in; a block that several read counts once."""
+    blocks = {block: counts for done in results for block, counts in done.filled.items()}
+    return FillCounts.total(blocks.values())
 
 
 @dataclass(frozen=True)
@@ -159,7 +166,7 @@ def _compute(task: InferenceTask, job: JobConf, net: NeuralNet) -> TaskResult:
     # readers get a third of the memory, as in training
     net.context.reader_bytes = memory and memory // (3 * max(len(inputs), 1))
     for layer in inputs:
-        layer.passed, layer.warns = task.first, False
+        layer.passed, layer.warns, layer.counts_filled = task.first, False, True
         layer.read_ahead()
     ready = ReadyNet(net, job, initial)
     of_pass = PassMetrics(net, task.metric_names)
@@ -206,8 +213,8 @@ class NetFacts(NamedTuple):
         See `ClassNames.label_kinds`.
     n_history, n_later : int
         Records before the first one that is read, and after the last one: they need its prediction first.
-    left_out : tuple of str
-        A message for each store that leaves out records.
+    warnings : tuple of str
+        Of all stores, see `Store.warnings`.
     """
 
     n_records: int | None
@@ -217,7 +224,7 @@ class NetFacts(NamedTuple):
     class_names: tuple[tuple[str, ...], ...] = ()
     n_history: int = 0
     n_later: int = 0
-    left_out: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     class_types: tuple[str, ...] = ()
     label_kinds: Mapping[str, str] = MappingProxyType({})
 
@@ -251,7 +258,7 @@ def inspect_net(task: InferenceTask) -> NetFacts:
             class_names=tuple(map(net.context.class_names.known_for, task.labels_of_layers)),
             n_history=max((layer.n_history for layer in stores), default=0),
             n_later=max((layer.n_later for layer in stores), default=0),
-            left_out=tuple(dict.fromkeys(layer.left_out for layer in stores if layer.left_out)),
+            warnings=tuple(dict.fromkeys(text for layer in stores for text in layer.warnings)),
             class_types=tuple(map(net.context.class_names.type_for, task.labels_of_layers)),
             label_kinds=net.context.class_names.label_kinds(),
         )

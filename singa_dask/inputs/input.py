@@ -19,6 +19,7 @@ import numpy as np
 from singa_dask import fs
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.base import Conf
+from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.codecs.labels import find_wrong_label
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.loading import BadPolicy, Loader, Survey
@@ -92,6 +93,8 @@ class StoreReader(InputLayer):
     context: InputContext
     mixing = (0.0, 0.0)
     """``mixup`` and ``cutmix`` of the records; both 0 if records are not mixed."""
+    counts_filled = False
+    """Whether to count the values that the store fills in."""
 
     def __init__(self, conf: LayerConf, context: InputContext, site: LayerSite | None = None) -> None:
         super().__init__(conf, context, site)
@@ -154,6 +157,7 @@ class StoreReader(InputLayer):
     def _open(self) -> Loader:
         with self._waiting(": opens the store"):
             self._store = self.open_checked()
+            self._store.counts_filled = self.counts_filled
             self._loader = self.make_loader(self._store)
         self.context.cancellation.check()  # `_abort` may have run before the loader existed
         if self._cursor is not None:
@@ -190,8 +194,8 @@ class StoreReader(InputLayer):
         """Return the URL of each record's file; empty if the store is closed, or files hold several records."""
         return self._store.record_files(first, stop) if self._store else []
 
-    def filled(self) -> dict[int, dict[str, int]]:
-        """Return how many values the store has filled in, by block and column; see `Store.filled`."""
+    def filled(self) -> dict[int, FillCounts]:
+        """Return how many values the store has filled in, by block; see `Store.filled`."""
         return dict(self._store.filled) if self._store else {}
 
     # -- statistics ---------------------------------------------------------------------------------
@@ -319,10 +323,10 @@ class StoreInput(StoreReader):
     """`Store.n_history`, known after `count`."""
     n_later = 0
     """`Store.n_later`, known after `count`."""
-    left_out = ""
-    """`Store.describe_left_out`, known after `count`."""
+    warnings: tuple[str, ...] = ()
+    """`Store.warnings`, known after `count`."""
     warns = True
-    """Whether to log, when the store is opened for reading, what it leaves out and what its order costs."""
+    """Whether to log, when the store is opened for reading, its warnings and what its order costs."""
     passed = 0
     """Number of records to skip at the start, in addition to ``random_skip``."""
     apart = False
@@ -578,7 +582,7 @@ class StoreInput(StoreReader):
                 if self.context.reader_bytes is not None:
                     MemoryBudget(store, self._order_of(store), **self._memory())
                 self.n_records, self.n_history, self.n_later = store.count, store.n_history, store.n_later
-                self.left_out = store.describe_left_out()
+                self.warnings = store.warnings()
         return self.n_records
 
     def _memory(self) -> dict[str, Any]:

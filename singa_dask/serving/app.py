@@ -20,8 +20,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from singa_dask.arrays import Array
+from singa_dask.data.warn_once import warn_once
 from singa_dask.errors import ConfigError, DataError, SingaError
-from singa_dask.inference.model import Model
+from singa_dask.inference.model import EncodedRecords, Model
 from singa_dask.inference.stored_records import SERVER, advised
 from singa_dask.redaction import redact
 from singa_dask.serving.batcher import Batcher, Limits
@@ -84,7 +85,7 @@ class App:
         self.example = model.example(some)
         zeros = np.zeros((1, *self._shape), np.uint8)
         try:
-            self.batcher.warm_up(model.encode(zeros, some), some)
+            self.batcher.warm_up(model.encode(zeros, some).arrays, some)
         except BaseException:
             self.close()
             raise
@@ -96,6 +97,8 @@ class App:
             ],
             exception_handlers={HTTPException: _http_error},
         )
+        # a redirect has no body that says what is wrong
+        self.asgi.router.redirect_slashes = False
 
     def close(self) -> None:
         """End the threads once all submitted records are computed."""
@@ -111,14 +114,13 @@ class App:
 
     async def _describe(self, request: Request) -> Response:
         model, limits = self._model, self._limits
-        classes = model.class_names_of(self._layer) if self._layer and model.has_classes(self._layer) else ()
         facts = {
             "model": model.name,
             "url": redact(model.url),
             "step": model.step,
             "output": self._layer,
             "layers": model.layers,
-            "classes": classes or None,
+            "classes": self._classes(self._layer),
             "record": {"shape": self._shape, "columns": self._columns or None},
             "limits": {
                 "max_batch": limits.max_batch,
@@ -175,11 +177,13 @@ class App:
             with_body.append(body)
             kind = request.headers.get("content-type", "")
             is_small = len(body) < SMALL_BYTES and kind.startswith(JSON)
-            arrays, asked, layer = await self._work(is_small, self._read, body, kind, dict(request.query_params))
-            values = await self.batcher.values(arrays, layer)
+            encoded, asked, layer = await self._work(is_small, self._read, body, kind, dict(request.query_params))
+            values = np.empty((0, *(self._model.layers[layer] or (1,))), np.float32)
+            if encoded.n:
+                values = await self.batcher.values(encoded.arrays, layer)
             wants_npy = NPY in request.headers.get("accept", "")
             is_small = values.size * BYTES_PER_VALUE < SMALL_BYTES
-            return await self._work(is_small, self._written, values, asked, layer, wants_npy)
+            return await self._work(is_small, self._written, values, encoded, asked, layer, wants_npy)
 
     @asynccontextmanager
     async def _body(self, request: Request) -> AsyncIterator[bytes]:
@@ -225,7 +229,7 @@ class App:
             return function(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._readers, function, *arguments)
 
-    def _read(self, body: bytes, kind: str, query: dict[str, str]) -> tuple[Any, PredictRequest, str]:
+    def _read(self, body: bytes, kind: str, query: dict[str, str]) -> tuple[EncodedRecords, PredictRequest, str]:
         asked = read_body(body, kind, query, self._limits)
         layer = asked.layer if asked.layer is not None else self._layer
         if layer is None:
@@ -247,24 +251,35 @@ class App:
             known = ", ".join(self._model.layers)
             raise ConfigError(f"layer: no layer {layer[:80]!r} to predict from. Layers: {known}.")
 
-    def _written(self, values: Array, asked: PredictRequest, layer: str, wants_npy: bool) -> Response:
-        finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
+    def _written(
+        self, values: Array, encoded: EncodedRecords, asked: PredictRequest, layer: str, wants_npy: bool
+    ) -> Response:
+        finite = np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
         if not finite.all():
             raise Refused(500, f"row {int(finite.argmin())}: layer {layer!r} computed a value that is not finite.")
         model = self._model
         if wants_npy:
-            predictions = (
-                model.probabilities_of(values, layer) if asked.proba else model.named_predictions_of(values, layer)
-            )
+            if encoded.gaps:
+                # an array has no place for warnings
+                warn_once(logger, encoded.gaps)
+            predictions = model.probabilities_of(values, layer) if asked.proba else model.predictions_of(values, layer)
             return Response(to_npy(predictions), media_type=NPY)
-        answer = {"predictions": model.named_predictions_of(values, layer).tolist()}
+        answer = {"predictions": model.predictions_of(values, layer).tolist()}
         if n_history := asked.n - len(values):
             answer["history"] = n_history
-        if model.has_classes(layer) and (classes := model.class_names_of(layer)):
+        if classes := self._classes(layer):
             answer["classes"] = classes
         if asked.proba:
             answer["probabilities"] = model.probabilities_of(values, layer).tolist()
-        return _json({**answer, "step": model.step, "model": model.name})
+        warnings = {"warnings": [encoded.gaps]} if encoded.gaps else {}
+        return _json({**answer, **encoded.counts.to_dict(), **warnings, "step": model.step, "model": model.name})
+
+    def _classes(self, layer: str | None) -> list[Any] | None:
+        """Return the classes of a layer as JSON has them; None without classes, or if they have no names."""
+        model = self._model
+        if layer is None or not model.has_classes(layer) or not model.class_names_of(layer):
+            return None
+        return list(model.classes_of(layer).tolist())
 
 
 def _output_of(model: Model) -> str | None:

@@ -28,6 +28,7 @@ class Refused(Exception):
 JSON, NPY = "application/json", "application/x-npy"
 PICTURES = tuple(f"image/{kind}" for kind in ("png", "jpeg", "webp", "bmp", "gif", "tiff"))
 OPTIONS = ("layer", "proba")
+EXPECTED = 'Expected {"records": [...]}; GET /model shows what a record is.'
 # value of the header Content-Encoding -> name of the compression
 ENCODINGS = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate", "identity": "", "": ""}
 # maximum number of pixels of an image that Pillow accepts without a warning
@@ -60,7 +61,7 @@ def read_body(body: bytes, content_type: str, query: Mapping[str, str], limits: 
         asked |= fields
         records = fields.get("records")
         if not isinstance(records, list):
-            raise Refused(400, 'records: expected a list, as in {"records": [[0.5, 1], [2, 3]]}.')
+            raise Refused(400, f"records: expected a list, also for one record. {EXPECTED}")
         # check the number of records before arrays take memory
         n = _checked(len(records), limits)
     elif kind == NPY:
@@ -70,7 +71,8 @@ def read_body(body: bytes, content_type: str, query: Mapping[str, str], limits: 
         records, n = [_picture(body)], 1
     else:
         known = ", ".join((JSON, NPY, *PICTURES))
-        raise Refused(415, f"Content-Type: {kind or 'none'}. Expected one of: {known}.")
+        hint = " For JSON, send the header Content-Type: application/json."
+        raise Refused(415, f"Content-Type: {kind or 'none'}. Expected one of: {known}.{hint}")
     layer, proba = asked.get("layer"), asked.get("proba", False)
     if not isinstance(layer, str | None):
         raise Refused(400, f"layer: {json.dumps(layer)[:40]}, expected the name of a layer.")
@@ -116,24 +118,26 @@ def _from_query(key: str, value: str) -> Any:
 
 
 def _checked(n: int, limits: Limits) -> int:
-    if not n:
-        raise Refused(400, "records: none. Expected one or more.")
     if n > limits.max_records:
         raise Refused(413, f"records: {n}, expected at most {limits.max_records} a request.")
     return n
 
 
 def _parsed(body: bytes) -> dict[str, Any]:
+    if not body.strip():
+        raise Refused(400, f"the body is empty. {EXPECTED}")
     try:
         fields = json.loads(body, object_pairs_hook=unique_keys)
+    except UnicodeDecodeError as error:
+        raise Refused(400, f"the body is not UTF-8, from byte {error.start} on. Send JSON in UTF-8.") from None
     except (ValueError, RecursionError) as error:
-        raise Refused(400, f"the body is not JSON: {error}.") from None
+        raise Refused(400, f"the body is not JSON: {error}. {EXPECTED}") from None
     if not isinstance(fields, dict):
-        raise Refused(400, 'the body is not an object. Expected {"records": [...]}.')
+        raise Refused(400, f"the body is not an object. {EXPECTED}")
     known = ("records", *OPTIONS)
     unknown = next((key for key in fields if key not in known), None)
     if unknown is not None:
-        raise Refused(400, f"{unknown[:40]}: unknown key. Known: {', '.join(known)}.")
+        raise Refused(400, f"{unknown[:40]}: unknown key. Known: {', '.join(known)}. {EXPECTED}")
     return fields
 
 

@@ -368,6 +368,46 @@ def test_a_trained_net_predicts_the_same_by_every_door(run: str, tmp_path: Path)
         sd.predict(model, frame[["size", "place"]])
 
 
+# -- no records --------------------------------------------------------------------------------------------------
+
+
+def test_no_records_are_an_empty_answer_by_every_door_and_are_not_tested(run: str, tmp_path: Path) -> None:
+    model, frame = sd.load_model(run), TRAINED.head(0)
+    inputs = frame.drop(columns="kind")
+    wanted = model.predict(TRAINED.head(1))[:0]
+    empty: list[Any] = [[], (), {}, np.empty(0), np.empty((0, 6)), pd.DataFrame(), pa.table({}), inputs]
+    empty += [pa.Table.from_pandas(inputs), {name: [] for name in inputs}, pd.DataFrame(columns=inputs.columns)]
+    for data in empty:
+        found = model.predict(data)
+        assert (found.shape, found.dtype) == (sd.predict(model, data).shape, wanted.dtype) == ((0,), wanted.dtype)
+        assert model.predict_proba(data).shape == model.extract(data, "softmaxloss").shape == (0, 2)
+    assert len(sd.predict(model, dd.from_pandas(inputs, npartitions=1)).compute(scheduler="sync")) == 0
+    with ModelServer(model, Limits(8)) as server:
+        answer = ask(server.url, given={"records": [], "proba": True})
+    assert (answer.status, answer.json["predictions"], answer.json["probabilities"]) == (200, [], [])
+    files: dict[str, Callable[[Path], Any]] = {
+        "x.csv": lambda path: inputs.to_csv(path, index=False),
+        "x.parquet": inputs.to_parquet,
+        "x.feather": inputs.to_feather,
+        "x.xlsx": lambda path: inputs.to_excel(path, index=False),
+    }
+    for name, write in files.items():
+        write(tmp_path / name)
+        assert sd.predict(run, tmp_path / name).shape == (0,)
+        assert sd.predict(run, tmp_path / name, proba=True).shape == (0, 2)
+    # a file without columns is no table
+    for name, text in (("none.csv", ""), ("none.json", "[]"), ("none.jsonl", "\n")):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(sd.ConfigError, match=f"{name}: it is empty"):
+            sd.predict(run, tmp_path / name)
+    for data in (frame, dd.from_pandas(frame, npartitions=1)):
+        with pytest.raises(DataError, match=r"x: no records\. Expected one or more: metrics of none"):
+            sd.test(model, data)
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    with pytest.raises(sd.ConfigError, match="no records but the header"):
+        sd.test(model, tmp_path / "x.csv")
+
+
 # -- empty texts -------------------------------------------------------------------------------------------------
 
 
@@ -399,5 +439,6 @@ def test_an_empty_text_is_predicted_as_an_unknown_word_by_every_door(tmp_path: P
     # with a label it is left out, as in training
     labelled = pd.DataFrame({"text": ["good", "", "bad"], "kind": ["a", "a", "a"]})
     labelled.to_csv(tmp_path / "labelled.csv", index=False)
-    whole = sd.test(run, tmp_path / "labelled.csv")
-    assert whole == sd.test(model, labelled) == sd.test(model, labelled[labelled["text"] != ""])
+    with pytest.warns(sd.DataWarning, match="1 record is left out"):
+        whole = sd.test(run, tmp_path / "labelled.csv")
+        assert whole == sd.test(model, labelled) == sd.test(model, labelled[labelled["text"] != ""])

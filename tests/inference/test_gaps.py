@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +63,22 @@ def test_filled_values_have_the_bits_of_the_command(run: str, tmp_path: Path, mi
     ]
     records = NEW.astype(object).where(NEW.notna(), None).to_dict("records")
     with ModelServer(model, Limits(8)) as server:
-        found.append(np.float32(ask(server.url, given={"records": records, "proba": True}).json["probabilities"]))
+        answer = ask(server.url, given={"records": records, "proba": True}).json
+        found.append(np.float32(answer["probabilities"]))
+        assert not {"filled", "unknown", "warnings"} & ask(server.url, given={"records": records[:1]}).json.keys()
     assert [each.tobytes() == wanted.tobytes() for each in found] == [True] * len(found)
+    # what was filled is counted, apart from what the training data lack
+    filled = {"filled": {"a": int(NEW["a"].isna().sum()), "key": int(NEW["key"].isna().sum())}, "unknown": {"key": 1}}
+    assert model.count_filled(NEW) == filled
+    assert {name: answer[name] for name in filled} == filled
+    NEW.assign(kind=["p", "q"] * 3).to_csv(tmp_path / "labelled.csv", index=False)
+    command = ["test", f"{run}/job.yaml", "--init-from", run, "--data", str(tmp_path / "labelled.csv"), *command[7:11]]
+    tested = CliRunner().invoke(main, [*command, "--json"])
+    summary = json.loads(tested.stdout)
+    assert {name: summary[name] for name in filled} == filled
+    assert "filled 3 values: column a 2, key 1\nencoded 1 unknown category as zeros: column key 1\n" in tested.stderr
+    whole = NEW[:1]
+    assert (model.count_filled(whole), strict.count_filled(whole)) == ({}, {})
     # as if the fill stood there
     fill = LEARNED["a"].mean() if missing == "mean" else missing
     given = NEW.iloc[[2, 4]].assign(a=fill)

@@ -317,8 +317,9 @@ def test_columns_that_are_missing(species: str) -> None:
     model = sd.load_model(species)
     with pytest.raises(DataError, match=r"x: column 'mass' is missing. Columns: size, colour"):
         model.predict(table(9)[:2].drop(columns="mass"))
-    with pytest.raises(DataError, match=r"2 columns, which become 4 values of a record. Pass a DataFrame"):
-        model.predict(np.zeros((3, 2)))
+    for unnamed in (np.zeros((3, 2)), [[1.5, "red"]]):
+        with pytest.raises(DataError, match=r"x: values without names. Expected them by name .* Columns: mass, colour"):
+            model.predict(unnamed)
 
 
 def test_values_of_a_regression(tmp_path: Path) -> None:

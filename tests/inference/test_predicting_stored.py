@@ -194,7 +194,10 @@ def test_predictions_skip_no_record(tmp_path: Path) -> None:
     frame = pytest.importorskip("pandas").read_csv(new)
     with pytest.raises(sd.DataError, match=r"column 'b': no value. The job skips such records. Leave the record out"):
         sd.predict(model, frame)
-    assert sd.test(model, new) == sd.test(model, frame) == sd.test(model, frame[:3])
+    # each says at the line of its caller what the job leaves out
+    with pytest.warns(sd.DataWarning, match="1 record is left out for missing values") as said:
+        assert sd.test(model, new) == sd.test(model, frame) == sd.test(model, frame[:3])
+    assert [each.filename for each in said] == [__file__] * 2
 
 
 def test_records_without_a_label_are_predicted_and_not_tested(tmp_path: Path) -> None:
@@ -214,7 +217,9 @@ def test_records_without_a_label_are_predicted_and_not_tested(tmp_path: Path) ->
     frame = pytest.importorskip("pandas").read_csv(new)
     assert sd.predict(model, new).tolist() == model.predict(frame).tolist()
     assert len(model.predict(frame)) == 5
-    assert sd.test(model, new) == model.test(frame) == model.test(frame.drop(index=3))
+    with pytest.warns(sd.DataWarning, match="1 record is left out") as said:
+        assert sd.test(model, new) == model.test(frame) == model.test(frame.drop(index=3))
+    assert len(said) == 2
 
 
 def test_mistakes_are_named(run: Path, tmp_path: Path) -> None:
@@ -237,7 +242,7 @@ def test_mistakes_are_named(run: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_many_tasks_scan_a_table_once_and_say_once_what_is_left_out(
-    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng, path = np.random.default_rng(1), tmp_path / f"table.{suffix}"
     kinds = [None if i % 100 == 7 else "high" if i % 2 else "low" for i in range(6000)]
@@ -255,11 +260,13 @@ def test_many_tasks_scan_a_table_once_and_say_once_what_is_left_out(
         ]
     )
     run = sd.train(sd.Job(net, train_steps=2, **KEYS), run_dir=str(tmp_path / "run"), progress=False)
-    caplog.clear()
     monkeypatch.setenv("SINGA_DASK_CACHE", str(tmp_path / "cache"))
     scanned: list[str] = []
     scan = TableStore._scan
     monkeypatch.setattr(TableStore, "_scan", lambda store, runs: scanned.append(store.url) or scan(store, runs))
-    sd.test(run, steps=0)
-    assert caplog.messages == [f"{path}: 60 records are left out for missing values; 5940 are read."]
+    with pytest.warns(sd.DataWarning) as said:
+        sd.test(run, steps=0)
+    assert [str(each.message) for each in said] == [
+        f"{path}: 60 records are left out for missing values; 5940 are read."
+    ]
     assert scanned == [str(path)]

@@ -39,11 +39,11 @@ def test_records_that_wait_are_joined(model: sd.Model, digits: Any) -> None:
     # it waits until 8 records are there
     with batching(model, Limits(8, max_wait_s=WAIT_S)) as batcher:
         parts = [digits[:3], digits[3:4], digits[4:8]]
-        found = [batcher.submit(model.encode(part, "relu"), "relu") for part in parts]
+        found = [batcher.submit(model.encode(part, "relu").arrays, "relu") for part in parts]
         for part, each in zip(parts, found, strict=True):
             close(each.result(WAIT_S), model.extract(part, "relu"))
         assert (batcher.n_batches, batcher.n_records) == (1, 8)
-        many = batcher.submit(model.encode(digits[:21], "relu"), "relu")
+        many = batcher.submit(model.encode(digits[:21], "relu").arrays, "relu")
         close(many.result(WAIT_S), model.extract(digits[:21], "relu"))
         assert batcher.n_batches == 4
 
@@ -59,7 +59,7 @@ def test_no_request_overtakes_a_larger_one(model: sd.Model, digits: Any, monkeyp
     with batching(model, Limits(4)) as batcher:
         done: list[int] = []
         for n in (4, 3, 4, 1):
-            found = batcher.submit(model.encode(digits[:n], "relu"), "relu")
+            found = batcher.submit(model.encode(digits[:n], "relu").arrays, "relu")
             found.add_done_callback(lambda _, n=n: done.append(n))  # type: ignore[misc]
         all_wait.set()
     assert done == [4, 3, 4, 1]
@@ -70,7 +70,7 @@ def test_records_of_several_kinds_are_not_joined(model: sd.Model, digits: Any) -
     x = digits[:1]
     with batching(model, Limits(4, max_wait_s=WAIT_S)) as batcher:
         kinds = [(x, "relu"), (x.astype(float), "relu"), (x.reshape(1, 784), "relu"), (x, "innerproduct")]
-        found = [batcher.submit(model.encode(values, layer), layer) for values, layer in kinds]
+        found = [batcher.submit(model.encode(values, layer).arrays, layer) for values, layer in kinds]
         batcher.close()
         for (values, layer), each in zip(kinds, found, strict=True):
             close(each.result(WAIT_S), model.extract(values, layer))
@@ -88,7 +88,7 @@ def test_a_wrong_record_fails_alone(model: sd.Model, digits: Any, monkeypatch: p
     monkeypatch.setattr(model, "compute", refuses)
     x = [digits[:1], np.full((1, 28, 28), 255, np.uint8), digits[1:2]]
     with batching(model, Limits(3, max_wait_s=WAIT_S)) as batcher:
-        found = [batcher.submit(model.encode(values, "relu"), "relu") for values in x]
+        found = [batcher.submit(model.encode(values, "relu").arrays, "relu") for values in x]
         close(found[0].result(WAIT_S), model.extract(x[0], "relu"))
         with pytest.raises(DataError, match="too bright"):
             found[1].result(WAIT_S)
@@ -97,7 +97,7 @@ def test_a_wrong_record_fails_alone(model: sd.Model, digits: Any, monkeypatch: p
 
 def test_what_is_cancelled_is_not_computed(model: sd.Model, digits: Any) -> None:
     with batching(model, Limits(2, max_wait_s=WAIT_S)) as batcher:
-        arrays = model.encode(digits[:1], "relu")
+        arrays = model.encode(digits[:1], "relu").arrays
         assert batcher.submit(arrays, "relu").cancel()
         batcher.submit(arrays, "relu").result(WAIT_S)
         assert batcher.n_records == 1
@@ -113,7 +113,7 @@ def test_a_quick_net_is_computed_by_the_event_loop(
         computing.add(threading.current_thread())
         return compute(arrays, layer)
 
-    parts = [model.encode(digits[first:stop], "relu") for first, stop in [(0, 3), (3, 4), (4, 8), (8, 21)]]
+    parts = [model.encode(digits[first:stop], "relu").arrays for first, stop in [(0, 3), (3, 4), (4, 8), (8, 21)]]
 
     async def found() -> list[Any]:
         tasks = [asyncio.create_task(batcher.values(part, "relu")) for part in [*parts[:n_parts], parts[0]]]

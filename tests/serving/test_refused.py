@@ -28,8 +28,10 @@ WRONG: list[tuple[int, Any, str, str]] = [
     (400, b'{"records": [{"a": 1, "a": 2}]}', "application/json", "the body is not JSON: a key occurs twice"),
     (400, b"[" * 100_000, "application/json", "the body is not JSON"),
     (400, [RECORD], "application/json", "the body is not an object"),
-    (400, {"records": 3}, "application/json", "records: expected a list"),
-    (400, {"records": []}, "application/json", "records: none"),
+    (400, {"records": 3}, "application/json", "records: expected a list, also for one record. Expected {"),
+    (400, b"", "application/json", 'the body is empty. Expected {"records": [...]}; GET /model shows'),
+    (400, b'{"records": ["K\xf6ln"]}', "application/json", "the body is not UTF-8, from byte 15 on. Send JSON in"),
+    (400, {"records": [{}]}, "application/json", "records, row 0: an object without values. Expected them by name"),
     (400, {"records": [RECORD], "probs": True}, "application/json", "probs: unknown key. Known: records, layer, proba"),
     (400, {"records": [RECORD], "layer": 3}, "application/json", "layer: 3, expected the name"),
     (400, {"records": [RECORD], "layer": "fc9"}, "application/json", "no layer 'fc9' to predict from. Layers: data"),
@@ -60,7 +62,12 @@ WRONG: list[tuple[int, Any, str, str]] = [
     (400, npy(np.float32(1)), NPY, "an array without axes"),
     (400, npy(np.array(["a"])), NPY, "records: values of type <U1, expected numbers"),
     (400, b"\x89PNG\r\n\x1a\n....", "image/png", "not an image, or a damaged one"),
-    (415, b"records=1", "application/x-www-form-urlencoded", "Expected one of: application/json, application/x-npy"),
+    (
+        415,
+        b"records=1",
+        "application/x-www-form-urlencoded",
+        "For JSON, send the header Content-Type: application/json.",
+    ),
 ]
 
 
@@ -78,7 +85,9 @@ def test_objects_of_python_are_not_loaded(url: str) -> None:
 
 
 def test_wrong_paths_and_methods(url: str) -> None:
-    assert ask(url, "/predictions").status == 404
+    for path in ("/predictions", "/predict/"):
+        answer = ask(url, path, {"records": [RECORD]})
+        assert (answer.status, "Known: POST /predict" in answer.json["error"]) == (404, True)
     answer = ask(url, "/predict")
     assert (answer.status, answer.headers["allow"]) == (405, "POST")
     assert "Known: POST /predict" in answer.json["error"]

@@ -88,7 +88,7 @@ def test_what_it_says_of_itself(model: sd.Model, digits: Any) -> None:
     with ModelServer(model, Limits(4)) as server:
         assert ask(server.url, "/health").json == {"status": "ok", "model": "tiny", "step": 6}
         ask(server.url, given={"records": digits[:9].tolist()})
-        ask(server.url, given={"records": []})
+        ask(server.url, given={"records": 3})
         found = ask(server.url, "/model").json
         server.app.ending = True
         assert ask(server.url, "/health").status == 503
@@ -122,6 +122,9 @@ def test_objects_by_name_of_column(tmp_path: Path) -> None:
         assert answer.json["error"].startswith("records, row 1, 'mas': a key that the first object lacks.")
         answer = ask(server.url, given={"records": [records[0], {"colour": "red"}]})
         assert answer.json["error"].startswith("records, row 1, 'mass': lacks this key of the first object. Pass null")
+        answer = ask(server.url, given={"records": [records[0], {**records[1], "mass": [1, 2]}]})
+        said = "records, row 1, column 'mass': a value of type list among values of type float. Convert it to numbers"
+        assert answer.json["error"].startswith(said)
         for bad in ([records[0], 3], [{"mass": 1, "colour": "red"}, {"mass": "x", "colour": "red"}], [{"mass": 1}]):
             assert ask(server.url, given={"records": bad}).status == 400
 

@@ -136,4 +136,4 @@ def is_number(text: str) -> bool:
 
 def show_columns(names: Mapping[str, str] | Sequence[str]) -> str:
     """Format the names of columns for a message."""
-    return f"Columns: {listed([name for name in names if name])}."
+    return f"Columns: {listed([name for name in names if name]) or 'none'}."

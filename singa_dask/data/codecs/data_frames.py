@@ -110,7 +110,14 @@ def as_column(
                 raise DataError(message, remedy=remedy if are_words else None) from None
             read = [known.get(each, each) if isinstance(each, str) else each for each in values]
             return pa.array(map(_as_float, read) if form else read, from_pandas=True)
-        kinds = () if hasattr(values, "dtype") else sorted({type(each).__name__ for each in values if each is not None})
+        types = [] if hasattr(values, "dtype") else [type(each) for each in values]
+        kinds = sorted({each.__name__ for each in types if each is not type(None)})
+        if row and len(kinds) > 1:
+            first = next(each for each in types if each is not type(None))
+            index = next(i for i, each in enumerate(types) if each not in (first, type(None)))
+            place = f"{row(index)}, column {where.rpartition(', column ')[2]}"
+            message = f"a value of type {types[index].__name__} among values of type {first.__name__}. {HINT}"
+            raise DataError(f"{place}: {message}") from error
         kind = " and ".join(kinds) or getattr(values, "dtype", type(values).__name__)
         raise DataError(
             f"{where}: values of type {kind} cannot be a column: {str(error).rstrip('.')}. {HINT}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -18,11 +17,8 @@ import pyarrow as pa
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Many, Size
 from singa_dask.data.codecs.columns import refuse_absent, whole
-from singa_dask.data.warn_once import warn_once
 from singa_dask.errors import DataError
 from singa_dask.shown import plural
-
-logger = logging.getLogger(__name__)
 
 COMPACT_DATES = 19000101, 21001231
 DATE = re.compile(r"\d{4}-\d\d?-\d\d?([ T].*)?|\d\d?[./]\d\d?[./]\d{2,4}([ T].*)?")
@@ -62,10 +58,10 @@ class LagsConf(Conf):
 
         With ``predicted`` only the newest record may lack a value, as the lags of later records would be missing.
 
-        Raises a `DataError` if the table lacks a column, has at most `n` records, or too many without a value.
+        Raises a `DataError` if the table lacks a column, has records, but at most `n`, or too many without a value.
         """
         refuse_absent(where, table.column_names, self.columns)
-        if len(table) <= self.n:
+        if 0 < len(table) <= self.n:
             raise DataError(
                 f"{where}: {len(table)} records. Expected more than {self.n}: each needs the {self.n} before it. Give "
                 f"these with their {' and '.join(self.columns)}, the oldest first."
@@ -107,10 +103,13 @@ class LagsConf(Conf):
         table = table.slice(0, len(filled)).set_column(table.column_names.index(name), name, filled)
         return table.slice(max(0, len(table) - self.n - 1) if n_later else 0), n_later
 
-    def check_order(self, where: str, table: pa.Table) -> None:
-        """Raise a `DataError` unless a table is sorted by `order`, if it has that column; warn of gaps."""
+    def check_order(self, where: str, table: pa.Table) -> str:
+        """Return a description of the gaps in the times of a table, empty if it has none, or no column `order`.
+
+        Raises a `DataError` if its records are not sorted by that column.
+        """
         if self.order not in table.column_names:
-            return
+            return ""
         values = whole(table.column(self.order)).to_pylist()
         read = times_of(values) if any(isinstance(value, str) for value in values) else [values]
         if twice := twice_among(values):
@@ -120,13 +119,14 @@ class LagsConf(Conf):
         times = next(filter(is_sorted, read), None)
         if read and times is None:
             raise DataError(f"{where}: its records are not in the order of {self.order}. Sort them by it.")
-        if gaps := gaps_of(times or ()):
-            first, n = gaps.first, plural(gaps.n, "gap")
-            warn_once(
-                logger,
-                f"{where}, column {self.order!r}: {n}, the first between {values[first]} and {values[first + 1]}; the "
-                f"usual step is {gaps.usual}. Lags count records, not time: predictions after a gap use older values.",
-            )
+        gaps = gaps_of(times or ())
+        if gaps is None:
+            return ""
+        first, n = gaps.first, plural(gaps.n, "gap")
+        return (
+            f"{where}, column {self.order!r}: {n}, the first between {values[first]} and {values[first + 1]}; the "
+            f"usual step is {gaps.usual}. Lags count records, not time: predictions after a gap use older values."
+        )
 
 
 def lag(values: pa.Array, k: int) -> pa.Array:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from singa_dask.data.codecs.category_names import NameNumbers
 from singa_dask.data.codecs.columns import as_floats, as_texts, missing_of, missing_rows, whole
+from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.codecs.labels import find_wrong_label
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.table_spec import TableSpec
@@ -152,18 +153,22 @@ class TableEncoder:
             said = f"columns {listed(list(map(repr, wrong)))}: no value{more}. {remedy.text}"
             raise DataError(f"{where(row)}, {said}", remedy=remedy) from None
 
-    def count_filled(self, table: pa.Table, data: Values) -> dict[str, int]:
+    def count_filled(self, table: pa.Table, data: Values) -> FillCounts:
         """Return how many values of each feature were filled in ``data``, which `encode` made of the table."""
-        rows, counts = data.reshape(len(data), -1), dict[str, int]()
+        rows, counts = data.reshape(len(data), -1), FillCounts()
+        if required := self._spec.required(self._facts.features):
+            table = table.filter(pa.array(~missing_rows(table, required)))
         for name, values in self._places:
             if name in self._facts.texts:
                 continue
             if name not in self._facts.categories:
                 if self._spec.missing not in ("error", "skip"):
-                    counts[name] = int(missing_of(whole(table.column(name))).sum())
+                    counts.filled[name] = int(missing_of(whole(table.column(name))).sum())
             elif self._spec.unknown == "ignore" and self._facts.encoding == "one_hot":
-                counts[name] = int((~rows[:, values].any(axis=1)).sum())
-        return {name: n for name, n in counts.items() if n}
+                are_zeros = ~rows[:, values].any(axis=1)
+                counts.filled[name] = n = int((are_zeros & missing_of(whole(table.column(name)))).sum())
+                counts.unknown[name] = int(are_zeros.sum()) - n
+        return FillCounts(+counts.filled, +counts.unknown)
 
     def _feature(self, column: pa.Array, where: Where, name: str) -> Values:
         """Return the values of a feature: (n,), or (n, values) for one-hot categories, vectors and tokens."""

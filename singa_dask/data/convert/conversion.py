@@ -158,12 +158,12 @@ def convert(
 
 
 def _open_source(request: ConvertRequest, storage_options: fs.Options, log: Callable[[str], None]) -> Store:
-    """Open the sources; log left out records, and the vocabulary, which is created if it does not exist."""
+    """Open the sources; log their warnings, and the vocabulary, which is created if it does not exist."""
     vocabulary = request.reading.get("vocabulary", "")
     is_new = bool(vocabulary) and not fs.exists(vocabulary, storage_options)
     source = open_source(request.kind, request.sources, storage_options, **request.reading)
-    if left_out := source.describe_left_out():
-        log(left_out)
+    for text in source.warnings():
+        log(text)
     if vocabulary:
         log(f"{vocabulary}: the vocabulary, {'created from this text' if is_new else 'unchanged'}")
     return source

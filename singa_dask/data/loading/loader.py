@@ -24,6 +24,7 @@ from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
+from singa_dask.data.warn_once import warn_once
 from singa_dask.errors import Aborted
 from singa_dask.fs.io_threads import decode_threads, io_threads
 
@@ -57,7 +58,7 @@ class Loader:
     in_flight_bytes : int
         Maximum bytes of blocks that are requested or decoded ahead, but at least one block; see `Fetcher`.
     warns : bool
-        Whether to log how many records the store leaves out, and what its order costs.
+        Whether to log the store's warnings, each once in a process, and what its order costs.
 
     Raises
     ------
@@ -133,8 +134,8 @@ class Loader:
         self._stop = self._ended = False
         self._is_aborted = False
         if warns:
-            if worker == 0 and (left_out := store.describe_left_out()):
-                logger.warning(left_out)
+            for text in store.warnings() if worker == 0 else ():
+                warn_once(logger, text)
             self._warn_of_shuffle()
 
     def _warn_of_shuffle(self) -> None:

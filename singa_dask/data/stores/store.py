@@ -20,6 +20,7 @@ import numpy.typing as npt
 from singa_dask import fs
 from singa_dask.conf.base import Conf
 from singa_dask.conf.parts import read_options
+from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.types import Arrays, Block, Field, FileSum, Records, TableColumn
 from singa_dask.errors import ConfigError, DataError
@@ -101,8 +102,12 @@ class Store(ABC):
         Whether ``data`` is rounded from values of more than 32 bits; see `widen`.
     left_out : int
         Number of records that are not read because they have missing values.
-    filled : dict of int to dict of str to int
-        Number of values that were filled in, by block that was read, and column; where no labels or targets are read.
+    gaps : str
+        Describes gaps in the times of a series with ``lags``; empty if there are none.
+    counts_filled : bool
+        Whether to count values that are filled in, while blocks are read.
+    filled : dict of int to FillCounts
+        Values that were filled in, by block that was read, if they are counted.
     n_history : int
         Number of records at the beginning that are only earlier values of later records.
     runs : (n_blocks,) int64, optional
@@ -149,6 +154,8 @@ class Store(ABC):
     is_converted: bool = False
     rounds_data: bool = False
     left_out: int = 0
+    gaps: str = ""
+    counts_filled: bool = False
     n_history: int = 0
     runs: npt.NDArray[np.int64] | None = None
     n_later: int = 0
@@ -157,7 +164,7 @@ class Store(ABC):
 
     def __init__(self, url: str, storage_options: fs.Options = None, **options: Any) -> None:
         self.url = url
-        self.filled: dict[int, dict[str, int]] = {}
+        self.filled: dict[int, FillCounts] = {}
         self.storage_options = dict(storage_options or {})
         self.options = self.checked_options(url, options)
         self._verified: set[int] = set()
@@ -345,6 +352,10 @@ class Store(ABC):
     def count(self) -> int:
         """Number of records."""
         return int(self.starts[-1])
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return what users should know about the records: how many are left out, and gaps in their times."""
+        return tuple(filter(None, (self.describe_left_out(), self.gaps)))
 
     def describe_left_out(self) -> str:
         """Describe how many records are left out for missing values; empty if none."""

@@ -61,7 +61,8 @@ class RowGroups:
         If the row groups were converted from another file, it is a share of that file, so that it is reproducible.
         """
         if self.source.origin:
-            start, stop = (self.source.origin[0] * row // self.starts[-1] for row in self.starts[group : group + 2])
+            count = max(self.starts[-1], 1)
+            start, stop = (self.source.origin[0] * row // count for row in self.starts[group : group + 2])
             return start, stop - start
         parts = self.metadata.row_group(group)
         columns = [parts.column(i) for i in range(parts.num_columns)]

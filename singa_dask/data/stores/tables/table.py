@@ -332,7 +332,7 @@ class TableStore(RangeStore):
         n, predicted = len(series), {*lags.columns}.isdisjoint((*self._spec.label, *self._spec.target))
         if n:
             if not self.options.get("forecasts"):  # later steps of a forecast read the same records
-                lags.check_order(self.url, series)
+                self.gaps = lags.check_order(self.url, series)
             if "forecasts" in self.options:
                 series, self.n_later = lags.with_forecasts(self.url, series, self.options["forecasts"])
             table = lags.add(self.url, series, predicted=predicted)
@@ -529,6 +529,8 @@ class TableStore(RangeStore):
             if not self._known or "may_be_empty" not in self.options:
                 raise DataError(f"{self.url}: no records{' but the header' * (self._format == 'csv')}.")
             part = self._parts(0)
+            if not part.names:
+                raise DataError(f"{self.url}: it is empty.")
             part_kinds = {name: self._known.kind_of(name) for name in part.names}
         kinds = dict(part_kinds)
         if not self._known:
@@ -626,7 +628,7 @@ class TableStore(RangeStore):
         arrays = self._encoder.encode(table, self._place(piece, self._columns, data))
         if _length(arrays) != piece.kept:
             raise DataError(f"{self.url}, block {block_id}: changed since it was opened.")
-        if "data" in arrays and not self._spec.outputs:
+        if "data" in arrays and self.counts_filled:
             self.filled[block_id] = self._encoder.count_filled(table, arrays["data"])
         return arrays
 

@@ -69,7 +69,9 @@ def _array(url: str, data: bytes) -> tuple[list[str], list[list[Any]]]:
         rows = json.loads(data, object_pairs_hook=unique_keys)
     except ValueError as error:
         raise DataError(f"{url}: not JSON: {error}.") from None
-    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+    if rows == []:
+        raise DataError(f"{url}: it is empty.")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise DataError(f"{url}: expected an array of objects, as pandas writes it by to_json(orient='records').")
     names = list(dict.fromkeys(name for row in rows for name in row))
     return names, [[row.get(name) for row in rows] for name in names]
@@ -99,8 +101,8 @@ def _sheet(url: str, data: bytes) -> tuple[list[str], list[list[Any]]]:
         warn_once(logger, f"{where}: read as missing: {wrong}. The first is {first}.")
     values = [tuple(None if cell.data_type == "e" else cell.value for cell in row) for row in sheet]
     rows = [row for row in values if any(value is not None for value in row)]
-    if len(rows) < 2:
-        raise DataError(f"{url}: expected a header and records, got {len(rows)} rows.")
+    if not rows:
+        raise DataError(f"{url}: it is empty.")
     names = ["" if name is None else str(name).strip() for name in rows[0]]
     kept = [i for i, name in enumerate(names) if name or any(row[i] is not None for row in rows)]
     unnamed = next((i for i in kept if not names[i]), None)

@@ -1,0 +1,51 @@
+"""FillCounts: how many values of a table were filled in, and how many categories were unknown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from singa_dask.errors import listed
+from singa_dask.shown import plural
+
+
+@dataclass(frozen=True)
+class FillCounts:
+    """Numbers of values that records lack, or that the training data lack, by column.
+
+    Attributes
+    ----------
+    filled : Counter of str
+        Missing values that were filled in: numbers by the mean or a number, categories by zeros.
+    unknown : Counter of str
+        Categories that the training data lack, which were encoded as zeros.
+    """
+
+    filled: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: FillCounts) -> None:
+        """Add the numbers of other records."""
+        self.filled.update(other.filled)
+        self.unknown.update(other.unknown)
+
+    @classmethod
+    def total(cls, counts: Iterable[FillCounts]) -> FillCounts:
+        """Return the sum of the numbers of several groups of records."""
+        total = cls()
+        for each in counts:
+            total.add(each)
+        return total
+
+    def to_dict(self) -> dict[str, dict[str, int]]:
+        """Return ``filled`` and ``unknown`` as dictionaries, each only if it is not empty."""
+        both = {"filled": dict(self.filled), "unknown": dict(self.unknown)}
+        return {name: counts for name, counts in both.items() if counts}
+
+    def lines(self) -> list[str]:
+        """Describe the numbers in lines for people; no line where there is nothing to count."""
+        filled, unknown = (listed([f"{name} {n}" for name, n in each.items()]) for each in (self.filled, self.unknown))
+        n_filled, n_unknown = self.filled.total(), self.unknown.total()
+        said = f"encoded {plural(n_unknown, 'unknown category', 'unknown categories')} as zeros: column {unknown}"
+        return [f"filled {plural(n_filled, 'value')}: column {filled}"] * (n_filled > 0) + [said] * (n_unknown > 0)
