@@ -64,7 +64,8 @@ class TaskResult(NamedTuple):
 
 
 def filled_by(results: Sequence[TaskResult]) -> FillCounts:
-    """Return the numbers of values that tasks of one store have filled in; a block that several read counts once."""
+    """Return the numbers of values that tasks of one store have filled in."""
+    # a block that several tasks have read counts once
     blocks = {block: counts for done in results for block, counts in done.filled.items()}
     return FillCounts.total(blocks.values())
 

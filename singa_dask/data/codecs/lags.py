@@ -104,9 +104,9 @@ class LagsConf(Conf):
         return table.slice(max(0, len(table) - self.n - 1) if n_later else 0), n_later
 
     def check_order(self, where: str, table: pa.Table) -> str:
-        """Return a description of the gaps in the times of a table, empty if it has none, or no column `order`.
+        """Return a description of the gaps in the times of a table; empty if it has none.
 
-        Raises a `DataError` if its records are not sorted by that column.
+        A table without the column `order` is not checked. Raises a `DataError` if records are not sorted by it.
         """
         if self.order not in table.column_names:
             return ""
