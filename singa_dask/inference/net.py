@@ -179,7 +179,10 @@ def _top(scores: Any, n: int) -> Any:
 
 
 class MetricSums(NamedTuple):
-    """Metrics of some batches, the state of a `PassMetrics` over all of them, and how many records were left out."""
+    """Metrics of some batches: of each batch, and the state of a `PassMetrics` over all of them.
+
+    ``n_left_out`` is the number of records that were left out for missing values.
+    """
 
     metrics: list[Totals]
     state: State
