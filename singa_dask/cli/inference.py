@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import io
 import ipaddress
 import json
@@ -31,7 +32,7 @@ from singa_dask.cli.options import (
 )
 from singa_dask.cli.outputs import output_option, overwrite_option
 from singa_dask.cli.printing import echo
-from singa_dask.errors import ConfigError
+from singa_dask.errors import ConfigError, listed
 from singa_dask.shown import plural
 
 if TYPE_CHECKING:
@@ -143,7 +144,12 @@ def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-UNWRITTEN = (".arrow", ".feather", ".json", ".jsonl", ".ndjson", ".npy", ".npz", ".pq", ".xls", ".xlsx")
+# suffix -> format of predictions; other names are CSV
+FORMS = {
+    ".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow", ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+}  # fmt: skip
+UNWRITTEN = (".json", ".npy", ".npz", ".pq", ".xls", ".xlsx")
 
 
 @click.command()
@@ -170,7 +176,7 @@ UNWRITTEN = (".arrow", ".feather", ".json", ".jsonl", ".ndjson", ".npy", ".npz",
     "-o",
     "--out",
     metavar="URL",
-    help="Write to this file instead of stdout; .tsv uses tabs, .parquet is Parquet.",
+    help="Write to this file instead of stdout: .csv, .tsv with tabs, .parquet, .arrow, or .jsonl, JSON lines.",
 )
 @click.option(
     "--topk", metavar="K", type=click.IntRange(min=1), default=1, show_default=True, help="The K likeliest classes."
@@ -201,14 +207,11 @@ def predict(
 
     Records go through the test net. They are normalised, and images scaled, like its own records.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     from singa_dask import fs
     from singa_dask.data.codecs.fill_counts import FillCounts
     from singa_dask.fs.outputs import check_output
-    from singa_dask.inference.layer_values import csv_lines
     from singa_dask.inference.stored_records import StoredRecords
+    from singa_dask.inference.value_files import csv_lines, encoded
 
     if proba and topk > 1:
         raise click.UsageError("--proba writes the probabilities of all classes. Leave --topk out.")
@@ -218,11 +221,13 @@ def predict(
     if out:
         check_output(out, [*urls, source["job_file"]], overwrite=True, by="--overwrite")
         if out.lower().endswith(UNWRITTEN):
-            raise ConfigError(f"{out}: predictions are CSV or Parquet. Expected a name in .csv, .tsv or .parquet.")
-    is_parquet = bool(out and out.lower().endswith(".parquet"))
+            raise ConfigError(f"{out}: predictions are written to files in {listed(list(FORMS))}.")
+    suffix = os.path.splitext(out.lower())[1] if out else ""
+    form = FORMS.get(suffix, "csv")
+    # names with commas are in quotes, as in CSV
+    names = [name for each in csv.reader([keep], skipinitialspace=True) for name in map(str.rstrip, each) if name]
     with Signals("stopped"):
-        names = [name.strip() for name in keep.split(",") if name.strip()]
-        values = net.values(layers, records, topk=0 if proba else topk, keep=names, as_text=not is_parquet)
+        values = net.values(layers, records, topk=0 if proba else topk, keep=names, form=form)
     for each in values.stores if not quiet else ():
         if not each.count:
             echo(f"{each.url}: 0 records", err=True)
@@ -232,21 +237,20 @@ def predict(
             echo(
                 f"{each.url}: the last {each.n_ahead} records are predicted from predictions for those before", err=True
             )
-    filled = FillCounts.total(each.filled for each in values.stores)
-    if not out:
-        for line in csv_lines(values.rows()):
-            echo(line, nl=False)
-    elif is_parquet:
-        sink = pa.BufferOutputStream()
-        pq.write_table(values.table(), sink)
-        fs.write_atomic(fs.absolute(out), bytes(sink.getvalue()))
+    if out:
+        content = encoded(values.table(as_texts=form == "csv"), form, "\t" if suffix == ".tsv" else ",")
+        fs.write_atomic(fs.absolute(out), content)
     else:
-        delimiter = "\t" if out.lower().endswith(".tsv") else ","
-        fs.write_atomic(fs.absolute(out), "".join(csv_lines(values.rows(), delimiter)))
-    if out and not quiet:
-        form = "" if out.lower().endswith((".csv", ".tsv", ".parquet")) else ", as CSV"
-        echo(f"{out}: {plural(sum(each.count for each in values.stores), 'record')}{form}", err=True)
-    for line in filled.lines() if not quiet else ():
+        for lines in csv_lines(values.table(as_texts=True)):
+            echo(lines, nl=False)
+    if quiet:
+        return
+    if out:
+        written = "" if suffix in FORMS else ", as CSV"
+        echo(f"{out}: {plural(sum(each.count for each in values.stores), 'record')}{written}", err=True)
+    if form != "csv" and values.texts:
+        echo(f"kept as texts, as in CSV: column {listed(values.texts)}", err=True)
+    for line in FillCounts.total(each.filled for each in values.stores).lines():
         echo(line, err=True)
 
 

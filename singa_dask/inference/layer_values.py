@@ -1,26 +1,24 @@
-"""Values of layers for the records of stores, as rows of text or an Arrow table."""
+"""Values of layers for the records of stores, as an Arrow table."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from singa_dask.data.codecs.class_values import BOOLEAN, LabelReading, classes_of
-from singa_dask.data.codecs.columns import as_texts, column_kind, whole
+from singa_dask.data.codecs.class_values import BOOLEAN, classes_of
+from singa_dask.data.codecs.column_reading import ColumnReading
 from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.codecs.table_facts import BOOLEANS
 from singa_dask.errors import ConfigError
 from singa_dask.inference.tasks import TaskResult, filled_by
+from singa_dask.inference.value_files import text_columns
 from singa_dask.net import NeuralNet
 from singa_dask.redaction import readable
 
@@ -41,6 +39,8 @@ class Predicted:
         Number of the first record that is predicted: earlier ones are only history.
     n_ahead : int
         Number of records at the end that were predicted from predictions.
+    has_types : bool
+        Whether the format of the records has types, unlike CSV.
     """
 
     url: str
@@ -48,6 +48,7 @@ class Predicted:
     kept: pa.Table
     first: int = 0
     n_ahead: int = 0
+    has_types: bool = True
 
     @property
     def count(self) -> int:
@@ -66,6 +67,23 @@ class Predicted:
     def filled(self) -> FillCounts:
         """Numbers of values that were filled in."""
         return filled_by(self.parts)
+
+
+def _files(predicted: Predicted) -> pa.Array:
+    """Return the file of each record, or the URL of its store."""
+    if files := predicted.files:
+        return pa.array(map(readable, files), pa.string())
+    return pa.repeat(readable(predicted.url), predicted.count)
+
+
+def _numbers(predicted: Predicted) -> pa.Array:
+    """Return the number of each record; null if it has its own file."""
+    n, first = predicted.count, predicted.first
+    return pa.nulls(n, pa.int64()) if predicted.files else pa.array(np.arange(first, first + n))
+
+
+# the columns that identify the record of a row
+PLACES = {"file": _files, "record": _numbers}
 
 
 def _place_names(predicted: Sequence[Predicted]) -> list[str]:
@@ -94,42 +112,27 @@ def value_names(
     return [f"{layer}.{name}" if is_prefixed else name for layer, of in zip(layers, own, strict=True) for name in of]
 
 
-def csv_lines(rows: Iterable[Sequence[str]], delimiter: str = ",") -> Iterator[str]:
-    """Yield each row as a line of CSV: RFC 4180, but lines end with LF."""
-    for row in rows:
-        line = io.StringIO()
-        csv.writer(line, delimiter=delimiter, lineterminator="\n").writerow(map(readable, row))
-        yield line.getvalue()
-
-
-def as_text_columns(table: pa.Table) -> pa.Table:
-    """Return columns whose values all have a text: lists, structs and maps become JSON.
+def merge_kept(urls: Sequence[str], tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the kept columns of all stores as one table.
 
     Raises
     ------
     ConfigError
-        Values have no exact text, such as bytes that are not UTF-8, or durations, whose unit would be lost.
+        A column has types in two stores that no type holds exactly.
     """
-    for at, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
-        try:
-            values = whole(column)
-            if pa.types.is_nested(values.type):
-                texts = [value if value is None else _as_json(value) for value in values.to_pylist()]
-                table = table.set_column(at, name, pa.array(texts, pa.string()))
-            elif pa.types.is_duration(values.type):
-                raise ValueError
-            elif column_kind(values.type) not in ("number", "boolean", "string", "empty"):
-                as_texts(values)
-        except (pa.ArrowException, TypeError, ValueError):
-            raise ConfigError(
-                f"--keep: column {name!r} holds values of type {column.type}, which CSV cannot hold. Write Parquet: "
-                "--out NAME.parquet."
-            ) from None
-    return table
-
-
-def _as_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    merged = tables[0]
+    for url, table in zip(urls[1:], tables[1:], strict=True):
+        for name in table.column_names:
+            here, there = table.select([name]), merged.select([name])
+            try:
+                pa.concat_tables([there, here], promote_options="permissive")
+            except pa.ArrowException:
+                raise ConfigError(
+                    f"--keep: column {name!r} holds values of type {here.schema[0].type} in {url} and of type "
+                    f"{there.schema[0].type} in {urls[0]}. Predict them separately."
+                ) from None
+        merged = pa.concat_tables([merged, table], promote_options="permissive")
+    return merged
 
 
 class LayerValues(NamedTuple):
@@ -146,8 +149,8 @@ class LayerValues(NamedTuple):
         Shapes only.
     class_types : tuple of str
         Type of the values that the names of each layer's classes stand for, see `label_type`; may be empty.
-    labels : LabelReading
-        Type of kept columns of labels.
+    reading : ColumnReading
+        How kept columns of texts are read.
     """
 
     layers: tuple[str, ...]
@@ -156,10 +159,10 @@ class LayerValues(NamedTuple):
     class_names: tuple[tuple[str, ...], ...]
     net: NeuralNet
     class_types: tuple[str, ...] = ()
-    labels: LabelReading = LabelReading()
+    reading: ColumnReading = ColumnReading()
 
-    def rows(self) -> Iterator[list[str]]:
-        """Yield the names of the columns, then a row for each record, or for each time step of a record.
+    def table(self, *, as_texts: bool = False) -> pa.Table:
+        """Return a table with a row for each record, or for each time step of a record.
 
         The columns:
 
@@ -170,28 +173,18 @@ class LayerValues(NamedTuple):
           else one for each label or target, with its name or number.
 
         With several layers, or if a kept column has such a name, the layer's name comes first: ``species.class``.
+        Values and probabilities are float32, with the bits that the net computes.
+
+        Parameters
+        ----------
+        as_texts : bool
+            Return classes by name, and kept columns of CSV as texts, instead of values in their types.
 
         Raises
         ------
         ConfigError
             The layers differ in their time steps.
         """
-        table, kept = self._table(are_texts=True), self.stores[0].kept.column_names
-        yield table.column_names
-        digits, columns = "6" if self.topk else "7", list[list[str]]()
-        for name, column in zip(table.column_names, table.columns, strict=True):
-            if pa.types.is_floating(column.type) and name not in kept:
-                columns.append([f"{value:.{digits}g}" for value in column.to_pylist()])
-            else:
-                columns.append(as_texts(whole(column)).fill_null("").to_pylist())
-        yield from map(list, zip(*columns, strict=True))
-
-    def table(self) -> pa.Table:
-        """Return the same columns as an Arrow table, with numbers, classes and kept columns in their types."""
-        return self._table(are_texts=False)
-
-    def _table(self, are_texts: bool) -> pa.Table:
-        """Return the table, with the names of classes instead of their values if they are to be texts."""
         stores, layers = self.stores, range(len(self.layers))
         values = [self._values(i, stores) for i in layers]
         counts = {math.prod(each.shape[1:]) // (2 * self.topk) if self.topk else 1 for each in values}
@@ -199,34 +192,37 @@ class LayerValues(NamedTuple):
             raise ConfigError(f"layers {', '.join(self.layers)} have different time steps. Predict them one by one.")
         n_steps = counts.pop()
         record = pa.array(np.repeat(np.arange(len(values[0])), n_steps))
-        kept = pa.concat_tables([each.kept.slice(each.first) for each in stores], promote_options="permissive")
-        kept = kept if are_texts else self.labels.read(kept)
-        place = {
-            "file": [readable(name) for each in stores for name in each.files or [each.url] * each.count],
-            "record": [None if each.files else each.first + i for each in stores for i in range(each.count)],
-        }
-        types = {"file": pa.string(), "record": pa.int64()}
+        kept = self._kept(as_texts)
         places, sizes = _place_names(stores), [math.prod(each.shape[1:]) for each in values]
-        columns = [pa.array(place[name], types[name]).take(record) for name in places]
+        columns = [pa.chunked_array(map(PLACES[name], stores)).take(record) for name in places]
         columns += kept.take(record).columns if kept.column_names else []
         columns += [pa.array(np.tile(np.arange(n_steps), len(values[0])))] * (n_steps > 1)
         class_types = self.class_types or ("",) * len(self.layers)
         for each, names, of_type in zip(values, self.class_names, class_types, strict=True):
             if not self.topk:
-                columns += map(pa.array, each.reshape(len(each), math.prod(each.shape[1:])).T.astype(np.float64))
+                columns += map(pa.array, each.reshape(len(each), math.prod(each.shape[1:])).T)
             for numbers, scores in each.reshape(-1, self.topk, 2).transpose(1, 2, 0) if self.topk else ():
                 indices = numbers.astype(np.int64)
                 # older checkpoints do not have the type
                 of_type = of_type or (BOOLEAN if tuple(names) == BOOLEANS else "")
                 n_classes = max(len(names), int(indices.max(initial=0)) + 1)
-                classes = classes_of(indices, names, n_classes, "" if are_texts else of_type)
-                if classes.dtype.kind == "U":
-                    columns.append(pa.array(map(readable, classes.tolist()), pa.string()))
-                else:
-                    columns.append(pa.array(classes))
-                columns += map(pa.array, (indices, scores.astype(np.float64)))
+                classes = classes_of(np.arange(n_classes), names, n_classes, "" if as_texts else of_type).tolist()
+                values_of = pa.array([readable(each) if isinstance(each, str) else each for each in classes])
+                columns.append(values_of.take(pa.array(indices)))
+                columns += map(pa.array, (indices, scores))
         named = value_names(self.layers, self.class_names, sizes, self.topk, [*places, *kept.column_names])
         return pa.Table.from_arrays(columns, [*places, *kept.column_names, *["step"] * (n_steps > 1), *named])
+
+    def _kept(self, as_texts: bool) -> pa.Table:
+        kept = [each.kept.slice(each.first) for each in self.stores]
+        kept = [text_columns(self.reading.numbers(table)) if as_texts else self.reading.types(table) for table in kept]
+        return merge_kept([each.url for each in self.stores], kept)
+
+    @property
+    def texts(self) -> list[str]:
+        """Kept columns of CSV that are texts because the job does not know their type."""
+        kept = [self.reading.types(each.kept) for each in self.stores if not each.has_types]
+        return list(dict.fromkeys(name for table in kept for name in self.reading.unknown(table)))
 
     def array(self) -> npt.NDArray[np.float32]:
         """Return the values of the first layer, (n, *shape), for the first store."""

@@ -20,9 +20,9 @@ from distributed import Client
 from singa_dask import fs, modules, runtime
 from singa_dask.arrays import Array
 from singa_dask.conf import JobFile, Phase
-from singa_dask.data.codecs.class_values import LabelReading
+from singa_dask.data.codecs.column_reading import ColumnReading
 from singa_dask.data.codecs.fill_counts import FillCounts
-from singa_dask.data.codecs.numbers import MISSING, NumberForm, Spelling
+from singa_dask.data.codecs.numbers import NO_SPELLING
 from singa_dask.data.convert import backend_of
 from singa_dask.data.convert.tasks import report
 from singa_dask.data.stores import STORES, Store, open_store
@@ -32,7 +32,7 @@ from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, listed, warn_caller
 from singa_dask.fs.outputs import check_output
 from singa_dask.inference.derived_job import inference_job, with_data
-from singa_dask.inference.layer_values import LayerValues, Predicted, as_text_columns, value_names
+from singa_dask.inference.layer_values import LayerValues, Predicted, merge_kept, value_names
 from singa_dask.inference.net import build
 from singa_dask.inference.predicted_layers import (
     classifier,
@@ -54,6 +54,7 @@ from singa_dask.inference.tasks import (
     merge_metrics,
     plan_tasks,
 )
+from singa_dask.inference.value_files import check_texts
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.jobs.cluster import find_cluster
 from singa_dask.jobs.datasets.hosts import placed_job
@@ -326,7 +327,7 @@ class StoredNet:
         *,
         topk: int = 0,
         keep: Sequence[str] = (),
-        as_text: bool = False,
+        form: str = "parquet",
     ) -> LayerValues:
         """Return values of layers of the test net for the records of stores, or the likeliest classes.
 
@@ -340,8 +341,8 @@ class StoredNet:
             Number of classes; 0 for all values. Ignored for layers with labels or targets.
         keep : sequence of str
             Columns of the stores, which are tables, to keep beside the values.
-        as_text : bool
-            Write lists and other nested values of these columns as JSON, and refuse values that have no text.
+        form : str
+            Format that the values are written in: refuse columns to keep that it cannot hold.
         """
         phase = Phase.TEST
         layers = tuple(dict.fromkeys(layers)) or (predicted_layer(self.read.job, phase),)
@@ -353,8 +354,11 @@ class StoredNet:
         sources: list[StoredRecords | None] = [*stores] or [None]
         kept |= {"labels": False, "topk": topk, "files": bool(stores)}
         inferences = [self._inference(phase, records, **kept) for records in sources]
-        columns = [self._columns(records, keep) if records and keep else pa.table({}) for records in sources]
-        columns = [as_text_columns(table) if as_text else table for table in columns]
+        columns = [self._columns(records, keep) if records and keep else (pa.table({}), "") for records in sources]
+        for table, _ in columns if form in ("csv", "jsonl") else ():
+            check_texts(table)
+
+        urls = [records.url if records else "" for records in sources]
 
         def names_of(facts: NetFacts) -> tuple[tuple[str, ...], ...]:
             if not are_values:
@@ -362,7 +366,7 @@ class StoredNet:
             return tuple(target_names(self.read.job, phase, layer) for layer in layers)
 
         def check(facts: NetFacts) -> None:
-            """Raise a ConfigError if a kept column has the name of a column of the predictions."""
+            """Raise a ConfigError if a kept column has the name of another column, or several types."""
             shaped = [next(each for each in inferences[0].net.layers if each.conf_name == layer) for layer in layers]
             sizes = [math.prod(each.features[0].shape[1:]) * each.site.n_steps for each in shaped]
             places = ["file"] * (len(sources) > 1) + ["record"]
@@ -373,10 +377,12 @@ class StoredNet:
                     f"--keep: the predictions have a column {clash!r}, too. Rename the column of the data, or keep "
                     f"another one. Columns of the predictions: {listed(given)}."
                 )
+            if form != "csv":
+                merge_kept(urls, [self._reading(facts).types(table) for table, _ in columns])
 
         predicted = []
         with self.workers() as workers:
-            for records, inference, values in zip(sources, inferences, columns, strict=True):
+            for records, inference, (values, of) in zip(sources, inferences, columns, strict=True):
                 facts, results = inference.compute(workers, 0, self.show, self.log, check)
                 first, n_ahead, names = facts.n_history, facts.n_later, facts.class_names[0]
                 while records and facts.n_later:
@@ -384,13 +390,21 @@ class StoredNet:
                     records = records._replace(forecasts=(*(records.forecasts or ()), made))
                     inference = self._inference(phase, records, **kept)
                     facts, results = inference.compute(workers, 0, lambda compute: compute, lambda _: None)
-                predicted.append(Predicted(records.url if records else "", results, values, first, n_ahead))
+                url = records.url if records else ""
+                predicted.append(Predicted(url, results, values, first, n_ahead, has_types=of != "csv"))
                 if keep and len(values) != first + predicted[-1].count:
                     raise DataError(f"{predicted[-1].url}: changed while it was read.")
-        stores_conf = [store for layer in self.read.job.neuralnet.layer if (store := layer.given_block(StoreConf))]
-        missing = (*MISSING, *(word for store in stores_conf for word in store.spelling.na_values))
-        labels = LabelReading(facts.label_kinds if topk else {}, missing)
-        return LayerValues(layers, topk, predicted, names_of(facts), inferences[0].net, facts.class_types, labels)
+        reading = self._reading(facts)
+        return LayerValues(layers, topk, predicted, names_of(facts), inferences[0].net, facts.class_types, reading)
+
+    def _reading(self, facts: NetFacts) -> ColumnReading:
+        """Return how kept columns are read: by the job's own stores, and as the training data was."""
+        kinds, spelling = dict(facts.columns.kinds), NO_SPELLING
+        for layer in self.read.job.neuralnet.layer:
+            if store := layer.given_block(StoreConf):
+                kinds |= dict.fromkeys((*store.target, *([store.weight] if store.weight else ())), "f")
+                spelling = spelling.over(store.spelling)
+        return ColumnReading(kinds, spelling.over(facts.columns.spelling))
 
     def _forecast(self, layer: str, values: Array, topk: int, names: Sequence[str]) -> float | str:
         """Return the prediction for a record of a time series, as a value of the predicted column."""
@@ -399,25 +413,17 @@ class StoredNet:
         number = int(values.flat[0]) if topk else len(values) - 1 - int(values[::-1].argmax())
         return names[number] if names else str(number)
 
-    def _columns(self, records: StoredRecords, names: Sequence[str]) -> pa.Table:
-        """Return columns of a table, read as the job reads its own: targets and numbers in texts as numbers."""
+    def _columns(self, records: StoredRecords, names: Sequence[str]) -> tuple[pa.Table, str]:
+        """Return columns of a table as they stand in its files, and the format of these."""
         conf = next(store for layer in self.read.job.neuralnet.layer if (store := layer.given_block(StoreConf)))
         options = {name: getattr(conf, name) for name in ("separator", "charset", "header", "quotes")}
         place = fs.absolute(records.url)
         try:
             if fs.look(place, conf.storage_options) == (False, 0):
                 raise ConfigError(f"{records.named or records.url}: it is empty.")
-            table = read_columns(place, names, conf.storage_options, spelling=conf.spelling, **options)
+            return read_columns(place, names, conf.storage_options, spelling=conf.spelling, **options)
         except (ConfigError, DataError) as error:
             raise type(error)(str(error) if "it is empty" in str(error) else f"--keep: {error}") from None
-        forms = {**dict.fromkeys(conf.target, NumberForm()), **conf.spelling.numbers}
-        for name in forms.keys() & {*names}:
-            spelling = Spelling({name: forms[name]}, conf.spelling.na_values)
-            # a column that also has other texts stays a column of texts
-            with contextlib.suppress(DataError):
-                read = spelling.read(table.select([name]), {}, str, ())
-                table = table.set_column(table.column_names.index(name), name, read.column(0))
-        return table
 
     def _have_values(self, layers: Sequence[str], topk: int) -> bool:
         """Return whether layers predict values or several labels, not classes."""

@@ -7,10 +7,9 @@ once, batches have the job's size, in file order, and the remaining records are 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from singa_dask import fs, modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
+from singa_dask.data.codecs.column_reading import ColumnReading
 from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.convert.tasks import report
 from singa_dask.data.stores import STORES
@@ -210,8 +210,8 @@ class NetFacts(NamedTuple):
         Class names of each layer of the task, by label; empty if the checkpoint has none.
     class_types : tuple of str
         Type of the values that they are names of, see `label_type`.
-    label_kinds : dict of str to str
-        See `ClassNames.label_kinds`.
+    columns : ColumnReading
+        See `ClassNames.column_reading`.
     n_history, n_later : int
         Records before the first one that is read, and after the last one: they need its prediction first.
     warnings : tuple of str
@@ -227,7 +227,7 @@ class NetFacts(NamedTuple):
     n_later: int = 0
     warnings: tuple[str, ...] = ()
     class_types: tuple[str, ...] = ()
-    label_kinds: Mapping[str, str] = MappingProxyType({})
+    columns: ColumnReading = ColumnReading()
 
 
 def inspect_net(task: InferenceTask) -> NetFacts:
@@ -261,7 +261,7 @@ def inspect_net(task: InferenceTask) -> NetFacts:
             n_later=max((layer.n_later for layer in stores), default=0),
             warnings=tuple(dict.fromkeys(text for layer in stores for text in layer.warnings)),
             class_types=tuple(map(net.context.class_names.type_for, task.labels_of_layers)),
-            label_kinds=net.context.class_names.label_kinds(),
+            columns=net.context.class_names.column_reading(),
         )
 
 

@@ -72,7 +72,7 @@ def test_a_file_without_records_gives_none(call: Call, suffix: str) -> None:
     assert result.stderr == f"new.{suffix}: 0 records\n"
     assert call("predict", *GIVEN, f"new.{suffix}", "--proba", "--out", "out.parquet").exit_code == 0
     schema = pq.read_schema("out.parquet")
-    assert schema.names == ["record", "less", "more"] and schema.types == [pa.int64(), pa.float64(), pa.float64()]
+    assert schema.names == ["record", "less", "more"] and schema.types == [pa.int64(), pa.float32(), pa.float32()]
     assert sd.predict("run", f"new.{suffix}", proba=True).shape == (0, 2)
     none[["a", "region"]].to_csv("other.csv", index=False)
     assert call("predict", *GIVEN, "other.csv").exit_code != 0

@@ -12,7 +12,6 @@ import pytest
 from PIL import Image
 
 from singa_dask.data.stores import STORES
-from singa_dask.inference.layer_values import csv_lines
 from tests.cli.conftest import BATCH, DIGITS, Call, digits
 
 
@@ -82,7 +81,7 @@ def test_no_file_is_replaced_unasked_and_none_that_is_read(
     for read in (data, job):
         assert "this file is an input" in call(*given, read, "--overwrite").stderr
     assert data.read_bytes() == content
-    assert "predictions are CSV or Parquet. Expected a name in .csv, .tsv or .parquet" in call(*given, "out.npy").stderr
+    assert "out.npy: predictions are written to files in .csv, .tsv, .parquet" in call(*given, "out.npy").stderr
     given[-2] = f"{tmp_path}/n*.csv"
     assert "this file is an input" in call(*given, data, "--overwrite").stderr
 
@@ -146,11 +145,6 @@ def test_classes_have_their_names(call: Call, job: Path, pictures: Path) -> None
     named = {row[f"number{rank}"]: row[f"class{rank}"] for rank in ("", "_2", "_3")}
     assert named == {"0": "even", "1": "odd, high", "2": "odd, low"}
     assert '"odd, low"' in result.stdout
-
-
-def test_commas_and_quotes_are_quoted() -> None:
-    assert "".join(csv_lines([["a, b.png", 'say "x"', "0.5"]])) == '"a, b.png","say ""x""",0.5\n'
-    assert "".join(csv_lines([["a, b.png", "x\ty"]], "\t")) == 'a, b.png\t"x\ty"\n'
 
 
 @pytest.mark.parametrize(

@@ -218,9 +218,10 @@ def test_several_labels_feed_several_losses(tmp_path: Path, run_job: Callable[..
     assert facts.class_names == (("A", "B"), ("big", "small"))
     done = [each() for each in plan_tasks(part, facts, 0, 1)]
     net: Any = None  # of its shapes nothing is shown
-    header, *rows = LayerValues(layers, 1, [Predicted(str(new), done, pa.table({}))], facts.class_names, net).rows()
-    assert header[:5] == ["record", "loss-grade.class", "loss-grade.number", "loss-grade.probability", "fc-kind.class"]
-    assert [(row[1], row[4]) for row in rows] == [("B", "big"), ("A", "small")]
+    found = LayerValues(layers, 1, [Predicted(str(new), done, pa.table({}))], facts.class_names, net).table()
+    names = ["record", "loss-grade.class", "loss-grade.number", "loss-grade.probability", "fc-kind.class"]
+    assert found.column_names[:5] == names
+    assert list(zip(*(found[names[i]].to_pylist() for i in (1, 4)), strict=True)) == [("B", "big"), ("A", "small")]
 
 
 @pytest.mark.long

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask.data.codecs.category_names import name_key
-from singa_dask.data.codecs.columns import column_kind
-from singa_dask.lazy import LazyModule
-
-pc = LazyModule("pyarrow.compute")
 
 # types of labels
 BOOLEAN, INTEGER, NUMBER = "boolean", "integer", "number"
-TYPES = {"b": pa.bool_(), "i": pa.int64(), "f": pa.float64()}
 # a code with leading zeros is a text
 DIGITS = re.compile(r"-?(0|[1-9]\d*)")
 DECIMAL = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?")
@@ -82,30 +75,3 @@ def numbers_of_values(labels: npt.NDArray[Any], values: npt.NDArray[Any]) -> npt
     order = np.argsort(values, kind="stable")
     at = np.minimum(np.searchsorted(values[order], labels), len(values) - 1)
     return np.where(values[order][at] == labels, order[at], -1).astype(np.int32)
-
-
-class LabelReading(NamedTuple):
-    """Converts kept columns of labels to the type of predicted classes.
-
-    Attributes
-    ----------
-    kinds : mapping of str to str
-        Kind of dtype of the classes of each column: ``b``, ``i`` or ``f``; for other kinds, texts stay texts.
-    missing : sequence of str
-        Words for missing values, which become null.
-    """
-
-    kinds: Mapping[str, str] = MappingProxyType({})
-    missing: Sequence[str] = ()
-
-    def read(self, table: pa.Table) -> pa.Table:
-        """Convert labels that are texts; a column with other texts is returned as it is."""
-        for i, name in enumerate(table.column_names):
-            kind, column = self.kinds.get(name), table.column(i)
-            if kind in TYPES and column_kind(column.type) == "string":
-                texts = pc.utf8_trim_whitespace(column.cast(pa.string()))
-                texts = pc.if_else(pc.is_in(texts, pa.array([*self.missing], pa.string())), None, texts)
-                whole = pc.replace_substring_regex(texts, r"\.0+$", "") if kind == "i" else texts
-                with contextlib.suppress(pa.ArrowInvalid):
-                    table = table.set_column(i, name, whole.cast(TYPES[kind]))
-        return table

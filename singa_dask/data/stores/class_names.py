@@ -10,7 +10,9 @@ from typing import Any
 from singa_dask import fs
 from singa_dask.data.codecs.category_names import NameNumbers
 from singa_dask.data.codecs.class_values import class_values
+from singa_dask.data.codecs.column_reading import TEXT, ColumnReading
 from singa_dask.data.codecs.learned import Learned
+from singa_dask.data.codecs.numbers import NO_SPELLING
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.label_match import LabelMatch, find_label, find_label_type, has_several_labels, label_table
@@ -135,13 +137,20 @@ class ClassNames:
         distinct = {types.get(name, "") for name, each in names.items() if each}
         return distinct.pop() if len(distinct) == 1 else ""
 
-    def label_kinds(self) -> dict[str, str]:
-        """Return the kind of dtype of the classes of each column of labels, see `class_values`."""
-        return {
-            column: class_values(names, facts.label_types.get(column, "")).dtype.kind if names else "i"
-            for facts in self.known.tables.values()
-            for column, names in facts.labels.items()
-        }
+    def column_reading(self) -> ColumnReading:
+        """Return how columns of the training data that are written beside predictions are read."""
+        kinds, spelling = dict[str, str](), NO_SPELLING
+        for facts in self.known.tables.values():
+            kinds |= dict.fromkeys((*facts.categories, *facts.texts), TEXT)
+            kinds |= {
+                name: "b" if name in (facts.booleans or ()) else "f" for name in filter(facts.is_number, facts.features)
+            }
+            kinds |= {
+                column: class_values(names, facts.label_types.get(column, "")).dtype.kind if names else "i"
+                for column, names in facts.labels.items()
+            }
+            spelling = spelling.over(facts.spelling)
+        return ColumnReading(kinds, spelling)
 
     def find(self, layer: str) -> tuple[str, ...]:
         """Return the names for a layer of any net; empty if the labels of the training data have no names.

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
-from singa_dask.data.codecs.class_values import LabelReading, class_values, classes_of
+from singa_dask.data.codecs.class_values import class_values, classes_of
 from singa_dask.data.codecs.plain_arrays import class_numbers
 from singa_dask.errors import DataError
 
@@ -45,15 +44,6 @@ def test_other_values_and_numbers_of_texts_are_refused() -> None:
         class_numbers(np.array([200, 0]), ["200", "404"], "y, row", "integer")
     with pytest.raises(DataError, match="the name or the number of a class"):
         class_numbers(np.array([1, 2]), ["1", "2"], "y, row")
-
-
-def test_kept_labels_have_the_type_of_classes_and_other_columns_do_not_change() -> None:
-    texts = pa.table({"i": ["1", " 2.0", "NA"], "f": ["1", "2.5", ""], "b": ["true", "False", "NA"], "id": ["01"] * 3})
-    kept = LabelReading({"i": "i", "f": "f", "b": "b"}, ("", "NA")).read(texts)
-    expected = {"i": [1, 2, None], "f": [1.0, 2.5, None], "b": [True, False, None], "id": ["01"] * 3}
-    assert kept.to_pydict() == expected
-    assert [str(kind) for kind in kept.schema.types] == ["int64", "double", "bool", "string"]
-    assert LabelReading({"id": "i"}).read(pa.table({"id": ["1", "x"]})).to_pydict() == {"id": ["1", "x"]}
 
 
 @pytest.mark.parametrize(("of_type", "expected"), [("integer", [5, 7, 2]), ("", ["5", "7", "2"])])

@@ -374,7 +374,7 @@ def test_one_partition_is_read_as_the_whole_table_is(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [1.0], "run": [5.0]}), tmp_path / "run=3" / "own.parquet")
     with TableStore(f"{tmp_path}/run=3/own.parquet", features=["run", "x"]) as store:
         assert rows_of(store) == [[5, 1]]
-    assert read_columns(f"{tmp_path}/run=3/zone=b", ["zone", "x"]).to_pydict() == {"zone": ["b"], "x": [2.0]}
+    assert read_columns(f"{tmp_path}/run=3/zone=b", ["zone", "x"])[0].to_pydict() == {"zone": ["b"], "x": [2.0]}
 
 
 def test_files_of_other_types_are_refused(tmp_path: Path) -> None:

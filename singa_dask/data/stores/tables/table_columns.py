@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from singa_dask import fs
 from singa_dask.data.codecs.columns import show_columns
-from singa_dask.data.codecs.numbers import NO_SPELLING, Spelling
+from singa_dask.data.codecs.numbers import MISSING, NO_SPELLING, Spelling
 from singa_dask.data.stores.blocks import BLOCK_BYTES
+from singa_dask.data.stores.tables.json_text import load_object
 from singa_dask.data.stores.tables.open_parts import OpenParts
 from singa_dask.data.stores.tables.table import open_part
-from singa_dask.data.stores.tables.table_files import format_of, outer_keys, table_files, with_outer_keys
-from singa_dask.errors import ConfigError
+from singa_dask.data.stores.tables.table_files import (
+    format_of,
+    outer_keys,
+    table_files,
+    with_keys,
+    with_outer_keys,
+)
+from singa_dask.data.stores.tables.table_part import TablePart
+from singa_dask.errors import ConfigError, DataError
 from singa_dask.registry import suggest
 
 
@@ -25,8 +33,11 @@ def read_columns(
     storage_options: fs.Options = None,
     spelling: Spelling = NO_SPELLING,
     **options: Any,
-) -> pa.Table:
-    """Return columns of a table: of text files as strings, of other files with their types.
+) -> tuple[pa.Table, str]:
+    """Return columns of a table, and the format of its files.
+
+    Columns of CSV are strings; other files give the types. Texts stand as in the file, also texts that mean a missing
+    value elsewhere, such as NA. Blank texts are null.
 
     Parameters
     ----------
@@ -34,7 +45,7 @@ def read_columns(
     names : sequence of str
     storage_options : mapping, optional
     spelling : Spelling
-        Words for missing values in columns of numbers.
+        Words for missing values in columns of numbers of JSON.
     **options
         Options of a `CsvPart`.
 
@@ -43,13 +54,12 @@ def read_columns(
     ConfigError
         A column does not exist.
     DataError
-        The table cannot be read.
+        The table cannot be read; or values of a column of JSON have no common type.
     """
     files = table_files(url, storage_options)
     form = format_of(files, storage_options)
     if form == "csv":
-        # keep words for missing values as text, so that they can be counted
-        options |= {"listed": dict.fromkeys(names, spelling.na_values)}
+        options |= {"listed": dict.fromkeys(names, (*filter(None, MISSING), *spelling.na_values))}
     opened = OpenParts(files, lambda file: open_part(files[file].url, form, storage_options, spelling, **options))
     tables, kinds = list[pa.Table](), dict.fromkeys(names, "string")
     with contextlib.closing(opened) as parts:
@@ -60,10 +70,42 @@ def read_columns(
             question = suggest(unknown[0], known).partition("Known:")[0]
             raise ConfigError(f"{url}: no column {unknown[0]!r}. {question}{show_columns(known)}")
         for file in range(len(files)):
-            for run in parts(file).runs(BLOCK_BYTES, 4 * len(names)):
-                data = parts.fetch(file, run, kinds)
-                tables.append(parts.decode(file, run, kinds, data).select(names))
+            try:
+                tables += _runs(parts, file, kinds, names)
+            except DataError:
+                if form != "jsonl":
+                    raise
+                # lists and objects, and columns whose first lines have other types than later ones
+                read = _json_columns(parts(file), parts.in_file(file, kinds))
+                tables.append(with_keys(read, files[file], kinds).select(names))
         if not tables:
             types = parts(0).types
-            return pa.schema([(name, types.get(name, pa.string())) for name in names]).empty_table()
-    return pa.concat_tables(tables, promote_options="permissive")
+            return pa.schema([(name, types.get(name, pa.string())) for name in names]).empty_table(), form
+    return pa.concat_tables(tables, promote_options="permissive"), form
+
+
+def _runs(parts: OpenParts, file: int, kinds: Mapping[str, str], names: Sequence[str]) -> list[pa.Table]:
+    runs = parts(file).runs(BLOCK_BYTES, 4 * len(names))
+    return [parts.decode(file, run, kinds, parts.fetch(file, run, kinds)).select(names) for run in runs]
+
+
+def _json_columns(part: TablePart, names: Iterable[str]) -> pa.Table:
+    """Return columns of JSON lines with the types of all their values."""
+    values: dict[str, list[Any]] = {name: [] for name in names}
+    line = 1
+    for run in part.runs(BLOCK_BYTES, 0):
+        for text in bytes(part.fetch(run, {})[0]).split(b"\n"):
+            try:
+                record = load_object(text)
+            except ValueError as error:
+                raise DataError(f"{part.url}, line {line}: {error}.") from None
+            line += 1
+            for name, column in values.items():
+                column.append(record.get(name))
+    columns = {}
+    for name, column in values.items():
+        try:
+            columns[name] = pa.array(column, from_pandas=True)
+        except (pa.ArrowException, OverflowError) as error:
+            raise DataError(f"{part.url}: column {name!r} has values without a common type: {error}.") from None
+    return pa.table(columns)
