@@ -99,12 +99,15 @@ class Problem:
         Place in the file.
     shown_path : str
         The path as people write it, ``neuralnet.layer[fc2].type``; derived from ``path`` when empty.
+    remedy : Remedy, optional
+        The remedy of the `DataError` that the problem reports.
     """
 
     path: tuple[str | int, ...]
     message: str
     mark: Mark | None = None
     shown_path: str = ""
+    remedy: Remedy | None = None
 
     def __str__(self) -> str:
         shown = self.shown_path or show_path(self.path)

@@ -16,12 +16,27 @@ MARKS = {
     codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
+REWRITE = 'Write it as UTF-8, in Excel as "CSV UTF-8"'
 LINE_END = re.compile(r"\r\n?|\n")
 
 
 def charset_of(data: bytes) -> tuple[str, int]:
     """Return the encoding that a byte order mark names, and the length of the mark; UTF-8 and 0 without a mark."""
     return next(((charset, len(mark)) for mark, charset in MARKS.items() if data.startswith(mark)), ("utf-8", 0))
+
+
+def refuse_wide(where: str, head: bytes) -> None:
+    """Raise a `DataError` for a table in UTF-16 or UTF-32, given its first bytes.
+
+    Without a byte order mark, UTF-16 is recognised by the zero bytes of its ASCII characters.
+    """
+    marked, start = charset_of(head)
+    wide = marked[:6] if start and marked != "utf-8" else ""
+    zeros = head[::2].count(0), head[1::2].count(0)
+    if 4 * max(zeros) > len(head) and not min(zeros):
+        wide = wide or ("utf-16be" if zeros[0] else "utf-16le")
+    if wide:
+        raise DataError(f"{where}: text in {wide.upper()}. {REWRITE}, or by iconv -f {wide} -t utf-8.")
 
 
 def decode(data: bytes, where: str) -> str:

@@ -37,6 +37,8 @@ def described(url: str, reading: Reading) -> Store:
             if table_format != "csv" or isinstance(other, ConfigError):
                 raise error from None
             fault = str(other).removeprefix(f"{url}: ")
+            if str(error).endswith(fault):
+                raise error from None
             raise DataError(f"{error} Nor is it a table with named columns: {fault}") from None
 
 

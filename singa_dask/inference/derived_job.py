@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -49,7 +49,7 @@ class PhaseJob:
             path = problem.path
             if path[:2] == ("neuralnet", "layer") and len(path) > 2 and isinstance(path[2], int):
                 path = (*path[:2], self.indices[path[2]], *path[3:])
-            problems.append(Problem(path, problem.message))
+            problems.append(replace(problem, path=path))
         return ConfigError(problems)
 
 

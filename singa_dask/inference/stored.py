@@ -44,7 +44,7 @@ from singa_dask.inference.predicted_layers import (
     predicted_layer,
     target_names,
 )
-from singa_dask.inference.stored_records import StoredRecords
+from singa_dask.inference.stored_records import StoredRecords, sharing_layers
 from singa_dask.inference.tasks import (
     InferenceTask,
     NetFacts,
@@ -240,9 +240,11 @@ class _Inference:
         try:
             yield
         except (ConfigError, DataError) as error:
-            reader = self._wanted.job.neuralnet.layer[self._readers[0]].name if self._readers else ""
-            if self._records is not None and (renamed := self._records.renamed(error, self._readers, reader)):
-                raise renamed from None
+            if self._records is not None:
+                names = [self._wanted.job.neuralnet.layer[index].name for index in self._readers]
+                readers = sharing_layers(self._read.job, names)
+                if renamed := self._records.renamed(error, self._readers, readers):
+                    raise renamed from None
             if isinstance(error, DataError) or not any(problem.path for problem in error.problems):
                 raise
             raise self._read.locate(self._wanted.locate(error)) from None

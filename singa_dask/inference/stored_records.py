@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import re
+import shlex
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from singa_dask import fs
-from singa_dask.data.stores.tables.csv_records import RECODED
+from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError, DataError, Problem, SingaError
+from singa_dask.inputs import StoreInput
+from singa_dask.inputs.store_conf import StoreConf
+from singa_dask.layers import LAYERS
 
 
 class Door(NamedTuple):
@@ -20,6 +26,8 @@ class Door(NamedTuple):
     behind: str = ""
 
 
+# keys of store_conf that commands set by --set, as they have no option for them
+SETTABLE = ("charset", "separator", "quotes", "na_values", "unlabelled")
 WORDS = {"missing": "mean or a number", "unknown": "ignore"}
 COMMAND = Door("pass ", "--{} {}", WORDS)
 SERVER = Door("start serve with ", "--{} {}", WORDS)
@@ -34,12 +42,44 @@ def advised(error: DataError, door: Door, can_fill: bool = True) -> DataError:
     ``can_fill`` is False for a net whose records are not read from a table, so that these options do not apply.
     """
     remedy = error.remedy
+    if remedy is not None and remedy.key == "unlabelled" and door is PYTHON:
+        return error.saying("Leave such records out.")
     if remedy is None or remedy.key not in ("missing", "unknown"):
         return error
     # a category, a text or a vector cannot be the mean
     keys = [key for key, value in (("missing", "mean"), ("unknown", "ignore")) if value in remedy.values and can_fill]
     helps = " and ".join(door.option.format(key, door.values[key]) for key in keys)
     return error.saying(f"Leave the record out{f', or {door.before}{helps}{door.behind}' if keys else ''}.")
+
+
+def sharing_layers(job: JobConf, names: Collection[str]) -> list[str]:
+    """Return the names of all layers whose ``store_conf`` has to change with the one of some layers.
+
+    A name stands for a layer of each net, and in each net the layers that read one store have the same ``store_conf``.
+    """
+    readers = [each for each in job.neuralnet.layer if issubclass(LAYERS.find(each.type), StoreInput)]
+    path_of = [(each.name, each.block(StoreConf).path) for each in readers]
+    found = list(names)
+    while True:
+        paths = {path for name, path in path_of if name in found}
+        more = dict.fromkeys(name for name, path in path_of if path in paths)
+        if len(more) <= len(found):
+            return [*more]
+        found = [*more]
+
+
+def with_options(error: DataError, layers: Sequence[str]) -> DataError:
+    """Return an error that advises a key of ``store_conf`` with options of a command that set it in some layers."""
+    remedy = error.remedy
+    if remedy is None or remedy.key not in SETTABLE or not remedy.values:
+        return error
+    words, value = f"[{', '.join(remedy.values)}]", remedy.values[0]
+    text = value if re.fullmatch(r"[\w-]+", value) else json.dumps(value)
+    if remedy.key == "na_values":
+        value, text = words, json.dumps(list(remedy.values), ensure_ascii=False)
+    options = [f"--set {shlex.quote(f'neuralnet.layer[{name}].store_conf.{remedy.key}={text}')}" for name in layers]
+    key = re.compile(rf"Set {remedy.key}: ({re.escape(value)}|{re.escape(repr(value))})")
+    return error.saying(key.sub(lambda _: f"Pass {' '.join(options)}", remedy.text))
 
 
 class StoredRecords(NamedTuple):
@@ -55,27 +95,30 @@ class StoredRecords(NamedTuple):
     forecasts: tuple[Any, ...] | None = None
     reading: Mapping[str, Any] = MappingProxyType({})
 
-    def renamed(self, error: ConfigError | DataError, layers: Sequence[int], reader: str = "") -> SingaError | None:
+    def renamed(
+        self, error: ConfigError | DataError, layers: Sequence[int], readers: Sequence[str] = ()
+    ) -> SingaError | None:
         """Return the error with the name of the records; None if it is about the job or a checkpoint.
 
-        ``layers`` are the indices of the layers that read the records, ``reader`` is the name of the first.
+        ``layers`` are the indices of the layers that read the records, ``readers`` the names of `sharing_layers`.
         """
         if isinstance(error, DataError):
             if fs.absolute(self.url) not in str(error):
                 return None
-            if self.named or not self.outputs:
-                error = advised(error, COMMAND if self.named else PYTHON)
-            return DataError(self._recoded(self._named(str(error)), reader))
+            return DataError(self._named(self._advised(error, readers)))
         places = [("neuralnet", "layer", index, "store_conf") for index in layers]
         if not error.problems or any(problem.path[:4] not in places for problem in error.problems):
             return None
-        named = [self._recoded(self._named(problem.message), reader) for problem in error.problems]
-        return ConfigError([Problem((), message) for message in named])
+        errors = [DataError(problem.message, remedy=problem.remedy) for problem in error.problems]
+        # layers that read the same records have the same problem
+        messages = dict.fromkeys(self._named(self._advised(each, readers)) for each in errors)
+        return ConfigError([Problem((), message) for message in messages])
 
-    def _recoded(self, message: str, reader: str) -> str:
-        """Return a message of a command that names the option for another encoding."""
-        option = f", or pass --set 'neuralnet.layer[{reader}].store_conf.charset=latin-1'"
-        return message.replace(RECODED.text, option) if self.named and reader else message
+    def _advised(self, error: DataError, readers: Sequence[str]) -> str:
+        """Return the message of an error with the options of the caller."""
+        if self.named:
+            return str(with_options(advised(error, COMMAND), readers))
+        return str(advised(error, PYTHON))
 
     def _named(self, message: str) -> str:
         named, rest = self.named or self.url, message.removeprefix(fs.absolute(self.url))

@@ -487,7 +487,7 @@ class StoreInput(StoreReader):
         try:
             self.count()
         except DataError as error:
-            problems.append(Problem(("store_conf", "path"), str(error)))
+            problems.append(Problem(("store_conf", "path"), str(error), remedy=error.remedy))
         for key in ("mean_file", "std_file"):
             try:
                 self._read_statistic(key)

@@ -129,7 +129,8 @@ class Node:
     def located(self, error: ConfigError) -> list[Problem]:
         """Return problems of this layer with paths from the top of the job."""
         if not self.inserted:
-            return [self.problem(problem.message, problem.path) for problem in error.problems]
+            here = self.problem("").path
+            return [replace(problem, path=(*here, *problem.path)) for problem in error.problems]
         messages = [
             f"its sources cannot be partitioned among the workers: {problem.message}" for problem in error.problems
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -90,10 +91,30 @@ def test_another_encoding_is_named_with_its_line_and_option(call: Call) -> None:
     refused = call("predict", *GIVEN, "new.csv")
     assert refused.stderr.startswith(f"--data new.csv, line {line}: not UTF-8: ")
     option = "neuralnet.layer[data].store_conf.charset=latin-1"
-    assert refused.stderr.endswith(f"or pass --set '{option}'.\n")
+    assert refused.stderr.endswith(f"Pass --set '{option}' if that is its encoding.\n")
     found = call("predict", *GIVEN, "new.csv", "--set", option)
     new.to_csv("same.csv", index=False)
     assert found.exit_code == 0 and found.stdout == call("predict", *GIVEN, "same.csv").stdout
+
+
+def test_advised_options_work_as_printed_in_jobs_of_several_readers(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame = FRAME.drop(columns="kind")
+    frame.to_csv("train.csv", index=False)
+    assert call("init", "train.csv", "--target", "b").exit_code == 0
+    assert call("run", "job.yaml", "--run-dir", "run", "--set", "train_steps=20").exit_code == 0
+    frame.to_csv("bar.csv", index=False, sep="|")
+    frame.assign(b=frame["b"].where(frame.index > 3)).to_csv("gap.csv", index=False)
+    frame[4:].to_csv("rest.csv", index=False)
+    for verb, name, same in (("predict", "bar", "train"), ("test", "gap", "rest")):
+        refused = call(verb, *GIVEN, f"{name}.csv")
+        assert refused.exit_code in (1, 2) and refused.stderr.count(f"{name}.csv") == 1
+        options = re.findall(r"--set '([^']*)'", refused.stderr)
+        assert len(options) == 2
+        found = call(verb, *GIVEN, f"{name}.csv", *(word for each in options for word in ("--set", each)))
+        assert (found.exit_code, found.stdout) == (0, call(verb, *GIVEN, f"{same}.csv").stdout), found.stderr
 
 
 @pytest.mark.usefixtures("trained_table")

@@ -16,6 +16,7 @@ import pytest
 
 import singa_dask as sd
 from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.inference.records import as_records
 from singa_dask.inputs.store_conf import StoreConf
@@ -159,11 +160,23 @@ def test_booleans_are_no_numbers_unless_they_were_in_training(model: sd.Model, t
             model.predict([{**record, "age": each} for each in age])
 
 
-def test_texts_of_booleans() -> None:
+def test_texts_of_booleans(tmp_path: Path) -> None:
     facts = TableFacts(("on", "x"), booleans=("on",))
     given = as_records({"on": ["true", "False", "1", " TRUE"], "x": ["1", "2", "3", "4"]}, StoreConf(shape=[2]), facts)
     assert given.read(0, 4)["data"].tolist() == [[1, 1], [0, 2], [1, 3], [1, 4]]
     assert TableFacts.from_dict(facts.to_dict()) == facts
+    for text, said in (
+        ("true,1\n7,2\n", "line 3, column 'on': 7 is not a boolean"),
+        ("1,1\n2,2\n", "line 3, column 'on': 2 is not a boolean"),
+        ("1,.1\n0,true\n1,.3\n", "line 3, column 'x': 'true' is a boolean, and other values are numbers"),
+    ):
+        (tmp_path / "x.csv").write_text(f"on,x\n{text}")
+        with pytest.raises(DataError, match=said), TableStore(str(tmp_path / "x.csv"), facts=facts.to_dict()) as store:
+            store.read_block(0)
+    for number in (7, "7", 0.5):
+        refused = f"row 1, column 'on': {number} is not a boolean. Expected true, false, 1 or 0"
+        with pytest.raises(DataError, match=refused):
+            as_records({"on": [1, number], "x": [2, 3]}, StoreConf(shape=[2]), facts).read(0, 2)
     # checkpoints of before do not say which columns were booleans
     known = TableFacts.from_dict({key: value for key, value in facts.to_dict().items() if key != "booleans"})
     bools = {"on": [True], "x": [False]}

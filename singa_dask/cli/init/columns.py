@@ -34,7 +34,7 @@ from singa_dask.data.stores.tables.table_files import format_of, table_files
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError, listed
 from singa_dask.fs.open_bytes import open_bytes
-from singa_dask.texts import charset_of, split_lines
+from singa_dask.texts import charset_of, refuse_wide, split_lines
 
 # only SEEN_BYTES are read of tables larger than MAX_BYTES, but at least MIN_BYTES of each file
 MAX_BYTES, SEEN_BYTES, MIN_BYTES = 1 << 28, 1 << 26, 1 << 16
@@ -299,6 +299,8 @@ def read_table(place: str, options: InitOptions) -> TableSurvey:
     """
     files = table_files(place)
     form = format_of(files)
+    if form == "csv":
+        refuse_wide(place, _head(files[0].url))
     if options.encoding:
         check_charset(place, options.encoding)
     try:
@@ -323,7 +325,7 @@ def read_table(place: str, options: InitOptions) -> TableSurvey:
         if error.remedy is None or not error.remedy.text:
             raise
         if error.wants("charset"):
-            raise DataError(f"{error.saying('')} Or give --encoding, such as latin-1 or cp1252.") from None
+            raise error.saying("Or give --encoding, such as latin-1 or cp1252") from None
         if error.wants("na_values"):
             given = shlex.quote(",".join([*options.na_values, *error.remedy.values]))
             raise error.saying(f"Add --na-values {given}") from None
@@ -410,11 +412,17 @@ def _groups_of(parts: OpenParts, row_bytes: int) -> tuple[Runs, int, int]:
 # -- reading text files ---------------------------------------------------------------------------------
 
 
-def head_lines(place: str, charset: str = "utf-8") -> list[str]:
-    """Return the first lines of a text file, which may be gzipped."""
+def _head(place: str) -> bytes:
+    """Return the first bytes of a file, which may be gzipped."""
     source = open_bytes(place)
     head = bytes(source.read(0, min(source.size, HEAD_BYTES)))
     source.close()
+    return head
+
+
+def head_lines(place: str, charset: str = "utf-8") -> list[str]:
+    """Return the first lines of a text file, which may be gzipped."""
+    head = _head(place)
     marked, start = charset_of(head)
     found = split_lines(head[start:].decode(marked if start else charset, errors="replace"))
     return found[:-1] if len(head) == HEAD_BYTES else found

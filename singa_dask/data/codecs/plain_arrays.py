@@ -93,8 +93,12 @@ def as_stored(values: Array, dtype: np.dtype[Any], place: str, first: int = 0) -
     index = np.unravel_index(int(np.argmin(fits)), stored.shape)
     inside = f"[{', '.join(map(str, index[1:]))}]" if index[1:] else ""
     value, record = values[index], f"{place} {first + int(index[0])}{inside}"
-    hint = "Replace missing values, or give a frame and set missing: mean in store_conf." if np.isnan(value) else ""
-    raise DataError(f"{record}: {value}, expected a 32-bit float. {hint}".rstrip())
+    hint = ""
+    if np.isnan(value):
+        is_output = f", {place}".rpartition(", ")[0].endswith(", y")
+        hint = " Replace missing values, or give a frame and set missing: mean in store_conf."
+        hint = " Leave records without a label or target out." if is_output else hint
+    raise DataError(f"{record}: {value}, expected a 32-bit float.{hint}")
 
 
 def texts_of(values: Array, place: str) -> Array:

@@ -64,7 +64,7 @@ class TableEncoder:
     def __init__(self, spec: TableSpec, facts: TableFacts) -> None:
         self._spec, self._facts, self._width = spec, facts, len(facts.names)
         self.schema = {"data": Field(np.dtype(np.float32), (self._width,))}
-        self._places = _places(facts)
+        self._places, self._booleans = _places(facts), frozenset(facts.booleans or ())
         if spec.target:
             self.schema["target"] = Field(np.dtype(np.float32), (len(spec.target),))
         if spec.label:
@@ -107,7 +107,7 @@ class TableEncoder:
             labels = [self._labels(whole(table.column(name)), where, name) for name in spec.label]
             arrays["label"] = np.stack(labels, axis=1) if len(labels) > 1 else labels[0]
         if spec.weight:
-            weights = _numbers(whole(table.column(spec.weight)), where, spec.weight, None)
+            weights = _numbers(whole(table.column(spec.weight)), where, spec.weight, None, SKIPPED)
             wrong = find_wrong_weight(weights)
             if wrong is not None:
                 raise DataError(f"{where(wrong[0])}, column {spec.weight!r}: {wrong[1]}.")
@@ -123,7 +123,8 @@ class TableEncoder:
             for name, values in self._places:
                 column = whole(table.column(name))
                 # strings, vectors and one-hot categories have several values
-                if isinstance(values, int) and name not in self._facts.categories and _is_plain(column):
+                is_plain = name not in self._facts.categories and name not in self._booleans and _is_plain(column)
+                if isinstance(values, int) and is_plain:
                     plain.append((name, values, column))
                     data[:, values] = np.from_dlpack(column)
                 else:
@@ -189,6 +190,8 @@ class TableEncoder:
             index = _index_of(column, categories, where, name, ZEROS, self._spec.unknown)
             one_hot: Values = index[:, None] == np.arange(len(categories))
             return one_hot
+        if name in self._booleans:
+            _refuse_numbers(column, where, name)
         fill = self._spec.missing
         if fill == "mean":
             return _numbers(column, where, name, self._facts.means[name])
@@ -244,6 +247,16 @@ def _numbers(
         row = int(wrong.argmax())
         raise DataError(f"{where(row)}, column {name!r}: {values[row]:g} does not fit in a float of 32 bits.")
     return values
+
+
+def _refuse_numbers(column: pa.Array, where: Where, name: str) -> None:
+    """Raise a `DataError` for a number other than 0 and 1 in a column of booleans."""
+    values = as_floats(column)
+    wrong = ~(np.isnan(values) | (values == 0) | (values == 1))
+    if wrong.any():
+        row = int(wrong.argmax())
+        expected = "Expected true, false, 1 or 0: the training data has booleans"
+        raise DataError(f"{where(row)}, column {name!r}: {values[row]:g} is not a boolean. {expected}.")
 
 
 def _vectors(column: pa.Array, width: int, where: Where, name: str, fill: float | None) -> Values:

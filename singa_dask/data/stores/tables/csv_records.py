@@ -23,6 +23,7 @@ from singa_dask.data.codecs.numbers import DECIMAL_COMMA, MISSING, fault_of
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError, FaultError, Remedy
 from singa_dask.lazy import LazyModule
+from singa_dask.texts import REWRITE, refuse_wide
 
 pc = LazyModule("pyarrow.compute")
 
@@ -30,15 +31,15 @@ QUOTE, NEWLINE, RETURN = b'"\n\r'
 HEAD_BYTES = 1 << 14
 # fields of blanks count as missing values
 BLANKS = [" " * n for n in range(1, 33)]
-BOM, WIDE_BOMS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
+BOM = b"\xef\xbb\xbf"
 # a line that Excel writes at the start of CSV files
 SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?\r?\n')
 SEPARATORS = (";", "\t", "|", ",", "\x01")
 AS_CHARACTERS = "Set quotes: false if quotes are characters here"
 UNQUOTED = Remedy("quotes", AS_CHARACTERS, ("false",))
 UTF8 = "utf-8"
-AS_UTF8 = 'Write it as UTF-8, in Excel as "CSV UTF-8", or set charset, such as latin-1.'
-RECODED = Remedy("charset", ", or set charset, such as latin-1")
+RECODED = Remedy("charset", "Set charset: latin-1 if that is its encoding", ("latin-1",))
+AS_UTF8 = f"{REWRITE}. {RECODED.text}."
 # maximum length of a header
 MAX_HEADER = 1 << 26
 # if a record has at least this many numeric columns, each number is parsed as a line, which takes half the time
@@ -66,11 +67,10 @@ def first_record(
 
     The line ``sep=;`` of Excel before the record overrides the given separator.
 
-    Raises a `DataError` if the file is in UTF-16, or the record is too long.
+    Raises a `DataError` if the file is in UTF-16 or UTF-32, or the record is too long.
     """
     head = bytes(read(0, min(size, HEAD_BYTES)))
-    if head.startswith(WIDE_BOMS):
-        raise DataError(f"{url}: text in UTF-16, as Excel's Unicode Text is. {AS_UTF8}", remedy=RECODED)
+    refuse_wide(url, head)
     start, line = len(BOM) if head.startswith(BOM) else 0, 1
     match = SEPARATOR_LINE.match(head, start)
     if match:
@@ -117,7 +117,10 @@ def check_charset(url: str, charset: str) -> None:
             return
     except (LookupError, UnicodeError):
         pass
-    raise DataError(f"{url}: charset {charset!r}. Expected an encoding that extends ASCII, such as latin-1 or cp1252.")
+    advice = "" if charset[:3].lower() != "utf" else f" {REWRITE}."
+    raise DataError(
+        f"{url}: charset {charset!r}. Expected an encoding that extends ASCII, such as latin-1 or cp1252.{advice}"
+    )
 
 
 def split_rows(lines: Iterable[str], separator: str, quotes: bool | None, strict: bool = False) -> list[list[str]]:
@@ -137,7 +140,8 @@ def header_fields(where: str, text: bytes, separator: str, charset: str, quotes:
     if len(separator) != 1:
         raise DataError(f"{where}: separator {separator!r}, expected one character for a table with named columns.")
     if separator not in decoded and (other := next((each for each in SEPARATORS if each in decoded), "")):
-        raise DataError(f"{where}: it contains no {separator!r}, but {other!r}. Set separator: {other!r}.")
+        remedy = Remedy("separator", f"Set separator: {other!r}", (other,))
+        raise DataError(f"{where}: it contains no {separator!r}, but {other!r}. {remedy.text}.", remedy=remedy)
     try:
         return [name.strip() for row in split_rows([decoded], separator, quotes, strict=True) for name in row]
     except csv.Error as error:

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.json
 
 from singa_dask.fs.sources import Bytes
+from singa_dask.texts import refuse_wide
 
-BOM = codecs.BOM_UTF8
+BOM, HEAD_BYTES = codecs.BOM_UTF8, 64
 # matches NaN, and whole strings, because a string may contain the word
 NAN = re.compile(rb'"(?:[^"\\]|\\.)*"|\bNaN\b')
 
@@ -30,9 +31,14 @@ def load_object(line: bytes) -> dict[str, Any]:
     return record
 
 
-def after_mark(source: Bytes) -> int:
-    """Return the offset of the first line: after the byte order mark, if there is one."""
-    return len(BOM) if bytes(source.read(0, min(len(BOM), source.size))) == BOM else 0
+def after_mark(url: str, source: Bytes) -> int:
+    """Return the offset of the first line: after the byte order mark, if there is one.
+
+    Raises a `DataError` for a file in UTF-16 or UTF-32.
+    """
+    head = bytes(source.read(0, min(HEAD_BYTES, source.size)))
+    refuse_wide(url, head)
+    return len(BOM) if head.startswith(BOM) else 0
 
 
 def parse_lines(text: memoryview | bytes, schema: pa.Schema | None) -> pa.Table | None:

@@ -235,7 +235,7 @@ class CsvPart(TablePart):
         return decode
 
     def _error(self, text: bytes, run: RecordRun, numbers: Sequence[str], error: Exception) -> DataError:
-        wrong = self.find_wrong(text, numbers)
+        wrong = self.find_wrong(text, numbers) or find_wrong(text, self._header, numbers, _boolean_among_numbers)
         if wrong is None:
             return DataError(f"{self.url}, lines from {run.line} on: {str(error).rstrip('.')}.")
         return self._wrong_record(text, run, *wrong)
@@ -263,3 +263,9 @@ class CsvPart(TablePart):
 def _whole_bytes(data: memoryview) -> bytes:
     """Return a memoryview as bytes, without a copy if it is of a whole bytes object."""
     return data.obj if isinstance(data.obj, bytes) and len(data.obj) == len(data) else bytes(data)
+
+
+def _boolean_among_numbers(_: str, field: str) -> FaultError | None:
+    """Return the fault of a field that is a boolean."""
+    is_boolean = field.lower() in ("true", "false")
+    return FaultError(f"{field!r} is a boolean, and other values are numbers. Write 1 or 0") if is_boolean else None

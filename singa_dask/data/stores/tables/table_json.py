@@ -49,7 +49,7 @@ class JsonPart(TablePart):
     ) -> None:
         self.url, self.source = url, open_bytes(url, storage_options)
         self._na_values, self._listed = na_values, listed
-        self.start = after_mark(self.source)
+        self.start = after_mark(url, self.source)
         first = next(self.runs(block_bytes, 0), None)
         self._first = bytes(self.source.read(first.offset, first.length)) if first else b""
         if na_values and parse_lines(self._first, None) is None:
