@@ -20,6 +20,7 @@ from singa_dask.data.codecs.columns import refuse_absent, whole
 from singa_dask.errors import DataError
 from singa_dask.shown import plural
 
+DAYS_OF_WEEK, WEEK = 7, timedelta(weeks=1)
 COMPACT_DATES = 19000101, 21001231
 DATE = re.compile(r"\d{4}-\d\d?-\d\d?([ T].*)?|\d\d?[./]\d\d?[./]\d{2,4}([ T].*)?")
 # groups: hours, minutes, seconds, am or pm, offset from UTC
@@ -191,15 +192,32 @@ class Gaps(NamedTuple):
 
 
 def gaps_of(times: Sequence[Any]) -> Gaps | None:
-    """Return the gaps of sorted times, None without gaps: steps of more than 1.5 times the median step."""
+    """Return the gaps of sorted times, None without gaps: steps of more than 1.5 times the median step.
+
+    Such a step is no gap if the weeks before and after it lack the same times, such as weekends or nights.
+    """
+    dated = _dated(times)
     try:
-        steps = [after - before for before, after in itertools.pairwise(_dated(times))]
+        steps = [after - before for before, after in itertools.pairwise(dated)]
     except TypeError:
         # times of day, and bytes
         return None
     usual: Any = sorted(steps)[(len(steps) - 1) // 2] if steps else None
-    late = [i for i, step in enumerate(steps) if 2 * step > 3 * usual]
-    return Gaps(len(late), late[0], max(steps), usual) if late else None
+    late: Sequence[int] = [i for i, step in enumerate(steps) if 2 * step > 3 * usual]
+    if late and isinstance(usual, timedelta):
+        late = _irregular(dated, late, usual)
+    return Gaps(len(late), late[0], max(steps[i] for i in late), usual) if late else None
+
+
+def _irregular(times: Sequence[Any], late: Sequence[int], usual: timedelta) -> Sequence[int]:
+    """Return which late steps miss a time that the week before or the week after has."""
+    n = round(WEEK / usual) if usual else 0
+    is_weekly = n >= DAYS_OF_WEEK and abs(n * usual - WEEK) < WEEK / 100
+    if not is_weekly or times[-1] - times[0] < 2 * WEEK:
+        return late
+    at = [round((time - times[0]) / (WEEK / n)) for time in times]
+    known = {*at}
+    return [i for i in late if any(k - n in known or k + n in known for k in range(at[i] + 1, at[i + 1]))]
 
 
 def are_compact_dates(numbers: npt.NDArray[Any]) -> bool:

@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from singa_dask.data.codecs.lags import LagsConf, times_of
+from singa_dask.data.codecs.lags import LagsConf, gaps_of, times_of
 from singa_dask.errors import DataError
 
 DAYS = pd.date_range("2024-01-30", periods=6)
@@ -72,6 +72,39 @@ def test_gaps_are_counted(form: str) -> None:
     first = f"{n} gaps, the first between {left['day'][19]} and {left['day'][20]}; the usual step is "
     assert said.startswith(f"x {form}, column 'day': {first}{86400 if form == 'unix' else '1 day'}")
     assert said.endswith("Lags count records, not time: predictions after a gap use older values.")
+
+
+def hours(days: pd.DatetimeIndex, first: int, last: int) -> list[pd.Timestamp]:
+    return [day + pd.Timedelta(hours=hour) for day in days for hour in range(first, last)]
+
+
+SHOP = hours(pd.date_range("2024-01-01", periods=90), 9, 18)
+OFFICE = hours(pd.bdate_range("2024-01-01", periods=60), 8, 17)
+
+
+@pytest.mark.parametrize(
+    ("times", "left", "n"),
+    [
+        ([*pd.bdate_range("2024-01-01", periods=250)], [], 0),
+        # a Wednesday, and a Friday, a weekend and a Monday
+        ([*pd.bdate_range("2024-01-01", periods=250)], [7, 54, 55], 2),
+        (SHOP, [], 0),
+        (SHOP, [4, 40, 41, 89, 90], 3),
+        (OFFICE, [], 0),
+        (OFFICE, [*range(90, 200)], 1),
+        # jitter of the clock
+        ([time + pd.Timedelta(seconds=i % 7) for i, time in enumerate(OFFICE)], [100], 1),
+        # too short to know whether weekends are regular
+        ([*pd.bdate_range("2024-01-01", periods=9)], [], 1),
+        ([*pd.date_range("2024-01-01", periods=30, freq="MS")], [20], 1),
+        ([*pd.date_range("2024-01-01", periods=30, freq="7D")], [20], 1),
+    ],
+)
+def test_times_that_each_week_lacks_are_no_gaps(times: list[pd.Timestamp], left: list[int], n: int) -> None:
+    found = gaps_of([time for i, time in enumerate(times) if i not in left])
+    assert (found.n if found else 0) == n
+    if found and left:
+        assert found.first == left[0] - 1
 
 
 @pytest.mark.parametrize("n_known", [0, 1])
