@@ -280,6 +280,8 @@ def _with_lags(
     table = spelling.read(table, spec.categories, where, spec.texts)
     # later steps of a forecast read the same records
     gaps = "" if forecasts else lags.check_order(name, table)
+    if spec.missing == "error":
+        lags.refuse_gaps(table, {*lags.columns}.difference(spec.categories), where)
     n, n_later = len(table), 0
     if forecasts is not None:
         table, n_later = lags.with_forecasts(name, table, forecasts)

@@ -325,8 +325,15 @@ def _notes_of(
 ) -> Iterator[Note]:
     """Yield how missing values are handled, and what is lost of CSV values."""
     named = {each.name: each for each in outputs}
+    lags = LagsConf(**reading["lags"]) if "lags" in reading else None
+    steps = {f"{name}_lag{k}": (name, k) for name in lags.columns for k in range(1, lags.n + 1)} if lags else {}
     for each in used:
-        if missing := each.n_missing:
+        if each.name in steps and each.n_missing:
+            # the columns of all steps lack about as many values
+            if steps[each.name][1] == 1:
+                shown = f"{steps[each.name][0]}, 1 to {lags.n if lags else 0} steps before"
+                yield Note(shown, "no value", each.n_missing, _filled(each, reading))
+        elif missing := each.n_missing:
             said = [f"{word!r} ({count})" for word, count in sorted(spelled.words.get(each.name, {}).items())]
             done = "record left out" if each.name in named else _filled(each, reading)
             if said and each.name in named and named[each.name].is_label:

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Many, Size
-from singa_dask.data.codecs.columns import refuse_absent, whole
+from singa_dask.data.codecs.columns import missing_of, refuse_absent, whole
+from singa_dask.data.codecs.table_encoder import FILLED
 from singa_dask.errors import DataError
 from singa_dask.shown import plural
 
@@ -103,6 +104,18 @@ class LagsConf(Conf):
         filled = pa.concat_arrays([known, predictions.cast(known.type), pa.nulls(int(is_open), known.type)])
         table = table.slice(0, len(filled)).set_column(table.column_names.index(name), name, filled)
         return table.slice(max(0, len(table) - self.n - 1) if n_later else 0), n_later
+
+    def refuse_gaps(self, table: pa.Table, names: Collection[str], where: Callable[[int], str]) -> None:
+        """Raise a `DataError` for a missing value of a column of ``names`` that later records need as a lag."""
+        for name in (each for each in self.columns if each in names):
+            values = whole(table.column(name))
+            rows = np.flatnonzero(missing_of(values[: len(values) - _count_missing_at_end(values)]))
+            if len(rows):
+                more = f", the first of {len(rows)} in {len(values)} records" if len(rows) > 1 else ""
+                message = (
+                    f"{where(int(rows[0]))}, column {name!r}: no value{more}, which later records need. {FILLED.text}"
+                )
+                raise DataError(message, remedy=FILLED)
 
     def check_order(self, where: str, table: pa.Table) -> str:
         """Return a description of the gaps in the times of a table; empty if it has none.

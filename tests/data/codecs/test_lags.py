@@ -59,6 +59,15 @@ def test_only_the_newest_of_those_to_predict_lacks_its_value() -> None:
         LagsConf(columns=["load"], n=2).add("x", pa.table({"load": pa.nulls(3, pa.float64())}), predicted=True)
 
 
+def test_a_gap_in_the_history_is_named_by_its_own_column_and_record() -> None:
+    lags = LagsConf(columns=["load", "kind"], n=2)
+    table = pa.table({"load": [1.0, None, 3.0, None, 5.0, None], "kind": ["a", None, "b", "c", "d", "e"]})
+    said = r"^record 1, column 'load': no value, the first of 2 in 6 records, which later records need\. Set missing"
+    with pytest.raises(DataError, match=said):
+        lags.refuse_gaps(table, ["load"], "record {}".format)
+    lags.refuse_gaps(table[4:], ["load", "kind"], "record {}".format)
+
+
 @pytest.mark.parametrize("form", ["", "%d/%m/%Y", "%Y-%m-%d", "%Y%m%d", "unix"])
 def test_gaps_are_counted(form: str) -> None:
     """The months of compact dates have no gaps between them."""

@@ -333,6 +333,8 @@ class TableStore(RangeStore):
         if n:
             if not self.options.get("forecasts"):  # later steps of a forecast read the same records
                 self.gaps = lags.check_order(self.url, series)
+            if self._spec.missing == "error" and not self._tolerant:
+                lags.refuse_gaps(series, {*lags.columns}.difference(self._spec.categories), place_of)
             if "forecasts" in self.options:
                 series, self.n_later = lags.with_forecasts(self.url, series, self.options["forecasts"])
             table = lags.add(self.url, series, predicted=predicted)
