@@ -215,5 +215,3 @@ def _divide_batches(job: JobConf) -> Iterator[Finding]:
             path = ("neuralnet", "layer", index, name, "batchsize")
             if len(sizes) > 1 and len(sizes) != workers:
                 yield path, f"expected one number, or one for each of {workers} workers of a group, got {len(sizes)}."
-            elif len(sizes) == 1 and isinstance(sizes[0], int) and sizes[0] % workers:
-                yield path, f"expected a multiple of nworkers_per_group, which is {workers}, got {sizes[0]}."

@@ -371,7 +371,8 @@ class StoreInput(StoreReader):
         shares = (self.context.shares if n_workers > 1 else ()) or (1,) * n_workers
         parts = [share * self.batch_size // sum(shares) for share in shares]
         if self.batch_size % sum(shares) or (len(sizes) > 1 and sizes != parts):
-            message = f"expected a multiple of the {n_workers} workers of a group, got {sizes[0]}."
+            message = f"expected a multiple of the {n_workers} workers of a group, got {sizes[0]}. "
+            message += f"Set {-(-sizes[0] // n_workers) * n_workers}."
             if n_workers == 1:
                 message = f"expected one number, for this layer has no partition_dim: 0, got {sizes}."
             elif len(sizes) > 1 or self.context.shares:

@@ -51,7 +51,8 @@ class _SharedConf(Conf):
     training records, and divide by its standard deviation. Both are computed once, in 64 bits, before the training, and
     saved in checkpoints. Set it in the layers of the test and validation nets, too: they use the same numbers."""
     batchsize: Many[Size] = Field(default=[])
-    """Records per step of the whole worker group, or a list with one number for each of its workers."""
+    """Records per step of the whole worker group, which its workers share as equally as possible; or a list with one
+    number for each of them."""
     shape: Many[Size] = Field(default=[])
     """Shape of one record; of an image always (channels, height, width)."""
     encoded: bool = False

@@ -107,7 +107,8 @@ class CharRNN(InputLayer):
         if not text.path:
             problems.append(Problem(("char_rnn_conf", "path"), f"{self.conf.type} needs it."))
         if text.batchsize % n_workers:
-            message = f"expected a multiple of the {n_workers} workers of a group, got {text.batchsize}."
+            message = f"expected a multiple of the {n_workers} workers of a group, got {text.batchsize}. "
+            message += f"Set {-(-text.batchsize // n_workers) * n_workers}."
             problems.append(Problem(("char_rnn_conf", "batchsize"), message))
         if problems:
             raise ConfigError(problems)

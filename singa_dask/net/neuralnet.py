@@ -395,7 +395,7 @@ def make_net(job: JobConf, context: InputContext, ops: Ops, share_from: NeuralNe
     """
     conf, shares = job.neuralnet, context.shares
     nodes = plan(conf, context.phase, context.n_workers)
-    context.shares = shares or find_shares(conf, context.phase, context.n_workers)
+    context.shares = shares or find_shares(nodes, context.n_workers)
     wiring = Wiring(nodes, context, ops)
     problems = list(wiring.problems)
     problems += check_shares(nodes, wiring.by_name) if context.shares and not shares else []

@@ -5,23 +5,38 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from singa_dask.conf import NetConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.inputs import StoreInput
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.layers import Layer
 from singa_dask.layers.connection import Slice
+from singa_dask.layers.feature import Span
 from singa_dask.net.nodes import Node
 
 
-def find_shares(net: NetConf, phase: Phase, n_workers: int) -> tuple[int, ...]:
-    """Return the proportions in which the workers of a group divide a batch; empty if the parts are equal."""
-    for layer in net.layer:
-        store = layer.given_block(StoreConf)
-        sizes = store.batchsize if store and layer.in_phase(phase) else []
+def find_shares(nodes: Sequence[Node], n_workers: int) -> tuple[int, ...]:
+    """Return the proportions in which the workers of a group divide a batch; empty if the parts are equal.
+
+    A batch that cannot be divided equally has nearly equal parts if all input layers read stores, all layers are
+    partitioned by records, and no part is empty.
+    """
+    inputs = [node for node in nodes if not node.sources]
+    # the name, because a partitioned input layer has several nodes
+    sizes_of = {node.layer: store.batchsize for node in nodes if (store := node.conf.given_block(StoreConf))}
+    for sizes in sizes_of.values():
         if len(sizes) == n_workers and len(set(sizes)) > 1:
-            return tuple(size // math.gcd(*sizes) for size in sizes)
-    return ()
+            return _reduced(sizes)
+    totals = {sum(sizes_of.get(node.layer, ())) for node in inputs if issubclass(node.cls, StoreInput)}
+    size = totals.pop() if len(totals) == 1 else 0
+    if nodes[0].worker is not None or size <= n_workers or size % n_workers == 0:
+        return ()
+    if not all(issubclass(node.cls, StoreInput) and len(sizes_of[node.layer]) == 1 for node in inputs):
+        return ()
+    return _reduced([Span.of(size, i, n_workers).size for i in range(n_workers)])
+
+
+def _reduced(sizes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(size // math.gcd(*sizes) for size in sizes)
 
 
 def check_shares(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> list[Problem]:

@@ -46,7 +46,7 @@ def test_mistakes_are_refused_before_anything_starts(
 def test_a_comparison(call: Call, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two topologies that run, and one that does not fit the job; then again, with what is there."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "odd.yaml").write_text("nworkers_per_group: 3\n")
+    (tmp_path / "odd.yaml").write_text("nworkers_per_group: 500\n")
     downpour = tmp_path / "downpour.yaml"
     downpour.write_text((CLUSTERS / "downpour.yaml").read_text())
     given = ["compare", job, "--clusters", "single", downpour, "odd.yaml", "--run-dir", "all", "--json"]
@@ -57,7 +57,7 @@ def test_a_comparison(call: Call, job: Path, tmp_path: Path, monkeypatch: pytest
     found = json.loads(result.stdout.splitlines()[-1])
     single, shared, odd = found["topologies"]
     assert [each["name"] for each in (single, shared, odd)] == ["single", "downpour", "odd"]
-    assert "expected a multiple of nworkers_per_group" in odd["reason"]
+    assert "expected a multiple of the 500 workers" in odd["reason"]
     (run,) = single["runs"]
     assert (run["state"], run["staleness"].keys()) == ("done", {"0"})
     assert run["reason"].startswith("reached test.accuracy ≥ 0.3 at step")

@@ -101,13 +101,13 @@ def test_sets_and_cluster_file(good: Path, tmp_path: Path) -> None:
 def test_mistakes_of_sets_and_cluster_file_come_after_those_of_the_job(good: Path, tmp_path: Path) -> None:
     cluster = tmp_path / "c.yaml"
     cluster.write_text("nworkers_per_group: 3\nnserver_group: 1\n")
-    good.write_text(good.read_text().replace("SGD", "3"))
+    good.write_text(good.read_text().replace("SGD", "3").replace("batchsize: 32", "batchsize: [16, 16]"))
     sets = ["updater.learning_rate.base_lr=ten", "updater.momentun=1", "updater.clip_low.x=1"]
     lines = told(good, sets=sets, cluster_file=cluster)
     assert [line.removeprefix(f"{tmp_path}/") for line in lines[:3]] == [
         "good.yaml:5:9: updater.type: expected text, got 3. Put it in quotes.",
         "good.yaml:11:51: neuralnet.layer[data].store_conf.batchsize: "
-        "expected a multiple of nworkers_per_group, which is 3, got 32.",
+        "expected one number, or one for each of 3 workers of a group, got 2.",
         "c.yaml:2:1: cluster.nserver_group: unknown key. Did you mean 'nserver_groups'? Known: "
         + ", ".join(sorted(conf.ClusterConf.model_fields))
         + ".",

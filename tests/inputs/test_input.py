@@ -126,7 +126,7 @@ def test_one_batch_size_for_each_worker(tmp_path: Path) -> None:
     context = InputContext(n_workers=2)
     assert layer_of("RecordInput", context, path=url, batchsize=[5, 5], shape=[12]).features[0].shape == (5, 12)
     uneven = r"for each of the 2 workers of a group, in the proportions 1 : 1, got \[5, 6\]"
-    for sizes, message in (([5], "multiple of the 2 workers"), ([5, 6], uneven)):
+    for sizes, message in (([5], "multiple of the 2 workers of a group, got 5. Set 6."), ([5, 6], uneven)):
         with pytest.raises(ConfigError, match=f"store_conf.batchsize: .*{message}"):
             layer_of("RecordInput", context, path=url, batchsize=sizes, shape=[12])
 

@@ -17,11 +17,13 @@ from tests.selection import circles
 
 Run = Callable[..., Outcome]
 THREE = {"nworkers_per_group": 3, "nservers_per_group": 3}
+FIVE = {"nworkers_per_group": 5, "nservers_per_group": 5, "nworkers_per_procs": 5, "nservers_per_procs": 5}
 CASES: dict[str, tuple[list[int], dict[str, Any]]] = {
     "allreduce": ([16, 32], ALLREDUCE),
     "sandblaster": ([40, 8], SANDBLASTER_1),
     "several servers": ([7, 41], SANDBLASTER_2),
     "three workers": ([8, 24, 16], THREE),
+    "one number for five workers, in nearly equal parts": ([48], FIVE),
     "three workers in one process": ([1, 30, 17], {**THREE, "nworkers_per_procs": 3, "nservers_per_procs": 3}),
 }
 TEST = {"test_freq": 5, "test_steps": 2}
@@ -125,6 +127,9 @@ def test_where_it_makes_no_sense_it_is_told() -> None:
     conf = job([16, 32], cluster=ALLREDUCE).model_dump(mode="json", exclude_unset=True)
     conf["neuralnet"]["layer"].append(text)
     with pytest.raises(ConfigError, match="this type gives all workers equal numbers of records"):
+        prepare(JobConf.model_validate(conf))
+    conf["neuralnet"]["layer"][0]["store_conf"]["batchsize"] = 47
+    with pytest.raises(ConfigError, match=r"expected a multiple of the 2 workers of a group, got 47. Set 48"):
         prepare(JobConf.model_validate(conf))
     net = conf_of([16, 32])
     with pytest.raises(
