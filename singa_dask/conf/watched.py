@@ -14,13 +14,24 @@ from singa_dask.registry import suggest
 Mode: TypeAlias = Literal["auto", "min", "max"]
 
 CONFUSION = "confusion_matrix"
-RANKED = {"roc_auc", "roc_auc_ovr", "average_precision"}
+RANKED = {"auc", "roc_auc", "roc_auc_ovr", "average_precision"}
 VALUES = {"mse", "mae", "rmse", "r2"}
 TOP = re.compile(r"top_([1-9]\d*)_accuracy")
 AVERAGES = ("", "_macro", "_micro", "_weighted")
 SCORES = {"balanced_accuracy", *(f"{name}{how}" for name in ("precision", "recall", "f1") for how in AVERAGES), *RANKED}
 PASS_METRICS = SCORES | VALUES | {"perplexity", CONFUSION}
 """Metrics of ``metrics``, beside ``top_K_accuracy``."""
+OF_LAYERS = {"loss", "accuracy", "binary_accuracy"}
+"""Metrics that layers measure in any case; ``metrics`` may name them."""
+_MEANT = {
+    "acc": "accuracy",
+    "auroc": "auc",
+    "pr_auc": "average_precision",
+    "log_loss": "loss",
+    "mean_squared_error": "mse",
+    "mean_absolute_error": "mae",
+    "root_mean_squared_error": "rmse",
+}
 
 LESS_IS_BETTER = ("loss", "error")
 MORE_IS_BETTER = ("accuracy",)
@@ -107,5 +118,7 @@ Keep: TypeAlias = Annotated[KeepConf, Shorthand(_as_keep, lambda block: [{"type"
 def check_metrics(names: Sequence[str]) -> Iterator[Finding]:
     """Yield (path, message) for each unknown metric of ``metrics``."""
     for i, name in enumerate(names):
-        if name not in PASS_METRICS and not TOP.fullmatch(name):
-            yield ("metrics", i), f"unknown metric {name!r}. {suggest(name, [*sorted(PASS_METRICS), 'top_5_accuracy'])}"
+        if name not in PASS_METRICS | OF_LAYERS and not TOP.fullmatch(name):
+            plain = re.sub(r"[\W_]+", "_", name.lower()).removesuffix("_score")
+            known = [*PASS_METRICS, *OF_LAYERS, "top_5_accuracy"]
+            yield ("metrics", i), f"unknown metric {name!r}. {suggest(_MEANT.get(plain, plain), known)}"

@@ -22,10 +22,12 @@ RATE = "base_lr: singa-dask find-rate JOB.yaml proposes one"
 STANDARDISE = "store_conf: {standardise: true}, if the values of records are large, or differ much in size"
 LABELS = "whether each label belongs to its record"
 CLASS_WEIGHTS = "softmaxloss_conf: {class_weights: [...]}, larger for rare classes"
-THRESHOLD = "singa-dask predict --proba, with a threshold of your own for the probability"
-ROC_AUC = "singa-dask test --metrics roc_auc (roc_auc_ovr of several classes): how well the probabilities rank records"
+THRESHOLD = "predict --proba, with a threshold of your own for the probability"
+ROC_AUC = "singa-dask test JOB.yaml --init-from RUN --metrics auc: how well the probabilities rank records"
 RARE = [CLASS_WEIGHTS, THRESHOLD, ROC_AUC]
 """Advice for a net that ranks records but predicts one class for nearly all of them."""
+AREAS = ("roc_auc", "roc_auc_ovr", "auc")
+"""Metrics that say how well probabilities rank records; chance has 0.5."""
 MAJORITY = 0.75
 """If a class has at least this share, the accuracy does not show what was learnt."""
 ONE_CLASS, BALANCED = 0.005, 0.05
@@ -122,7 +124,7 @@ def _remedies_in(job: Mapping[str, Any]) -> set[str]:
         "class_weights": any(each.get("class_weights") for each in blocks),
         "weight_decay": (job.get("updater") or {}).get("weight_decay"),
         "early_stopping": job.get("early_stopping"),
-        "roc_auc": any(name.startswith("roc_auc") for name in job.get("metrics") or ()),
+        "roc_auc": any(name in AREAS for name in job.get("metrics") or ()),
     }
     return {name for name, value in found.items() if value} | {each.get("type", "") for each in layers}
 
@@ -141,6 +143,7 @@ def _compare_with_constant(
     whole = base.get(f"{prefix}loss", {}).get("value")
     part = result[f"{prefix}loss"] / whole if whole else 0.0 if is_loss else math.nan
     learns_nothing, one_class = not part <= 0.99, False
+    area = next((each for each in AREAS if result.get(prefix + each) is not None), "")
     # the balanced accuracy of a constant answer is 1 / n_classes, whatever the shares of the classes
     balanced, n_classes = result.get(f"{prefix}balanced_accuracy"), base[name].get("classes", 0)
     above = balanced - 1 / n_classes if balanced is not None and n_classes > 1 else 0.0
@@ -149,8 +152,8 @@ def _compare_with_constant(
         # if a net never predicts a rare class, the loss can still show that the net has learned about it
         enough = 0.99 if least > MAJORITY else 0.9
         learns_nothing = (value <= least + chance and part > 0.99) or (value <= least and not part < enough)
-        roc_auc = result.get(f"{prefix}roc_auc", result.get(f"{prefix}roc_auc_ovr"))
-        learns_nothing &= above < BALANCED and not _ranks_records(roc_auc, n * (1 - least), n_classes)
+        learns_nothing &= above < BALANCED
+        learns_nothing &= not _ranks_records(result.get(prefix + area), n * (1 - least), n_classes)
         one_class = balanced is not None and above < (BALANCED if least > MAJORITY else ONE_CLASS)
         one_class &= least - (1 - least) / 4 < value <= least + chance
     before = train.get(name) if phase != "train" else None
@@ -165,7 +168,9 @@ def _compare_with_constant(
     if gap:
         warnings.append((f"the {name} is {before:.4g} in training, and {value:.4g} in the {phase}", OVERFIT))
     places = ".4g" if is_loss else ".4f"
-    return f"{phase} {name} {value:{places}}{at}; {answer} has {least:{places}}", warnings
+    # if one class is large, the area shows what was learnt of the others
+    own, chance_of = (f", {area} {result[prefix + area]:.4f}", f", {area} 0.5") if area and not is_loss else ("", "")
+    return f"{phase} {name} {value:{places}}{own}{at}; {answer} has {least:{places}}{chance_of}", warnings
 
 
 def _ranks_records(roc_auc: float | None, n_others: float, n_classes: int) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.conf.watched import CONFUSION, RANKED, TOP, VALUES, check_metrics
+from singa_dask.conf.watched import CONFUSION, OF_LAYERS, RANKED, TOP, VALUES, check_metrics
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array
@@ -54,7 +54,13 @@ class PassMetrics:
         missing = "it needs a SoftmaxLoss, SigmoidCrossEntropyLoss or EuclideanLoss."
         problems = [Problem(*mistake) for mistake in check_metrics(names)]
         fitting: dict[str, list[str]] = {name: [] for name in facts}
+        known = [metric for layer in layers.values() for metric in layer.traits.metrics]
         for i, metric in enumerate(dict.fromkeys(names)):
+            if metric in OF_LAYERS:
+                if metric not in known:
+                    message = f"{metric}: no layer measures it. Known: {', '.join(sorted({*known})) or 'none'}."
+                    problems.append(Problem(("metrics", i), message))
+                continue
             unfit = {name: _why_unfit(metric, name, *fact) for name, fact in facts.items()}
             for name in (fit := [name for name, reason in unfit.items() if not reason]):
                 fitting[name].append(metric)
@@ -63,7 +69,6 @@ class PassMetrics:
         if problems:
             raise ConfigError(problems)
         self._scores = {name: Scores(*facts[name], fit) for name, fit in fitting.items() if fit}
-        known = [metric for layer in layers.values() for metric in layer.traits.metrics]
         self._times = Counter([*known, *(metric for scores in self._scores.values() for metric in scores.names)])
 
     def __bool__(self) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.linear_model import RidgeClassifierCV, RidgeCV
-from sklearn.metrics import accuracy_score, mean_squared_error
+from sklearn.metrics import accuracy_score, mean_squared_error, roc_auc_score
 from sklearn.model_selection import LeaveOneOut, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -35,11 +35,13 @@ def table(noise: float, curved: bool = False) -> pd.DataFrame:
     return frame.assign(sales=sums + random.normal(size=N) * noise)
 
 
-def said(call: Call, frame: pd.DataFrame, *options: str) -> float:
+def said(
+    call: Call, frame: pd.DataFrame, *options: str, number: str = "a linear model is (?:right in|off by) about"
+) -> float:
     frame.to_csv("sales.csv", index=False)
     result = call("init", "sales.csv", "--overwrite", "--test-split", "0", *options)
     assert result.exit_code == 0, result.output
-    found = re.search(r"a linear model is (?:right in|off by) about ([\d.]+)", result.stderr)
+    found = re.search(rf"{number} ([\d.]+)", result.stderr)
     assert found, result.stderr
     return float(found[1])
 
@@ -53,6 +55,12 @@ def test_a_linear_model_of_all_other_records_predicts_each(call: Call) -> None:
     assert said(call, frame, "--target", "sales") == pytest.approx(expected, rel=0.02)
 
     frame["sales"] = np.where(frame.sales > 0, "many", "few")
+    # the model ranks records by the value that it predicts for a class
+    frame["rare"] = np.where((frame.a + frame.b).rank() > N - 7, "yes", "no")
+    ranked = cross_val_predict(numbers, features, frame.rare == "yes", cv=LeaveOneOut())
+    roc_auc = said(call, frame.drop(columns="sales"), "--label", "rare", number="with roc_auc")
+    assert roc_auc == pytest.approx(roc_auc_score(frame.rare == "yes", ranked), abs=0.03)
+
     classes = make_pipeline(StandardScaler(), RidgeClassifierCV(np.logspace(-3, 3, 13)))
     predicted = cross_val_predict(classes, features, frame.sales, cv=LeaveOneOut())
     assert said(call, frame, "--label", "sales") == pytest.approx(100 * accuracy_score(frame.sales, predicted), abs=2.6)

@@ -138,6 +138,8 @@ def test_a_rare_class_is_judged_by_the_balanced_accuracy() -> None:
     one = lines(accuracy=0.94, loss=0.18, balanced_accuracy=0.5)
     assert one[0] == "test accuracy 0.9400; always saying 'no' has 0.9400"
     assert one[1].startswith("warning: the likeliest class is nearly always the same") and "class_weights" in one[2]
+    ranks = "test accuracy 0.9400, roc_auc 0.6100; always saying 'no' has 0.9400, roc_auc 0.5"
+    assert lines(accuracy=0.94, loss=0.18, balanced_accuracy=0.5, roc_auc=0.61)[0] == ranks
     # classes that weights favour cost accuracy
     assert lines(accuracy=0.82, loss=0.5, balanced_accuracy=0.7) == [
         "test accuracy 0.8200; always saying 'no' has 0.9400"
@@ -162,10 +164,10 @@ def test_a_net_that_ranks_a_rare_class_has_learnt(accuracy: float, balanced: flo
 
     said = lines()
     assert "nearly always the same" in said[1] and len(said) == 3
-    assert all(each in said[2] for each in ("class_weights", "predict --proba", "roc_auc"))
+    assert all(each in said[2] for each in ("class_weights", "predict --proba", "--metrics auc"))
     assert "base_lr" not in said[2] and LABELS not in said[2]
     # the job computes it already
-    assert "roc_auc" not in lines({"metrics": ["roc_auc"]}, roc_auc=0.73)[2]
+    assert "--metrics auc" not in lines({"metrics": ["roc_auc"]}, roc_auc=0.73)[2]
     # the ranks are right, while the probabilities are not
     assert "nearly always the same" in lines(loss=1.2 * loss, roc_auc=0.73)[1]
     assert "no better than" in lines(loss=1.2 * loss, roc_auc=0.53)[1]

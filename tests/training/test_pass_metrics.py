@@ -52,6 +52,7 @@ def wanted_of_classes(y: Any, p: Any) -> dict[str, Any]:
     areas = [(y == k, p[:, k]) for k in range(n)]
     is_there = len(np.unique(y)) == n
     wanted["roc_auc_ovr"] = np.mean([sklearn.roc_auc_score(*each) for each in areas]) if is_there else np.nan
+    wanted["auc"] = wanted["roc_auc_ovr"]
     wanted["average_precision"] = sklearn.average_precision_score(y, p) if n > 2 and is_there else np.nan
     if n == 2:
         wanted["average_precision"] = sklearn.average_precision_score(y, p[:, 1])
@@ -73,6 +74,7 @@ def wanted_of_labels(y: Any, p: Any) -> dict[str, Any]:
     wanted = of_predicted(y.astype(int), (p > 0.5).astype(int))
     some = [0 < column.sum() < len(column) for column in y.T]
     wanted["roc_auc"] = sklearn.roc_auc_score(y, p) if all(some) else np.nan
+    wanted["auc"] = wanted["roc_auc"]
     wanted["average_precision"] = sklearn.average_precision_score(y, p)
     return wanted
 

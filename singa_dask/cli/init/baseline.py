@@ -14,6 +14,7 @@ import numpy.typing as npt
 from singa_dask.cli.init.columns import ColumnSurvey, TableSurvey
 from singa_dask.cli.init.records import Baseline, OutputSurvey, Rows
 from singa_dask.data.codecs.columns import as_floats, as_texts, missing_of
+from singa_dask.training.pass_metrics import Scores
 
 Floats = npt.NDArray[np.float64]
 
@@ -46,10 +47,15 @@ def baseline_of(
     if not centred.any():
         return None
     predicted = _left_out(*_linear(values), centred) + targets.mean(axis=0)
+    roc_auc = None
     if outputs[0].is_label:
         ends = np.cumsum([each.shape[1] for each in wanted])[:-1]
         pairs = zip(np.split(predicted, ends, axis=1), wanted, strict=True)
         score = float(np.mean([(a.argmax(axis=1) == b.argmax(axis=1)).mean() for a, b in pairs]))
+        if len(outputs) == 1 and outputs[0].roc_auc:
+            scores = Scores("classes", targets.shape[1], ["auc"])
+            scores.add(targets.argmax(axis=1), predicted)
+            roc_auc = scores.value("auc")
     else:
         score = float(np.sqrt(((predicted - targets) ** 2).mean(axis=0).sum()))
     chosen = np.linspace(0, n - 1, min(n, MAX_KERNEL)).astype(np.int64)
@@ -57,7 +63,7 @@ def baseline_of(
     # scale the targets so that all of them have equal weight
     targets = (targets - targets.mean(axis=0)) / (1 if outputs[0].is_label else np.maximum(targets.std(axis=0), 1e-300))
     linear, kernel = (_explained(*parts, targets) for parts in (_linear(values), _kernel(values)))
-    return Baseline(score, linear, max(linear, kernel))
+    return Baseline(score, linear, max(linear, kernel), roc_auc)
 
 
 def _values(column: ColumnSurvey, rows: Rows) -> Floats:

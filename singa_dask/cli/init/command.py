@@ -277,7 +277,11 @@ def _show(output: OutputSurvey) -> str:
 
 def _score(surveyed: RecordSurvey) -> str:
     score = surveyed.baseline.score if surveyed.baseline else 0.0
-    return f"is right in about {score:.1%}" if surveyed.has_classes else f"is off by about {score:.6g}"
+    if not surveyed.has_classes:
+        return f"is off by about {score:.6g}"
+    roc_auc = surveyed.baseline.roc_auc if surveyed.baseline else None
+    more = "" if roc_auc is None else f", with {surveyed.outputs[0].roc_auc} {roc_auc:.2f}, where 0.5 is chance"
+    return f"is right in about {score:.1%}{more}"
 
 
 def _baseline(output: OutputSurvey) -> str:

@@ -8,10 +8,9 @@ import math
 import posixpath
 import re
 import shlex
-from collections.abc import Sequence
 
 from singa_dask import fs
-from singa_dask.cli.init.records import Baseline, RecordSurvey, TextSurvey
+from singa_dask.cli.init.records import Baseline, OutputSurvey, RecordSurvey, TextSurvey
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.errors import listed
 
@@ -31,8 +30,6 @@ MAX_SHUFFLED = 1 << 26
 WINDOW, WINDOW_BYTES = 48, 1 << 27
 # with more records than this, the job tests only at the end
 MAX_TESTED = 1_000_000
-# a class is rare if another has more than RARE times its records; class weights are written for up to MAX_WEIGHED
-RARE, MAX_WEIGHED = 10, 20
 CONVNET_EPOCHS = 10
 HIDDEN, HIDDEN_OF_MANY = (64, 64), (256, 128)
 # from this number of features on, hidden layers are larger
@@ -214,12 +211,9 @@ def _testing(data: RecordSurvey, steps: int) -> str:
         return f"{said}# What tests compute beside the loss.\nmetrics: [rmse, mae, r2]\n"
     if len(data.outputs) > 1:
         return said
-    counts = data.outputs[0].counts
-    if len(counts) == 2 and _has_rare(counts):
-        said += (
-            "# Of both classes alike, beside loss and accuracy; roc_auc says how well probabilities rank the records.\n"
-        )
-        return f"{said}metrics: [balanced_accuracy, f1_macro, roc_auc]\n"
+    if roc_auc := data.outputs[0].roc_auc:
+        said += f"# Of all classes alike, beside loss and accuracy; {roc_auc} says how well records are ranked.\n"
+        return f"{said}metrics: [balanced_accuracy, f1_macro, {roc_auc}]\n"
     return f"{said}# Of all classes alike, beside loss and accuracy.\nmetrics: [balanced_accuracy, f1_macro]\n"
 
 
@@ -386,20 +380,16 @@ def _heads(data: RecordSurvey, source: str, *lines: str) -> str:
     for i, each in enumerate(data.outputs, 1):
         number, label = (str(i), f"label{i}") if several else ("", "data")
         layers += _scores(f"scores{number}", source, len(each.counts), *lines, said="A score for each class.")
-        said = f"Cross-entropy of the softmax, and accuracy.{_class_weights(each.counts)}"
+        said = f"Cross-entropy of the softmax, and accuracy.{_class_weights(each)}"
         layers += _layer(f"loss{number}", "SoftmaxLoss", f"scores{number}, {label}", *lines, said=said)
     return layers
 
 
-def _has_rare(counts: Sequence[int]) -> bool:
-    return 0 < RARE * min(counts) < max(counts)
-
-
-def _class_weights(counts: Sequence[int]) -> str:
+def _class_weights(label: OutputSurvey) -> str:
     """Return a comment on class weights if some classes are rare."""
-    if not _has_rare(counts) or len(counts) > MAX_WEIGHED:
+    if not label.roc_auc:
         return ""
-    weights = ", ".join(f"{max(counts) / n:.3g}" for n in counts)
+    weights = ", ".join(f"{max(label.counts) / n:.3g}" for n in label.counts)
     return f" To find more records of rare classes: softmaxloss_conf: {{class_weights: [{weights}]}}"
 
 

@@ -36,6 +36,8 @@ class Note(NamedTuple):
 
 # numbers from 0 to 255 are treated as bytes if their maximum is at least this
 MIN_BYTE_RANGE = 100
+# a class is rare if another has more than RARE times its records; of more than MAX_WEIGHED classes, none is called rare
+RARE, MAX_WEIGHED = 10, 20
 
 
 class UnsureError(DataError):
@@ -114,6 +116,12 @@ class OutputSurvey:
         """Whether it is a label, which has classes."""
         return bool(self.counts)
 
+    @property
+    def roc_auc(self) -> str:
+        """The metric that shows what is learnt of rare classes; empty if no class is rare."""
+        is_rare = 0 < RARE * min(self.counts, default=0) < max(self.counts, default=0)
+        return ("roc_auc" if len(self.counts) == 2 else "roc_auc_ovr") * (is_rare and len(self.counts) <= MAX_WEIGHED)
+
 
 @dataclass(frozen=True)
 class Baseline:
@@ -126,11 +134,14 @@ class Baseline:
     linear, best : float
         Explained variance of labels or targets, 0 to 1: of the linear model, and of the better of it and a kernel
         model.
+    roc_auc : float or None
+        Area under the ROC curve of the linear model, a mean over classes, if the label has a rare class.
     """
 
     score: float
     linear: float
     best: float
+    roc_auc: float | None = None
 
     @property
     def curved(self) -> float:

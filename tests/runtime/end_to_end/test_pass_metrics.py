@@ -147,6 +147,7 @@ def test_validations_and_tests_of_one_step_do_not_mix(run_job: Run, tmp_path: Pa
     [
         (["f1"], "metrics[0]: f1: it needs two classes, and layer 'loss' has 10. Use f1_macro."),
         (["f1_macro", "mse"], "metrics[1]: mse: layer 'loss' outputs probabilities."),
+        (["binary_accuracy"], "metrics[0]: binary_accuracy: no layer measures it. Known: accuracy, loss."),
         (
             ["top_10_accuracy"],
             "metrics[0]: top_10_accuracy: layer 'loss' has 10 classes. Expected a number from 1 to 9.",
@@ -159,9 +160,17 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, names: list[str], message:
     assert str(caught.value) == message
 
 
-def test_unknown_names_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"unknown metric 'f1_makro'\. Did you mean 'f1_macro'"):
-        job(tmp_path, 143, metrics=["f1_makro"])
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("f1_makro", "f1_macro"), ("AUC", "auc"), ("r2_score", "r2"), ("F1-score", "f1"), ("mean_squared_error", "mse")],
+)
+def test_unknown_names_are_refused(tmp_path: Path, name: str, meant: str) -> None:
+    with pytest.raises(ValueError, match=rf"unknown metric '{name}'\. Did you mean '{meant}'\? Known: accuracy, auc"):
+        job(tmp_path, 143, metrics=[name])
+
+
+def test_metrics_that_layers_measure_may_be_named(tmp_path: Path) -> None:
+    assert prepare(job(tmp_path, 143, metrics=["accuracy", "loss"]))
 
 
 def test_labels_that_exclude_each_other_are_asked_for(tmp_path: Path) -> None:
