@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import errno
 import hashlib
 import importlib
 import os
@@ -473,7 +474,13 @@ def staged(url: str, storage_options: Options = None, *, check: Callable[[], Non
     _remove_leftovers(folder, prefix)
     temporary = folder / f"{prefix}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
     try:
-        yield temporary
+        try:
+            yield temporary
+        except OSError as error:
+            # other errors may be about what the caller reads
+            if isinstance(error, DataError) or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
+            raise DataError(f"{url}: {error}") from error
         with errors_name(url):
             if target:
                 _rename_durably(temporary, target, check)

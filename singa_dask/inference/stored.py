@@ -417,7 +417,8 @@ class StoredNet:
 
     def _columns(self, records: StoredRecords, names: Sequence[str]) -> tuple[pa.Table, str]:
         """Return columns of a table as they stand in its files, and the format of these."""
-        conf = next(store for layer in self.read.job.neuralnet.layer if (store := layer.given_block(StoreConf)))
+        layer = next(layer for layer in self.read.job.neuralnet.layer if layer.given_block(StoreConf))
+        conf = layer.block(StoreConf)
         options = {name: getattr(conf, name) for name in ("separator", "charset", "header", "quotes")}
         place = fs.absolute(records.url)
         try:
@@ -425,6 +426,10 @@ class StoredNet:
                 raise ConfigError(f"{records.named or records.url}: it is empty.")
             return read_columns(place, names, conf.storage_options, spelling=conf.spelling, **options)
         except (ConfigError, DataError) as error:
+            # a line that cannot be read is no fault of --keep
+            if isinstance(error, DataError) and str(error).startswith(f"{place}, line"):
+                readers = sharing_layers(self.read.job, [layer.name])
+                raise records.renamed(error, (), readers) or error from None
             raise type(error)(str(error) if "it is empty" in str(error) else f"--keep: {error}") from None
 
     def _have_values(self, layers: Sequence[str], topk: int) -> bool:

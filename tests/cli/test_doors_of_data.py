@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import re
@@ -115,6 +116,22 @@ def test_advised_options_work_as_printed_in_jobs_of_several_readers(
         assert len(options) == 2
         found = call(verb, *GIVEN, f"{name}.csv", *(word for each in options for word in ("--set", each)))
         assert (found.exit_code, found.stdout) == (0, call(verb, *GIVEN, f"{same}.csv").stdout), found.stderr
+
+
+@pytest.mark.usefixtures("trained_table")
+def test_another_separator_and_quotes_that_are_characters_are_named_with_their_option(call: Call) -> None:
+    new = FRAME.drop(columns="kind").assign(note="x")
+    new.to_csv("same.csv", index=False)
+    new.assign(note='"x').to_csv("new.csv", index=False, sep=";", quoting=csv.QUOTE_NONE)
+    changes: list[str] = []
+    for _ in "separator", "quotes":
+        refused = call("predict", *GIVEN, "new.csv", "--keep", "a", *changes)
+        assert refused.exit_code and refused.stderr.startswith("--data new.csv, line ")
+        option = re.search("Pass --set '(.*?)'", refused.stderr)
+        assert option
+        changes += ["--set", option[1]]
+    found = call("predict", *GIVEN, "new.csv", "--keep", "a", *changes)
+    assert (found.exit_code, found.stdout) == (0, call("predict", *GIVEN, "same.csv", "--keep", "a").stdout)
 
 
 @pytest.mark.usefixtures("trained_table")

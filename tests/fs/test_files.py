@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -173,3 +174,18 @@ def test_a_signal_or_an_error_is_not_taken_for_a_missing_file(
     monkeypatch.setattr(LocalFileSystem, "info", info)
     with pytest.raises(raised):
         ask(str(tmp_path))
+
+
+def test_a_file_that_cannot_be_written_whole_is_named(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 10, limits[1]))
+    try:
+        with (
+            pytest.raises(DataError, match=r"/big\.bin: \[Errno 27\] File too large$"),
+            fs.staged(str(tmp_path / "big.bin")) as path,
+            path.open("wb") as file,
+        ):
+            file.write(bytes(1 << 12))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())

@@ -97,5 +97,5 @@ def backend_of(destination: str) -> str:
         if destination.lower().endswith(STORES.find(name).suffixes):
             return name
     raise ConfigError(
-        f"{destination}: cannot detect the format to write by the suffix. Give it. Known: {', '.join(known)}."
+        f"{destination}: cannot detect the format to write by the suffix. Pass it (--to). Known: {', '.join(known)}."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -293,3 +294,13 @@ def test_a_block_of_another_shape_stays_an_error(tmp_path: Path) -> None:
         for _ in range(2):
             with pytest.raises(DataError, match=r"block 1: holds pixel \(1, 14, 56\)"):
                 store.read_block(1)
+
+
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
+    try:
+        with pytest.raises(DataError, match=r"/x\.lmdb: cannot write it: .*\. Is the disk full\?$"):
+            write_environment(str(tmp_path / "x.lmdb"), [(b"%d" % i, bytes(1 << 15)) for i in range(9)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -433,10 +433,13 @@ class LMDBStore(Store):
 def write_environment(url: str, pairs: Iterable[tuple[bytes, bytes]]) -> None:
     """Write pairs, sorted by key, as a new LMDB directory, atomically."""
     with fs.staged(fs.join(url, DATA_FILE)) as path:
-        with lmdb.open(bytes(path), subdir=False, lock=False, map_size=FIRST_MAP_BYTES, sync=False) as environment:
-            for batch in _batches(pairs):
-                _put(environment, batch)
-            environment.sync(True)
+        try:
+            with lmdb.open(bytes(path), map_size=FIRST_MAP_BYTES, subdir=False, lock=False, sync=False) as environment:
+                for batch in _batches(pairs):
+                    _put(environment, batch)
+                environment.sync(True)
+        except lmdb.Error as error:
+            raise DataError(f"{url}: cannot write it: {error}. Is the disk full?") from error
 
 
 def _batches(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:
