@@ -53,7 +53,7 @@ def advised(error: DataError, door: Door, can_fill: bool = True) -> DataError:
 
 
 def sharing_layers(job: JobConf, names: Collection[str]) -> list[str]:
-    """Return the names of all layers whose ``store_conf`` has to change with the one of some layers.
+    """Return the names of all layers that read the same records as the layers in ``names``.
 
     A name stands for a layer of each net, and in each net the layers that read one store have the same ``store_conf``.
     """
@@ -69,7 +69,7 @@ def sharing_layers(job: JobConf, names: Collection[str]) -> list[str]:
 
 
 def with_options(error: DataError, layers: Sequence[str]) -> DataError:
-    """Return an error that advises a key of ``store_conf`` with options of a command that set it in some layers."""
+    """Return an error that advises ``--set`` options in place of a key of ``store_conf``, one for each layer."""
     remedy = error.remedy
     if remedy is None or remedy.key not in SETTABLE or not remedy.values:
         return error

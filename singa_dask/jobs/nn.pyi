@@ -184,7 +184,8 @@ def CSVInput(
     before the training, and saved in checkpoints. Set it in the layers of the test and validation nets, too: they
     use the same numbers.
 
-    batchsize: Records per step of the whole worker group, or a list with one number for each of its workers.
+    batchsize: Records per step of the whole worker group, which its workers share as equally as possible; or a
+    list with one number for each of them.
 
     shape: Shape of one record; of an image always (channels, height, width).
 
@@ -365,7 +366,8 @@ def CSVOutput(
     before the training, and saved in checkpoints. Set it in the layers of the test and validation nets, too: they
     use the same numbers.
 
-    batchsize: Records per step of the whole worker group, or a list with one number for each of its workers.
+    batchsize: Records per step of the whole worker group, which its workers share as equally as possible; or a
+    list with one number for each of them.
 
     shape: Shape of one record; of an image always (channels, height, width).
 
@@ -1260,7 +1262,8 @@ def RecordInput(
     before the training, and saved in checkpoints. Set it in the layers of the test and validation nets, too: they
     use the same numbers.
 
-    batchsize: Records per step of the whole worker group, or a list with one number for each of its workers.
+    batchsize: Records per step of the whole worker group, which its workers share as equally as possible; or a
+    list with one number for each of them.
 
     shape: Shape of one record; of an image always (channels, height, width).
 
@@ -1442,7 +1445,8 @@ def RecordOutput(
     before the training, and saved in checkpoints. Set it in the layers of the test and validation nets, too: they
     use the same numbers.
 
-    batchsize: Records per step of the whole worker group, or a list with one number for each of its workers.
+    batchsize: Records per step of the whole worker group, which its workers share as equally as possible; or a
+    list with one number for each of them.
 
     shape: Shape of one record; of an image always (channels, height, width).
 
@@ -1850,7 +1854,8 @@ def WeightInput(
     before the training, and saved in checkpoints. Set it in the layers of the test and validation nets, too: they
     use the same numbers.
 
-    batchsize: Records per step of the whole worker group, or a list with one number for each of its workers.
+    batchsize: Records per step of the whole worker group, which its workers share as equally as possible; or a
+    list with one number for each of them.
 
     shape: Shape of one record; of an image always (channels, height, width).
 
