@@ -196,7 +196,7 @@ def test_words(call: Call, tmp_path: Path) -> None:
         (["idx", "a", "b.arrow", "--resize", "3x2"], 2, "unknown option 'resize' of sources of kind idx"),
         (["image-folder", "a", "b.arrow", "--resize", "0x32"], 2, "--resize '0x32': expected numbers from 1 on"),
         (["nzp", "a", "b"], 2, "unknown kind of source 'nzp'."),
-        (["npz", "a", "b"], 2, "by the suffix. Pass it (--to). Known: arrow, csv, kvfile, lmdb, npz, parquet, textfile."),
+        (["npz", "a", "b"], 2, "by the suffix. Pass it (--to). Known: arrow, csv, kvfile, lmdb, npz, parquet"),
         (["npz", "a", "b.arrow", "--split", "a=2,b=3"], 2, "split 'a=2,b=3': shares must be above 0"),
         (["npz", "a"], 2, "Missing argument"),
     ],
