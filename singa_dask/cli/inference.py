@@ -683,15 +683,15 @@ def export(
     "--map",
     "map_file",
     metavar="MAP.yaml",
-    help="Param of each array, as lines 'array: param'. Without it their names must be equal.",
+    help="Param of each array, as lines 'array: param'. Without it, arrays are matched by layer, name and shape.",
 )
 @click.option("--partial", is_flag=True, help="Allow missing params; they keep the job's initial values.")
 @click.option("-o", "--out", metavar="URL", required=True, help="Directory for the checkpoint, for --init-from.")
 def import_(weights: str, job_file: str, sets: tuple[str, ...], map_file: str | None, partial: bool, out: str) -> None:
     """Make a checkpoint of weights from another program.
 
-    WEIGHTS is a safetensors or npz file, or a .pt file if PyTorch is installed. All missing, unused or misshapen arrays
-    are reported at once, and nothing is written. Without --map the error proposes a map.
+    WEIGHTS is a safetensors or npz file, or a .pt or .pth file if PyTorch is installed. All missing, unused, ambiguous
+    or misshapen arrays are reported at once, and nothing is written. Without --map, the error has a map to complete.
     """
     from singa_dask.cli import job
     from singa_dask.exports.importing import import_into, read_map

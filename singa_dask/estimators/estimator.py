@@ -312,7 +312,8 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
             url = f"{run_dir}.initial-{uuid.uuid4().hex[:8]}"
             try:
                 scalings = self._net.learned.scalings if self._net.learned else {}
-                import_into(job.conf, "the fitted values", self._net.values, url, None, scalings=scalings)
+                names = {name: name for name in self._net.values}
+                import_into(job.conf, "the fitted values", self._net.values, url, names, scalings=scalings)
             except ConfigError as error:
                 raise ConfigError(OTHER_NET) from error
             try:

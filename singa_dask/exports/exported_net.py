@@ -129,8 +129,12 @@ def input_facts(net: NeuralNet, tables: Mapping[str, TableFacts]) -> dict[str, d
 
 
 def net_of_params(job: JobConf) -> NeuralNet:
-    """Build the net with all params of a job: the training net, or the test net if that reads no records."""
-    return build_net(job, _phase_of(job, Phase.TRAIN, Phase.TEST))
+    """Build the whole net of a job: its training net, or its test net if only that reads records."""
+    part = inference_job(job, _phase_of(job, Phase.TRAIN, Phase.TEST), in_order=False)
+    try:
+        return build_net(part.job, part.phase)
+    except ConfigError as error:
+        raise part.locate(error) from None
 
 
 def _phase_of(job: JobConf, phase: Phase, otherwise: Phase) -> Phase:

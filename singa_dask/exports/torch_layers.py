@@ -614,15 +614,22 @@ def _attention_by_formula(
     )
 
 
+# the gates of PyTorch's arrays, by their places in ours: those of a GRU are z, r, c
+TORCH_GATES: dict[type[Layer], tuple[int, ...]] = {
+    recurrent.GRU: (1, 0, 2),
+    recurrent.LSTM: (0, 1, 2, 3),
+    recurrent.RNN: (0,),
+}
+
+
 @register(recurrent.GRU)
 def _gru(module: TorchModule, layer: recurrent.GRU, *xs: str) -> str:
-    # our gates are in the order z, r, c
-    return add_recurrent(module, layer, "nn.GRU", (1, 0, 2), xs)
+    return add_recurrent(module, layer, "nn.GRU", TORCH_GATES[recurrent.GRU], xs)
 
 
 @register(recurrent.LSTM)
 def _lstm(module: TorchModule, layer: recurrent.LSTM, *xs: str) -> str:
-    return add_recurrent(module, layer, "nn.LSTM", (0, 1, 2, 3), xs)
+    return add_recurrent(module, layer, "nn.LSTM", TORCH_GATES[recurrent.LSTM], xs)
 
 
 @register(recurrent.RNN)
@@ -630,7 +637,7 @@ def _rnn(module: TorchModule, layer: recurrent.RNN, *xs: str) -> str:
     kind = layer.conf.block(recurrent.RNNConf).activation.lower()
     if kind == "sigmoid":
         raise ConfigError("nn.RNN has tanh and relu only, not activation: SIGMOID.")
-    return add_recurrent(module, layer, "nn.RNN", (0,), xs, f', nonlinearity="{kind}"')
+    return add_recurrent(module, layer, "nn.RNN", TORCH_GATES[recurrent.RNN], xs, f', nonlinearity="{kind}"')
 
 
 def add_recurrent(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from collections.abc import Mapping
 from typing import Any
@@ -56,7 +57,8 @@ def read_weights(url: str) -> dict[str, np.ndarray]:
         if content[:2] == b"PK":
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 return {name: file[name] for name in file.files if name != METADATA}
-        return dict(load(content))
+        # safetensors does not keep the order of arrays
+        return dict(sorted(load(content).items(), key=lambda item: _natural(item[0])))
     except (SafetensorError, ValueError, TypeError, KeyError, zipfile.BadZipFile) as error:
         expected = "Expected a file of safetensors, .npz of NumPy, or .pt of PyTorch."
         raise DataError(f"{url}: its arrays cannot be read: {error}. {expected}") from None
@@ -65,13 +67,29 @@ def read_weights(url: str) -> dict[str, np.ndarray]:
 def _from_torch(content: bytes, url: str) -> dict[str, np.ndarray]:
     """Return the tensors of a state dict, without executing anything in the file."""
     hint = "Or write the state dict with safetensors.torch.save_file."
-    torch = require("torch", "oracles", f"{url}: a file of PyTorch", hint)
+    torch = require("torch", "torch", f"{url}: a file of PyTorch", hint)
     try:
         tensors = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:
         raise ValueError(str(error).splitlines()[0]) from None
     if not isinstance(tensors, dict) or not all(torch.is_tensor(value) for value in tensors.values()):
-        raise ValueError("it is no state dict of tensors by name")
-    # convert bfloat16 to float32, because NumPy has no bfloat16
-    wide = {name: value.float() if value.dtype == torch.bfloat16 else value for name, value in tensors.items()}
-    return {str(name): value.detach().numpy() for name, value in wide.items()}
+        within = (
+            [str(name) for name, each in tensors.items() if isinstance(each, dict)] if isinstance(tensors, dict) else []
+        )
+        found = f", but has dicts: {', '.join(within)}. Save one of them as a file of its own" if within else ""
+        raise ValueError(f"it is no state dict of tensors by name{found}")
+    return {str(name): array_of(value) for name, value in tensors.items()}
+
+
+def array_of(values: Any) -> np.ndarray:
+    """Convert an array, or a PyTorch tensor on any device, to an array."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        # convert bfloat16 to float32, because NumPy has no bfloat16
+        return np.asarray(values.float() if str(values.dtype) == "torch.bfloat16" else values)
+    return np.asarray(values)
+
+
+def _natural(name: str) -> list[Any]:
+    """Return a sort key that places conv2 before conv10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]

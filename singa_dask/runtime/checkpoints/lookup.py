@@ -134,6 +134,8 @@ def load_values(url: str, averaged: bool | None = None) -> dict[str, Stored]:
     place = _resolve(url)
     if not _is_file(place):
         return _use_newest(place, partial(_values, averaged=averaged), restores_best=True)
+    if place.lower().endswith((".npz", ".pt", ".pth", ".safetensors")):
+        raise CheckpointError(f"{place}: a file of weights, not a checkpoint. Convert it by singa-dask import.")
     if averaged:
         raise _without_averages(place)
     return singa_checkpoint.read(place)
