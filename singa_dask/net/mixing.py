@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from singa_dask.errors import Problem
-from singa_dask.inputs.input import StoreReader
+from singa_dask.inputs import StoreInput
 from singa_dask.layers import Layer
 from singa_dask.net.nodes import Node
 
 
 def check_mixing(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> Iterator[Problem]:
     """Yield a problem for each layer that cannot read mixed records, if the net mixes them."""
-    readers = [(node, layer) for node in nodes if isinstance(layer := layers[node.name], StoreReader)]
+    readers = [(node, layer) for node in nodes if isinstance(layer := layers[node.name], StoreInput)]
     mixing = next((layer for _, layer in readers if any(layer.mixing)), None)
     if mixing is None:
         return

@@ -13,7 +13,6 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data.types import Field
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.inputs import StoreInput
-from singa_dask.inputs.input import StoreReader
 from singa_dask.layers import Layer
 from singa_dask.layers.bridge import Bridge
 from singa_dask.net import NeuralNet
@@ -51,16 +50,15 @@ class _Elsewhere:
     def wait(self, condition: Callable[[], bool], what: str) -> None: ...
 
 
-def _made_up(layer: StoreReader) -> dict[str, Array]:
+def _made_up(layer: StoreInput) -> dict[str, Array]:
     """Return a batch with the fields of a layer's records, or usual ones if its store is not here."""
     n, *shape = layer.features[0].shape
     fields = {name: Field(np.dtype(np.float32), tuple(shape)) for name in ("data", "target", "weight")}
     fields["label"] = Field(np.dtype(np.int32))
-    with contextlib.suppress(DataError, ConfigError, NotImplementedError):
+    with contextlib.suppress(DataError, ConfigError):
         with layer.open_checked() as store:
             fields = dict(store.schema)
-        if isinstance(layer, StoreInput):
-            layer.read_statistics()
+        layer.read_statistics()
     return {name: np.full((n, *each.shape), int(name != "label"), each.dtype) for name, each in fields.items()}
 
 
@@ -80,7 +78,7 @@ class Loop:
             values = np.asarray(random.random(owner.data.shape)) - (0.0 if owner.running_statistic else 0.5)
             ops.copy((0.01 * values).astype(owner.dtype), out=owner.data)
         net.context.exchange = _Elsewhere(net)
-        self._batches = {layer: _made_up(layer) for layer in net.inputs if isinstance(layer, StoreReader)}
+        self._batches = {layer: _made_up(layer) for layer in net.inputs if isinstance(layer, StoreInput)}
         self._algorithm = ALGORITHMS.find(job.train_one_batch.alg)(net, conf=job.train_one_batch)
 
     def step(self) -> None:

@@ -8,7 +8,7 @@ import time
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data.loading import Loader
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.inputs.input import StoreInput, StoreReader
+from singa_dask.inputs import StoreInput
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.planning.nets import build_net, with_stores
 
@@ -22,7 +22,7 @@ N_AHEAD = 2
 
 def rows_read(net: NeuralNet) -> int:
     """Return the number of records that a worker reads for a batch."""
-    return max((layer.features[0].shape[0] for layer in net.inputs if isinstance(layer, StoreReader)), default=0)
+    return max((layer.features[0].shape[0] for layer in net.inputs if isinstance(layer, StoreInput)), default=0)
 
 
 def with_any_scaling(job: JobConf) -> JobConf:
@@ -43,9 +43,8 @@ def measure_reading(job: JobConf, warns: bool = True) -> tuple[float, float]:
     """
     totals = [0.0, 0.0]
     for layer in build_net(with_any_scaling(job), Phase.TRAIN).inputs:
-        if isinstance(layer, StoreReader):
-            if isinstance(layer, StoreInput):
-                layer.warns = False
+        if isinstance(layer, StoreInput):
+            layer.warns = False
             try:
                 with layer.open_checked() as store, layer.make_loader(store) as loader:
                     loader.prefetch = False  # without this, the loader would read further batches that are not counted
@@ -54,7 +53,7 @@ def measure_reading(job: JobConf, warns: bool = True) -> tuple[float, float]:
                     n = _read(loader, SECONDS)
                     totals[0] += (time.process_time() - cpu_s) / n
                     totals[1] += (loader.reader.bytes_read - n_bytes) / n
-            except (DataError, ConfigError, NotImplementedError) as error:
+            except (DataError, ConfigError) as error:
                 level = logging.WARNING if warns else logging.DEBUG
                 logger.log(level, "layer %s: reading its records is not in the plan: %s", layer.name, error)
     return totals[0], totals[1]
