@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from singa_dask.inference.model import Model, load_model
     from singa_dask.inference.predicting import extract, predict, test
     from singa_dask.inputs import InputLayer, StoreConf, StoreInput
-    from singa_dask.inputs.input import CSVInput, RecordInput
+    from singa_dask.inputs.store_input import CSVInput, RecordInput
     from singa_dask.jobs import nn
     from singa_dask.jobs.job import Job, load
     from singa_dask.jobs.net_values import Net, Sequential, layer
@@ -106,7 +106,7 @@ __getattr__ = lazy_names(
         "inference.model": ["Model", "load_model"],
         "inference.predicting": ["extract", "predict", "test"],
         "inputs": ["InputLayer", "StoreConf", "StoreInput"],
-        "inputs.input": ["CSVInput", "RecordInput"],
+        "inputs.store_input": ["CSVInput", "RecordInput"],
         "jobs.job": ["Job", "load"],
         "jobs.net_values": ["Net", "Sequential", "layer"],
         "jobs.nn": ["nn"],

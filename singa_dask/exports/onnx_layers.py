@@ -19,7 +19,7 @@ from singa_dask.exports.converters import (
 )
 from singa_dask.exports.weights import metadata_texts
 from singa_dask.inputs.image_preprocess import ImagePreprocess
-from singa_dask.inputs.input import CSVInput, RecordInput, StoreInput
+from singa_dask.inputs.store_input import CSVInput, RecordInput, StoreInput
 from singa_dask.inputs.text import CharRNN
 from singa_dask.layers import (
     Feature,

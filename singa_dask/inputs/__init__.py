@@ -1,8 +1,9 @@
 """Layers that read records and texts or write them to files, and their blocks of the job file.
 
 Records
-    `input`: the features of a batch of records. `targets`: targets, labels and weights of the same records. `writers`:
-    layers that write records to files.
+    `input`: the base of all. `store_reader`: batches of a store, and the position in it. `store_input`: the features of
+    a batch of records. `targets`: targets, labels and weights of the same records. `writers`: layers that write records
+    to files.
     `store_conf`: the block that describes records. `open_records`: opens their store. `record_shapes`: checks their
     shapes. `input_context`: what the layers of a net share.
 Images
@@ -11,9 +12,10 @@ Texts
     `text`: layers that read, sample and write characters.
 """
 
-from singa_dask.inputs.input import InputLayer, StoreInput
+from singa_dask.inputs.input import InputLayer
 from singa_dask.inputs.input_context import InputContext
 from singa_dask.inputs.store_conf import StoreConf
+from singa_dask.inputs.store_input import StoreInput
 from singa_dask.layers import LAYERS
 
 __all__ = ["InputContext", "InputLayer", "StoreConf", "StoreInput"]
@@ -22,7 +24,7 @@ LAYERS.add_modules(
     __name__,
     {
         "image_preprocess": "ImagePreprocess",
-        "input": "CSVInput RecordInput",
+        "store_input": "CSVInput RecordInput",
         "targets": "LabelInput TargetInput WeightInput",
         "text": "CharRNN CharRNNOutput RNNDummy Sampling",
         "writers": "CSVOutput RecordOutput",

@@ -14,9 +14,9 @@ from singa_dask.data.stores import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.inputs.augmentation import AugmentConf
-from singa_dask.inputs.input import StoreInput
 from singa_dask.inputs.input_context import InputContext
 from singa_dask.inputs.store_conf import StoreConf
+from singa_dask.inputs.store_input import StoreInput
 from singa_dask.layers.base import LAYERS, LayerSite
 
 

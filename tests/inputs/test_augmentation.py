@@ -14,7 +14,7 @@ from singa_dask.data.stores import STORES
 from singa_dask.errors import ConfigError
 from singa_dask.inputs import InputContext
 from singa_dask.inputs.augmentation import Augmentation, AugmentConf, Mixing, symmetric_beta
-from singa_dask.inputs.input import StoreInput
+from singa_dask.inputs.store_input import StoreInput
 from singa_dask.layers import LAYERS, RecordIds
 from singa_dask.net import NeuralNet
 from singa_dask.ops import philox

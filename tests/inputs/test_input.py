@@ -15,7 +15,7 @@ from singa_dask.data.stores import STORES
 from singa_dask.data.stores.messages.kvfile import write_pairs
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.inputs import InputContext, InputLayer
-from singa_dask.inputs.input import StoreInput
+from singa_dask.inputs.store_input import StoreInput
 from singa_dask.layers import LAYERS
 from singa_dask.net import memory, wiring
 from singa_dask.ops import get_ops

@@ -15,7 +15,7 @@ from singa_dask.comm.slices import ParamSlice
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import CheckpointError, ConfigError, DataError, Problem
 from singa_dask.inputs import StoreInput
-from singa_dask.inputs.input import find_scaling
+from singa_dask.inputs.store_input import find_scaling
 from singa_dask.layers import Param
 from singa_dask.net import NeuralNet, whole_params
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint

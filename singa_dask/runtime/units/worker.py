@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from singa_dask.comm.message import Address, Message
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import DataError
-from singa_dask.inputs.input import StoreInput
+from singa_dask.inputs.store_input import StoreInput
 from singa_dask.layers.bridge import IN_FLIGHT, BridgeSrc
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.author import Author

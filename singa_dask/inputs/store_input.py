@@ -1,0 +1,458 @@
+"""StoreInput: layers that read a batch of records per step, as floats with labels.
+
+The shape of a layer comes from the job alone; the store is opened at the first batch, in the process that computes.
+`singa_dask.inputs.targets` has input layers for targets, labels and weights of the same records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from singa_dask import fs
+from singa_dask.conf import LayerConf, Phase
+from singa_dask.conf.base import Conf
+from singa_dask.data.codecs.labels import find_wrong_label
+from singa_dask.data.codecs.scaling import Scaling
+from singa_dask.data.loading import BadPolicy, Loader, Survey
+from singa_dask.data.loading.memory_budget import MemoryBudget
+from singa_dask.data.order import GroupRecords
+from singa_dask.data.random import random_skip
+from singa_dask.data.sampler import Sampler
+from singa_dask.data.stores import Store, open_store
+from singa_dask.data.stores.label_match import LabelMatch, find_label, find_label_type, has_several_labels
+from singa_dask.data.stores.split import SplitStore
+from singa_dask.data.types import Arrays
+from singa_dask.errors import ConfigError, DataError, Problem, listed
+from singa_dask.inputs.augmentation import Augmentation, Mixing, check_augment
+from singa_dask.inputs.input_context import InputContext
+from singa_dask.inputs.open_records import open_named, open_records, read_statistic
+from singa_dask.inputs.record_shapes import check_records, in_layout, stored_shape
+from singa_dask.inputs.store_conf import StoreConf, options_of, with_column_shape
+from singa_dask.inputs.store_reader import StoreReader
+from singa_dask.layers.base import LAYERS, LayerSite
+from singa_dask.layers.feature import Raw, RecordIds
+from singa_dask.ops.contract import Array
+
+
+def find_scaling(layer: StoreInput) -> Scaling | None:
+    """Return the scaling of the records of a layer; None if they are not standardised.
+
+    Raises
+    ------
+    DataError
+        The net was trained with another scaling.
+    """
+    known, name, shape = layer.context.class_names.known, layer.conf_name, layer.features[0].shape[1:]
+    if not layer.store_conf.standardise:
+        if name in known.scalings and not layer.traits.reads_beside:
+            raise DataError(
+                f"layer {name}: the net was trained on standardised records. Set standardise: true in store_conf."
+            )
+        return None
+    scaling = layer.context.class_names.scaling_of(name)
+    if scaling is None:
+        trained = f"only of {', '.join(known.scalings)}" if known.scalings else "none: it was trained without"
+        raise DataError(
+            f"layer {name}: standardise: true needs mean and standard deviation of the training data from a "
+            f"checkpoint, and this net has {trained}. Train it with standardise: true, or leave the key out."
+        )
+    fitting = scaling.of_shape(shape)
+    if fitting is None:
+        raise DataError(
+            f"layer {name}: records of shape {shape}, but the net was trained on {len(scaling.mean)} columns."
+        )
+    return fitting
+
+
+class StoreInput(StoreReader):
+    """Base of layers that read a store (SINGA's StoreInputLayer and SingleLabelRecordLayer).
+
+    The output is (batchsize / n_workers, *shape): ``(x - mean) / std`` if the job sets these, as numbers, as the first
+    record of a store, or by ``standardise``. The workers of a group together read each of the group's records once per
+    epoch; groups read different records. Class names of labels are matched with those of the training data.
+    """
+
+    block: ClassVar[type[Conf] | None] = StoreConf
+    default_backend: ClassVar[str | None] = None
+    label_column = ""
+    """Name of the label to read from records with several labels."""
+    n_records: int | None = None
+    """Number of records of the store, known after `check_source` or `count`."""
+    n_history = 0
+    """`Store.n_history`, known after `count`."""
+    n_later = 0
+    """`Store.n_later`, known after `count`."""
+    warnings: tuple[str, ...] = ()
+    """`Store.warnings`, known after `count`."""
+    warns = True
+    """Whether to log, when the store is opened for reading, its warnings and what its order costs."""
+    passed = 0
+    """Number of records to skip at the start, in addition to ``random_skip``."""
+    apart = False
+    """Whether each worker reads a part of ``span``, instead of a part of each batch."""
+    span: tuple[int, int] | None = None
+    """Range (start, stop) of records to read repeatedly; None for all. A single batch is not read ahead."""
+
+    def __init__(self, conf: LayerConf, context: InputContext, site: LayerSite | None = None) -> None:
+        super().__init__(conf, context, site)
+        self.store_conf = self.adapted(conf.block(StoreConf))
+        self._labels = LabelMatch()
+        self._mean: Array | float | None = None
+        self._std: Array | float | None = None
+        self._scaling: Scaling | None = None
+        self._augmentation: Augmentation | None = None
+        self._mixing: Mixing | None = None
+        # the batch that was mixed into the last batch
+        self._following: tuple[Array, RecordIds] | None = None
+
+    def adapted(self, conf: StoreConf) -> StoreConf:
+        """Return ``store_conf`` adapted to this type of layer."""
+        return with_column_shape(conf)
+
+    def setup(self) -> None:
+        store = self.store_conf
+        missing = [key for key in ("path", "batchsize", "shape") if not getattr(store, key)]
+        if missing:
+            raise ConfigError([Problem(("store_conf", key), f"{self.conf.type} needs it.") for key in missing])
+        if store.augment is not None:
+            shape = self.conf.block(StoreConf).shape or store.shape
+            check_augment(store.augment, shape)
+            mixing = store.augment.mixup, store.augment.cutmix
+            if self.context.phase == Phase.TRAIN and any(mixing):
+                self.mixing, key = mixing, (self.context.seed, "mixing")
+                self._mixing = Mixing(store.augment, shape, lambda *at: self.ops.random_words(key, *at))
+        self.batch_size = sum(store.batchsize)
+        self.add_output((self._own_rows(), *store.shape), requires_grad=False, own_data="consumed")
+
+    def _own_rows(self) -> int:
+        """Return the number of rows of a batch that this worker reads."""
+        sizes, n_workers = self.store_conf.batchsize, self.site.batch_shard.count
+        shares = (self.context.shares if n_workers > 1 else ()) or (1,) * n_workers
+        parts = [share * self.batch_size // sum(shares) for share in shares]
+        if self.batch_size % sum(shares) or (len(sizes) > 1 and sizes != parts):
+            message = f"expected a multiple of the {n_workers} workers of a group, got {sizes[0]}. "
+            message += f"Set {-(-sizes[0] // n_workers) * n_workers}."
+            if n_workers == 1:
+                message = f"expected one number, for this layer has no partition_dim: 0, got {sizes}."
+            elif len(sizes) > 1 or self.context.shares:
+                ratios = f"in the proportions {' : '.join(map(str, shares))}"
+                message = f"expected a number for each of the {n_workers} workers of a group, {ratios}, got {sizes}."
+            raise ConfigError(Problem(("store_conf", "batchsize"), message))
+        return parts[self.site.batch_shard.index]
+
+    def forward(self, phase: Phase) -> None:
+        feature = self.features[0]
+        values, records = self._read() if self._mixing is None or self._fed else self._read_mixed(self._mixing)
+        if self._scaling is not None and values.dtype != np.uint8:
+            raw = Raw(self._scaling.scale(values, self.context.param_dtype))
+        else:
+            plain = values if values.dtype in (np.uint8, np.float32) else values.astype(np.float32)
+            raw = Raw(plain, self._mean, self._std)
+        if feature.has_data:
+            self.ops.normalize(*raw, out=feature.data)
+        else:
+            feature.raw = raw
+        if records.labels is not None:
+            records = replace(records, labels=self.ops.labels(records.labels, feature.records.labels))
+        feature.records = records
+
+    def _read(self) -> tuple[Array, RecordIds]:
+        """Return the values of the next batch, (n, *shape), and its records."""
+        batch, epochs = self.next_batch()
+        values, labels = self._parsed(self._labels.apply(batch.arrays))
+        if self._augmentation is not None:
+            values = self._augmentation(values, batch.ids, epochs)
+        if labels is not None:
+            # copy the labels, because the loader reuses their memory
+            labels = np.array(labels, np.int32)
+        return values, RecordIds(labels, batch.ids, epochs)
+
+    def _read_mixed(self, mixing: Mixing) -> tuple[Array, RecordIds]:
+        """Return the next batch, mixed with the one after it, as `_read` does."""
+        loader = self._loader or self._open()
+        following = self._following if loader.n_ahead else None
+        values, records = following or self._read()
+        others, partners = self._following = self._read()
+        loader.n_ahead = 1
+        values, shares = mixing(values, others, records)
+        if records.labels is None or partners.labels is None:
+            return values, records
+        pair = np.where(shares >= 0.5, (records.labels, partners.labels), (partners.labels, records.labels))
+        return values, RecordIds(pair[0], records.ids, records.epochs, pair[1], np.maximum(shares, 1 - shares))
+
+    def parse(self, arrays: Arrays) -> tuple[Any, Any]:
+        """Return values and labels of a batch of records (SINGA's Parse); a user's parser overrides it.
+
+        Parameters
+        ----------
+        arrays : dict of str to ndarray, (N, ...)
+            The fields of the records, read-only: ``pixel`` uint8 or ``data`` float32, and ``label`` int32 if there are
+            labels; a user's store may have other fields.
+
+        Returns
+        -------
+        values : ndarray, (N, *shape) or as many values
+            Numbers, before normalisation; types other than uint8 become float32.
+        labels : ndarray, (N,) integers, or None
+        """
+        values = arrays["data"] if "data" in arrays else arrays["pixel"]
+        return in_layout(values, self.store_conf), arrays.get("label")
+
+    def _parsed(self, arrays: Arrays) -> tuple[Array, Array | None]:
+        values, labels = self.parse(arrays)
+        values = np.asarray(values)
+        n, size = len(next(iter(arrays.values()))), self.features[0].size
+        if values.size != n * size or (labels is not None and np.shape(labels) != (n,)):
+            of_labels = "no labels" if labels is None else f"labels {np.shape(labels)}"
+            raise DataError(
+                f"layer {self.name}: {type(self).__name__}.parse() returned values {values.shape} and {of_labels} for "
+                f"{n} records, expected values {(n, *self.features[0].shape[1:])}, and labels {(n,)} or None."
+            )
+        wrong = None if labels is None else find_wrong_label(np.asarray(labels))
+        if wrong is not None:
+            raise DataError(f"layer {self.name}, row {wrong[0]} of a batch: {wrong[1]}.")
+        return values.reshape(n, *self.features[0].shape[1:]), labels
+
+    def values_of(self, arrays: Arrays) -> Array:
+        """Return the values of records, (n, *shape), before normalisation."""
+        return self._parsed(self._labels.apply(arrays))[0]
+
+    # -- the store -------------------------------------------------------------------------------
+
+    def open_store(self) -> Store:
+        """Open the store, with named columns in the order of the training data."""
+        conf, backend = self.store_conf, self.store_conf.backend or self.default_backend
+        # columns of the training data, or None if this layer reads the training data
+        facts = self.context.class_names.table_of(self.conf_name, self.context.phase == Phase.TRAIN)
+        if conf.is_table:
+            opened = open_records(conf, backend, facts)
+        else:
+            opened = open_named(conf, backend, facts, partial(self.open_plain, backend))
+        # a table splits itself, because its statistics cover only its own part; stores without the option are wrapped
+        return opened if conf.split is None or "split" in opened.option_names() else SplitStore(opened, conf.split)
+
+    def open_plain(self, backend: str | None) -> Store:
+        """Open records without named columns."""
+        return open_records(self.store_conf, backend)
+
+    def check_source(self) -> None:
+        """Check the stores of the layer against the job.
+
+        Raises
+        ------
+        ConfigError
+            A store cannot be opened, or its records do not fit; lists all problems, with paths relative to the layer.
+        """
+        problems = []
+        try:
+            self.count()
+        except DataError as error:
+            problems.append(Problem(("store_conf", "path"), str(error), remedy=error.remedy))
+        for key in ("mean_file", "std_file"):
+            try:
+                self._read_statistic(key)
+            except DataError as error:
+                problems.append(Problem(("store_conf", key), str(error)))
+        if problems:
+            raise ConfigError(problems)
+
+    def open_checked(self) -> Store:
+        """Open the store, and check it against the job and the training data; raises the errors of `survey`."""
+        store, known, learns = self.open_store(), self.context.class_names, self.context.phase == Phase.TRAIN
+        try:
+            required = self.store_conf.needs_label
+            self._labels = known.match(self.conf_name, store, learns, required, self.label_column)
+            known.match_table(self.conf_name, store, learns)
+            self._check_records(store)
+        except DataError:
+            store.close()
+            raise
+        if self.store_conf.standardise:
+            store.widen()
+        return store
+
+    # -- class names -----------------------------------------------------------------------------
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes by number; empty if unknown.
+
+        They come from a checkpoint, or from the training layer's store once that is open.
+        """
+        return self.context.class_names.find(self.conf_name)
+
+    def read_class_names(self) -> tuple[tuple[str, ...], str]:
+        """Open the store and return the names of its classes, and the type of their values."""
+        with self.open_store() as store:
+            self.context.class_names.match_table(self.conf_name, store, learns=True)
+            return find_label(store, self.label_column)[1], find_label_type(store, self.label_column)
+
+    def _check_labels(self, store: Store) -> None:
+        """Check that the layer reads one label of each record."""
+        if not has_several_labels(store) or not self.store_conf.has_label:
+            return
+        if self.store_conf.labels:
+            raise DataError(f"{store.url}: several labels. Expected one for labels: {self.store_conf.labels}.")
+        if not self.label_column and any("labels" in feature.consumed_as for feature in self.features):
+            names = listed(list(store.table_facts.labels)) if store.table_facts else "several"
+            raise DataError(
+                f"{store.url}: records have the labels {names}, and the net reads one of them from layer "
+                f"{self.conf_name!r}. Read each by a LabelInput layer with the same store_conf."
+            )
+
+    def _check_records(self, store: Store) -> None:
+        self._check_labels(store)
+        if type(self).parse is not StoreInput.parse:
+            # apply the user's parser to one record, and check the result
+            first = {name: array[:1] for name, array in store.read_block(0).items()}
+            self._parsed(self._labels.apply(first))
+            return
+        check_records(store, self.store_conf)
+
+    def statistics(self) -> tuple[Array | float | None, Array | float | None]:
+        """Return mean and std as arrays or numbers; None if the job has none. See `Scaling.divisor`."""
+        if (scaling := find_scaling(self)) is not None:
+            return scaling.mean, scaling.divisor
+        return self._read_statistic("mean_file"), self._read_statistic("std_file")
+
+    def _read_statistic(self, key: str) -> Array | float | None:
+        """Return mean or std; see `read_statistic`."""
+        return read_statistic(self.store_conf, key, self.features[0].shape[1:], self.context.param_dtype)
+
+    def survey(self) -> Survey | None:
+        """Return the locations of the store's blocks; None if its filesystem has none.
+
+        Raises
+        ------
+        DataError
+            The store cannot be opened, or its records do not fit the job.
+        """
+        if not fs.has_locations(self.store_conf.path, self.store_conf.storage_options):
+            return None
+        with self.open_checked() as store:
+            return Survey.of(store)
+
+    def count(self) -> int:
+        """Return the number of records of the store, which is opened once; raises the errors of `survey`.
+
+        If the memory of the process is known, a store that needs more raises an error, too.
+        """
+        if self.n_records is None:
+            with self.open_checked() as store:
+                if self.context.reader_bytes is not None:
+                    MemoryBudget(store, self._order_of(store), **self._memory())
+                self.n_records, self.n_history, self.n_later = store.count, store.n_history, store.n_later
+                self.warnings = store.warnings()
+        return self.n_records
+
+    def _memory(self) -> dict[str, Any]:
+        """Return the arguments of `MemoryBudget` and `Loader` that decide the memory of a loader."""
+        conf = self.store_conf
+        return {
+            "n_workers": self.site.batch_shard.count,
+            "prefetch": self.span is None or self.span[1] - self.span[0] > self.batch_size,
+            "bytes_bound": None if conf.memory_mb is None else conf.memory_mb << 20,
+            "share": self.context.reader_bytes,
+            "in_flight_bytes": conf.in_flight_mb << 20,
+        }
+
+    def _order_of(self, store: Store) -> Sampler:
+        runs = None if store.runs is None else store.runs.tolist()
+        return self.make_order([block.n for block in store.blocks], store.fingerprint, runs)
+
+    def steps_per_epoch(self, batch_size: int = 0) -> Fraction:
+        size = batch_size or self.batch_size
+        return GroupRecords.steps_per_epoch(self.count(), size, self.context.n_groups, self.store_conf.last_batch)
+
+    def make_order(self, sizes: Sequence[int], fingerprint: str, runs: Sequence[int] | None = None) -> Sampler:
+        """Return the order in which the group reads a store with blocks of these sizes, and these runs if any."""
+        conf, context = self.store_conf, self.context
+        return Sampler(
+            sizes,
+            self.batch_size,
+            conf.shuffle,
+            context.seed,
+            group=context.group,
+            n_groups=context.n_groups,
+            window=conf.window,
+            assignment=context.assignments.get(self.conf_name),
+            runs=None if runs is None else np.asarray(runs, np.int64),
+            skip=random_skip(context.seed, self.conf_name, context.group, conf.random_skip) + self.passed,
+            fingerprint=fingerprint,
+            last_batch=conf.last_batch,
+            shares=context.shares if self.site.batch_shard.count > 1 else (),
+            span=self.span,
+            consecutive=self.apart,
+        )
+
+    def read_statistics(self) -> None:
+        """Read mean and std for the normalisation; needed before `feed`.
+
+        Raises
+        ------
+        DataError
+            A file cannot be read, or its record has another shape.
+        """
+        self._scaling = find_scaling(self)
+        statistics = self.statistics()
+        self._mean, self._std = (
+            self.ops.constant(array.astype(self.context.param_dtype)) if isinstance(array, np.ndarray) else array
+            for array in statistics
+        )
+        augment, (seed, name) = self.store_conf.augment, (self.context.seed, self.conf_name)
+        if augment is not None and self.context.phase == Phase.TRAIN:
+            shape = self.features[0].shape[1:]
+            self._augmentation = Augmentation(
+                augment, shape, *statistics, lambda what, *at: self.ops.random_words((seed, name, what), *at)
+            )
+
+    def make_loader(self, store: Store) -> Loader:
+        conf, context = self.store_conf, self.context
+        self.read_statistics()
+        sampler = self._order_of(store)
+        policy = BadPolicy(conf.on_error, conf.max_bad, conf.labels, context.seed)
+        return Loader(
+            store,
+            sampler,
+            self.site.batch_shard.index,
+            **self._memory(),
+            name=self.name,
+            policy=policy,
+            host_names=context.host_names,
+            n_io_threads=conf.io_threads,
+            warns=self.warns,
+        )
+
+
+@LAYERS.register()
+class RecordInput(StoreInput):
+    """Reads records of any store: the field ``data`` if there is one, else ``pixel``."""
+
+
+@LAYERS.register()
+class CSVInput(StoreInput):
+    """Reads text lines: a label (if ``has_label``), then numbers, separated by any character of ``separator``.
+
+    A first line with the names of the columns is skipped.
+    """
+
+    default_backend = "csv"
+
+    def open_plain(self, backend: str | None) -> Store:
+        conf = self.store_conf
+        return open_store(
+            conf.path,
+            backend,
+            options_of(conf),
+            truncated=conf.on_error != "raise",
+            separator=conf.separator,
+            has_label=conf.has_label,
+            shape=stored_shape(conf),
+            header=conf.header,
+        )

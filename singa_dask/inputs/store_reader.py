@@ -1,0 +1,209 @@
+"""StoreReader: an input layer that reads batches of a store, its position and its counters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from singa_dask.conf import LayerConf
+from singa_dask.data.codecs.fill_counts import FillCounts
+from singa_dask.data.loading import Loader
+from singa_dask.data.loading.batch_reader import Batch
+from singa_dask.data.sampler import advanced
+from singa_dask.data.stores import Store
+from singa_dask.data.types import Arrays
+from singa_dask.inputs.input import InputLayer
+from singa_dask.inputs.input_context import InputContext
+from singa_dask.layers.base import LayerSite
+from singa_dask.ops.contract import Array
+
+
+class StoreReader(InputLayer):
+    """An input layer that reads batches of a store, which is opened for the first one."""
+
+    context: InputContext
+    mixing = (0.0, 0.0)
+    """``mixup`` and ``cutmix`` of the records; both 0 if records are not mixed."""
+    counts_filled = False
+    """Whether to count the values that the store fills in."""
+
+    def __init__(self, conf: LayerConf, context: InputContext, site: LayerSite | None = None) -> None:
+        super().__init__(conf, context, site)
+        self._store: Store | None = None
+        self._loader: Loader | None = None
+        self._cursor: Mapping[str, Any] | None = None
+        self._n_ahead = 0
+        self._fed: Batch | None = None
+        context.cancellation.on_cancel(self._abort)
+
+    def open_checked(self) -> Store:
+        """Open the store and check it against the job."""
+        raise NotImplementedError
+
+    def make_loader(self, store: Store) -> Loader:
+        """Return the loader of this worker's records of a store."""
+        raise NotImplementedError
+
+    def feed(self, arrays: Arrays, first: int = 0) -> None:
+        """Set the records of the next batch, instead of reading the store.
+
+        Parameters
+        ----------
+        arrays : dict of str to ndarray, (N, ...)
+            Fields of the records for `parse`, with labels as class numbers of the net.
+        first : int
+            Index of the first record.
+        """
+        n = len(next(iter(arrays.values())))
+        self._fed = Batch(arrays, np.arange(first, first + n))
+
+    def next_batch(self) -> tuple[Batch, Array]:
+        """Return the next batch, valid until the following call, and the epoch of each of its records.
+
+        Raises
+        ------
+        DataError
+            The store cannot be opened or read, or its records do not fit the job.
+        Aborted
+            The job has ended.
+        """
+        if self._fed is not None:
+            batch, self._fed = self._fed, None
+            return batch, np.zeros(len(batch.ids), np.int64)
+        loader = self._loader or self._open()
+        with self._waiting():
+            batch = loader.next()
+        return batch, loader.epochs()
+
+    def _waiting(self, what: str = "") -> AbstractContextManager[None]:
+        """Report to the cancellation that the thread waits for records."""
+        return self.context.cancellation.waiting(f"records of layer {self.conf_name}{what}")
+
+    def _abort(self) -> None:
+        """Wake threads that wait for records; called by the thread that cancels."""
+        loader = self._loader
+        if loader is not None:
+            loader.abort()
+
+    def _open(self) -> Loader:
+        with self._waiting(": opens the store"):
+            self._store = self.open_checked()
+            self._store.counts_filled = self.counts_filled
+            self._loader = self.make_loader(self._store)
+        self.context.cancellation.check()  # `_abort` may have run before the loader existed
+        if self._cursor is not None:
+            self._loader.seek(self._cursor)
+        if self._n_ahead:
+            self._loader.advance(self._n_ahead)
+            self._n_ahead = 0
+        return self._loader
+
+    def read_ahead(self) -> None:
+        """Open the store and start reading, before the first batch is needed.
+
+        Raises
+        ------
+        DataError
+            The store cannot be opened, or its records do not fit the job.
+        """
+        (self._loader or self._open()).start()
+
+    def wait_for_batch(self) -> None:
+        """Wait until the first batch after `read_ahead` was read, or reading failed, which `next_batch` reports.
+
+        Raises
+        ------
+        Aborted
+            The job has ended.
+        """
+        if self._loader is not None:
+            with self._waiting():
+                self._loader.wait()
+            self.context.cancellation.check()
+
+    def record_files(self, first: int, stop: int) -> list[str]:
+        """Return the URL of each record's file; empty if the store is closed, or files hold several records."""
+        return self._store.record_files(first, stop) if self._store else []
+
+    def filled(self) -> dict[int, FillCounts]:
+        """Return how many values the store has filled in, by block; see `Store.filled`."""
+        return dict(self._store.filled) if self._store else {}
+
+    # -- statistics ---------------------------------------------------------------------------------
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds that the net waited for records."""
+        return self._loader.wait_s if self._loader else 0.0
+
+    @property
+    def epoch(self) -> float | None:
+        return self._loader.epoch if self._loader else None
+
+    @property
+    def bytes_read(self) -> int:
+        """Number of bytes of the blocks read."""
+        return self._loader.reader.bytes_read if self._loader else 0
+
+    @property
+    def bytes_local(self) -> int:
+        """Number of bytes of the blocks read from this host."""
+        return self._loader.reader.bytes_local if self._loader else 0
+
+    def bad_ids(self) -> set[tuple[str, int]]:
+        """Return (store, index) of each bad record left out of the batches so far."""
+        return {(self._loader.store.url, record) for record in self._loader.bad.records} if self._loader else set()
+
+    def take_bad(self) -> list[dict[str, Any]]:
+        """Return the new bad records as dicts with ``layer``, ``url``, ``block``, ``row`` and ``reason``.
+
+        A block that is bad as a whole has one entry, with the number of its ``rows`` in place of ``row``.
+        """
+        if self._loader is None:
+            return []
+        url = self._loader.store.url
+        return [{"layer": self.conf_name, "url": url, **bad.facts()} for bad in self._loader.bad.take()]
+
+    # -- the position in the data -------------------------------------------------------------------
+
+    def cursor(self) -> dict[str, Any] | None:
+        if self._loader is not None:
+            return self._loader.cursor()
+        return advanced(self._cursor, self._n_ahead) if self._cursor is not None else None
+
+    def seek(self, cursor: Mapping[str, Any]) -> None:
+        """Go to the position that `cursor` returned.
+
+        Raises
+        ------
+        DataError
+            The records or their order have changed. Raised at the first batch if the store is not open yet.
+        """
+        self._cursor, self._n_ahead = dict(cursor), 0
+        if self._loader is not None:
+            self._loader.seek(cursor)
+
+    def advance(self, n_batches: int) -> None:
+        if self._loader is not None:
+            self._loader.advance(n_batches)
+        else:
+            self._n_ahead += n_batches
+
+    @property
+    def store(self) -> Store | None:
+        """The store, or None if it is not open."""
+        return self._store
+
+    def close(self) -> None:
+        """Close loader and store; keep the position."""
+        self._cursor = self.cursor()
+        if self._cursor is not None:
+            self._n_ahead = 0
+        if self._loader is not None:
+            self._loader.close()
+        if self._store is not None:
+            self._store.close()
+        self._loader = self._store = None
