@@ -313,7 +313,7 @@ class LocalFit:
         """Yield the records of each step, in the order in which the net would read them."""
         layer = next(layer for layer in net.layers if isinstance(layer, StoreInput))
         x, targets, *weights = self._data
-        order = layer.make_order([self._n], "")
+        order = layer.plan.order([self._n], "")
         field = "label" if targets.ndim == 1 else "target"
         for step in count(0, n_steps):
             for ids in order.rows(step, n_steps=n_steps):

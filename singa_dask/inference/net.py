@@ -269,7 +269,7 @@ class TrainedNet:
             others = [f"{each.conf_name!r}, a {each.conf.type}" for each in inputs if not isinstance(each, StoreInput)]
             found = ", ".join(others) or "copies of an input layer"
             raise ConfigError(f"the net reads {found}. Expected layers that read stores, to feed them with arrays.")
-        sizes = {layer.batch_size for layer in self.inputs.values()}
+        sizes = {layer.plan.batch_size for layer in self.inputs.values()}
         if len(sizes) != 1:
             raise ConfigError(f"the input layers have batches of {sorted(sizes)} records. Expected one size.")
         self.batchsize = sizes.pop()

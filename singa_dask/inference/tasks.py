@@ -167,7 +167,7 @@ def _compute(task: InferenceTask, job: JobConf, net: NeuralNet) -> TaskResult:
     # readers get a third of the memory, as in training
     net.context.reader_bytes = memory and memory // (3 * max(len(inputs), 1))
     for layer in inputs:
-        layer.passed, layer.warns, layer.counts_filled = task.first, False, True
+        layer.plan.n_skipped, layer.plan.warns, layer.counts_filled = task.first, False, True
         layer.read_ahead()
     ready = ReadyNet(net, job, initial)
     of_pass = PassMetrics(net, task.metric_names)
@@ -242,7 +242,7 @@ def inspect_net(task: InferenceTask) -> NetFacts:
         inputs = [layer for layer in net.layers if layer.traits.role == "input"]
         stores = [layer for layer in inputs if isinstance(layer, StoreInput)]
         counts = {layer.count() for layer in stores}
-        sizes = {layer.batch_size for layer in stores}
+        sizes = {layer.plan.batch_size for layer in stores}
         same = len(stores) == len(inputs) and len(counts) == len(sizes) == 1
         # if batches have several sizes, the records of the n-th batch are not known in advance
         sequential = [

@@ -5,7 +5,7 @@ Records
     a batch of records. `targets`: targets, labels and weights of the same records. `writers`: layers that write records
     to files.
     `store_conf`: the block that describes records. `open_records`: opens their store. `record_shapes`: checks their
-    shapes. `input_context`: what the layers of a net share.
+    shapes. `read_plan`: which of them a worker reads, in which order. `input_context`: what the layers of a net share.
 Images
     `augmentation`: random changes of a batch as it is read. `image_preprocess`: a layer that crops and mirrors a batch.
 Texts

@@ -6,7 +6,6 @@ The shape of a layer comes from the job alone; the store is opened at the first 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -19,11 +18,7 @@ from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.base import Conf
 from singa_dask.data.codecs.labels import find_wrong_label
 from singa_dask.data.codecs.scaling import Scaling
-from singa_dask.data.loading import BadPolicy, Loader, Survey
-from singa_dask.data.loading.memory_budget import MemoryBudget
-from singa_dask.data.order import GroupRecords
-from singa_dask.data.random import random_skip
-from singa_dask.data.sampler import Sampler
+from singa_dask.data.loading import Loader, Survey
 from singa_dask.data.stores import Store, open_store
 from singa_dask.data.stores.label_match import LabelMatch, find_label, find_label_type, has_several_labels
 from singa_dask.data.stores.split import SplitStore
@@ -32,6 +27,7 @@ from singa_dask.errors import ConfigError, DataError, Problem, listed
 from singa_dask.inputs.augmentation import Augmentation, Mixing, check_augment
 from singa_dask.inputs.input_context import InputContext
 from singa_dask.inputs.open_records import open_named, open_records, read_statistic
+from singa_dask.inputs.read_plan import ReadPlan
 from singa_dask.inputs.record_shapes import check_records, in_layout, stored_shape
 from singa_dask.inputs.store_conf import StoreConf, options_of, with_column_shape
 from singa_dask.inputs.store_reader import StoreReader
@@ -90,18 +86,11 @@ class StoreInput(StoreReader):
     """`Store.n_later`, known after `count`."""
     warnings: tuple[str, ...] = ()
     """`Store.warnings`, known after `count`."""
-    warns = True
-    """Whether to log, when the store is opened for reading, its warnings and what its order costs."""
-    passed = 0
-    """Number of records to skip at the start, in addition to ``random_skip``."""
-    apart = False
-    """Whether each worker reads a part of ``span``, instead of a part of each batch."""
-    span: tuple[int, int] | None = None
-    """Range (start, stop) of records to read repeatedly; None for all. A single batch is not read ahead."""
 
     def __init__(self, conf: LayerConf, context: InputContext, site: LayerSite | None = None) -> None:
         super().__init__(conf, context, site)
         self.store_conf = self.adapted(conf.block(StoreConf))
+        self.plan = ReadPlan(self.store_conf, self.conf_name, context, self.site.batch_shard)
         self._labels = LabelMatch()
         self._mean: Array | float | None = None
         self._std: Array | float | None = None
@@ -127,24 +116,7 @@ class StoreInput(StoreReader):
             if self.context.phase == Phase.TRAIN and any(mixing):
                 self.mixing, key = mixing, (self.context.seed, "mixing")
                 self._mixing = Mixing(store.augment, shape, lambda *at: self.ops.random_words(key, *at))
-        self.batch_size = sum(store.batchsize)
-        self.add_output((self._own_rows(), *store.shape), requires_grad=False, own_data="consumed")
-
-    def _own_rows(self) -> int:
-        """Return the number of rows of a batch that this worker reads."""
-        sizes, n_workers = self.store_conf.batchsize, self.site.batch_shard.count
-        shares = (self.context.shares if n_workers > 1 else ()) or (1,) * n_workers
-        parts = [share * self.batch_size // sum(shares) for share in shares]
-        if self.batch_size % sum(shares) or (len(sizes) > 1 and sizes != parts):
-            message = f"expected a multiple of the {n_workers} workers of a group, got {sizes[0]}. "
-            message += f"Set {-(-sizes[0] // n_workers) * n_workers}."
-            if n_workers == 1:
-                message = f"expected one number, for this layer has no partition_dim: 0, got {sizes}."
-            elif len(sizes) > 1 or self.context.shares:
-                ratios = f"in the proportions {' : '.join(map(str, shares))}"
-                message = f"expected a number for each of the {n_workers} workers of a group, {ratios}, got {sizes}."
-            raise ConfigError(Problem(("store_conf", "batchsize"), message))
-        return parts[self.site.batch_shard.index]
+        self.add_output((self.plan.own_rows(), *store.shape), requires_grad=False, own_data="consumed")
 
     def forward(self, phase: Phase) -> None:
         feature = self.features[0]
@@ -345,51 +317,13 @@ class StoreInput(StoreReader):
         """
         if self.n_records is None:
             with self.open_checked() as store:
-                if self.context.reader_bytes is not None:
-                    MemoryBudget(store, self._order_of(store), **self._memory())
+                self.plan.check_memory(store)
                 self.n_records, self.n_history, self.n_later = store.count, store.n_history, store.n_later
                 self.warnings = store.warnings()
         return self.n_records
 
-    def _memory(self) -> dict[str, Any]:
-        """Return the arguments of `MemoryBudget` and `Loader` that decide the memory of a loader."""
-        conf = self.store_conf
-        return {
-            "n_workers": self.site.batch_shard.count,
-            "prefetch": self.span is None or self.span[1] - self.span[0] > self.batch_size,
-            "bytes_bound": None if conf.memory_mb is None else conf.memory_mb << 20,
-            "share": self.context.reader_bytes,
-            "in_flight_bytes": conf.in_flight_mb << 20,
-        }
-
-    def _order_of(self, store: Store) -> Sampler:
-        runs = None if store.runs is None else store.runs.tolist()
-        return self.make_order([block.n for block in store.blocks], store.fingerprint, runs)
-
     def steps_per_epoch(self, batch_size: int = 0) -> Fraction:
-        size = batch_size or self.batch_size
-        return GroupRecords.steps_per_epoch(self.count(), size, self.context.n_groups, self.store_conf.last_batch)
-
-    def make_order(self, sizes: Sequence[int], fingerprint: str, runs: Sequence[int] | None = None) -> Sampler:
-        """Return the order in which the group reads a store with blocks of these sizes, and these runs if any."""
-        conf, context = self.store_conf, self.context
-        return Sampler(
-            sizes,
-            self.batch_size,
-            conf.shuffle,
-            context.seed,
-            group=context.group,
-            n_groups=context.n_groups,
-            window=conf.window,
-            assignment=context.assignments.get(self.conf_name),
-            runs=None if runs is None else np.asarray(runs, np.int64),
-            skip=random_skip(context.seed, self.conf_name, context.group, conf.random_skip) + self.passed,
-            fingerprint=fingerprint,
-            last_batch=conf.last_batch,
-            shares=context.shares if self.site.batch_shard.count > 1 else (),
-            span=self.span,
-            consecutive=self.apart,
-        )
+        return self.plan.steps_per_epoch(self.count(), batch_size)
 
     def read_statistics(self) -> None:
         """Read mean and std for the normalisation; needed before `feed`.
@@ -413,21 +347,8 @@ class StoreInput(StoreReader):
             )
 
     def make_loader(self, store: Store) -> Loader:
-        conf, context = self.store_conf, self.context
         self.read_statistics()
-        sampler = self._order_of(store)
-        policy = BadPolicy(conf.on_error, conf.max_bad, conf.labels, context.seed)
-        return Loader(
-            store,
-            sampler,
-            self.site.batch_shard.index,
-            **self._memory(),
-            name=self.name,
-            policy=policy,
-            host_names=context.host_names,
-            n_io_threads=conf.io_threads,
-            warns=self.warns,
-        )
+        return self.plan.make_loader(store, self.name)
 
 
 @LAYERS.register()

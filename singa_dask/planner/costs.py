@@ -224,7 +224,7 @@ class MeasuredCosts(Costs):
         net = build_net(plain, Phase.TRAIN)
         self._ops, self._dtype = net.ops.name, net.context.param_dtype
         self._n_values = max(min(sum(owner.size for owner in net.owners), MAX_VALUES), 2 * TINY)
-        self._batch = max((layer.batch_size for layer in net.inputs if isinstance(layer, StoreInput)), default=0)
+        self._batch = max((layer.plan.batch_size for layer in net.inputs if isinstance(layer, StoreInput)), default=0)
         fitting = machine_memory() // (2 * max(net.memory_bytes(), 1))
         self._neighbours = Neighbours(plain, min(self._n_cores - 1, fitting))
         self._measured: set[tuple[int | None, ...]] = set()

@@ -44,7 +44,7 @@ def measure_reading(job: JobConf, warns: bool = True) -> tuple[float, float]:
     totals = [0.0, 0.0]
     for layer in build_net(with_any_scaling(job), Phase.TRAIN).inputs:
         if isinstance(layer, StoreInput):
-            layer.warns = False
+            layer.plan.warns = False
             try:
                 with layer.open_checked() as store, layer.make_loader(store) as loader:
                     loader.prefetch = False  # without this, the loader would read further batches that are not counted

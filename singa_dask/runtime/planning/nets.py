@@ -136,19 +136,19 @@ def add_passes(job: JobConf, nets: Nets) -> None:
     for phase, net in nets.items():
         if not is_whole(job, phase):
             continue
-        n_records, size, of, rest = count_records(net, phase), _store_inputs(net)[0].batch_size, net.context, None
+        n_records, size, of, rest = count_records(net, phase), _store_inputs(net)[0].plan.batch_size, net.context, None
         n_batches, n_rest = divide(n_records, size, of.n_workers)
         # layers that are not divided by batch may need records that another worker reads
         apart = all(layer.site.batch_shard.count == of.n_workers for layer in net.all_layers)
         for layer in _store_inputs(net):
-            layer.span, layer.apart = (0, n_records - n_rest), apart
+            layer.plan.span, layer.plan.consecutive = (0, n_records - n_rest), apart
         if n_rest:
             smaller = with_batchsize(with_stores(job, lambda _: IN_ORDER), n_rest)
             # a single worker does not divide the batch
             shares = tuple(Span.of(n_rest, i, of.n_workers).size for i in range(of.n_workers) if of.n_workers > 1)
             rest = _build_net(smaller, net.ops, phase, of.group, of.worker, train, of.cancellation, shares)
             for layer in _store_inputs(rest):
-                layer.span = (n_records - n_rest, n_records)
+                layer.plan.span = (n_records - n_rest, n_records)
             rest.context.host_names, rest.context.class_names = of.host_names, of.class_names
             rest.context.reader_bytes = of.reader_bytes
         nets.passes[phase] = WholePass(n_batches, n_rest / size, rest)

@@ -46,7 +46,7 @@ def is_sequential(layer: Layer) -> bool:
 
 def check_whole(net: NeuralNet, phase: Phase) -> None:
     """Check that a net can read all records exactly once; ConfigError if not."""
-    sizes = {layer.conf_name: layer.batch_size for layer in net.all_layers if isinstance(layer, StoreInput)}
+    sizes = {layer.conf_name: layer.plan.batch_size for layer in net.all_layers if isinstance(layer, StoreInput)}
     others = [layer for layer in net.all_layers if (layer.traits.role == "input" or not layer.sources)]
     if layer := next((layer for layer in others if not isinstance(layer, StoreInput)), None):
         message = f"layer {layer.conf_name!r} reads no store, so the number of its records is not known"

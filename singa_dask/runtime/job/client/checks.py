@@ -218,9 +218,9 @@ def _batch_warnings(net: NeuralNet) -> Iterable[Problem]:
     for layer, node in zip(net.all_layers, net.nodes, strict=True):
         path = ("neuralnet", "layer", node.index)
         if isinstance(layer, StoreInput) and layer.n_records is not None:
-            n = -(-layer.n_records // net.context.n_groups)
-            if n < layer.batch_size:
-                message = f"a batch of {layer.batch_size}, and a worker group has {n} records: it reads some of them"
+            n, size = -(-layer.n_records // net.context.n_groups), layer.plan.batch_size
+            if n < size:
+                message = f"a batch of {size}, and a worker group has {n} records: it reads some of them"
                 message = f"{message} several times a batch. Set {n} at most."
                 problems[path] = Problem((*path, "store_conf", "batchsize"), message)
         elif getattr(layer, "has_one_value", False):  # the layer is a BatchNorm

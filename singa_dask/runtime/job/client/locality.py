@@ -229,7 +229,7 @@ class Locality:
         """Return the sampler of each worker group."""
         orders = []
         for layer.context.group in range(self._job.cluster.nworker_groups):
-            orders.append(layer.make_order(blocks.survey.sizes, blocks.survey.fingerprint, blocks.survey.runs))
+            orders.append(layer.plan.order(blocks.survey.sizes, blocks.survey.fingerprint, blocks.survey.runs))
         return orders
 
     def assignments(self, workers: Sequence[str]) -> dict[str, list[int]]:

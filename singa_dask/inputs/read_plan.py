@@ -1,0 +1,148 @@
+"""ReadPlan: which records of a store a worker reads, in which order, and in how much memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from singa_dask.data.loading import BadPolicy, Loader
+from singa_dask.data.loading.memory_budget import MemoryBudget
+from singa_dask.data.order import GroupRecords
+from singa_dask.data.random import random_skip
+from singa_dask.data.sampler import Sampler
+from singa_dask.data.stores import Store
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.inputs.input_context import InputContext
+from singa_dask.inputs.store_conf import StoreConf
+from singa_dask.layers.base import ShardIndex
+
+
+@dataclass
+class ReadPlan:
+    """How a worker reads the records of an input layer.
+
+    The workers of a group together read each of the group's records once per epoch; groups read different records.
+
+    Attributes
+    ----------
+    conf : StoreConf
+    layer : str
+        Name of the layer in the job.
+    context : InputContext
+    shard : ShardIndex
+        Part of each batch that the worker reads.
+    span : tuple of int, optional
+        Range (start, stop) of records to read repeatedly; by default all. A single batch is not read ahead.
+    consecutive : bool
+        Whether each worker reads a part of ``span``, instead of a part of each batch.
+    n_skipped : int
+        Number of records to skip at the start, in addition to ``random_skip``.
+    warns : bool
+        Whether to log, when the store is opened for reading, its warnings and what its order costs.
+    """
+
+    conf: StoreConf
+    layer: str
+    context: InputContext
+    shard: ShardIndex
+    span: tuple[int, int] | None = None
+    consecutive: bool = False
+    n_skipped: int = 0
+    warns: bool = True
+
+    @property
+    def batch_size(self) -> int:
+        """Records per step of the whole worker group."""
+        return sum(self.conf.batchsize)
+
+    def own_rows(self) -> int:
+        """Return the number of rows of a batch that this worker reads.
+
+        Raises
+        ------
+        ConfigError
+            ``batchsize`` cannot be divided among the workers.
+        """
+        sizes, n_workers = self.conf.batchsize, self.shard.count
+        shares = self._shares or (1,) * n_workers
+        parts = [share * self.batch_size // sum(shares) for share in shares]
+        if self.batch_size % sum(shares) or (len(sizes) > 1 and sizes != parts):
+            message = f"expected a multiple of the {n_workers} workers of a group, got {sizes[0]}. "
+            message += f"Set {-(-sizes[0] // n_workers) * n_workers}."
+            if n_workers == 1:
+                message = f"expected one number, for this layer has no partition_dim: 0, got {sizes}."
+            elif len(sizes) > 1 or self.context.shares:
+                ratios = f"in the proportions {' : '.join(map(str, shares))}"
+                message = f"expected a number for each of the {n_workers} workers of a group, {ratios}, got {sizes}."
+            raise ConfigError(Problem(("store_conf", "batchsize"), message))
+        return parts[self.shard.index]
+
+    @property
+    def _shares(self) -> Sequence[int]:
+        """Shares of the workers in a batch; empty if they are equal."""
+        return self.context.shares if self.shard.count > 1 else ()
+
+    def steps_per_epoch(self, n_records: int, batch_size: int = 0) -> Fraction:
+        """Return the number of batches in which the worker groups together read ``n_records`` once."""
+        size = batch_size or self.batch_size
+        return GroupRecords.steps_per_epoch(n_records, size, self.context.n_groups, self.conf.last_batch)
+
+    def order(self, sizes: Sequence[int], fingerprint: str, runs: Sequence[int] | None = None) -> Sampler:
+        """Return the order in which the group reads a store with blocks of these sizes, and these runs if any."""
+        conf, context = self.conf, self.context
+        return Sampler(
+            sizes,
+            self.batch_size,
+            conf.shuffle,
+            context.seed,
+            group=context.group,
+            n_groups=context.n_groups,
+            window=conf.window,
+            assignment=context.assignments.get(self.layer),
+            runs=None if runs is None else np.asarray(runs, np.int64),
+            skip=random_skip(context.seed, self.layer, context.group, conf.random_skip) + self.n_skipped,
+            fingerprint=fingerprint,
+            last_batch=conf.last_batch,
+            shares=self._shares,
+            span=self.span,
+            consecutive=self.consecutive,
+        )
+
+    def _order_of(self, store: Store) -> Sampler:
+        runs = None if store.runs is None else store.runs.tolist()
+        return self.order([block.n for block in store.blocks], store.fingerprint, runs)
+
+    def _memory(self) -> dict[str, Any]:
+        """Return the arguments of `MemoryBudget` and `Loader` that decide the memory of a loader."""
+        conf = self.conf
+        return {
+            "n_workers": self.shard.count,
+            "prefetch": self.span is None or self.span[1] - self.span[0] > self.batch_size,
+            "bytes_bound": None if conf.memory_mb is None else conf.memory_mb << 20,
+            "share": self.context.reader_bytes,
+            "in_flight_bytes": conf.in_flight_mb << 20,
+        }
+
+    def check_memory(self, store: Store) -> None:
+        """Raise a `DataError` if the memory of the process is known, and too small for a loader of the store."""
+        if self.context.reader_bytes is not None:
+            MemoryBudget(store, self._order_of(store), **self._memory())
+
+    def make_loader(self, store: Store, name: str) -> Loader:
+        """Return a loader of the worker's records; ``name`` is that of its thread."""
+        conf, context = self.conf, self.context
+        return Loader(
+            store,
+            self._order_of(store),
+            self.shard.index,
+            **self._memory(),
+            name=name,
+            policy=BadPolicy(conf.on_error, conf.max_bad, conf.labels, context.seed),
+            host_names=context.host_names,
+            n_io_threads=conf.io_threads,
+            warns=self.warns,
+        )
