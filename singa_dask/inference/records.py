@@ -452,7 +452,7 @@ class LabelReader:
                 what = "targets" if "target" in self._fields.values() else "labels"
                 raise DataError(f"y: the net needs {what}, for layer {layer.conf_name!r}. Pass y.")
             if self._given is None and isinstance(layer, LabelInput) and values.ndim > 1:
-                values = values[:, layer.store_conf.label_columns.index(layer.label_column)]
+                values = values[:, layer.store_conf.label_columns.index(layer.source.label_column)]
             records[layer.conf_name][field] = values
         for layer in self._weights:
             weights = arrays.get("weight") if self._given is None else None
@@ -470,7 +470,7 @@ class LabelReader:
             if not is_numeric(values.dtype) or values.size != n * n_targets:
                 raise DataError(f"y: {values.dtype} {values.shape}, expected numbers {(n, n_targets)}.")
             return as_stored(values.reshape(n, n_targets), np.dtype(np.float32), "y, row")
-        label = [layer.label_column] if isinstance(layer, LabelInput) else conf.label_columns[:1]
+        label = [layer.source.label_column] if isinstance(layer, LabelInput) else conf.label_columns[:1]
         values = self._pick(columns, y, label)
         if values.size != n:
             raise DataError(f"y: shape {values.shape}, expected {(n,)}: a label for each record.")

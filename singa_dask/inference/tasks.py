@@ -257,9 +257,9 @@ def inspect_net(task: InferenceTask) -> NetFacts:
             sequential=sequential[0] if sequential else "",
             record_bytes=1 if task.topk else n_bytes,
             class_names=tuple(map(net.context.class_names.known_for, task.labels_of_layers)),
-            n_history=max((layer.n_history for layer in stores), default=0),
-            n_later=max((layer.n_later for layer in stores), default=0),
-            warnings=tuple(dict.fromkeys(text for layer in stores for text in layer.warnings)),
+            n_history=max((layer.source.n_history for layer in stores), default=0),
+            n_later=max((layer.source.n_later for layer in stores), default=0),
+            warnings=tuple(dict.fromkeys(text for layer in stores for text in layer.source.warnings)),
             class_types=tuple(map(net.context.class_names.type_for, task.labels_of_layers)),
             columns=net.context.class_names.column_reading(),
         )

@@ -23,7 +23,7 @@ from singa_dask.layers.base import ShardIndex
 
 @dataclass
 class ReadPlan:
-    """How a worker reads the records of an input layer.
+    """Plan of one worker for reading the records of an input layer.
 
     The workers of a group together read each of the group's records once per epoch; groups read different records.
 
@@ -133,7 +133,7 @@ class ReadPlan:
             MemoryBudget(store, self._order_of(store), **self._memory())
 
     def make_loader(self, store: Store, name: str) -> Loader:
-        """Return a loader of the worker's records; ``name`` is that of its thread."""
+        """Return a loader of the worker's records, named for its thread."""
         conf, context = self.conf, self.context
         return Loader(
             store,

@@ -8,28 +8,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from singa_dask import fs
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.base import Conf
 from singa_dask.data.codecs.labels import find_wrong_label
 from singa_dask.data.codecs.scaling import Scaling
-from singa_dask.data.loading import Loader, Survey
-from singa_dask.data.stores import Store, open_store
-from singa_dask.data.stores.label_match import LabelMatch, find_label, find_label_type, has_several_labels
-from singa_dask.data.stores.split import SplitStore
+from singa_dask.data.loading import Loader
+from singa_dask.data.stores import Store
+from singa_dask.data.stores.label_match import has_several_labels
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem, listed
 from singa_dask.inputs.augmentation import Augmentation, Mixing, check_augment
 from singa_dask.inputs.input_context import InputContext
-from singa_dask.inputs.open_records import open_named, open_records, read_statistic
+from singa_dask.inputs.open_records import read_statistic
 from singa_dask.inputs.read_plan import ReadPlan
-from singa_dask.inputs.record_shapes import check_records, in_layout, stored_shape
-from singa_dask.inputs.store_conf import StoreConf, options_of, with_column_shape
+from singa_dask.inputs.record_shapes import check_records, in_layout
+from singa_dask.inputs.record_source import LinesSource, RecordSource
+from singa_dask.inputs.store_conf import StoreConf, with_column_shape
 from singa_dask.inputs.store_reader import StoreReader
 from singa_dask.layers.base import LAYERS, LayerSite
 from singa_dask.layers.feature import Raw, RecordIds
@@ -75,23 +73,13 @@ class StoreInput(StoreReader):
     """
 
     block: ClassVar[type[Conf] | None] = StoreConf
-    default_backend: ClassVar[str | None] = None
-    label_column = ""
-    """Name of the label to read from records with several labels."""
-    n_records: int | None = None
-    """Number of records of the store, known after `check_source` or `count`."""
-    n_history = 0
-    """`Store.n_history`, known after `count`."""
-    n_later = 0
-    """`Store.n_later`, known after `count`."""
-    warnings: tuple[str, ...] = ()
-    """`Store.warnings`, known after `count`."""
+    source_class: ClassVar[type[RecordSource]] = RecordSource
 
     def __init__(self, conf: LayerConf, context: InputContext, site: LayerSite | None = None) -> None:
         super().__init__(conf, context, site)
         self.store_conf = self.adapted(conf.block(StoreConf))
         self.plan = ReadPlan(self.store_conf, self.conf_name, context, self.site.batch_shard)
-        self._labels = LabelMatch()
+        self.source = self.source_class(self.store_conf, self.conf_name, context, self._check_records)
         self._mean: Array | float | None = None
         self._std: Array | float | None = None
         self._scaling: Scaling | None = None
@@ -137,7 +125,7 @@ class StoreInput(StoreReader):
     def _read(self) -> tuple[Array, RecordIds]:
         """Return the values of the next batch, (n, *shape), and its records."""
         batch, epochs = self.next_batch()
-        values, labels = self._parsed(self._labels.apply(batch.arrays))
+        values, labels = self._parsed(self.source.labels.apply(batch.arrays))
         if self._augmentation is not None:
             values = self._augmentation(values, batch.ids, epochs)
         if labels is not None:
@@ -193,25 +181,7 @@ class StoreInput(StoreReader):
 
     def values_of(self, arrays: Arrays) -> Array:
         """Return the values of records, (n, *shape), before normalisation."""
-        return self._parsed(self._labels.apply(arrays))[0]
-
-    # -- the store -------------------------------------------------------------------------------
-
-    def open_store(self) -> Store:
-        """Open the store, with named columns in the order of the training data."""
-        conf, backend = self.store_conf, self.store_conf.backend or self.default_backend
-        # columns of the training data, or None if this layer reads the training data
-        facts = self.context.class_names.table_of(self.conf_name, self.context.phase == Phase.TRAIN)
-        if conf.is_table:
-            opened = open_records(conf, backend, facts)
-        else:
-            opened = open_named(conf, backend, facts, partial(self.open_plain, backend))
-        # a table splits itself, because its statistics cover only its own part; stores without the option are wrapped
-        return opened if conf.split is None or "split" in opened.option_names() else SplitStore(opened, conf.split)
-
-    def open_plain(self, backend: str | None) -> Store:
-        """Open records without named columns."""
-        return open_records(self.store_conf, backend)
+        return self._parsed(self.source.labels.apply(arrays))[0]
 
     def check_source(self) -> None:
         """Check the stores of the layer against the job.
@@ -235,35 +205,7 @@ class StoreInput(StoreReader):
             raise ConfigError(problems)
 
     def open_checked(self) -> Store:
-        """Open the store, and check it against the job and the training data; raises the errors of `survey`."""
-        store, known, learns = self.open_store(), self.context.class_names, self.context.phase == Phase.TRAIN
-        try:
-            required = self.store_conf.needs_label
-            self._labels = known.match(self.conf_name, store, learns, required, self.label_column)
-            known.match_table(self.conf_name, store, learns)
-            self._check_records(store)
-        except DataError:
-            store.close()
-            raise
-        if self.store_conf.standardise:
-            store.widen()
-        return store
-
-    # -- class names -----------------------------------------------------------------------------
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """Names of the classes by number; empty if unknown.
-
-        They come from a checkpoint, or from the training layer's store once that is open.
-        """
-        return self.context.class_names.find(self.conf_name)
-
-    def read_class_names(self) -> tuple[tuple[str, ...], str]:
-        """Open the store and return the names of its classes, and the type of their values."""
-        with self.open_store() as store:
-            self.context.class_names.match_table(self.conf_name, store, learns=True)
-            return find_label(store, self.label_column)[1], find_label_type(store, self.label_column)
+        return self.source.open_checked()
 
     def _check_labels(self, store: Store) -> None:
         """Check that the layer reads one label of each record."""
@@ -271,7 +213,7 @@ class StoreInput(StoreReader):
             return
         if self.store_conf.labels:
             raise DataError(f"{store.url}: several labels. Expected one for labels: {self.store_conf.labels}.")
-        if not self.label_column and any("labels" in feature.consumed_as for feature in self.features):
+        if not self.source.label_column and any("labels" in feature.consumed_as for feature in self.features):
             names = listed(list(store.table_facts.labels)) if store.table_facts else "several"
             raise DataError(
                 f"{store.url}: records have the labels {names}, and the net reads one of them from layer "
@@ -283,7 +225,7 @@ class StoreInput(StoreReader):
         if type(self).parse is not StoreInput.parse:
             # apply the user's parser to one record, and check the result
             first = {name: array[:1] for name, array in store.read_block(0).items()}
-            self._parsed(self._labels.apply(first))
+            self._parsed(self.source.labels.apply(first))
             return
         check_records(store, self.store_conf)
 
@@ -297,30 +239,9 @@ class StoreInput(StoreReader):
         """Return mean or std; see `read_statistic`."""
         return read_statistic(self.store_conf, key, self.features[0].shape[1:], self.context.param_dtype)
 
-    def survey(self) -> Survey | None:
-        """Return the locations of the store's blocks; None if its filesystem has none.
-
-        Raises
-        ------
-        DataError
-            The store cannot be opened, or its records do not fit the job.
-        """
-        if not fs.has_locations(self.store_conf.path, self.store_conf.storage_options):
-            return None
-        with self.open_checked() as store:
-            return Survey.of(store)
-
     def count(self) -> int:
-        """Return the number of records of the store, which is opened once; raises the errors of `survey`.
-
-        If the memory of the process is known, a store that needs more raises an error, too.
-        """
-        if self.n_records is None:
-            with self.open_checked() as store:
-                self.plan.check_memory(store)
-                self.n_records, self.n_history, self.n_later = store.count, store.n_history, store.n_later
-                self.warnings = store.warnings()
-        return self.n_records
+        """Return the number of records; see `RecordSource.count`."""
+        return self.source.count(self.plan)
 
     def steps_per_epoch(self, batch_size: int = 0) -> Fraction:
         return self.plan.steps_per_epoch(self.count(), batch_size)
@@ -358,22 +279,9 @@ class RecordInput(StoreInput):
 
 @LAYERS.register()
 class CSVInput(StoreInput):
-    """Reads text lines: a label (if ``has_label``), then numbers, separated by any character of ``separator``.
+    """Reads text lines: a label (if ``has_label``), then numbers.
 
-    A first line with the names of the columns is skipped.
+    They are separated by any character of ``separator``. A first line with the names of the columns is skipped.
     """
 
-    default_backend = "csv"
-
-    def open_plain(self, backend: str | None) -> Store:
-        conf = self.store_conf
-        return open_store(
-            conf.path,
-            backend,
-            options_of(conf),
-            truncated=conf.on_error != "raise",
-            separator=conf.separator,
-            has_label=conf.has_label,
-            shape=stored_shape(conf),
-            header=conf.header,
-        )
+    source_class = LinesSource

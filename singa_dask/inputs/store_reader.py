@@ -112,7 +112,9 @@ class StoreReader(InputLayer):
         (self._loader or self._open()).start()
 
     def wait_for_batch(self) -> None:
-        """Wait until the first batch after `read_ahead` was read, or reading failed, which `next_batch` reports.
+        """Wait until the first batch after `read_ahead` was read.
+
+        If reading fails, `next_batch` reports it.
 
         Raises
         ------
@@ -175,7 +177,7 @@ class StoreReader(InputLayer):
         return advanced(self._cursor, self._n_ahead) if self._cursor is not None else None
 
     def seek(self, cursor: Mapping[str, Any]) -> None:
-        """Go to the position that `cursor` returned.
+        """Return to the position of a `cursor`.
 
         Raises
         ------

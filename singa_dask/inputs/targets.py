@@ -118,12 +118,12 @@ class LabelInput(_TableInput):
 
     def __init__(self, conf: LayerConf, context: InputContext, site: LayerSite | None = None) -> None:
         super().__init__(conf, context, site)
-        self.label_column = conf.block(LabelConf).column
+        self.source.label_column = conf.block(LabelConf).column
 
     def setup(self) -> None:
         known = self.store_conf.label_columns
-        if known and self.label_column not in known:
-            message = f"{self.label_column!r} is not a label of store_conf. Labels: {', '.join(known)}."
+        if known and self.source.label_column not in known:
+            message = f"{self.source.label_column!r} is not a label of store_conf. Labels: {', '.join(known)}."
             raise ConfigError(Problem(("label_conf", "column"), message))
         super().setup()
 

@@ -116,7 +116,7 @@ def build_nets(
     train.context.assignments = dict(assignments or {})
     # a worker may compute only a part of the training net, so any shard of an input layer can read the class names
     names = train.context.class_names
-    names.readers = {layer.conf_name: layer.read_class_names for layer in _store_inputs(train)}
+    names.readers = {layer.conf_name: layer.source.read_class_names for layer in _store_inputs(train)}
     parts = {phase: 1 if is_whole(job, phase) else SHUFFLED for phase in nets}
     # the reader for a smaller last batch needs only a few additional blocks
     n_parts = sum(len(_store_inputs(net)) * parts[phase] for phase, net in nets.items())

@@ -14,7 +14,7 @@ import pytest
 from singa_dask.comm.message import Address, Message
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data.stores.arrow.arrow import ArrowStore
-from singa_dask.inputs import StoreInput
+from singa_dask.inputs.record_source import RecordSource
 from singa_dask.layers import LAYERS, Layer
 from singa_dask.runtime.units import unit_task
 from singa_dask.runtime.units.unit_host import UnitHost
@@ -195,13 +195,13 @@ def test_a_read_that_does_not_return_holds_no_unit(
 
 def test_opening_records_holds_no_unit(run: Any, hold: Hold, monkeypatch: Any) -> None:
     monkeypatch.setattr(unit_task, "LEAVE_S", 0.01)
-    real = StoreInput.open_store
+    real = RecordSource.open
 
-    def open_store(self: StoreInput, *args: Any) -> Any:
+    def open_store(self: RecordSource, *args: Any) -> Any:
         hold()
         return real(self, *args)
 
-    monkeypatch.setattr(StoreInput, "open_store", open_store)
+    monkeypatch.setattr(RecordSource, "open", open_store)
     running = run(mlp(train_steps=MANY))
     assert hold.reached.wait(TIMEOUT_S)
     (what, seconds) = running.hosts[0].waits()["worker-0-0"]

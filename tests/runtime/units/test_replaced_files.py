@@ -112,7 +112,7 @@ def run_on_two_tables(tmp_path: Path, run_job: Run, monkeypatch: pytest.MonkeyPa
 
     def open_own(layer: StoreInput) -> Store:
         if layer.site.batch_shard.index:
-            layer.store_conf = layer.store_conf.model_copy(update={"path": str(other)})
+            layer.source.conf = layer.store_conf.model_copy(update={"path": str(other)})
         return real(layer)
 
     monkeypatch.setattr(StoreInput, "open_checked", open_own)

@@ -217,8 +217,8 @@ def _batch_warnings(net: NeuralNet) -> Iterable[Problem]:
     problems = {}  # path of a layer in the job -> problem; all parts of a layer have the same problem
     for layer, node in zip(net.all_layers, net.nodes, strict=True):
         path = ("neuralnet", "layer", node.index)
-        if isinstance(layer, StoreInput) and layer.n_records is not None:
-            n, size = -(-layer.n_records // net.context.n_groups), layer.plan.batch_size
+        if isinstance(layer, StoreInput) and layer.source.n_records is not None:
+            n, size = -(-layer.source.n_records // net.context.n_groups), layer.plan.batch_size
             if n < size:
                 message = f"a batch of {size}, and a worker group has {n} records: it reads some of them"
                 message = f"{message} several times a batch. Set {n} at most."

@@ -109,7 +109,7 @@ def _survey_stores(job: str, resume: str | None, scanned_bytes: float) -> Survey
         for layer in [layer for layer in net.layers if isinstance(layer, StoreInput)]:
             try:
                 with forbid_scans(scanned_bytes):
-                    found = layer.survey() if phase == Phase.TRAIN else None
+                    found = layer.source.survey() if phase == Phase.TRAIN else None
                     if found is not None:
                         surveys[layer.name] = found
                     elif layer.store_conf.backend in TABLES:

@@ -1,0 +1,152 @@
+"""RecordSource: the store of an input layer, opened and checked against the training data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import ClassVar
+
+from singa_dask import fs
+from singa_dask.conf import Phase
+from singa_dask.data.loading import Survey
+from singa_dask.data.stores import Store, open_store
+from singa_dask.data.stores.label_match import LabelMatch, find_label, find_label_type
+from singa_dask.data.stores.split import SplitStore
+from singa_dask.errors import DataError
+from singa_dask.inputs.input_context import InputContext
+from singa_dask.inputs.open_records import open_named, open_records
+from singa_dask.inputs.read_plan import ReadPlan
+from singa_dask.inputs.record_shapes import stored_shape
+from singa_dask.inputs.store_conf import StoreConf, options_of
+
+
+class RecordSource:
+    """The store of an input layer; columns and classes are matched with the training data.
+
+    Parameters
+    ----------
+    conf : StoreConf
+    layer : str
+        Name of the layer in the job.
+    context : InputContext
+    check : callable
+        Raises a `DataError` if the records of a store do not fit the layer; called once their labels are matched.
+    label_column : str
+        Name of the label to read from records with several labels.
+
+    Attributes
+    ----------
+    labels : LabelMatch
+        Maps labels of the store to classes of the net; known once the store was checked.
+    n_records : int or None
+        Number of records, known after `count`, as are the following.
+    n_history, n_later : int
+        See `Store`.
+    warnings : tuple of str
+        `Store.warnings`.
+    """
+
+    default_backend: ClassVar[str | None] = None
+
+    def __init__(
+        self,
+        conf: StoreConf,
+        layer: str,
+        context: InputContext,
+        check: Callable[[Store], None],
+        label_column: str = "",
+    ) -> None:
+        self.conf, self.layer, self.context, self.label_column = conf, layer, context, label_column
+        self._check = check
+        self.labels = LabelMatch()
+        self.n_records: int | None = None
+        self.n_history = self.n_later = 0
+        self.warnings: tuple[str, ...] = ()
+
+    @property
+    def _learns(self) -> bool:
+        """Whether the layer reads the training data."""
+        return self.context.phase == Phase.TRAIN
+
+    def open(self) -> Store:
+        """Open the store, with named columns in the order of the training data."""
+        conf, backend = self.conf, self.conf.backend or self.default_backend
+        # columns of the training data, or None if this layer reads the training data
+        facts = self.context.class_names.table_of(self.layer, self._learns)
+        if conf.is_table:
+            opened = open_records(conf, backend, facts)
+        else:
+            opened = open_named(conf, backend, facts, partial(self.open_plain, backend))
+        # a table splits itself, because its statistics cover only its own part; stores without the option are wrapped
+        return opened if conf.split is None or "split" in opened.option_names() else SplitStore(opened, conf.split)
+
+    def open_plain(self, backend: str | None) -> Store:
+        """Open records without named columns."""
+        return open_records(self.conf, backend)
+
+    def open_checked(self) -> Store:
+        """Open the store, and check it against the job and the training data.
+
+        Raises
+        ------
+        DataError
+            The store cannot be opened, or its records do not fit.
+        """
+        store, known = self.open(), self.context.class_names
+        try:
+            self.labels = known.match(self.layer, store, self._learns, self.conf.needs_label, self.label_column)
+            known.match_table(self.layer, store, self._learns)
+            self._check(store)
+        except DataError:
+            store.close()
+            raise
+        if self.conf.standardise:
+            store.widen()
+        return store
+
+    def count(self, plan: ReadPlan) -> int:
+        """Return the number of records of the store, which is opened once.
+
+        Raises the errors of `open_checked`. If the memory of the process is known, a store that needs more for the plan raises an error, too.
+        """
+        if self.n_records is None:
+            with self.open_checked() as store:
+                plan.check_memory(store)
+                self.n_records, self.n_history, self.n_later = store.count, store.n_history, store.n_later
+                self.warnings = store.warnings()
+        return self.n_records
+
+    def survey(self) -> Survey | None:
+        """Return the locations of the store's blocks; None if its filesystem has none.
+
+        Raises the errors of `open_checked`.
+        """
+        if not fs.has_locations(self.conf.path, self.conf.storage_options):
+            return None
+        with self.open_checked() as store:
+            return Survey.of(store)
+
+    def read_class_names(self) -> tuple[tuple[str, ...], str]:
+        """Open the store and return the names of its classes, and the type of their values."""
+        with self.open() as store:
+            self.context.class_names.match_table(self.layer, store, learns=True)
+            return find_label(store, self.label_column)[1], find_label_type(store, self.label_column)
+
+
+class LinesSource(RecordSource):
+    """Lines of numbers, as `CSVInput` reads them."""
+
+    default_backend = "csv"
+
+    def open_plain(self, backend: str | None) -> Store:
+        conf = self.conf
+        return open_store(
+            conf.path,
+            backend,
+            options_of(conf),
+            truncated=conf.on_error != "raise",
+            separator=conf.separator,
+            has_label=conf.has_label,
+            shape=stored_shape(conf),
+            header=conf.header,
+        )
