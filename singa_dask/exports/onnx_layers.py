@@ -214,7 +214,7 @@ FUNCTIONS = {"TANH": "Tanh", "RELU": "Relu", "SIGMOID": "Sigmoid"}
 def _store_input(graph: OnnxGraph, layer: StoreInput) -> str:
     dtype = input_dtype(layer)
     x = graph.input(layer.conf_name, (BATCH, *layer.features[0].shape[1:]), dtype)
-    for operator, value in zip(("Sub", "Div"), layer.statistics(), strict=True):
+    for operator, value in zip(("Sub", "Div"), layer.normalisation.statistics(), strict=True):
         if value is not None:
             x = graph.add(operator, x, graph.constant(value, dtype))
     return x if dtype == np.float32 else graph.add("Cast", x, to=graph.helper.np_dtype_to_tensor_dtype(FLOAT))

@@ -269,7 +269,7 @@ FUNCTIONS = {"TANH": "torch.tanh", "RELU": "F.relu", "SIGMOID": "torch.sigmoid"}
 @register(StoreInput, RecordInput, CSVInput)
 def _store_input(module: TorchModule, layer: StoreInput) -> str:
     x, dtype = module.input(layer.conf_name), input_dtype(layer)
-    for sign, name, value in zip("-/", ("mean", "std"), layer.statistics(), strict=True):
+    for sign, name, value in zip("-/", ("mean", "std"), layer.normalisation.statistics(), strict=True):
         if value is not None:
             x = module.let(f"{x} {sign} {module.constant(value, name, dtype)}", "normalized")
     return x if dtype == np.float32 else module.let(f"{x}.float()", "normalized")

@@ -4,9 +4,9 @@ Records
     `input`: the base of all. `store_reader`: batches of a store, and the position in it. `store_input`: the features of
     a batch of records. `targets`: targets, labels and weights of the same records. `writers`: layers that write records
     to files.
-    `store_conf`: the block that describes records. `open_records`: opens their store.
-    `record_shapes`: checks their shapes. `record_source`: the store that a layer reads, matched with the training data.
-    `read_plan`: which records a worker reads, in which order. `input_context`: what the layers of a net share.
+    `store_conf`: the block that describes records. `record_source`: the store that a layer reads, matched with the
+    training data. `open_records`: opens it. `record_shapes`: checks its shapes. `read_plan`: which records a worker
+    reads, in which order. `normalisation`: mean and divisor. `input_context`: what the layers of a net share.
 Images
     `augmentation`: random changes of a batch as it is read. `image_preprocess`: a layer that crops and mirrors a batch.
 Texts

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores import STORES, Store, detect, open_store
 from singa_dask.data.stores.images.image_decoding import ImageOptions
-from singa_dask.data.stores.store import backends_holding
 from singa_dask.data.stores.tables.table import NAMING, NamedColumns, TableStore
 from singa_dask.data.stores.tables.table_csv import CsvPart
 from singa_dask.data.stores.tables.table_files import table_files
 from singa_dask.data.warn_once import warn_once
 from singa_dask.errors import DataError
 from singa_dask.fs.patterns import is_pattern
-from singa_dask.inputs.record_shapes import check_shape, in_layout, same_shape, stored_shape
 from singa_dask.inputs.store_conf import StoreConf, as_single, options_of
-from singa_dask.ops.contract import Array, DType
 
 logger = logging.getLogger(__name__)
 
@@ -124,38 +121,3 @@ def _open_by_name(conf: StoreConf, backend: str | None, facts: TableFacts, plain
     labels = list(facts.labels) or [name for name in header[:1] if name not in facts.features]
     columns = {"features": list(facts.features), "label": labels if conf.has_label else []}
     return open_records(conf.model_copy(update=columns), kind, facts)
-
-
-def read_statistic(conf: StoreConf, key: str, shape: Sequence[int], dtype: DType) -> Array | float | None:
-    """Return mean or std: the first record of the file, else the number, else None.
-
-    Parameters
-    ----------
-    conf : StoreConf
-    key : str
-        ``"mean_file"`` or ``"std_file"``.
-    shape : sequence of int
-        Shape of a record.
-    dtype : dtype
-
-    Raises
-    ------
-    DataError
-        The file cannot be read, or its record has another shape.
-    """
-    url = getattr(conf, key)
-    value: float | None = getattr(conf, f"{key.removesuffix('_file')}_value")
-    if not url:
-        return value
-    backend = detect(url, conf.storage_options) or conf.backend
-    # a line of text has no label in this case
-    text = {"separator": conf.separator, "has_label": False} if backend in backends_holding("text") else {}
-    with open_store(url, backend, conf.storage_options, **text) as store:
-        arrays = store.read_block(0)
-    record = (arrays["data"] if "data" in arrays else arrays["pixel"])[0]
-    # a record with channels first, as in `shape`, is used unchanged, whatever the layout of the stored records
-    if same_shape(record.shape, stored_shape(conf)) or not same_shape(record.shape, conf.shape):
-        check_shape(url, record.shape, conf, "a record")
-        record = in_layout(record[None], conf)[0]
-    statistic: Array = record.reshape(shape).astype(dtype)
-    return statistic

@@ -107,7 +107,8 @@ class RecordSource:
     def count(self, plan: ReadPlan) -> int:
         """Return the number of records of the store, which is opened once.
 
-        Raises the errors of `open_checked`. If the memory of the process is known, a store that needs more for the plan raises an error, too.
+        Raises the errors of `open_checked`. If the memory of the process is known, a store that needs more for the plan
+        raises an error, too.
         """
         if self.n_records is None:
             with self.open_checked() as store:

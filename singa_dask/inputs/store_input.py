@@ -15,7 +15,6 @@ import numpy as np
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.base import Conf
 from singa_dask.data.codecs.labels import find_wrong_label
-from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.loading import Loader
 from singa_dask.data.stores import Store
 from singa_dask.data.stores.label_match import has_several_labels
@@ -23,45 +22,15 @@ from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem, listed
 from singa_dask.inputs.augmentation import Augmentation, Mixing, check_augment
 from singa_dask.inputs.input_context import InputContext
-from singa_dask.inputs.open_records import read_statistic
+from singa_dask.inputs.normalisation import Normalisation
 from singa_dask.inputs.read_plan import ReadPlan
 from singa_dask.inputs.record_shapes import check_records, in_layout
 from singa_dask.inputs.record_source import LinesSource, RecordSource
 from singa_dask.inputs.store_conf import StoreConf, with_column_shape
 from singa_dask.inputs.store_reader import StoreReader
 from singa_dask.layers.base import LAYERS, LayerSite
-from singa_dask.layers.feature import Raw, RecordIds
+from singa_dask.layers.feature import RecordIds
 from singa_dask.ops.contract import Array
-
-
-def find_scaling(layer: StoreInput) -> Scaling | None:
-    """Return the scaling of the records of a layer; None if they are not standardised.
-
-    Raises
-    ------
-    DataError
-        The net was trained with another scaling.
-    """
-    known, name, shape = layer.context.class_names.known, layer.conf_name, layer.features[0].shape[1:]
-    if not layer.store_conf.standardise:
-        if name in known.scalings and not layer.traits.reads_beside:
-            raise DataError(
-                f"layer {name}: the net was trained on standardised records. Set standardise: true in store_conf."
-            )
-        return None
-    scaling = layer.context.class_names.scaling_of(name)
-    if scaling is None:
-        trained = f"only of {', '.join(known.scalings)}" if known.scalings else "none: it was trained without"
-        raise DataError(
-            f"layer {name}: standardise: true needs mean and standard deviation of the training data from a "
-            f"checkpoint, and this net has {trained}. Train it with standardise: true, or leave the key out."
-        )
-    fitting = scaling.of_shape(shape)
-    if fitting is None:
-        raise DataError(
-            f"layer {name}: records of shape {shape}, but the net was trained on {len(scaling.mean)} columns."
-        )
-    return fitting
 
 
 class StoreInput(StoreReader):
@@ -80,9 +49,8 @@ class StoreInput(StoreReader):
         self.store_conf = self.adapted(conf.block(StoreConf))
         self.plan = ReadPlan(self.store_conf, self.conf_name, context, self.site.batch_shard)
         self.source = self.source_class(self.store_conf, self.conf_name, context, self._check_records)
-        self._mean: Array | float | None = None
-        self._std: Array | float | None = None
-        self._scaling: Scaling | None = None
+        scales = not self.traits.reads_beside
+        self.normalisation = Normalisation(self.store_conf, self.conf_name, context, scales)
         self._augmentation: Augmentation | None = None
         self._mixing: Mixing | None = None
         # the batch that was mixed into the last batch
@@ -109,11 +77,7 @@ class StoreInput(StoreReader):
     def forward(self, phase: Phase) -> None:
         feature = self.features[0]
         values, records = self._read() if self._mixing is None or self._fed else self._read_mixed(self._mixing)
-        if self._scaling is not None and values.dtype != np.uint8:
-            raw = Raw(self._scaling.scale(values, self.context.param_dtype))
-        else:
-            plain = values if values.dtype in (np.uint8, np.float32) else values.astype(np.float32)
-            raw = Raw(plain, self._mean, self._std)
+        raw = self.normalisation.apply(values)
         if feature.has_data:
             self.ops.normalize(*raw, out=feature.data)
         else:
@@ -196,11 +160,7 @@ class StoreInput(StoreReader):
             self.count()
         except DataError as error:
             problems.append(Problem(("store_conf", "path"), str(error), remedy=error.remedy))
-        for key in ("mean_file", "std_file"):
-            try:
-                self._read_statistic(key)
-            except DataError as error:
-                problems.append(Problem(("store_conf", key), str(error)))
+        problems += self.normalisation.problems()
         if problems:
             raise ConfigError(problems)
 
@@ -229,16 +189,6 @@ class StoreInput(StoreReader):
             return
         check_records(store, self.store_conf)
 
-    def statistics(self) -> tuple[Array | float | None, Array | float | None]:
-        """Return mean and std as arrays or numbers; None if the job has none. See `Scaling.divisor`."""
-        if (scaling := find_scaling(self)) is not None:
-            return scaling.mean, scaling.divisor
-        return self._read_statistic("mean_file"), self._read_statistic("std_file")
-
-    def _read_statistic(self, key: str) -> Array | float | None:
-        """Return mean or std; see `read_statistic`."""
-        return read_statistic(self.store_conf, key, self.features[0].shape[1:], self.context.param_dtype)
-
     def count(self) -> int:
         """Return the number of records; see `RecordSource.count`."""
         return self.source.count(self.plan)
@@ -254,12 +204,7 @@ class StoreInput(StoreReader):
         DataError
             A file cannot be read, or its record has another shape.
         """
-        self._scaling = find_scaling(self)
-        statistics = self.statistics()
-        self._mean, self._std = (
-            self.ops.constant(array.astype(self.context.param_dtype)) if isinstance(array, np.ndarray) else array
-            for array in statistics
-        )
+        statistics = self.normalisation.prepare(self.ops)
         augment, (seed, name) = self.store_conf.augment, (self.context.seed, self.conf_name)
         if augment is not None and self.context.phase == Phase.TRAIN:
             shape = self.features[0].shape[1:]

@@ -74,7 +74,7 @@ def compute(made: ExportedNet) -> tuple[Values, Values]:
             # rows of a table of ten or more, once they are normalised
             high = 20 if layer.conf_name in numbers else 1
             x = random.uniform(0, high, feature.shape).astype(np.float32)
-            mean, std = layer.statistics()
+            mean, std = layer.normalisation.statistics()
             feature.raw = Raw(x, mean, std)
             if feature.has_data:
                 net.ops.normalize(x, mean, std, out=feature.data)

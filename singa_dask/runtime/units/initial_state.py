@@ -15,7 +15,6 @@ from singa_dask.comm.slices import ParamSlice
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import CheckpointError, ConfigError, DataError, Problem
 from singa_dask.inputs import StoreInput
-from singa_dask.inputs.store_input import find_scaling
 from singa_dask.layers import Param
 from singa_dask.net import NeuralNet, whole_params
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
@@ -135,7 +134,7 @@ class InitialState:
         for layer in net.all_layers:
             if isinstance(layer, StoreInput) and (self.resumed or layer.conf_name in known):
                 try:
-                    find_scaling(layer)
+                    layer.normalisation.find_scaling()
                 except DataError as error:
                     url = self.resumed.url if self.resumed else ", ".join(self._initial.urls)
                     raise CheckpointError(f"{url}: {error}") from None
