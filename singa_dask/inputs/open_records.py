@@ -9,9 +9,10 @@ from collections.abc import Callable
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores import STORES, Store, detect, open_store
 from singa_dask.data.stores.images.image_decoding import ImageOptions
-from singa_dask.data.stores.tables.table import NAMING, NamedColumns, TableStore
+from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.data.stores.tables.table_csv import CsvPart
 from singa_dask.data.stores.tables.table_files import table_files
+from singa_dask.data.stores.tables.table_options import NAMING, NamedColumns
 from singa_dask.data.warn_once import warn_once
 from singa_dask.errors import DataError
 from singa_dask.fs.patterns import is_pattern

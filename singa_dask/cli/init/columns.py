@@ -28,9 +28,8 @@ from singa_dask.data.codecs.columns import as_floats, as_texts, is_number, key_t
 from singa_dask.data.codecs.lags import DATE, are_compact_dates, times_of
 from singa_dask.data.codecs.numbers import NumberForm, Spelling
 from singa_dask.data.stores.tables.csv_records import SEPARATORS, check_charset, record_starts, split_rows
-from singa_dask.data.stores.tables.open_parts import OpenParts, check_columns
-from singa_dask.data.stores.tables.table import LINES, open_part
-from singa_dask.data.stores.tables.table_files import format_of, table_files
+from singa_dask.data.stores.tables.open_parts import OpenParts, check_columns, open_part
+from singa_dask.data.stores.tables.table_files import LINES, format_of, table_files
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError, listed
 from singa_dask.fs.open_bytes import open_bytes

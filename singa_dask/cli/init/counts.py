@@ -16,8 +16,7 @@ from singa_dask.cli.tasks import RecordCounter
 from singa_dask.data.codecs.category_names import plain_name
 from singa_dask.data.codecs.columns import as_floats, as_texts, column_kind, missing_of, whole
 from singa_dask.data.codecs.numbers import Spelling
-from singa_dask.data.stores.tables.open_parts import OpenParts
-from singa_dask.data.stores.tables.table import open_part
+from singa_dask.data.stores.tables.open_parts import OpenParts, open_part
 from singa_dask.data.stores.tables.table_files import TableFile
 
 MAX_DISTINCT = 10_000

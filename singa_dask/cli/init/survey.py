@@ -34,7 +34,7 @@ from singa_dask.data.stores.messages.tfrecord import example_features
 from singa_dask.data.stores.opening import no_store
 from singa_dask.data.stores.shards import shard_urls
 from singa_dask.data.stores.store import backends_holding
-from singa_dask.data.stores.tables.table import open_part
+from singa_dask.data.stores.tables.open_parts import open_part
 from singa_dask.data.stores.tables.table_files import table_files
 from singa_dask.data.stores.texts.vocabulary import vocabulary_of
 from singa_dask.errors import DataError, listed

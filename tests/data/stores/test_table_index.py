@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from singa_dask import fs
-from singa_dask.data.stores.tables import table, table_index
+from singa_dask.data.stores.tables import table, table_csv, table_index
 from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.fs.cache import open_cache
 from tests.contracts.records import assert_same, read_all
@@ -122,8 +122,8 @@ def test_another_tokenizer(path: Path, scans: list[str], tmp_path: Path) -> None
 def test_parts_have_their_runs_from_one_scan(path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both parts are together the table; the second one is found without a scan of the file for ends of records."""
     read: list[str] = []
-    find = table.CsvPart.runs
-    monkeypatch.setattr(table.CsvPart, "runs", lambda part, *sizes: read.append(part.url) or find(part, *sizes))
+    find = table_csv.CsvPart.runs
+    monkeypatch.setattr(table_csv.CsvPart, "runs", lambda part, *sizes: read.append(part.url) or find(part, *sizes))
 
     def part(name: str) -> Any:
         return opened(path, block_bytes=300, split={"part": name, "test_share": 0.3, "seed": 1})[1]["data"]

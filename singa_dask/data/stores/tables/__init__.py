@@ -1,9 +1,10 @@
 """Tables with named columns, and lines of numbers.
 
 Stores
-    `table`: columns by name. `text`: columns by position, the label first. `jsonl`: a column of arrays.
+    `table`: columns by name, with `table_options`. `text`: columns by position, the label first. `jsonl`: a column of
+    arrays.
 Files of a table
-    `table_files`: which they are. `open_parts`: those that stay open. `table_part`: the base class of a file.
+    `table_files`: which they are. `open_parts`: opens them, and keeps some open. `table_part`: the base class of a file.
     `table_csv` and `table_lines`, with `csv_records`; `table_json`, with `json_text`; `table_parquet`; `table_whole`.
 Knowledge about a table
     `table_columns`: columns to write beside predictions.

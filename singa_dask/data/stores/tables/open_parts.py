@@ -1,23 +1,46 @@
-"""OpenParts: the files of a table; recently used ones stay open."""
+"""Open the files of a table; OpenParts keeps recently used ones open."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
+from singa_dask import fs
 from singa_dask.data.codecs.columns import show_columns
+from singa_dask.data.codecs.numbers import NO_SPELLING, Spelling
+from singa_dask.data.stores.tables.table_csv import CsvPart
 from singa_dask.data.stores.tables.table_files import TableFile, with_keys
+from singa_dask.data.stores.tables.table_parquet import ParquetPart
 from singa_dask.data.stores.tables.table_part import OpenRuns, TablePart
+from singa_dask.data.stores.tables.table_whole import read_whole
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
 from singa_dask.fs.sources import Bytes
+from singa_dask.lazy import LazyModule
+
+table_json = LazyModule("singa_dask.data.stores.tables.table_json")
 
 # maximum number of open local files, which are mapped, and of open remote files, which are held in memory
 MAX_LOCAL = 8
 MAX_REMOTE = 256
+
+
+def open_part(
+    url: str, format: str, storage_options: fs.Options = None, spelling: Spelling = NO_SPELLING, **options: Any
+) -> TablePart:
+    """Open one file of a table; for ``options`` see `CsvPart`."""
+    if format == "csv":
+        return CsvPart(url, storage_options, na_values=spelling.na_values, **options)
+    if format == "jsonl":
+        chosen = {name: options[name] for name in ("block_bytes", "tolerant", "listed") if name in options}
+        part: TablePart = table_json.JsonPart(url, storage_options, na_values=spelling.na_values, **chosen)
+        return part
+    source = read_whole(url, storage_options, spelling) if format == "whole" else None
+    return ParquetPart(url, storage_options, source)
 
 
 class _Slot:

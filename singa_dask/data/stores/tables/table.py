@@ -11,33 +11,28 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from singa_dask import fs
-from singa_dask.conf.findings import Finding
-from singa_dask.conf.kinds import Field as KeyField
-from singa_dask.conf.kinds import Many, Size
 from singa_dask.data.codecs.category_names import plain_name
 from singa_dask.data.codecs.columns import as_texts, key_texts, missing_of, refuse_absent, show_columns, whole
 from singa_dask.data.codecs.lags import LagsConf
-from singa_dask.data.codecs.numbers import MISSING, NO_SPELLING, NumberConf, Spelling
+from singa_dask.data.codecs.numbers import MISSING
 from singa_dask.data.codecs.salvage import bisect_rows
 from singa_dask.data.codecs.table_encoder import TableEncoder
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.codecs.table_statistics import TableStatistics
-from singa_dask.data.codecs.tokens import TextConf
-from singa_dask.data.stores.blocks import BLOCK_BYTES
 from singa_dask.data.stores.manifest import Manifest, find_manifest, name_of
 from singa_dask.data.stores.range_store import RangeStore, file_bytes, rest_of, summed_bytes
 from singa_dask.data.stores.split import Rows, SplitConf
 from singa_dask.data.stores.store import STORES, StoreOptions
-from singa_dask.data.stores.tables.open_parts import OpenParts, check_columns
-from singa_dask.data.stores.tables.table_csv import CsvPart
+from singa_dask.data.stores.tables.open_parts import OpenParts, check_columns, open_part
 from singa_dask.data.stores.tables.table_files import (
+    LINES,
     WHOLE_SUFFIXES,
     TableFile,
     format_of,
@@ -55,11 +50,12 @@ from singa_dask.data.stores.tables.table_index import (
     runs_from,
     write_cached,
 )
+from singa_dask.data.stores.tables.table_options import TableOptions
 from singa_dask.data.stores.tables.table_parquet import ParquetPart
 from singa_dask.data.stores.tables.table_part import TablePart
 from singa_dask.data.stores.tables.table_scan import TableScan, refuse_scan
 from singa_dask.data.stores.tables.table_series import read_series
-from singa_dask.data.stores.tables.table_whole import in_memory, read_whole
+from singa_dask.data.stores.tables.table_whole import in_memory
 from singa_dask.data.types import Arrays, Block, FileSum, RecordRun, TableColumn
 from singa_dask.errors import DataError
 from singa_dask.fs.cache import TABLES, cache_folder, key_of
@@ -67,10 +63,7 @@ from singa_dask.fs.host_files import SCHEME
 from singa_dask.fs.io_threads import decode_threads, io_threads, map_ahead
 from singa_dask.fs.sources import Bytes, Range
 from singa_dask.fs.versions import version
-from singa_dask.lazy import LazyModule
 from singa_dask.version import __version__
-
-table_json = LazyModule("singa_dask.data.stores.tables.table_json")
 
 # bytes of records that are decoded at a time when a table is read as a whole
 GROUP_BYTES = 1 << 26
@@ -79,129 +72,14 @@ GROUP_BYTES = 1 << 26
 DECODED_BYTES, DECODED_RECORDS = 1 << 21, 1 << 10
 # kinds of columns that can be the key of a split
 KEYS = ("string", "number", "boolean", "date", "timestamp", "time", "empty")
-# formats whose records are ranges of text
-LINES = ("csv", "jsonl")
 PART_OPTIONS = ("separator", "charset", "header", "quotes", "block_bytes", "tolerant")
 # number of remote files to open at the same time; gzipped files are held in memory
 OPENED_AHEAD = {"csv": 4, "jsonl": 4, "parquet": 32, "whole": 4}
 
 
-def open_part(
-    url: str, format: str, storage_options: fs.Options = None, spelling: Spelling = NO_SPELLING, **options: Any
-) -> TablePart:
-    """Open one file of a table; for ``options`` see `CsvPart`."""
-    if format == "csv":
-        return CsvPart(url, storage_options, na_values=spelling.na_values, **options)
-    if format == "jsonl":
-        chosen = {name: options[name] for name in ("block_bytes", "tolerant", "listed") if name in options}
-        part: TablePart = table_json.JsonPart(url, storage_options, na_values=spelling.na_values, **chosen)
-        return part
-    source = read_whole(url, storage_options, spelling) if format == "whole" else None
-    return ParquetPart(url, storage_options, source)
-
-
 def _folder(storage_options: fs.Options) -> Path:
     """Return the directory of table indices in the cache of this host."""
     return cache_folder((storage_options or {}).get(fs.CACHE)) / TABLES
-
-
-# options that contain names of columns
-NAMING = (
-    "features", "label", "target", "weight", "categories", "unknown", "texts", "numbers", "na_values", "missing",
-    "unlabelled", "lags",
-)  # fmt: skip
-
-
-class NamedColumns(StoreOptions):
-    """Use of the columns of a table, and the form of CSV."""
-
-    separator: str = KeyField(default=",", min_length=1)
-    """Characters that each separate values of a CSV line; one character for a table with named columns. Excel's first
-    line ``sep=;`` takes precedence."""
-    has_label: bool = True
-    """Whether a CSV line starts with its label; for a table with named columns, whether label, target and weight are
-    read."""
-    features: Many[str] = KeyField(default=[])
-    """Columns of a table that a record consists of: names or patterns, e.g. ``pixel*``. By default all columns of
-    numbers except label, target and weight. A column of vectors, lists of numbers of one length, gives as many values;
-    by default vectors are features of a table without columns of numbers."""
-    label: Many[str] = KeyField(default=[])
-    """Column of a table with the label: integers, or strings, which become the names of the classes. Several columns
-    are several labels of a record, each with its own classes, for LabelInput layers. If features, label and target are
-    not given, the only column called label, labels, y, class, target or targets."""
-    target: Many[str] = KeyField(default=[])
-    """Columns of a table with numbers to predict, the values of a TargetInput layer."""
-    weight: str = ""
-    """Column of a table with the weight of each record in training, the values of a WeightInput layer: numbers from 0
-    on."""
-    missing: float | str = "error"
-    """Treatment of missing values, which are nulls, NaN, and in CSV empty fields and pandas' names for them: error,
-    skip (leave the record out), mean (replace those of features by their mean in the training data), or a number that
-    replaces those of features."""
-    unlabelled: Literal["error", "skip"] = "error"
-    """Records of a table without a label or target: error, or skip (leave the record out)."""
-    categories: dict[str, list[str]] = KeyField(default={})
-    """Columns of a table whose values are names, and these names in order; if the list is empty, the sorted names in
-    the training data. The name ``''`` stands for missing values. A listed name is not a missing value, e.g. a country
-    NA in CSV."""
-    encoding: Literal["one_hot", "index"] = "one_hot"
-    """Whether a feature among categories becomes a value 0 or 1 for each name, or the index of its name."""
-    unknown: Literal["error", "ignore"] = "error"
-    """Treatment of unknown categories of a feature: error, or ignore (read them as zeros, which needs ``one_hot``)."""
-    texts: dict[str, TextConf] = KeyField(default={})
-    """Columns of a table whose values are texts, and their encoding: ``{text: {length: 64}}``. The vocabulary is
-    learned from the training data, and kept in checkpoints."""
-    numbers: dict[str, NumberConf] = KeyField(default={})
-    """Columns of a table whose numbers are texts, and their form: ``{price: {thousands: ",", unit: "$"}}``. Checkpoints
-    keep it, and ``predict`` and ``serve`` read such texts, or numbers."""
-    na_values: list[str] = KeyField(default=[])
-    """Words that mean a missing value, such as unknown, in all columns of a table except texts. A word that
-    ``categories`` lists is a name there."""
-    lags: LagsConf | None = None
-    """Earlier values of columns of a time series, taken from preceding records: ``{columns: load, n: 3}`` adds
-    load_lag1 to load_lag3 to a table that lacks them."""
-    header: bool | None = None
-    """Whether a CSV file begins with a line of column names; detected if not given. If false, the columns of a table
-    are called 1, 2, ... by position."""
-    quotes: bool | None = None
-    """Whether fields of a CSV table may be in double quotes. If false, a quote is a character of its field. If not
-    given, quoted texts of several lines are refused where each of their lines could be a record."""
-    charset: str = "utf-8"
-    """Encoding of a CSV table, by Python's name, such as latin-1; it must extend ASCII."""
-
-    @property
-    def spelling(self) -> Spelling:
-        """Form of numbers and words for missing values."""
-        numbers = {name: form.model_dump() for name, form in self.numbers.items()}
-        return Spelling.from_dict({"numbers": numbers, "na_values": self.na_values})
-
-    def rules(self) -> Iterator[Finding]:
-        """Refuse an unknown word for missing values."""
-        if isinstance(self.missing, str) and self.missing not in ("error", "skip", "mean"):
-            yield ("missing",), f"expected error, skip, mean or a number, got {self.missing!r}."
-        if self.unknown == "ignore" and self.encoding == "index":
-            yield ("unknown",), "ignore makes zeros of unknown categories: expected encoding: one_hot."
-
-
-class TableOptions(NamedColumns):
-    """Options of tables with named columns."""
-
-    format: Literal["", "csv", "parquet", "jsonl", "whole"] = ""
-    """``whole``: a JSON array of objects, or a sheet of Excel, held in memory. Detected by suffix or first bytes."""
-    facts: dict[str, Any] | None = None
-    """Facts of the training data, `TableFacts.to_dict`, to read other data the same way."""
-    block_bytes: Size = BLOCK_BYTES
-    """Approximate length of a block of CSV."""
-    split: SplitConf | None = None
-    """Part of the records that is read; by default all."""
-    tolerant: bool = False
-    """Whether a loader skips wrong records; opening then learns from the others."""
-    blank_texts: bool = False
-    """Whether a missing or blank text is read as an empty text, as ``predict`` does; else it is a missing value."""
-    may_be_empty: bool = False
-    """Whether a table without records is read, with the facts of the training data; else it is an error."""
-    forecasts: list[float | str] | None = None
-    """Predictions for the newest records of a series that lack their values, see `LagsConf.with_forecasts`."""
 
 
 @STORES.register("table")

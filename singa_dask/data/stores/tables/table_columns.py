@@ -13,8 +13,7 @@ from singa_dask.data.codecs.columns import show_columns
 from singa_dask.data.codecs.numbers import MISSING, NO_SPELLING, Spelling
 from singa_dask.data.stores.blocks import BLOCK_BYTES
 from singa_dask.data.stores.tables.json_text import load_object
-from singa_dask.data.stores.tables.open_parts import OpenParts
-from singa_dask.data.stores.tables.table import open_part
+from singa_dask.data.stores.tables.open_parts import OpenParts, open_part
 from singa_dask.data.stores.tables.table_files import (
     format_of,
     outer_keys,

@@ -27,6 +27,8 @@ WHOLE_SUFFIXES = (".json", ".json.gz", ".xlsx")
 JSON_LINES = (".jsonl", ".ndjson")
 CSV_SUFFIXES = (".csv", ".tsv", ".txt", ".data")
 PACKED = ".gz"
+# formats whose records are ranges of text
+LINES = ("csv", "jsonl")
 # directory in which Spark's unfinished tasks write
 UNFINISHED = "_temporary"
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
