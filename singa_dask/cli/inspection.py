@@ -23,7 +23,7 @@ from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
 from singa_dask.data.stores import STORES, Store
 from singa_dask.data.stores.label_match import find_label, has_several_labels, label_columns
 from singa_dask.data.stores.manifest_writer import check_manifests
-from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables.part_store import PartStore
 from singa_dask.data.types import Arrays, TableColumn
 from singa_dask.errors import DataError, listed
 from singa_dask.shown import plural
@@ -101,7 +101,7 @@ def _chosen(store: Store, whole: bool) -> list[int]:
 
 def _texts(store: Store, blocks: Sequence[int]) -> dict[str, dict[str, int]]:
     """Return the word statistics of each text column, whether features use it or not."""
-    if not isinstance(store, TableStore):
+    if not isinstance(store, PartStore):
         return {}
     strings = [each for each in store.table_columns if each.kind in ("string", "text") and not each.categories]
     names = [each.name for each in strings if each.field in ("", "data") and each.name]
@@ -115,7 +115,7 @@ def _texts(store: Store, blocks: Sequence[int]) -> dict[str, dict[str, int]]:
 def _unread_numbers(store: Store, blocks: Sequence[int]) -> list[str]:
     """Return messages about unused columns with numbers written as text."""
     names = [each.name for each in store.table_columns if each.kind == "string" and not each.field and each.name]
-    if not names or not isinstance(store, TableStore):
+    if not names or not isinstance(store, PartStore):
         return []
     # unreadable blocks are reported by the check of the data
     with contextlib.suppress(DataError):

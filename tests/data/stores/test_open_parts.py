@@ -14,7 +14,7 @@ import pytest
 from singa_dask import fs
 from singa_dask.data.loading import Loader
 from singa_dask.data.sampler import Sampler
-from singa_dask.data.stores.tables import table as table_module
+from singa_dask.data.stores.tables import table_learner
 from singa_dask.data.stores.tables.open_parts import OpenParts
 from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.errors import DataError
@@ -26,8 +26,8 @@ from tests.contracts.records import read_all
 def test_parts_of_a_row_group_that_is_not_local_are_read_once(
     row_group_size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_module, "DECODED_BYTES", 4 * 70)
-    monkeypatch.setattr(table_module, "DECODED_RECORDS", 1)
+    monkeypatch.setattr(table_learner, "DECODED_BYTES", 4 * 70)
+    monkeypatch.setattr(table_learner, "DECODED_RECORDS", 1)
     parquet = tmp_path / "far.parquet"
     pq.write_table(pa.table({"x": np.arange(1000.0), "y": np.ones(1000)}), str(parquet), row_group_size=row_group_size)
     fs.write_atomic("memory://far.parquet", parquet.read_bytes())

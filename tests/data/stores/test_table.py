@@ -20,8 +20,7 @@ from singa_dask import fs
 from singa_dask.data.codecs.table_encoder import TableEncoder
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.table_spec import TableSpec
-from singa_dask.data.stores.tables import table as table_module
-from singa_dask.data.stores.tables import table_parquet
+from singa_dask.data.stores.tables import table_learner, table_parquet
 from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.data.stores.tables.table_columns import read_columns
 from singa_dask.errors import DataError
@@ -282,8 +281,8 @@ def test_labels_of_64_bits_are_refused(parquet: Path) -> None:
 def test_large_row_groups_are_several_blocks(
     row_group_size: int, parquet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_module, "DECODED_BYTES", 4 * 70)
-    monkeypatch.setattr(table_module, "DECODED_RECORDS", 1)
+    monkeypatch.setattr(table_learner, "DECODED_BYTES", 4 * 70)
+    monkeypatch.setattr(table_learner, "DECODED_RECORDS", 1)
     monkeypatch.setattr(table_parquet, "BATCH_ROWS", 32)
     with parquet_of(parquet, {"x": np.arange(1000.0)}, row_group_size, features=["x"]) as store:
         # a row group that is somewhat larger is one block

@@ -20,7 +20,7 @@ from singa_dask.data.codecs.values import flat_lists
 from singa_dask.data.stores.blocks import BLOCK_BYTES
 from singa_dask.data.stores.store import STORES, LabelOptions
 from singa_dask.data.stores.tables.json_text import load_object
-from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables.part_store import PartStore
 from singa_dask.data.stores.tables.table_files import TableFile
 from singa_dask.data.stores.tables.table_json import JsonPart
 from singa_dask.data.types import Arrays, Field, RecordRun
@@ -169,7 +169,7 @@ class JsonLinesOptions(LabelOptions):
 
 
 @STORES.register("jsonl")
-class JsonLinesStore(TableStore):
+class JsonLinesStore(PartStore):
     """Records of a file of JSON lines, gzipped or not.
 
     All lines have the same keys as the first. Values become ``data`` (float32), or ``pixel`` (uint8). Labels are
@@ -185,7 +185,6 @@ class JsonLinesStore(TableStore):
     block = JsonLinesOptions
     table_format = "jsonl"
     column_options = ("features", "label")
-    lists_files = False
     suffixes = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
     block_options = ("block_bytes",)
 
@@ -198,8 +197,9 @@ class JsonLinesStore(TableStore):
         categories = {part.label: tuple(classes)} if classes and is_text else {}
         self._spec = TableSpec(part.keys, (part.label,) if part.label else (), categories=categories)
         self._use(self._scan(self._known_runs(1)))
-        if not part.is_row:
-            self.table_facts, self.table_columns = None, ()
+        self.label_name = part.label
+        if part.is_row:
+            self._name_columns()
         if part.is_pixel:
             self._encoder = PixelEncoder(self._spec, self._index.facts)
             labels = {name: field for name, field in self.schema.items() if name != "data"}

@@ -17,7 +17,7 @@ from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.stores.blocks import BLOCK_BYTES, rows_per_block
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, StoreOptions
-from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables.part_store import PartStore
 from singa_dask.data.stores.tables.table_files import TableFile
 from singa_dask.data.stores.tables.table_index import TableIndex
 from singa_dask.data.stores.tables.table_lines import LinesPart
@@ -44,7 +44,7 @@ class TextOptions(StoreOptions):
 
 
 @STORES.register("csv", "textfile")
-class TextStore(TableStore):
+class TextStore(PartStore):
     """Records of a text file: a table whose columns are known by position.
 
     If the first line is a header, ``table_facts`` has its names, so that files with other columns are refused.
@@ -60,13 +60,12 @@ class TextStore(TableStore):
     write_options = ("separator",)
     holds = "text"
     table_format = "csv"
-    lists_files = False
     suffixes = (".csv", ".csv.gz", ".txt", ".tsv", ".tsv.gz")
     block_options = ("block_bytes",)
 
     def index(self) -> None:
         options, self._format = self.options, self.table_format
-        self._block_bytes, self._tolerant = options["block_bytes"], False
+        self._block_bytes = options["block_bytes"]
         shape, n_labels = tuple(options["shape"]), int(options["has_label"])
         self._use_files([TableFile(self.url)])
         part = self._lines
@@ -74,9 +73,8 @@ class TextStore(TableStore):
         index = self._scan(self._known_runs(part.first_line))
         self._use(self._without_torn_line(index) if options["truncated"] else index)
         self.schema["data"] = Field(np.dtype(np.float32), shape or (len(self._spec.features),))
-        if not part.titles:
-            # the column positions hold for any other file, too
-            self.table_facts, self.table_columns, self.label_name = None, (), ""
+        if part.titles:  # else the column positions hold for any other file, too
+            self._name_columns()
         if not options["truncated"]:
             run = self._pieces[0].run
             data = [part.source.scan(run.offset, run.length)]

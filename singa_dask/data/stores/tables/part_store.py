@@ -1,0 +1,322 @@
+"""PartStore: base of stores whose records are columns of files that are read run by run."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from singa_dask.data.codecs.columns import as_texts, missing_of, whole
+from singa_dask.data.codecs.salvage import bisect_rows
+from singa_dask.data.codecs.table_encoder import TableEncoder
+from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.codecs.table_spec import TableSpec
+from singa_dask.data.stores.manifest import Manifest, find_manifest, name_of
+from singa_dask.data.stores.range_store import RangeStore, file_bytes, rest_of, summed_bytes
+from singa_dask.data.stores.split import Rows
+from singa_dask.data.stores.tables.open_parts import OpenParts
+from singa_dask.data.stores.tables.row_selection import RowSelection
+from singa_dask.data.stores.tables.table_files import LINES, TableFile
+from singa_dask.data.stores.tables.table_index import Runs, TableBlock, TableIndex
+from singa_dask.data.stores.tables.table_learner import TableLearner
+from singa_dask.data.stores.tables.table_part import TablePart
+from singa_dask.data.types import Arrays, Block, FileSum, RecordRun, TableColumn
+from singa_dask.errors import DataError
+from singa_dask.fs.sources import Bytes, Range
+
+
+class PartStore(RangeStore):
+    """Records whose fields are columns of one or more files.
+
+    `index` of a subclass calls `_use_files`, sets the attributes below, learns a `TableIndex` by `_scan`, and `_use`s
+    it. If the columns have names of their own, it calls `_name_columns`.
+    """
+
+    rounds_data = True
+    _format: str
+    """Format of the files."""
+    _block_bytes: int
+    """Approximate length of a block of text."""
+    _spec: TableSpec
+    """Use of the columns."""
+    _tolerant = False
+    """Whether a loader skips wrong records; learning then leaves them out."""
+    _known: TableFacts | None = None
+    """Facts of the training data, to read other data the same way."""
+    _selection = RowSelection()
+    """The records that are read."""
+    _may_be_empty = False
+    """Whether a table without records is no error."""
+    _listed: Mapping[str, Collection[str]] = MappingProxyType({})
+    """Names of categories and classes by column that read like missing values, such as NA."""
+
+    def _use_files(self, files: Sequence[TableFile]) -> None:
+        self._files = self._named = list(files)
+        self._parts, self._compared = OpenParts(self._files, self._open_part), set[int]()
+
+    @abstractmethod
+    def _open_part(self, file: int) -> TablePart:
+        """Open a file, given its index."""
+
+    def open_sources(self) -> Sequence[Bytes]:
+        return self._parts.open_sources()
+
+    # -- the index -------------------------------------------------------------------------------------------------
+
+    def _scan(self, runs: Runs | None) -> TableIndex:
+        """Find the blocks, unless the runs are known, and learn the facts, unless they are given."""
+        learner = self._learner()
+        columns = learner.find_columns()
+        self._spec = columns.spec
+        return learner.learn(columns, runs, self._read_piece)
+
+    def _learner(self) -> TableLearner:
+        return TableLearner(
+            self.url,
+            self.storage_options,
+            self._parts,
+            self._format,
+            self._block_bytes,
+            self._spec,
+            self._known,
+            self._selection,
+            self._may_be_empty,
+        )
+
+    def _read_piece(self, piece: TableBlock, wanted: Mapping[str, str]) -> tuple[pa.Table | None, int]:
+        """Return the readable rows of a piece, if there are any, and the number of bad ones."""
+        if not piece.kept:
+            return None, 0
+        try:
+            data = self._parts.fetch(piece.file, piece.run, wanted)
+            try:
+                return self._table(piece, wanted, data), 0
+            except DataError:
+                if not self._tolerant:
+                    raise
+                good, bad = bisect_rows(*self._some_rows(piece, wanted, data))
+                return pa.concat_tables([table for _, table in good]) if good else None, len(bad)
+        except DataError:
+            if not self._tolerant:
+                raise
+            return None, piece.kept
+
+    def _use(self, index: TableIndex) -> None:
+        self._spec = self._spec.with_plain(index.kinds, self._known)
+        self._index = index
+        self.class_names = index.facts.classes_of(self._spec.label[0]) if len(self._spec.label) == 1 else ()
+        self._encoder = TableEncoder(self._spec, index.facts)
+        self.schema = self._encoder.schema
+        self._pieces = [piece for piece in index.pieces if piece.kept]
+        if not self._pieces and (index.pieces or not self._may_be_empty):
+            split = self._selection.split
+            which = f" are in the part to {split.part} on, and" if split else ""
+            raise DataError(f"{self.url}: no records{which} without missing values.")
+        self.left_out = sum(piece.n - piece.kept for piece in index.pieces)
+        starts = {(piece.file, piece.run.offset): i for i, piece in reversed(list(enumerate(self._pieces)))}
+        if len(starts) < len(self._pieces):
+            self.runs = np.array([starts[piece.file, piece.run.offset] for piece in self._pieces])
+        self.decodes_ahead = self.runs is None
+        self.blocks = tuple(
+            Block(i, piece.kept, self._files[piece.file].url, piece.run.offset, piece.run.length)
+            for i, piece in enumerate(self._pieces)
+        )
+        wanted = self._spec.read_kinds(index.kinds, index.facts.features)
+        self._columns = self._selection.with_key(self.url, wanted, index.kinds)
+
+    def _name_columns(self) -> None:
+        """Give the columns of the store the names that they have in the files."""
+        index = self._index
+        self.table_facts, self.label_name = index.facts, ", ".join(self._spec.label)
+        facts, columns = index.facts, list[TableColumn]()
+        features, places = {*facts.features}, {name: i for i, name in enumerate(facts.names)}
+        for name, kind in index.kinds.items():
+            if name in features:
+                at = places[facts.values_of(name)[0]]
+                missing = str(self._spec.missing)
+                kind = "text" if name in facts.texts else kind
+                columns.append(TableColumn(name, kind, "data", at, facts.categories.get(name, ()), missing))
+            elif name in self._spec.target:
+                columns.append(TableColumn(name, kind, "target", self._spec.target.index(name)))
+            elif name and name == self._spec.weight:
+                columns.append(TableColumn(name, kind, "weight"))
+            elif name in self._spec.label:
+                columns.append(TableColumn(name, kind, "label", self._spec.label.index(name), facts.classes_of(name)))
+            else:
+                columns.append(TableColumn(name, kind, is_index=name in index.numbering))
+        self.table_columns = tuple(columns)
+
+    def limit_runs(self, n: int) -> None:
+        self._parts.open_runs.n = n
+
+    # -- records -----------------------------------------------------------------------------------------------
+
+    @property
+    def is_local(self) -> bool:
+        return self._parts(0).source.is_local
+
+    def ranges(self, block_id: int) -> tuple[Range, ...]:
+        file, run, *_ = self._pieces[block_id]
+        return self._parts(file).ranges(run, self._parts.in_file(file, self._columns))
+
+    def fetch_bytes(self, block_id: int) -> int:
+        file, run, *_ = self._pieces[block_id]
+        part = self._parts.find(file)
+        return part.fetch_bytes(run, self._parts.in_file(file, self._columns)) if part else run.length
+
+    def fetch(self, block_id: int, again: bool = False) -> list[memoryview]:
+        file, run, *_ = self._pieces[block_id]
+        data = self._parts.fetch(file, run, self._columns, again)
+        self._check_file(file, self.blocks[block_id].crc is not None)
+        self.verify_crc(block_id, *summed_bytes(self.ranges(block_id), data))
+        return data
+
+    def is_cached(self, block_id: int) -> bool:
+        # opening a remote file takes requests
+        return self._parts.find(self._pieces[block_id].file) is not None and super().is_cached(block_id)
+
+    def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
+        piece = self._pieces[block_id]
+        table = self._table(piece, self._columns, data)
+        arrays = self._encoder.encode(table, self._place(piece, self._columns, data))
+        if _length(arrays) != piece.kept:
+            raise DataError(f"{self.url}, block {block_id}: changed since it was opened.")
+        if "data" in arrays and self.counts_filled:
+            self.filled[block_id] = self._encoder.count_filled(table, arrays["data"])
+        return arrays
+
+    def _table(self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
+        table = self._parts.decode(piece.file, piece.run, columns, data)
+        chosen = self._rows(piece, lambda: self._selection.keys_of(table))
+        table = table if chosen is None else table.take(chosen)
+        return self._spec.spelling.read(table, self._listed, self._place(piece, columns, data), self._spec.texts)
+
+    def _rows(self, piece: TableBlock, keys: Callable[[], pa.Array]) -> Rows | None:
+        """Return which rows of a piece are in the part to read, None for all; ``keys`` returns their keys."""
+        return self._selection.rows(piece.first, piece.run.n, keys)
+
+    def _keys(self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Array:
+        """Return the keys of all rows of a piece with bad rows; null where they cannot be read."""
+        # in text formats, the key may be readable even if other values of the record are bad
+        key = self._selection.key
+        is_readable_alone = self._format in LINES and key.keys() <= {*self._parts(piece.file).names}
+        rows = self._parts.rows(piece.file, piece.run, key if is_readable_alone else columns, data)
+        good, bad = bisect_rows(piece.run.n, lambda first, stop: self._selection.keys_of(rows(first, stop)))
+        parts = sorted([*good, *((row, pa.nulls(1, pa.string())) for row in bad)], key=operator.itemgetter(0))
+        return pa.concat_arrays([part for _, part in parts])
+
+    def _some_rows(
+        self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]
+    ) -> tuple[int, Callable[[int, int], pa.Table]]:
+        """Return the number of rows of a bad piece in the part to read, and a function to read them.
+
+        The function maps (first, stop) to rows, and raises an error if one is bad.
+        """
+        rows, place = self._parts.rows(piece.file, piece.run, columns, data), self._place(piece, columns, data)
+        chosen = self._rows(piece, lambda: self._keys(piece, columns, data))
+
+        def read(first: int, stop: int) -> pa.Table:
+            if chosen is None:
+                table = rows(first, stop)
+            else:
+                table = rows(chosen[first], chosen[stop - 1] + 1).take(chosen[first:stop] - chosen[first])
+            where = (lambda row: place(first + row)) if stop - first == 1 else str
+            return self._spec.spelling.read(table, self._listed, where, self._spec.texts)
+
+        return piece.run.n if chosen is None else len(chosen), read
+
+    def _place(self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> Callable[[int], str]:
+        """Return a function that maps a row of a piece to its place in the file, for errors."""
+        place = self._parts(piece.file).place(piece.run, data)
+        chosen = functools.cache(lambda: self._rows(piece, lambda: self._keys(piece, columns, data)))
+        return lambda row: place(row if (rows := chosen()) is None else int(rows[row]))
+
+    def read_texts(self, block_id: int, names: Sequence[str]) -> dict[str, pa.Array]:
+        """Return the values of columns of strings, without missing ones."""
+        piece, kinds = self._pieces[block_id], dict.fromkeys([*names, *self._selection.key], "string")
+        data = self._parts.fetch(piece.file, piece.run, kinds)
+        table = self._table(piece, kinds, data)
+        texts = {name: as_texts(whole(table.column(name))) for name in names}
+        return {name: values.filter(pa.array(~missing_of(values))) for name, values in texts.items()}
+
+    def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
+        piece, data = self._pieces[block_id], self.fetch(block_id)
+        (n, rows), place = self._some_rows(piece, self._columns, data), self._place(piece, self._columns, data)
+
+        def encode(first: int, stop: int) -> Arrays:
+            # finding places is slow, so show them only for single rows
+            where = (lambda _: place(first)) if stop - first == 1 else str
+            return self._encoder.encode(rows(first, stop), where)
+
+        good, bad = bisect_rows(n, encode)
+        zeros = {name: np.zeros((1, *field.shape), field.dtype) for name, field in self.schema.items()}
+        parts = sorted([*good, *((row, zeros) for row in bad)], key=operator.itemgetter(0))
+        arrays = {name: np.concatenate([part[name] for _, part in parts]) for name in self.schema}
+        if _length(arrays) != piece.kept:
+            raise DataError(f"{self.url}, block {block_id}: changed since it was opened.")
+        # records that are left out have no row in the arrays
+        places = np.cumsum([0, *(_length(part) for _, part in parts)]).tolist()
+        return arrays, {at: bad[row] for at, (row, _) in zip(places, parts, strict=False) if row in bad}
+
+    # -- the manifest ------------------------------------------------------------------------------------------
+
+    def _known_runs(self, line: int) -> Runs | None:
+        """Return the runs in the manifest of a file whose records begin at ``line``; None without a manifest."""
+        blocks, runs = self.manifest_blocks(), list[RecordRun]()
+        for block in blocks:
+            runs.append(RecordRun(block.offset, block.length, block.n, line))
+            line += block.n
+        return {0: runs} if blocks and blocks[0].offset == self._parts(0).start else None
+
+    @functools.cached_property
+    def manifest(self) -> Manifest | None:
+        n_bytes = self.manifest_info()["bytes"]
+        return find_manifest(self.url, self.backend_name(), self._files[0].url, n_bytes, self.storage_options)
+
+    def manifest_info(self) -> dict[str, Any]:
+        # the lengths of several files are compared file by file
+        n_bytes = file_bytes(self._parts(0).source) if len(self._files) == 1 else 0
+        return {"bytes": n_bytes, **self.chosen_block_options()}
+
+    def files(self) -> list[str]:
+        return [each.url for each in self._files]
+
+    def file_sums(self) -> list[FileSum]:
+        return [self._file_sum(file) for file in range(len(self._files))]
+
+    def _file_sum(self, file: int) -> FileSum:
+        source = self._parts(file).source
+        inside = [range for i, piece in enumerate(self._pieces) if piece.file == file for range in self.ranges(i)]
+        rest = rest_of(source, [(offset, offset + length) for _, offset, length in inside])
+        return FileSum(name_of(source.url, self.url), file_bytes(source), rest)
+
+    def check_rest(self, manifest: Manifest) -> None:
+        """Do nothing: there may be many files, so each is compared when its first block is read."""
+
+    def _check_file(self, file: int, has_manifest: bool) -> None:
+        """Compare the bytes of a file outside all blocks with the manifest, once."""
+        if has_manifest and file not in self._compared and self.manifest is not None:
+            self.manifest.check_rest(self._files[file].url, self._file_sum(file))
+            self._compared.add(file)
+
+    def named_error(self, block_id: int, error: Exception) -> DataError:
+        # the error may name a line or row group, which is more exact; blocks of a series are of several files
+        files = {self.blocks[block_id].file, *(each.url for each in self._named)}
+        places = tuple(f"{file}, {place}" for file in files for place in ("line", "row group"))
+        if isinstance(error, DataError) and str(error).startswith(places):
+            return error
+        return super().named_error(block_id, error)
+
+    def close(self) -> None:
+        super().close()
+        self._parts.close()
+
+
+def _length(arrays: Arrays) -> int:
+    return len(next(iter(arrays.values())))

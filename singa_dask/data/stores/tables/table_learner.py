@@ -1,0 +1,236 @@
+"""TableLearner: finds columns and blocks of a table, and learns how to read the columns."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from singa_dask import fs
+from singa_dask.data.codecs.columns import refuse_absent, show_columns
+from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.codecs.table_spec import TableSpec
+from singa_dask.data.codecs.table_statistics import TableStatistics
+from singa_dask.data.stores.tables.open_parts import OpenParts, check_columns
+from singa_dask.data.stores.tables.row_selection import RowSelection
+from singa_dask.data.stores.tables.table_files import LINES, kind_of_key
+from singa_dask.data.stores.tables.table_index import Runs, TableBlock, TableIndex
+from singa_dask.data.stores.tables.table_part import TablePart
+from singa_dask.errors import DataError
+from singa_dask.fs.io_threads import decode_threads, io_threads, map_ahead
+
+# bytes of records that are decoded at a time when a table is read as a whole
+GROUP_BYTES = 1 << 26
+# minimum bytes and records of a block in a large row group. DECODED_RECORDS does not apply if the records exceed
+# `GROUP_BYTES`. Smaller blocks are slow, because each column of a block takes a fixed time.
+DECODED_BYTES, DECODED_RECORDS = 1 << 21, 1 << 10
+# number of remote files to open at the same time; gzipped files are held in memory
+OPENED_AHEAD = {"csv": 4, "jsonl": 4, "parquet": 32, "whole": 4}
+
+ReadRows = Callable[[TableBlock, Mapping[str, str]], tuple[pa.Table | None, int]]
+
+
+class Columns(NamedTuple):
+    """Columns of a table.
+
+    Attributes
+    ----------
+    kinds : dict of str to str
+        Kind of each column.
+    part : TablePart
+        The first file with records.
+    class_names : dict of str to tuple of str
+        Its class names of labels that are numbers.
+    spec : TableSpec
+        The specification of the table, with columns that the training data had as plain numbers.
+    """
+
+    kinds: dict[str, str]
+    part: TablePart
+    class_names: dict[str, tuple[str, ...]]
+    spec: TableSpec
+
+
+@dataclass
+class TableLearner:
+    """Learns the `TableIndex` of a table.
+
+    Attributes
+    ----------
+    url : str
+    storage_options : dict or None
+    parts : OpenParts
+    form : str
+        Format of the files.
+    block_bytes : int
+        Approximate length of a block of text.
+    spec : TableSpec
+    known : TableFacts or None
+        Facts of the training data, if these are other data.
+    selection : RowSelection
+    may_be_empty : bool
+        Whether a table without records is read, with the facts of the training data.
+    """
+
+    url: str
+    storage_options: fs.Options
+    parts: OpenParts
+    form: str
+    block_bytes: int
+    spec: TableSpec
+    known: TableFacts | None
+    selection: RowSelection
+    may_be_empty: bool
+
+    def find_columns(self) -> Columns:
+        """Find the columns of the table.
+
+        Raises
+        ------
+        DataError
+            There are no records, or a column that is used has a fault.
+        """
+        files, spec, known = self.parts.files, self.spec, self.known
+        parts = (self.parts(file) for file in range(len(files)))
+        part, part_kinds = next(((part, kinds) for part in parts if (kinds := part.kinds)), (None, {}))
+        if part is None:
+            if not known or not self.may_be_empty:
+                raise DataError(f"{self.url}: no records{' but the header' * (self.form == 'csv')}.")
+            part = self.parts(0)
+            if not part.names:
+                raise DataError(f"{self.url}: it is empty.")
+            part_kinds = {name: known.kind_of(name) for name in part.names}
+        kinds = dict(part_kinds)
+        if not known:
+            self._check_faults(part.faults, kinds)
+        else:
+            self._refuse_bytes(part, kinds, known)
+            # a string among numbers raises its error when the record is read
+            numbers = filter(known.is_number, part.faults.keys() - spec.spelling.numbers.keys())
+            kinds |= {name: "number" for name in numbers if kinds[name] == "string"}
+            spec = spec.with_plain(kinds, known)
+        for i, (key, _) in enumerate(files[0].keys):
+            if key in kinds:
+                raise DataError(f"{files[0].url}: column {key!r} is also a directory {key}=....")
+            kinds[key] = kind_of_key(files, i)
+        names = {name: classes for name in spec.label if (classes := part.class_names(name))}
+        named = {*spec.label, *spec.categories, *spec.texts, *spec.spelling.numbers}
+        return Columns(kinds | dict.fromkeys(filter(part.is_text, named), "string"), part, names, spec)
+
+    def _refuse_bytes(self, part: TablePart, kinds: Mapping[str, str], known: TableFacts) -> None:
+        """Raise a `DataError` for a file of text in another encoding if a column that is read is not UTF-8."""
+        spec = self.spec
+        read = {*known.features, *spec.outputs, *spec.categories, *spec.texts}
+        if part.not_text and any(kinds.get(name) == "binary" for name in read):
+            raise part.not_text
+
+    def _check_faults(self, faults: Mapping[str, str], kinds: Mapping[str, str]) -> None:
+        """Raise a `DataError` for a faulty column that is used, or would be a feature."""
+        spec = self.spec
+        for name, fault in faults.items():
+            is_text = kinds[name] == "string"
+            is_named = name in spec.outputs or any(fnmatch.fnmatchcase(name, each) for each in spec.features)
+            is_read = name in (*spec.label, *spec.categories, *spec.texts, *spec.spelling.numbers, *self.selection.key)
+            if is_text and (is_read or (spec.features and not is_named)):
+                continue
+            if is_text or is_named or name in spec.categories:
+                raise DataError(f"{self.url}: column {name!r}: {fault}")
+
+    def learn(self, columns: Columns, runs: Runs | None, read_rows: ReadRows) -> TableIndex:
+        """Find the blocks, unless the runs are known, and learn the facts, unless they are given.
+
+        Parameters
+        ----------
+        columns : Columns
+            Result of `find_columns`.
+        runs : mapping of int to sequence of RecordRun, optional
+            The runs of each file.
+        read_rows : callable
+            Reads some columns of a block: its rows, if any can be read, and the number of bad ones.
+
+        Raises
+        ------
+        DataError
+            The columns are not those that the specification, or the training data, needs.
+        """
+        kinds, part, names, spec = columns
+        known, key = self.known, self.selection.key
+        if known:
+            refuse_absent(self.url, kinds, known.features)
+            # a column without values in this table may have had values in training
+            kinds = {name: "number" if kind == "empty" else kind for name, kind in kinds.items()}
+        elif absent := [name for name in spec.spelling.numbers if name not in kinds]:
+            raise DataError(f"{self.url}: numbers has {absent[0]!r}, which is no column. {show_columns(kinds)}")
+        refuse_absent(self.url, kinds, [*key])
+        # the key of the split is a feature only if the job names it
+        index = (*part.index, *key)
+        features = known.features if known else spec.select(self.url, kinds, index)
+        if known and spec.features and spec.select(self.url, kinds, index) != features:
+            raise DataError(f"{self.url}: features differ from those of training: {', '.join(features)}.")
+        spec.check(self.url, kinds, features, is_trained=bool(known))
+        if known:
+            widths = known.widths
+        else:
+            texts = {name: text.with_tokenizer(self.url, self.storage_options) for name, text in spec.texts.items()}
+            spec = replace(spec, texts=texts)
+            widths = {name: part.width(name) for name in features if kinds[name] == "vector"}
+            widths |= {name: text.length for name, text in texts.items()}
+        if empty := [name for name, width in widths.items() if not width]:
+            raise DataError(f"{self.url}: column {empty[0]!r} has no values. Leave it out.")
+        statistics = TableStatistics(self.url, spec, features, kinds, known, names, widths, part.floats)
+        # number of values in a record; unknown categories do not count
+        n_names = {
+            name: len(known_names) for name, known_names in (known.categories if known else spec.categories).items()
+        }
+        n_values = {**widths, **({} if spec.encoding == "index" else {name: n or 1 for name, n in n_names.items()})}
+        row_bytes = 4 * sum(n_values.get(name, 1) for name in features)
+        wanted = self.selection.with_key(self.url, spec.read_kinds(kinds, features), kinds)
+        pieces: Iterable[TableBlock] = self._blocks(spec, wanted, row_bytes, runs)
+        if not statistics.needed and key.keys() & {*part.names}:
+            wanted = {**key}
+        if key or statistics.needed:
+            pieces = self._learn_records(statistics, pieces, read_rows, wanted, row_bytes)
+        return TableIndex(kinds, part.index, tuple(pieces), statistics.finish())
+
+    def _learn_records(
+        self,
+        statistics: TableStatistics,
+        pieces: Iterable[TableBlock],
+        read_rows: ReadRows,
+        wanted: Mapping[str, str],
+        row_bytes: int,
+    ) -> Iterator[TableBlock]:
+        """Learn from the records of pieces; yield the pieces with their counts, wrong records included."""
+        threads = decode_threads() if fs.local_path(self.parts.files[0].url) else io_threads(self.parts.files[0].url)
+
+        def read(piece: TableBlock) -> tuple[TableBlock, pa.Table | None, int]:
+            return (piece, *read_rows(piece, wanted))
+
+        # the parts of a large row group are decoded in order
+        results = map_ahead(read, pieces, threads, GROUP_BYTES, lambda each: each.run.length + each.run.n * row_bytes)
+        for piece, table, n_bad in results:
+            if table is not None:
+                piece = piece._replace(n=len(table) + n_bad, kept=statistics.add(table) + n_bad)
+            yield piece
+
+    def _blocks(
+        self, spec: TableSpec, columns: Mapping[str, str], row_bytes: int, runs: Runs | None
+    ) -> Iterator[TableBlock]:
+        """Yield the blocks of all files; with a key, all their records count as part of the split."""
+        is_local = fs.local_path(self.parts.files[0].url) is not None
+        limit = max(DECODED_BYTES, min(DECODED_RECORDS * row_bytes, GROUP_BYTES))
+        limit = self.block_bytes if self.form in LINES else limit
+        threads, n_ahead = io_threads(self.parts.files[0].url), 1 if is_local else OPENED_AHEAD[self.form]
+        first = 0
+        for file, part in enumerate(map_ahead(self.parts, range(len(self.parts.files)), threads, n_ahead)):
+            if file:
+                wanted = self.parts.in_file(file, columns)
+                of_any = (*spec.categories, *spec.texts, *spec.spelling.numbers, *self.selection.key)
+                check_columns(part, self.form, wanted, self.parts.files[0].url, *of_any)
+            for run in part.runs(limit, row_bytes) if runs is None else runs.get(file, ()):
+                n = self.selection.count(first, run.n)
+                yield TableBlock(file, run, first, n, n)
+                first += run.n
