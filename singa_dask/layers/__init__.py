@@ -49,7 +49,7 @@ LAYERS.add_modules(
         "distance_loss": "ContrastiveLoss TripletLoss",
         "dummy": "Dummy",
         "embedding": "Embedding OneHot PositionalEmbedding RNNLabel",
-        "loss": "CudnnSoftmaxLoss EuclideanLoss HuberLoss PixelSoftmaxLoss SigmoidCrossEntropyLoss SoftmaxLoss",
+        "loss": "EuclideanLoss HuberLoss SigmoidCrossEntropyLoss",
         "neuron": "CudnnSoftmax Dropout InnerProduct Softmax",
         "norm": "BM BatchNorm CudnnBM CudnnLRN GroupNorm LRN LayerNorm RMSNorm",
         "outputs": "Accuracy ArgSort",
@@ -57,6 +57,7 @@ LAYERS.add_modules(
         "rbm": "RBMHid RBMVis",
         "recurrent": "GRU LSTM RNN",
         "sequence": "ClassToken PaddingMask TimePooling",
+        "softmax_loss": "CudnnSoftmaxLoss PixelSoftmaxLoss SoftmaxLoss",
         "upsample": "Upsample",
     },
 )

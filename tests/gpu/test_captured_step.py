@@ -12,8 +12,8 @@ from singa_dask.conf import JobConf
 from singa_dask.data.stores import STORES
 from singa_dask.errors import DataError, NumericError
 from singa_dask.layers import Layer, Speed
-from singa_dask.layers.loss import SoftmaxLoss
 from singa_dask.layers.neuron import InnerProduct
+from singa_dask.layers.softmax_loss import SoftmaxLoss
 from singa_dask.ops import BFLOAT16, NumpyOps
 from singa_dask.training import BP
 from singa_dask.training.captured_step import CapturedStep

@@ -11,7 +11,8 @@ from singa_dask.inference.derived_job import inference_job, with_data
 from singa_dask.inference.predicted_layers import classifier, output_layer
 from singa_dask.inputs.targets import TargetInput
 from singa_dask.layers import LAYERS
-from singa_dask.layers.loss import EuclideanLoss, SoftmaxLoss
+from singa_dask.layers.loss import EuclideanLoss
+from singa_dask.layers.softmax_loss import SoftmaxLoss
 from singa_dask.training.pass_metrics import PassMetrics
 from tests.net.feed import Feed
 from tests.net.jobs import TEST, build, dense, job, layer, mlp
