@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -15,7 +16,6 @@ from singa_dask.conf.kinds import Field, Many, NonNegative, Size
 from singa_dask.errors import ConfigError, Problem, listed
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes, check_labels, data_error
 from singa_dask.layers.contiguous import contiguous, contiguous_out
-from singa_dask.layers.feature import RecordIds
 from singa_dask.layers.loss import Loss
 from singa_dask.ops.contract import Array
 
@@ -45,6 +45,160 @@ class SoftmaxLossConf(Conf):
         """Check that labels of a focal loss are not smoothed."""
         if self.focal_gamma and self.label_smoothing:
             yield ("focal_gamma",), "label_smoothing is set, too. Expected one of them: remove the other."
+
+
+class _EqualRows:
+    """Rows that count alike, except for the weights of their records; other rows are subclasses."""
+
+    def forward(self, layer: SoftmaxLoss, p: Array) -> None:
+        """Add the metrics of a batch with probabilities ``p``, (N, D)."""
+        labels, ops = layer.labels(1), layer.ops
+        loss = ops.cross_entropy(p, labels, layer.smoothing, layer.weights)
+        layer.add_metric("loss", loss, scale=layer.scale)
+        layer.add_metric("accuracy", ops.count_in_top(p, labels, layer.topk), scale=layer.scale, n=len(p))
+
+    def backward(self, layer: SoftmaxLoss, p: Array, scale: float, gx: Array) -> None:
+        """Write the gradient of ``scale`` times the loss to ``gx``, (N, D)."""
+        layer.ops.cross_entropy_grad(p, layer.labels(1), scale, out=gx, smoothing=layer.smoothing)
+        layer.weigh(gx)
+
+
+@dataclass(frozen=True)
+class _MixedRows(_EqualRows):
+    """Rows that are mixed of two records.
+
+    Attributes
+    ----------
+    partners : (N,) integers
+        The labels with the smaller shares.
+    shares : (2, N) ndarray
+        Shares of the labels of the source, and of ``partners``.
+    partner_grad : (N, D) ndarray
+        Memory for a gradient; (0, D) if nothing learns.
+    """
+
+    partners: Array
+    shares: Array
+    partner_grad: Array
+
+    @classmethod
+    def of(cls, layer: SoftmaxLoss, partner_labels: Array, shares: Array, before: _MixedRows | None) -> _MixedRows:
+        """Take over the labels and shares of a batch, in the memory of the one before."""
+        check_labels(layer, 1, partner_labels, layer.n_classes)
+        if before is None:  # only nets with mixed rows need this memory
+            source, zeros = layer.sources[0], layer.ops.zeros
+            n_learning = 0 if source.grad is None else len(shares)
+            grad = zeros((n_learning, layer.n_classes), source.dtype)
+            before = cls(layer.ops.labels(partner_labels), zeros((2, len(shares)), layer.context.param_dtype), grad)
+        partners = layer.ops.labels(partner_labels, before.partners)
+        layer.ops.copy(np.stack([shares, 1 - shares]), out=before.shares)
+        return replace(before, partners=partners)
+
+    def forward(self, layer: SoftmaxLoss, p: Array) -> None:
+        labels, ops, weights = layer.labels(1), layer.ops, layer.weights
+        for shares, each in zip(self.shares, (labels, self.partners), strict=True):
+            if weights is not None:
+                ops.multiply(shares, weights, out=shares)
+            layer.add_metric("loss", ops.cross_entropy(p, each, layer.smoothing, shares), scale=layer.scale)
+        layer.add_metric("loss", None, -1.0)  # count only the first metric, because the sum of both is one mean
+        layer.add_metric("accuracy", ops.count_in_top(p, labels, layer.topk), scale=layer.scale, n=len(p))
+
+    def backward(self, layer: SoftmaxLoss, p: Array, scale: float, gx: Array) -> None:
+        pairs = (layer.labels(1), self.shares[0], gx), (self.partners, self.shares[1], self.partner_grad)
+        for labels, shares, grad in pairs:
+            layer.ops.cross_entropy_grad(p, labels, scale, out=grad, smoothing=layer.smoothing)
+            layer.ops.scale_rows(grad, shares, out=grad)
+        layer.ops.add(gx, self.partner_grad, out=gx)
+
+
+@dataclass(frozen=True)
+class _WeightedRows(_EqualRows):
+    """Rows with factors: some are ignored, classes have weights, or the loss is focal.
+
+    Attributes
+    ----------
+    labels : (N,) integers
+        -1 for ignored rows.
+    known : (N,) integers
+        Classes that kernels can look up, for ignored rows too.
+    sums : (2,) ndarray
+        Number of rows, and sum of their weights, of this worker.
+    factors : (2, N) ndarray
+        Factors of the loss and of the gradient of each row.
+    """
+
+    labels: Array
+    known: Array
+    sums: Array
+    factors: Array
+
+    @classmethod
+    def of(cls, layer: SoftmaxLoss, factors: Array, before: object) -> _WeightedRows:
+        """Take over the labels of a batch, in the memory of the one before if that had such rows."""
+        labels, kept = layer.given_labels(), (before.labels, before.known) if isinstance(before, cls) else (None, None)
+        counts = np.full(len(labels), True) if layer.ignored is None else labels != layer.ignored
+        classes = np.where(counts, labels, 0)
+        check_labels(layer, 1, classes, layer.n_classes)
+        known = layer.ops.labels(classes.astype(np.int32), kept[1])
+        counted = layer.ops.labels(np.where(counts, labels, -1).astype(np.int32), kept[0])
+        weights = counts * (1.0 if layer.class_weights is None else layer.class_weights[classes])
+        sums = np.array([len(labels), weights.sum()])
+        layer.add_metric("loss", None, float(sums[1]))
+        layer.add_metric("accuracy", None, float(np.count_nonzero(counts)))
+        alone = _ratio(sums) if layer.site.batch_shard.count == 1 else 1.0
+        layer.ops.copy(np.stack([weights, weights * alone]), out=factors)
+        return cls(counted, known, sums, factors)
+
+    def forward(self, layer: SoftmaxLoss, p: Array) -> None:
+        ops = layer.ops
+        if layer.gamma:
+            ops.focal_factors(p, self.known, layer.gamma, out=self.factors)
+        if (weights := layer.weights) is not None:
+            for row in self.factors:
+                ops.multiply(row, weights, out=row)
+        loss = ops.cross_entropy(p, self.known, layer.smoothing, self.factors[0])
+        # the counts are known since `of`
+        layer.add_metric("loss", loss, 0.0, scale=layer.scale * len(p))
+        layer.add_metric("accuracy", ops.count_in_top(p, self.labels, layer.topk), 0.0, scale=layer.scale)
+
+    def backward(self, layer: SoftmaxLoss, p: Array, scale: float, gx: Array) -> None:
+        scale *= self._normalisation(layer)
+        layer.ops.cross_entropy_grad(p, self.known, scale, out=gx, smoothing=layer.smoothing)
+        layer.ops.scale_rows(gx, self.factors[1], out=gx)
+
+    def send_sums(self, layer: SoftmaxLoss) -> None:
+        """Send the sums to the other workers of the group."""
+        for other in _others(layer):
+            layer.context.bridges.send(other, _key(layer, layer.site.batch_shard.index), [self.sums], ["sums"])
+
+    def _normalisation(self, layer: SoftmaxLoss) -> float:
+        """Return the factor from the mean over N rows to the mean over the counting rows of the group."""
+        if layer.site.batch_shard.count == 1:
+            return 1.0  # the factors already contain the scale
+        receive = layer.context.bridges.receive
+        sums = {worker: receive(_key(layer, worker))["sums"] for worker in _others(layer)}
+        sums[layer.site.batch_shard.index] = self.sums
+        return _ratio(np.sum([sums[worker] for worker in sorted(sums)], axis=0))
+
+
+def _others(layer: SoftmaxLoss) -> list[int]:
+    """Return the other workers that compute a part of the batch."""
+    shard = layer.site.batch_shard
+    return [worker for worker in range(shard.count) if worker != shard.index]
+
+
+def _key(layer: SoftmaxLoss, worker: int) -> str:
+    """Return the name of the sums that a worker sends to the others."""
+    return f"sums of step {layer.site.first_step} of {layer.site.layer} of worker {worker}"
+
+
+def _ratio(sums: Array) -> float:
+    """Return the number of rows divided by the sum of their weights; 0 if that is 0."""
+    n_rows, weight = sums
+    return float(n_rows / weight) if weight else 0.0
+
+
+_EQUAL = _EqualRows()
 
 
 @LAYERS.register("SoftmaxLoss", "CudnnSoftmaxLoss")
@@ -82,12 +236,9 @@ class SoftmaxLoss(Loss):
     _is_compared = False
     factors: Buffer | None = None
     """Factors of the loss and of the gradient of each row, (2, N); None if all rows count alike."""
-    _known: Array | None = None
-    _labels: Array | None = None
-    # for mixed rows: the labels with the smaller shares, memory for both shares (2, N), and memory for a gradient
-    _partners: Array | None = None
-    _shares: Array | None = None
-    _partner_grad: Array | None = None
+    # How the rows of this batch count; a new object in each batch with labels of its own, so that it is not replayed.
+    _batch: _EqualRows = _EQUAL
+    _mixed: _MixedRows | None = None
 
     def setup(self) -> None:
         self.check_weights()
@@ -125,32 +276,22 @@ class SoftmaxLoss(Loss):
 
     def labels(self, source: int, n_classes: int | None = None) -> Array:
         """Return the labels of all rows, (N,) integers; -1 for ignored ones."""
-        return super().labels(source, n_classes) if self._labels is None else self._labels
+        return self._batch.labels if isinstance(self._batch, _WeightedRows) else super().labels(source, n_classes)
 
     def prepare(self, phase: Phase) -> None:
         if not self._is_compared:
             self._compare_classes()
-        if self.factors is None:
-            self.labels(1, self.n_classes)
-            self._prepare_mixed(self.sources[1].records)
+        if self.factors is not None:
+            self._batch = weighted = _WeightedRows.of(self, self.factors.data, self._batch)
+            if phase & Phase.TRAIN and self.sources[0].grad is not None:
+                weighted.send_sums(self)
             return
-        labels = self.given_labels()
-        counts = np.full(len(labels), True) if self.ignored is None else labels != self.ignored
-        known = np.where(counts, labels, 0)
-        check_labels(self, 1, known, self.n_classes)
-        # the first array has only classes that kernels can look up; the second has -1 for rows that do not count
-        self._known = self.ops.labels(known.astype(np.int32), self._known)
-        self._labels = self.ops.labels(np.where(counts, labels, -1).astype(np.int32), self._labels)
-        weights = counts * (1.0 if self.class_weights is None else self.class_weights[known])
-        self._sums = np.array([len(labels), weights.sum()])
-        self.add_metric("loss", None, float(self._sums[1]))
-        self.add_metric("accuracy", None, float(np.count_nonzero(counts)))
-        shard = self.site.batch_shard
-        alone = _ratio(self._sums) if shard.count == 1 else 1.0
-        self.ops.copy(np.stack([weights, weights * alone]), out=self.factors.data)
-        if shard.count > 1 and phase & Phase.TRAIN and self.sources[0].grad is not None:
-            for other in self._others:
-                self.context.bridges.send(other, self._key(shard.index), [self._sums], ["sums"])
+        self.labels(1, self.n_classes)
+        records = self.sources[1].records
+        if records.partner_labels is None or records.shares is None:
+            self._batch = _EQUAL
+        else:
+            self._batch = self._mixed = _MixedRows.of(self, records.partner_labels, records.shares, self._mixed)
 
     def _compare_classes(self) -> None:
         """Check that all classes of the labels have scores, those too that no record of the first steps has."""
@@ -163,87 +304,16 @@ class SoftmaxLoss(Loss):
                 f"{self.n_classes}. Give the layer of the scores num_output: {len(names)}.",
             )
 
-    def _prepare_mixed(self, records: RecordIds) -> None:
-        """Take over labels and shares of rows that are mixed of two records."""
-        if records.partner_labels is None or records.shares is None:
-            self._partners = None
-            return
-        check_labels(self, 1, records.partner_labels, self.n_classes)
-        self._partners = self.ops.labels(records.partner_labels, self._partners)
-        source, n_rows = self.sources[0], len(records.shares)
-        if self._shares is None:  # only nets with mixed rows need this memory
-            self._shares = self.ops.zeros((2, n_rows), self.context.param_dtype)
-        if self._partner_grad is None and source.grad is not None:
-            self._partner_grad = self.ops.zeros((n_rows, self.n_classes), source.dtype)
-        self.ops.copy(np.stack([records.shares, 1 - records.shares]), out=self._shares)
-
-    @property
-    def _others(self) -> list[int]:
-        """The other workers that compute a part of the batch."""
-        shard = self.site.batch_shard
-        return [worker for worker in range(shard.count) if worker != shard.index]
-
-    def _key(self, worker: int) -> str:
-        """Return the name of what a worker sends to the others."""
-        return f"sums of step {self.site.first_step} of {self.site.layer} of worker {worker}"
-
-    def _normalisation(self) -> float:
-        """Return the factor from the mean over N rows to the mean over the counting rows of the group."""
-        if self.factors is None or self.site.batch_shard.count == 1:
-            return 1.0  # the factors already contain the scale
-        sums = {worker: self.context.bridges.receive(self._key(worker))["sums"] for worker in self._others}
-        sums[self.site.batch_shard.index] = self._sums
-        return _ratio(np.sum([sums[worker] for worker in sorted(sums)], axis=0))
-
     def forward(self, phase: Phase) -> None:
         p = self.features[0].data.reshape(-1, self.n_classes)
         self.ops.softmax(self.rows(), out=p)
-        labels = self.labels(1)
-        if self._partners is not None and self._shares is not None:
-            for shares, each in zip(self._shares, (labels, self._partners), strict=True):
-                if (weights := self.weights) is not None:
-                    self.ops.multiply(shares, weights, out=shares)
-                self.add_metric("loss", self.ops.cross_entropy(p, each, self.smoothing, shares), scale=self.scale)
-            self.add_metric("loss", None, -1.0)  # count only the first metric, because the sum of both is one mean
-            self.add_metric("accuracy", self.ops.count_in_top(p, labels, self.topk), scale=self.scale, n=len(p))
-            return
-        if self.factors is None or (known := self._known) is None:
-            self.add_metric("loss", self.ops.cross_entropy(p, labels, self.smoothing, self.weights), scale=self.scale)
-            self.add_metric("accuracy", self.ops.count_in_top(p, labels, self.topk), scale=self.scale, n=len(p))
-            return
-        factors = self.factors.data
-        if self.gamma:
-            self.ops.focal_factors(p, known, self.gamma, out=factors)
-        if (weights := self.weights) is not None:
-            for row in factors:
-                self.ops.multiply(row, weights, out=row)
-        loss = self.ops.cross_entropy(p, known, self.smoothing, factors[0])
-        self.add_metric("loss", loss, 0.0, scale=self.scale * len(p))
-        self.add_metric("accuracy", self.ops.count_in_top(p, labels, self.topk), 0.0, scale=self.scale)
+        self._batch.forward(self, p)
 
     def backward(self, phase: Phase) -> None:
         p, source = self.features[0].data.reshape(-1, self.n_classes), self.sources[0]
         if source.grad is not None:
-            labels = self.labels(1) if self._known is None else self._known
             with self.grad_rows() as gx:
-                scale = self.scale * self.site.n_steps * self._normalisation()
-                self.ops.cross_entropy_grad(p, labels, scale, out=gx, smoothing=self.smoothing)
-                if self._partners is not None and self._shares is not None and self._partner_grad is not None:
-                    self.ops.scale_rows(gx, self._shares[0], out=gx)
-                    other = self._partner_grad
-                    self.ops.cross_entropy_grad(p, self._partners, scale, out=other, smoothing=self.smoothing)
-                    self.ops.scale_rows(other, self._shares[1], out=other)
-                    self.ops.add(gx, other, out=gx)
-                elif self.factors is None:
-                    self.weigh(gx)
-                else:
-                    self.ops.scale_rows(gx, self.factors.data[1], out=gx)
-
-
-def _ratio(sums: Array) -> float:
-    """Return the number of rows divided by the sum of their weights; 0 if that is 0."""
-    n_rows, weight = sums
-    return float(n_rows / weight) if weight else 0.0
+                self._batch.backward(self, p, self.scale * self.site.n_steps, gx)
 
 
 class PixelSoftmaxLossConf(SoftmaxLossConf):
