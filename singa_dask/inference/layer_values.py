@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from singa_dask.data.codecs.class_values import BOOLEAN, classes_of
+from singa_dask.data.codecs.class_values import BOOLEAN, BOOLEANS, classes_of
 from singa_dask.data.codecs.column_reading import ColumnReading
 from singa_dask.data.codecs.fill_counts import FillCounts
-from singa_dask.data.codecs.table_facts import BOOLEANS
 from singa_dask.errors import ConfigError
 from singa_dask.inference.tasks import TaskResult, filled_by
 from singa_dask.inference.value_files import text_columns

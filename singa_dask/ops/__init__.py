@@ -10,11 +10,12 @@ from singa_dask.lazy import lazy_names
 
 if TYPE_CHECKING:
     from singa_dask.ops.backends import OPS, get_ops
+    from singa_dask.ops.bfloat16 import BFLOAT16
     from singa_dask.ops.numpy import NumpyOps
-    from singa_dask.ops.onednn import BFLOAT16, OneDnnOps
+    from singa_dask.ops.onednn import OneDnnOps
 
 __all__ = ["BFLOAT16", "OPS", "NumpyOps", "OneDnnOps", "get_ops"]
 
 __getattr__ = lazy_names(
-    __name__, {"backends": ["OPS", "get_ops"], "numpy": ["NumpyOps"], "onednn": ["BFLOAT16", "OneDnnOps"]}
+    __name__, {"backends": ["OPS", "get_ops"], "bfloat16": ["BFLOAT16"], "numpy": ["NumpyOps"], "onednn": ["OneDnnOps"]}
 )

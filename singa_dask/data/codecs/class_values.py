@@ -14,6 +14,8 @@ from singa_dask.data.codecs.category_names import name_key
 
 # types of labels
 BOOLEAN, INTEGER, NUMBER = "boolean", "integer", "number"
+# names of the classes of boolean labels
+BOOLEANS = ("false", "true")
 # a code with leading zeros is a text
 DIGITS = re.compile(r"-?(0|[1-9]\d*)")
 DECIMAL = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?")
@@ -44,7 +46,7 @@ def class_values(names: Sequence[str], of_type: str) -> npt.NDArray[Any]:
     """
     keys = [name_key(name) for name in names]
     values: npt.NDArray[Any] = np.array(names, None if names else np.str_)
-    if of_type == BOOLEAN and {*keys} <= {"false", "true"}:
+    if of_type == BOOLEAN and {*keys} <= {*BOOLEANS}:
         values = np.array([key == "true" for key in keys], np.bool_)
     elif of_type == INTEGER and all(map(DIGITS.fullmatch, keys)):
         numbers = [int(key) for key in keys]

@@ -24,8 +24,8 @@ pc = LazyModule("pyarrow.compute")
 MISSING = (
     "", "#N/A", "#NA", "-nan", "-NaN", "<NA>", "?", "N/A", "NA", "NULL", "NaN", "None", "\\N", "n/a", "nan", "null"
 )  # fmt: skip
-# texts of booleans in CSV
-BOOLEANS = {"1": ("true", "True", "TRUE"), "0": ("false", "False", "FALSE")}
+# texts of booleans in CSV, by their number
+BOOLEAN_TEXTS = {"1": ("true", "True", "TRUE"), "0": ("false", "False", "FALSE")}
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 # the text around a number, without blanks and unit -> sign of the number; \0 stands for the number
 SIGNS = {"\0": 1.0, "+\0": 1.0, "-\0": -1.0, "\0-": -1.0, "(\0)": -1.0}
@@ -131,7 +131,7 @@ class PlainForm(NumberForm):
 
     def parse(self, texts: pa.Array) -> pa.Array:
         trimmed = pc.utf8_trim(texts, " \t")
-        for number, words in BOOLEANS.items() if self.booleans else ():
+        for number, words in BOOLEAN_TEXTS.items() if self.booleans else ():
             trimmed = pc.if_else(pc.is_in(trimmed, pa.array(words)), number, trimmed)
         try:
             return trimmed.cast(pa.float64())

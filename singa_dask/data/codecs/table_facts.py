@@ -17,7 +17,6 @@ from singa_dask.errors import DataError, listed
 MAX_CATEGORIES = 10_000
 # if a column of categories has more distinct values than this, it has at least twice as many records
 MANY = 100
-BOOLEANS = ("false", "true")
 
 
 def are_too_many(n_values: int, n: int) -> bool:

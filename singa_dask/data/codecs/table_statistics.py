@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from singa_dask.data.codecs.category_names import in_order
-from singa_dask.data.codecs.class_values import label_type
+from singa_dask.data.codecs.class_values import BOOLEANS, label_type
 from singa_dask.data.codecs.columns import as_floats, as_texts, missing_of, missing_rows, whole
-from singa_dask.data.codecs.table_facts import BOOLEANS, MAX_CATEGORIES, TableFacts, are_too_many
+from singa_dask.data.codecs.table_facts import MAX_CATEGORIES, TableFacts, are_too_many
 from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.errors import DataError
 from singa_dask.lazy import LazyModule

@@ -11,7 +11,7 @@ from dask.delayed import delayed
 
 from singa_dask.comm.remote_import import Guarded
 from singa_dask.data.codecs.category_names import distinct_names
-from singa_dask.data.codecs.class_values import BOOLEAN
+from singa_dask.data.codecs.class_values import BOOLEAN, BOOLEANS
 from singa_dask.data.codecs.data_frames import as_table, is_frame, names_of
 from singa_dask.data.codecs.plain_arrays import TEXTS, column_values, texts_of
 from singa_dask.data.codecs.table_facts import MAX_CATEGORIES
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-BOOLEANS = ("false", "true")
 TAKEN = (
     "an array of NumPy, Dask or xarray, a frame of pandas or Dask, a table of pyarrow, a pair (X, y) of one of them "
     "and labels or targets, or (X, y, weights)"

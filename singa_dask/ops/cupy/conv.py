@@ -22,6 +22,7 @@ import cupy
 import numpy as np
 
 from singa_dask.errors import DeviceMemoryError
+from singa_dask.ops.bfloat16 import BFLOAT16
 from singa_dask.ops.contract import UNDILATED, Pair
 from singa_dask.ops.cupy import cudnn
 from singa_dask.ops.cupy.choices import choices_in, fastest, folder_of
@@ -33,7 +34,6 @@ from singa_dask.ops.cupy.linear import CupyLinear
 from singa_dask.ops.cupy.weights import StepWeights
 from singa_dask.ops.numpy.images import parts_of_groups
 from singa_dask.ops.numpy.memory import channels_last
-from singa_dask.ops.onednn.library import BFLOAT16
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ import numpy as np
 from cupy.cuda import runtime
 from cupy_backends.cuda.libs import cublas
 
+from singa_dask.ops.bfloat16 import BFLOAT16
 from singa_dask.ops.cupy.device import Array
-from singa_dask.ops.onednn.library import BFLOAT16
 
 CUDA_TYPES = {
     np.dtype(np.float32): runtime.CUDA_R_32F,

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from singa_dask.ops.bfloat16 import BFLOAT16
 from singa_dask.ops.contract import UNDILATED, Pair
-from singa_dask.ops.onednn.library import BFLOAT16
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from cupy.cuda import runtime
 from singa_dask.arrays import Array as HostArray
 from singa_dask.arrays import DType
 from singa_dask.errors import ConfigError, DeviceMemoryError
-from singa_dask.ops.onednn.library import BFLOAT16
+from singa_dask.ops.bfloat16 import BFLOAT16
 
 # An array in GPU memory. CuPy has no type hints, so mypy treats this type as Any.
 Array: TypeAlias = cupy.ndarray

@@ -17,6 +17,7 @@ from cupy.cuda import device
 from cupy_backends.cuda.libs import cublas
 
 from singa_dask.arrays import Array as HostArray
+from singa_dask.ops.bfloat16 import BFLOAT16
 from singa_dask.ops.cupy.cublas import (
     BIAS_EPILOGUE,
     CUDA_TYPES,
@@ -33,7 +34,6 @@ from singa_dask.ops.cupy.device import Array, CupyDevice
 from singa_dask.ops.cupy.launch import THREADS, WARP, pack_width, strides_of, sum_type
 from singa_dask.ops.cupy.value_kernel import ValueKernel
 from singa_dask.ops.cupy.weights import CupyWeights
-from singa_dask.ops.onednn.library import BFLOAT16
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from typing import Any
 import cupy
 import numpy as np
 
+from singa_dask.ops.bfloat16 import BFLOAT16
 from singa_dask.ops.cupy.device import Array, in_memory
-from singa_dask.ops.onednn.library import BFLOAT16
 
 # Number of bytes that a thread reads or writes at once.
 PACK_BYTES = 16

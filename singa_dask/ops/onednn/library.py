@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from singa_dask.arrays import Array, DType
@@ -89,7 +88,6 @@ TYPES: dict[str, Any] = {
     "q": ctypes.c_int64,
     "f": ctypes.c_float,
 }
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 # oneDNN's number for CPUs with AVX-512, which bfloat16 needs; without AVX512_BF16 or AMX, oneDNN converts bfloat16.
 AVX512_CORE = 0x27
 # oneDNN's number for CPUs with AVX512_BF16 or AMX, which multiply bfloat16 directly.

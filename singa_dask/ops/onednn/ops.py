@@ -17,13 +17,14 @@ import numpy as np
 
 from singa_dask.arrays import Array, DType
 from singa_dask.errors import ConfigError
+from singa_dask.ops.bfloat16 import BFLOAT16
 from singa_dask.ops.contract import Running
 from singa_dask.ops.numpy.normalisation import write_running
 from singa_dask.ops.numpy.softmax import hidden
 from singa_dask.ops.onednn import recipes
 from singa_dask.ops.onednn.array_info import ArrayInfo, infos_of
 from singa_dask.ops.onednn.call import Call, Copied
-from singa_dask.ops.onednn.library import BFLOAT16, DISTRIBUTION, Engine, OneDnnError, Unsupported, find_library
+from singa_dask.ops.onednn.library import DISTRIBUTION, Engine, OneDnnError, Unsupported, find_library
 from singa_dask.ops.onednn.upcast import UpcastOps
 
 logger = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from singa_dask.ops.bfloat16 import BFLOAT16
 from singa_dask.ops.numpy import NumpyOps
 from singa_dask.ops.numpy.memory import NumpyMemory
-from singa_dask.ops.onednn.library import BFLOAT16
 
 # Methods that return memory or accept any dtype, and need no conversion.
 AS_THEY_ARE = {name for name, _ in inspect.getmembers(NumpyMemory, inspect.isfunction)} | {"lrn_memory", "place_dtype"}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.ops.onednn.library import BFLOAT16
+from singa_dask.ops.bfloat16 import BFLOAT16
 from tests.backends import backend
 
 # of one block, of many; of a column, of fewer and more than a warp has; more than the blocks in all

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.ops.onednn.library import BFLOAT16
+from singa_dask.ops.bfloat16 import BFLOAT16
 from tests.backends import backend
 
 FLOATS = [np.dtype(np.float32), np.dtype(np.float64), BFLOAT16]
