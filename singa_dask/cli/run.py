@@ -6,9 +6,10 @@ import contextlib
 import json
 import re
 import shlex
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -31,6 +32,62 @@ from singa_dask.shown import plural
 
 if TYPE_CHECKING:
     from singa_dask.conf import JobFile
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunArguments:
+    """Arguments and options of ``run``."""
+
+    job_file: str
+    sets: tuple[str, ...]
+    cluster_file: str | None
+    strict: bool
+    scheduler: str | None
+    scheduler_file: str | None
+    wait: float
+    listen: str | None
+    run_dir: str | None
+    resume: str | None
+    overwrite: bool
+    init_from: tuple[str, ...]
+    detach: bool
+    queue: bool
+    priority: int
+    profile: bool
+    tensorboard: bool
+    mlflow: str | None
+    as_json: bool
+    quiet: bool
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the job runs on a given cluster."""
+        return bool(self.scheduler or self.scheduler_file)
+
+    def read_job(self) -> JobFile:
+        """Return the job with all options that change it; a combination that is wrong is a usage error."""
+        from singa_dask.cli import job
+
+        if self.resume and self.init_from:
+            raise click.UsageError("--resume restores a whole checkpoint, --init-from only values. Pass one of them.")
+        sets = (*self.sets, *sets_of_listen(self.listen))
+        if self.tensorboard:
+            sets = (*sets, "tensorboard=true")
+        if self.mlflow is not None:
+            sets = (*sets, f"mlflow={json.dumps(self.mlflow)}")
+        is_auto = self.cluster_file == AUTO
+        cluster_file = None if is_auto else self.cluster_file
+        read = job.read(self.job_file, sets, cluster_file)
+        if self.profile and read.job.profile is None:  # a profile block of the job takes precedence over --profile
+            read = job.read(self.job_file, (*sets, "profile=true"), cluster_file)
+        if is_auto:
+            read = planned(read, self.scheduler, self.scheduler_file, self.quiet)
+        if self.overwrite and (self.resume or not self.run_dir):
+            raise click.UsageError("--overwrite replaces the run in --run-dir. Pass that, and no --resume.")
+        for option in ("--detach",) * self.detach + ("--queue",) * self.queue if not self.elsewhere else ():
+            message = f"{option} needs a cluster that outlives this program. Pass its --scheduler, or set"
+            raise click.UsageError(f"{message} DASK_SCHEDULER_ADDRESS.")
+        return read
 
 
 @click.command()
@@ -99,29 +156,7 @@ if TYPE_CHECKING:
 @json_option
 @quiet_option
 @click.pass_context
-def run(
-    ctx: click.Context,
-    job_file: str,
-    sets: tuple[str, ...],
-    cluster_file: str | None,
-    strict: bool,
-    scheduler: str | None,
-    scheduler_file: str | None,
-    wait: float,
-    listen: str | None,
-    run_dir: str | None,
-    resume: str | None,
-    overwrite: bool,
-    init_from: tuple[str, ...],
-    detach: bool,
-    queue: bool,
-    priority: int,
-    profile: bool,
-    tensorboard: bool,
-    mlflow: str | None,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+def run(ctx: click.Context, /, **given: Any) -> None:
     """Train a net as a job file says.
 
     Exit codes: 0 done, 1 the job failed, 2 usage or job file, 3 no cluster, or one that is too small or lacks this
@@ -133,51 +168,33 @@ def run(
     from singa_dask.jobs.preparing import changes_of, prepare_run
     from singa_dask.runtime.checkpoints.lookup import find_values
 
-    if resume and init_from:
-        raise click.UsageError("--resume restores a whole checkpoint, --init-from only values. Pass one of them.")
-    sets = (*sets, *sets_of_listen(listen))
-    if tensorboard:
-        sets = (*sets, "tensorboard=true")
-    if mlflow is not None:
-        sets = (*sets, f"mlflow={json.dumps(mlflow)}")
-    is_auto = cluster_file == AUTO
-    cluster_file = None if is_auto else cluster_file
-    read = job.read(job_file, sets, cluster_file)
-    if profile and read.job.profile is None:  # a profile block of the job takes precedence over --profile
-        read = job.read(job_file, (*sets, "profile=true"), cluster_file)
-    if is_auto:
-        read = planned(read, scheduler, scheduler_file, quiet)
-    if overwrite and (resume or not run_dir):
-        raise click.UsageError("--overwrite replaces the run in --run-dir. Pass that, and no --resume.")
-    elsewhere = bool(scheduler or scheduler_file)
-    for option in ("--detach",) * detach + ("--queue",) * queue if not elsewhere else ():
-        message = f"{option} needs a cluster that outlives this program. Pass its --scheduler, or set"
-        raise click.UsageError(f"{message} DASK_SCHEDULER_ADDRESS.")
+    options = RunArguments(**given)
+    read, quiet = options.read_job(), options.quiet
     prepared = prepare_run(
         read,
-        run_dir=run_dir,
-        resume=resume == LATEST or resume or False,
-        overwrite=overwrite,
-        init_from=init_from,
-        elsewhere=elsewhere,
+        run_dir=options.run_dir,
+        resume=options.resume == LATEST or options.resume or False,
+        overwrite=options.overwrite,
+        init_from=options.init_from,
+        elsewhere=options.elsewhere,
     )
     read, place, nets = prepared.job_file, prepared.place, prepared.nets
     conf = read.job
-    job.warn(read, nets, strict=strict, quiet=quiet, embedded=not elsewhere)
+    job.warn(read, nets, strict=options.strict, quiet=quiet, embedded=not options.elsewhere)
     for line in changes_of(read, place) if not quiet else ():
         echo(line, err=True)
-    job_run = prepared.job_run(job.command_line(ctx), queue, priority)
+    job_run = prepared.job_run(job.command_line(ctx), options.queue, options.priority)
     directory = job_run.directory()
     with read.located():
         observers = job_run.observers()
-    if detach:
-        detach_run(job_run, scheduler, scheduler_file, patience_of(wait, quiet), as_json=as_json, quiet=quiet)
+    if options.detach:
+        detach_run(job_run, options)
         return
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(Signals())
-        patience = patience_of(wait, quiet)
+        patience, scheduler = patience_of(options.wait, quiet), options.scheduler or None
         client = stack.enter_context(
-            cluster_of(conf, scheduler or None, scheduler_file, patience, queue, starting=hidden_from_children)
+            cluster_of(conf, scheduler, options.scheduler_file, patience, options.queue, starting=hidden_from_children)
         )
         job_run = stack.enter_context(placed(job_run, client))
         if not quiet:
@@ -198,7 +215,7 @@ def run(
         fails_again = result.exit_code in (1, NumericError.exit_code)
         still_runs = result.exit_code in (ClusterError.exit_code, LostUnitError.exit_code) and not result.devices
         echo(job.how_to_go_on(ctx, place.url, fails_again, still_runs), err=True)
-    if as_json:
+    if options.as_json:
         echo(observe.to_json(summary))
     ctx.exit(result.exit_code)
 
@@ -253,19 +270,12 @@ def tell_end(result: runtime.Result, url: str, quiet: bool) -> None:
 # -- detached jobs -----------------------------------------------------------------------------------------
 
 
-def detach_run(
-    run: runtime.JobRun,
-    scheduler: str | None,
-    scheduler_file: str | None,
-    patience: runtime.Patience,
-    *,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+def detach_run(run: runtime.JobRun, options: RunArguments) -> None:
     """Leave a run to a cluster; return when it has started there, and end the program if it is refused."""
     from singa_dask.jobs.datasets.hosts import placed
 
-    with Signals(), runtime.connect(scheduler, scheduler_file, patience=patience) as client:
+    patience, quiet = patience_of(options.wait, options.quiet), options.quiet
+    with Signals(), runtime.connect(options.scheduler, options.scheduler_file, patience=patience) as client:
         if patience.seconds and not run.queue:
             runtime.wait_for_room(client, runtime.plan_processes(run.conf.cluster), patience)
         if (hosts := runtime.remote_hosts(client, run.run_url)) and not quiet:
@@ -287,7 +297,7 @@ def detach_run(
         echo(f"run directory: {observe.short_url(run.run_url)}", err=True)
         echo(f"progress: singa-dask attach {run.job_id}", err=True)
         echo(f"to end it with a checkpoint: singa-dask stop {run.job_id}", err=True)
-    echo(observe.to_json({"id": run.job_id, "run_url": run.run_url}) if as_json else run.job_id)
+    echo(observe.to_json({"id": run.job_id, "run_url": run.run_url}) if options.as_json else run.job_id)
 
 
 @click.command("find-rate")
