@@ -36,7 +36,7 @@ from singa_dask.errors import ConfigError, listed
 from singa_dask.shown import plural
 
 if TYPE_CHECKING:
-    from singa_dask.inference.stored import Computation, StoredNet, Workers
+    from singa_dask.inference.stored import Computation, DistributedNet, Workers
 
 
 def _inference_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -449,11 +449,11 @@ def _stored_net(
     scheduler_file: str | None,
     wait: float,
     quiet: bool,
-) -> StoredNet:
+) -> DistributedNet:
     """Print the warnings on a job, and return its net; raises a ConfigError if there is no checkpoint."""
     from singa_dask.cli import job
     from singa_dask.cli.tasks import reported, shown
-    from singa_dask.inference.stored import HERE, StoredNet, workers_of
+    from singa_dask.inference.stored import HERE, DistributedNet, workers_of
 
     read = job.read(job_file, sets, cluster_file)
     job.warn(read, strict=strict, quiet=quiet)
@@ -472,7 +472,7 @@ def _stored_net(
         run_shown = shown(compute, lambda result: result.task.index, quiet)
         return lambda parts: iter(run_shown(parts))
 
-    return StoredNet(
+    return DistributedNet(
         read,
         init_from,
         chosen_workers,

@@ -23,7 +23,7 @@ from singa_dask.data.codecs.learned import Learned
 from singa_dask.data.codecs.values import value_name
 from singa_dask.errors import ConfigError, NumericError, Problem
 from singa_dask.inference.derived_job import inference_job
-from singa_dask.inference.net import Trained, TrainedNet, load_modules
+from singa_dask.inference.net import LoadedValues, SizedNets, load_modules
 from singa_dask.inference.predicted_layers import classifier, output_layer
 from singa_dask.inputs import StoreInput
 from singa_dask.jobs.datasets.binding import fit_to_data, readers, with_urls
@@ -109,7 +109,7 @@ class FittedNet:
             yield net.compute(records, rows.stop - rows.start, rows.start)[layer]["data"]
 
     @cached_property
-    def _net(self) -> tuple[TrainedNet, str]:
+    def _net(self) -> tuple[SizedNets, str]:
         """The net, and the layer with its outputs."""
         load_modules(self._sources)
         job = self._job
@@ -119,8 +119,8 @@ class FittedNet:
         layer = (classifier if self._has_classes else output_layer)(job, Phase.TEST)
         ops = find_ops(read.job, device_of_part(read.job, 0))
         shared = {name: (each.values, each.version) for name, each in self._values.items()} if self._is_shared else {}
-        trained = Trained(InitialValues.of(self._values, self.learned), ops, shared)
-        return TrainedNet(read.job, read.phase, trained, (layer,)), layer
+        loaded = LoadedValues(InitialValues.of(self._values, self.learned), ops, shared)
+        return SizedNets(read.job, read.phase, loaded, (layer,)), layer
 
 
 def _batches(n: int, size: int, n_features: int) -> Iterator[slice]:

@@ -26,7 +26,7 @@ from singa_dask.data.types import Arrays
 from singa_dask.errors import CheckpointError, ConfigError, DataError, warn_caller
 from singa_dask.fs.open_bytes import decode_text
 from singa_dask.inference.derived_job import PhaseJob, inference_job, reading_of, with_reading
-from singa_dask.inference.net import MetricSums, Trained, TrainedNet, load_modules
+from singa_dask.inference.net import LoadedValues, MetricSums, SizedNets, load_modules
 from singa_dask.inference.predicted_layers import (
     forecasts_itself,
     label_layer,
@@ -199,9 +199,9 @@ class Model:
         self._exposed = self._phase_job(exposed=True)
         job = self._exposed.job
         ops = find_ops(job, device_of_part(job, 0))
-        self._trained = Trained(InitialValues(job, (source.checkpoint,), averaged=True), ops)
+        self._loaded = LoadedValues(InitialValues(job, (source.checkpoint,), averaged=True), ops)
         self._lock = threading.RLock()
-        self._nets: dict[str, TrainedNet] = {}
+        self._nets: dict[str, SizedNets] = {}
         self._label_layers: dict[str, str] = {}
 
     # -- properties of the model -----------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class Model:
 
     def class_names_of(self, layer: str) -> tuple[str, ...]:
         """Return the class names of a layer with class probabilities; empty if the classes are numbers."""
-        return self._trained.class_names.known_for(self._label_layer_of(layer))
+        return self._loaded.class_names.known_for(self._label_layer_of(layer))
 
     def _label_layer_of(self, layer: str) -> str:
         if layer not in self._label_layers:
@@ -318,7 +318,7 @@ class Model:
         return classes_of(np.arange(n_classes), self.class_names_of(layer), n_classes, self._label_type_of(layer))
 
     def _label_type_of(self, layer: str) -> str:
-        return self._trained.class_names.type_for(self._label_layer_of(layer))
+        return self._loaded.class_names.type_for(self._label_layer_of(layer))
 
     def _predictions_of(self, values: Array, layer: str, of_type: str) -> Array:
         if not self.has_classes(layer):
@@ -478,7 +478,7 @@ class Model:
     # -- private methods -------------------------------------------------------------------------------------
 
     def _records_of(
-        self, net: TrainedNet, x: Any, outputs: bool = False, skips: bool = False, forecasts: list[Any] | None = None
+        self, net: SizedNets, x: Any, outputs: bool = False, skips: bool = False, forecasts: list[Any] | None = None
     ) -> dict[str, MemoryRecords]:
         """Return the records of each input layer with features; see `as_records`."""
         inputs = {name: each for name, each in net.inputs.items() if not each.traits.reads_beside}
@@ -510,7 +510,7 @@ class Model:
             stores = [each.block(StoreConf) for each in layers if issubclass(LAYERS.find(each.type), StoreInput)]
             raise advised(error, PYTHON, any(each.is_table for each in stores)) from None
 
-    def _net(self, layer: str) -> TrainedNet:
+    def _net(self, layer: str) -> SizedNets:
         """Return the net up to a layer; the whole net, for metrics, if the name is empty."""
         if layer in self._nets:
             return self._nets[layer]
@@ -518,7 +518,7 @@ class Model:
             if layer not in self._nets:
                 job = self._exposed if layer else self._phase_job(exposed=False)
                 try:
-                    self._nets[layer] = TrainedNet(job.job, job.phase, self._trained, (layer,) if layer else ())
+                    self._nets[layer] = SizedNets(job.job, job.phase, self._loaded, (layer,) if layer else ())
                 except ConfigError as error:
                     raise self._job.locate(job.locate(error)) from None
             return self._nets[layer]
@@ -528,7 +528,7 @@ class Model:
         with self._job.located():
             return inference_job(self._job.job, Phase.TEST, in_order=True, exposed=exposed)
 
-    def _features(self, net: TrainedNet) -> StoreInput:
+    def _features(self, net: SizedNets) -> StoreInput:
         """Return the only input layer that reads features."""
         readers = [each for each in net.inputs.values() if not each.traits.reads_beside]
         if len(readers) != 1:
@@ -540,7 +540,7 @@ class Model:
         return readers[0]
 
     def _facts_of(self, layer: StoreInput) -> TableFacts | None:
-        return self._trained.class_names.table_of(layer.conf_name, learns=False)
+        return self._loaded.class_names.table_of(layer.conf_name, learns=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _received, (self.source,)

@@ -106,7 +106,7 @@ def fill(net: NeuralNet, initial: InitialValues, shared: SharedValues | None = N
     return max((known[name][1] for name in owners), default=0)
 
 
-class ReadyNet:
+class FilledNet:
     """A net with memory and the values of checkpoints, which computes one batch after the other.
 
     Its input layers read the records, or are fed with them before each batch.
@@ -215,7 +215,7 @@ MAX_SIZES = 8
 
 
 @dataclass
-class Trained:
+class LoadedValues:
     """What all nets of a checkpoint share: where values come from, kernels, and the values, filled in by the nets."""
 
     initial: InitialValues
@@ -228,7 +228,7 @@ class Trained:
         return ClassNames(self.initial.learned())
 
 
-class TrainedNet:
+class SizedNets:
     """The net of a phase with the values of a checkpoint, computed on records in memory. Not thread-safe.
 
     It keeps a net for each of the last few batch sizes; all share their values.
@@ -257,12 +257,12 @@ class TrainedNet:
         The net cannot be built, or an input layer reads no store.
     """
 
-    def __init__(self, job: JobConf, phase: Phase, trained: Trained, layers: Sequence[str] = ()) -> None:
-        self._job, self._phase, self._trained, self._layers = job, phase, trained, tuple(layers)
-        self._sized: OrderedDict[int, ReadyNet] = OrderedDict()
+    def __init__(self, job: JobConf, phase: Phase, loaded: LoadedValues, layers: Sequence[str] = ()) -> None:
+        self._job, self._phase, self._loaded, self._layers = job, phase, loaded, tuple(layers)
+        self._sized: OrderedDict[int, FilledNet] = OrderedDict()
         self._pools, self._n_threads = ThreadPools(), n_threads(job, 1)
         self.shapes = self._build(job)
-        self.shapes.context.class_names = trained.class_names
+        self.shapes.context.class_names = loaded.class_names
         inputs = [layer for layer in self.shapes.layers if layer.traits.role == "input"]
         self.inputs = {layer.conf_name: layer for layer in inputs if isinstance(layer, StoreInput)}
         if len(self.inputs) < len(inputs):
@@ -329,7 +329,7 @@ class TrainedNet:
         """Return empty metrics of a pass over all records: those of these names, or of the job."""
         return PassMetrics(self.shapes, self._job.metrics if names is None else names)
 
-    def _net(self, n: int) -> ReadyNet:
+    def _net(self, n: int) -> FilledNet:
         """Return the net for batches of ``n`` records."""
         if n not in self._sized:
             if len(self._sized) == MAX_SIZES:
@@ -339,15 +339,15 @@ class TrainedNet:
         self._sized.move_to_end(n)
         return self._sized[n]
 
-    def _make(self, n: int) -> ReadyNet:
-        net = self._build(with_batchsize(self._job, n), self._trained.ops)
-        net.context.class_names = self._trained.class_names
+    def _make(self, n: int) -> FilledNet:
+        net = self._build(with_batchsize(self._job, n), self._loaded.ops)
+        net.context.class_names = self._loaded.class_names
         with self._computing(net), locate_errors(lambda: "the net"):
             for layer in net.layers:
                 if isinstance(layer, StoreInput):
                     layer.read_statistics()
-            ready = ReadyNet(net, self._job, self._trained.initial, self._trained.shared)
-        self._trained.initial.release()
+            ready = FilledNet(net, self._job, self._loaded.initial, self._loaded.shared)
+        self._loaded.initial.release()
         # loading a layer may have loaded another thread pool
         self._pools = ThreadPools()
         return ready
@@ -359,6 +359,6 @@ class TrainedNet:
 
     @contextmanager
     def _computing(self, net: NeuralNet) -> Iterator[None]:
-        limits, ops = self._pools.limit(self._n_threads), self._trained.ops
+        limits, ops = self._pools.limit(self._n_threads), self._loaded.ops
         with limits, explain_memory_errors(lambda: [net]), ops.activate():
             yield

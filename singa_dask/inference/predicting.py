@@ -22,7 +22,7 @@ from singa_dask.errors import ConfigError, DataError, listed
 from singa_dask.inference.model import Model, find_source, load_model
 from singa_dask.inference.predicted_layers import has_classes, predicted_layer
 from singa_dask.inference.records import is_of
-from singa_dask.inference.stored import StoredNet, use_workers
+from singa_dask.inference.stored import DistributedNet, use_workers
 from singa_dask.inference.stored_records import StoredRecords
 from singa_dask.jobs.cluster import check_client, compute_on, find_cluster
 from singa_dask.jobs.datasets.lazy_parts import parts_of
@@ -207,7 +207,7 @@ def _stored(
     call: str,
     missing: str | float | None = None,
     unknown: str | None = None,
-) -> tuple[StoredNet, str]:
+) -> tuple[DistributedNet, str]:
     """Return the net for stored records, and its URL, without reading the values of a run."""
     if isinstance(model, Model):
         source = model.source
@@ -216,10 +216,10 @@ def _stored(
     source = source.reading(missing, unknown)
     check_client(client, call)
     workers = functools.partial(use_workers, client)
-    return StoredNet(source.job_file(), (source.checkpoint,), workers, source.sources), source.url
+    return DistributedNet(source.job_file(), (source.checkpoint,), workers, source.sources), source.url
 
 
-def _predict_stored(net: StoredNet, url: str, records: StoredRecords, layer: str | None, proba: bool) -> Array:
+def _predict_stored(net: DistributedNet, url: str, records: StoredRecords, layer: str | None, proba: bool) -> Array:
     layer = layer or predicted_layer(net.read.job, Phase.TEST)
     classes = has_classes(net.read.job, layer)
     if proba and not classes:

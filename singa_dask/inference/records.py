@@ -25,7 +25,7 @@ from singa_dask.data.codecs.values import is_numeric, value_name
 from singa_dask.data.stores.images.image_decoding import decode_image, image_pixels
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError, listed
-from singa_dask.inference.net import TrainedNet
+from singa_dask.inference.net import SizedNets
 from singa_dask.inputs import StoreInput
 from singa_dask.inputs.record_shapes import check_shape
 from singa_dask.inputs.store_conf import StoreConf
@@ -428,7 +428,7 @@ class LabelReader:
         ``y`` does not fit the net.
     """
 
-    def __init__(self, net: TrainedNet, features: Sequence[StoreInput], n: int, y: Any) -> None:
+    def __init__(self, net: SizedNets, features: Sequence[StoreInput], n: int, y: Any) -> None:
         self._net, self._n = net, n
         labelled = [layer for layer in features if any("labels" in each.consumed_as for each in layer.features)]
         labels, targets, self._weights = (

@@ -133,7 +133,7 @@ class Tested(NamedTuple):
 class _Inference:
     """An inference on the job's own records of a phase, or on other ``records``.
 
-    ``read``, ``init_from`` and ``sources`` are those of `StoredNet`, ``in_order`` and ``exposed`` those of
+    ``read``, ``init_from`` and ``sources`` are those of `DistributedNet`, ``in_order`` and ``exposed`` those of
     `inference_job`, and ``kept`` fields of `InferenceTask`.
 
     Attributes
@@ -251,7 +251,7 @@ class _Inference:
 
 
 @dataclass(frozen=True)
-class StoredNet:
+class DistributedNet:
     """The net of a job with the values of checkpoints, for records in stores.
 
     Attributes
@@ -525,7 +525,7 @@ def _check_writes(backend: str) -> None:
 
 
 def _url_of_layer(url: str, layer: str, several: bool) -> str:
-    """Return the URL for the values of a layer; see `StoredNet.write`."""
+    """Return the URL for the values of a layer; see `DistributedNet.write`."""
     if "{layer}" in url or not several:
         return url.replace("{layer}", layer)
     stem, suffix = posixpath.splitext(url)

@@ -24,7 +24,7 @@ from singa_dask.data.stores import STORES
 from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, NumericError
-from singa_dask.inference.net import MetricSums, ReadyNet, build, keep_outputs, load_modules, locate_errors
+from singa_dask.inference.net import FilledNet, MetricSums, build, keep_outputs, load_modules, locate_errors
 from singa_dask.inputs import StoreInput
 from singa_dask.layers.metrics import Totals, add_totals
 from singa_dask.net import NeuralNet
@@ -169,7 +169,7 @@ def _compute(task: InferenceTask, job: JobConf, net: NeuralNet) -> TaskResult:
     for layer in inputs:
         layer.plan.n_skipped, layer.plan.warns, layer.counts_filled = task.first, False, True
         layer.read_ahead()
-    ready = ReadyNet(net, job, initial)
+    ready = FilledNet(net, job, initial)
     of_pass = PassMetrics(net, task.metric_names)
     metrics: list[Totals] = []
     batches: list[list[Arrays]] = [[] for _ in task.layers]
