@@ -1,4 +1,4 @@
-"""Options and findings of ``init``, and the split of a test set."""
+"""Options and findings of ``init``, and the test set: how it is split off, or counted."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
+from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.tokens import TextMeasure
-from singa_dask.data.stores import Store
+from singa_dask.data.stores import Store, open_store
 from singa_dask.data.stores.arrow.arrow import ArrowStore
 from singa_dask.data.stores.class_names import write_options
+from singa_dask.data.stores.label_match import label_table
 from singa_dask.data.stores.split import SplitConf
 from singa_dask.errors import DataError
 from singa_dask.redaction import readable
@@ -423,3 +425,26 @@ def split_store(survey: RecordSurvey, closed: Store, options: InitOptions, folde
 
     survey = replace(survey, backend=backend, reading={key: value for key, value in reading.items() if value})
     return with_split(survey, folder, suffix, (train, test, how), write)
+
+
+def count_test(
+    test_url: str, backend: str, reading: Mapping[str, Any], facts: TableFacts | None, url: str, output: OutputSurvey
+) -> tuple[int, int]:
+    """Return the numbers of records of a test set that are used, and that are left out.
+
+    Raises
+    ------
+    DataError
+        It has other columns, categories or classes than the training set, or a wrong value.
+    """
+    with open_store(test_url, backend, **reading) as store:
+        label_table(test_url, store.class_names, output.names, "training")
+        for block in range(len(store.blocks) if facts or store.reads_labels_alone else 0):
+            labels = store.read_block(block).get("label") if facts else store.read_labels(block)
+            n, high = len(output.counts), 0 if labels is None or labels.ndim > 1 else labels.max(initial=0)
+            if output.is_label and not output.names and high >= n:
+                raise DataError(f"{test_url}: label {high}. Expected labels from 0 to {n - 1}, as in {url}.")
+        difference = store.table_facts.compare(facts) if facts and store.table_facts else ""
+        if difference:
+            raise DataError(f"{test_url}: {difference} in {url}. Expected the same columns in the same order.")
+        return store.count, store.left_out

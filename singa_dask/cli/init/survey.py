@@ -22,9 +22,10 @@ from singa_dask.cli.init.records import (
     RecordSurvey,
     TextSurvey,
     UnsureError,
+    count_test,
     split_store,
 )
-from singa_dask.cli.init.tables import count_test, survey_table
+from singa_dask.cli.init.tables import survey_table
 from singa_dask.data.codecs.columns import is_number
 from singa_dask.data.codecs.labels import LABEL_NAMES, is_point, labels_among
 from singa_dask.data.stores import STORES, Store, detect, open_store

@@ -38,6 +38,7 @@ from singa_dask.cli.init.records import (
     RecordSurvey,
     Rows,
     UnsureError,
+    count_test,
     split_by_rule,
     stratify,
     with_split,
@@ -47,11 +48,9 @@ from singa_dask.data.codecs.columns import as_texts, is_number, missing_of, whol
 from singa_dask.data.codecs.labels import is_point, labels_among
 from singa_dask.data.codecs.lags import LagsConf, gaps_of, is_sorted, twice_among
 from singa_dask.data.codecs.numbers import MISSING, Spelling
-from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
 from singa_dask.data.stores import open_store
 from singa_dask.data.stores.images.image_decoding import IMAGE_SUFFIXES
-from singa_dask.data.stores.label_match import label_table
 from singa_dask.data.stores.split import SplitConf
 from singa_dask.data.stores.tables.table_csv import CsvPart
 from singa_dask.errors import ConfigError, DataError, listed
@@ -180,23 +179,10 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         key=key if not unlabelled_url or key in there else "",
         unlabelled_url=unlabelled_url,
     )
-    if by_rule and options.split_by:
-        rule = {"test_share": options.test_split, "seed": abs(options.seed), "key": options.split_by}
-        n_test = round(len(test) * table.n / table.n_seen)
-        records = replace(
-            records, split=split, rule=rule, n_records=records.n_records - n_test, n_test=n_test, test_url=url
-        )
-    elif by_rule:
-        is_last, kept, labels = bool(split) and train.max() < test.min(), None, None
-        if table.is_whole:
-            kept, values = rows + options.lags, table.named[outputs[0].name].values.take(pa.array(rows))
-            labels = _codes_of(values) if outputs[0].is_label else np.zeros(len(rows), np.int64)
-        # start the test set at the same share of the table as in the records that were read
-        test_from = round(int(test.min()) * table.n / table.n_seen) + options.lags if is_last else 0
-        order = split.removeprefix(f"the last {len(test)}")
-        records = split_by_rule(records, options, kept, labels, test_from, order)
-        train = rows[np.isin(rows, _learned_rows(table, records.rule, options))]
     if by_rule:
+        records = _with_rule(records, table, options, outputs[0], (rows, train, test), split)
+        if not options.split_by:
+            train = rows[np.isin(rows, _learned_rows(table, records.rule, options))]
         records = replace(records, trouble=[*trouble, *_never_learned(table, outputs, train)])
     if not measure:
         learned = rows if test_url else train
@@ -204,8 +190,37 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     if is_copied:
         records = replace(records, backend=table.suffix[1:])
         return with_split(records, folder, table.suffix, (train, test, split), table.write)
-    if not test_url:
-        return records
+    return _with_test_set(records, outputs) if test_url else records
+
+
+def _with_rule(
+    records: RecordSurvey,
+    table: TableSurvey,
+    options: InitOptions,
+    output: OutputSurvey,
+    numbers: tuple[Rows, Rows, Rows],
+    split: str,
+) -> RecordSurvey:
+    """Return records with a rule that splits them; ``numbers``: rows that are usable, to train, to test."""
+    rows, train, test = numbers
+    if options.split_by:
+        rule = {"test_share": options.test_split, "seed": abs(options.seed), "key": options.split_by}
+        n_test = round(len(test) * table.n / table.n_seen)
+        n_records, url = records.n_records - n_test, records.url
+        return replace(records, split=split, rule=rule, n_records=n_records, n_test=n_test, test_url=url)
+    is_last, kept, labels = bool(split) and train.max() < test.min(), None, None
+    if table.is_whole:
+        kept, values = rows + options.lags, table.named[output.name].values.take(pa.array(rows))
+        labels = _codes_of(values) if output.is_label else np.zeros(len(rows), np.int64)
+    # start the test set at the same share of the table as in the records that were read
+    test_from = round(int(test.min()) * table.n / table.n_seen) + options.lags if is_last else 0
+    order = split.removeprefix(f"the last {len(test)}")
+    return split_by_rule(records, options, kept, labels, test_from, order)
+
+
+def _with_test_set(records: RecordSurvey, outputs: Sequence[OutputSurvey]) -> RecordSurvey:
+    """Return records after counting the test set, which is read as the training data is."""
+    url, test_url, reading = records.url, records.test_url, records.reading
     with open_store(url, "table", **reading) as store:
         facts = store.table_facts
     more = {"facts": facts.to_dict()} if facts is not None else {}
@@ -214,7 +229,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     n_test, n_left_out = count_test(test_url, "table", opened, facts, url, outputs[0])
     if n_left_out and not skips:
         names = listed([each.name for each in outputs])
-        notes = [*notes, Note(names, f"no value in {test_url}", n_left_out, "record left out")]
+        notes = [*records.notes, Note(names, f"no value in {test_url}", n_left_out, "record left out")]
         records = replace(records, notes=notes, reading={**reading, "unlabelled": "skip"})
     return replace(records, n_test=n_test)
 
@@ -388,29 +403,6 @@ def _with_lags(table: TableSurvey, options: InitOptions) -> tuple[TableSurvey, L
     for name in lags.names:
         columns.append(ColumnSurvey(name, len(columns) + 1, kinds[name], whole(added.column(name))[n:]))
     return TableSurvey(table.url, "parquet", {}, columns, table.n - n, table.parts, kinds, table.runs), lags
-
-
-def count_test(
-    test_url: str, backend: str, reading: Mapping[str, Any], facts: TableFacts | None, url: str, output: OutputSurvey
-) -> tuple[int, int]:
-    """Return the numbers of records of a test set that are used, and that are left out.
-
-    Raises
-    ------
-    DataError
-        It has other columns, categories or classes than the training set, or a wrong value.
-    """
-    with open_store(test_url, backend, **reading) as store:
-        label_table(test_url, store.class_names, output.names, "training")
-        for block in range(len(store.blocks) if facts or store.reads_labels_alone else 0):
-            labels = store.read_block(block).get("label") if facts else store.read_labels(block)
-            n, high = len(output.counts), 0 if labels is None or labels.ndim > 1 else labels.max(initial=0)
-            if output.is_label and not output.names and high >= n:
-                raise DataError(f"{test_url}: label {high}. Expected labels from 0 to {n - 1}, as in {url}.")
-        difference = store.table_facts.compare(facts) if facts and store.table_facts else ""
-        if difference:
-            raise DataError(f"{test_url}: {difference} in {url}. Expected the same columns in the same order.")
-        return store.count, store.left_out
 
 
 def _choose(table: TableSurvey, options: InitOptions) -> tuple[list[OutputSurvey], list[ColumnSurvey], dict[str, str]]:
