@@ -161,8 +161,8 @@ def CSVInput(
     store_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Reads text lines: a label (if ``has_label``), then numbers, separated by any character of ``separator``.  A
-    first line with the names of the columns is skipped.
+    r"""Reads text lines: a label (if ``has_label``), then numbers.  They are separated by any character of
+    ``separator``. A first line with the names of the columns is skipped.
 
     backend: Format of the store; detected if empty.
 
@@ -991,10 +991,10 @@ def PixelSoftmaxLoss(
     softmaxloss_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""SoftmaxLoss of each pixel of scores (N, C, H, W), as for segmentation: the mean over all pixels that count.
-    The second source has the labels of the pixels as values, H W for each record in the order of rows, e.g. a
-    TargetInput with ``target_conf: {size: H W}``, which reads the field ``target`` of the records.  Its output is
-    p (N, H W, C). ``ignore_index`` and all other keys are those of SoftmaxLoss, for pixels.
+    r"""SoftmaxLoss of each pixel of scores (N, C, H, W), as for segmentation.  It is the mean over all pixels that
+    count. The second source has the labels of the pixels as values, H W for each record in the order of rows,
+    e.g. a TargetInput with ``target_conf: {size: H W}``, which reads the field ``target`` of the records.  Its
+    output is p (N, H W, C). ``ignore_index`` and all other keys are those of SoftmaxLoss, for pixels.
 
     topk: A record counts as right when its label is among the best this many.
 
