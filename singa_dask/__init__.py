@@ -3,8 +3,8 @@
 A job file describes a net as a list of layers. Groups of workers train it against groups of parameter servers. Run a
 job with ``singa-dask run job.yaml`` or, from Python, with `train`.
 
-User modules import the base classes of their parts from here, see `singa_dask.api`: ``from singa_dask import Layer,
-register``. Each name is imported on first use.
+Modules with parts of your own, such as layers, import the base classes from here:
+``from singa_dask import Layer, register``; see `singa_dask.api`. Each name is imported on first use.
 """
 
 from typing import TYPE_CHECKING

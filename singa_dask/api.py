@@ -1,6 +1,7 @@
-"""`register`, and the base classes that parts in user modules extend. Import them with ``from singa_dask import ...``.
+"""`register`, and the base classes that parts in user modules extend.
 
-===========================  ======================  =================================================================
+Import them with ``from singa_dask import ...``. ===========================  ======================
+=================================================================
 part                         base class              defines
 ===========================  ======================  =================================================================
 layer                        `Layer`                 ``setup``, ``forward``, ``backward``
@@ -12,10 +13,10 @@ how one batch is trained     `Algorithm`, or `BP`    ``train_one_batch``, ``test
 format of records            `Store`                 ``blocks``, ``schema``, ``read_block``, ``close``
 ===========================  ======================  =================================================================
 
-A part declares its keys with ``block = MyConf``, where MyConf extends `Conf`. The job then has ``my_conf`` beside the
-part's type, and the part reads it as ``self.conf.block(MyConf)``. Without such a class, options are in
-``self.conf.user_conf``; a store gets them as keyword arguments. A job names a part ``module.Class``, or by its
-registered name.
+A part declares its keys with ``block = MyConf``, where MyConf extends `Conf`. A job sets these keys in the block
+``my_conf`` beside the part's type, and the part reads them with ``self.conf.block(MyConf)``. A part without such a
+class finds its options in ``self.conf.user_conf``; a store gets its options as keyword arguments. A job refers to a
+part by ``module.Class`` or by its registered name.
 """
 
 from __future__ import annotations
@@ -55,12 +56,12 @@ def register(*names: str) -> Callable[[C], C]: ...
 def register(*names: Any) -> Any:
     """Register the decorated class under its own name (``@register``) or another one (``@register("Name")``).
 
-    Its base class decides whether it is a layer, an updater or another part.
+    The base class of the class decides whether it is a layer, an updater or another kind of part.
 
     Raises
     ------
     ConfigError
-        The class extends no base class of parts, or another class has the name.
+        The class extends no base class of parts, or another class has the same name.
     """
     if len(names) == 1 and inspect.isclass(names[0]):
         return _register(names[0], (names[0].__name__,))

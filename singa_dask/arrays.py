@@ -1,4 +1,4 @@
-"""Types of arrays, and a pool of memory for them."""
+"""The types of arrays, and a pool that reuses their memory."""
 
 from __future__ import annotations
 

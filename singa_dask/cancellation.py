@@ -15,16 +15,16 @@ from singa_dask.errors import Aborted
 
 
 class Cancellation:
-    """The condition that the threads of a unit wait on; cancelling ends every present and future wait.
+    """The condition that all threads of a unit wait on. Cancelling it ends every present and future wait.
 
     Attributes
     ----------
     condition : Condition
-        Notify it when something has changed that a thread may wait for.
+        Condition variable to notify when something has changed that a thread may wait for.
     reason : str
-        Why it was cancelled; empty before. A thread that never waits checks it.
+        Why it was cancelled; empty before `cancel`. Threads that never wait should check it.
     on_waited : callable or None
-        Called after each wait, with the thing waited for and the start time.
+        Called after each wait, with a description of the wait and its start time.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Cancellation:
 
     @property
     def waiting_for(self) -> tuple[str, float] | None:
-        """The thing that the unit waits for and the start time (``time.monotonic``); None while it computes."""
+        """Description of the current wait and its start (``time.monotonic``); None while the unit computes."""
         return self._waiting_for
 
     @contextmanager
@@ -62,7 +62,10 @@ class Cancellation:
             callback()
 
     def on_cancel(self, callback: Callable[[], None]) -> None:
-        """Call a function on `cancel`, in the thread that cancels; immediately if that has happened."""
+        """Register a function that `cancel` calls, in the thread that cancels.
+
+        If `cancel` has been called already, the function is called immediately.
+        """
         with self._lock:
             if not self.reason:
                 self._callbacks.append(callback)
@@ -75,18 +78,18 @@ class Cancellation:
             raise Aborted(self.reason)
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until a condition is true; it is checked whenever `condition` is notified.
+        """Wait until a condition is true. It is checked whenever `condition` is notified.
 
         Parameters
         ----------
         condition : callable
         what : str
-            Description of the condition, for `waiting_for`.
+            Description of the wait, for `waiting_for`.
 
         Raises
         ------
         Aborted
-            The job was cancelled first.
+            The unit was cancelled before the condition became true.
         """
         with self._lock:
             if condition():

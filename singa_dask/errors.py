@@ -62,7 +62,7 @@ class SingaError(Exception):
 
 
 def _own_frames(frames: TracebackType | None) -> TracebackType | None:
-    """Return the frames above the first one of this package, or None if there are none."""
+    """Return the frames of a traceback above the first frame of this package; None if there are none."""
     if frames is None or _is_own(frames.tb_frame):
         return None
     return TracebackType(_own_frames(frames.tb_next), frames.tb_frame, frames.tb_lasti, frames.tb_lineno)
@@ -75,7 +75,7 @@ def _is_own(frame: FrameType) -> bool:
 
 @dataclass(frozen=True)
 class Mark:
-    """A place in a file; ``line`` and ``column`` count from 1, or are 0 if unknown."""
+    """A position in a file. ``line`` and ``column`` count from 1; 0 means unknown."""
 
     file: str
     line: int = 0
@@ -87,18 +87,18 @@ class Mark:
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake in a job, with its key and place.
+    """One mistake in a job, with its key and its position in the file.
 
     Parameters
     ----------
     path : tuple of str or int
         Keys from the top of the job, e.g. ``("neuralnet", "layer", 3, "type")``.
     message : str
-        Text of the error without its place.
+        Text of the error, without the position.
     mark : Mark, optional
-        Place in the file.
+        Position in the file.
     shown_path : str
-        The path as people write it, ``neuralnet.layer[fc2].type``; derived from ``path`` when empty.
+        The path in readable form, ``neuralnet.layer[fc2].type``. If empty, it is derived from ``path``.
     remedy : Remedy, optional
         The remedy of the `DataError` that the problem reports.
     """
@@ -115,7 +115,7 @@ class Problem:
 
 
 def show_path(path: Iterable[str | int]) -> str:
-    """Return a path of keys as ``a.b[2].c``."""
+    """Return a path of keys in readable form, ``a.b[2].c``."""
     shown = ""
     for key in path:
         shown += f"[{key}]" if isinstance(key, int) else f".{key}" if shown else str(key)
@@ -144,11 +144,11 @@ class ClusterError(SingaError):
 
 
 class UnloadableError(ClusterError):
-    """A scheduler or Dask worker lacks this package or has another version of it, so waiting does not help."""
+    """A scheduler or Dask worker lacks this package or has another version of it. Waiting does not help."""
 
 
 class LeftQueueError(ClusterError):
-    """A job was stopped while queued; the exit code is the code of the signal."""
+    """A job was stopped while queued. The exit code is the code of the signal that stopped it."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -156,16 +156,16 @@ class LeftQueueError(ClusterError):
 
 
 class Remedy(NamedTuple):
-    """A setting that may make records readable.
+    """A setting that may make unreadable records readable.
 
     Attributes
     ----------
     key : str
         Key of ``store_conf`` to set.
     text : str
-        The sentence about it in the message of the error; empty if there is none.
+        The sentence in the error message that recommends the setting; empty if there is none.
     values : tuple of str
-        Values to choose from, if known.
+        Values to choose from, if they are known.
     """
 
     key: str
@@ -174,12 +174,12 @@ class Remedy(NamedTuple):
 
 
 class DataError(SingaError, OSError):
-    """Records cannot be found, read or parsed; the message names URL, block and record.
+    """Records cannot be found, read or parsed. The message names URL, block and record.
 
     Attributes
     ----------
     remedy : Remedy or None
-        The advice in the message, for callers that word it differently, e.g. as an option of a command.
+        The setting that the message recommends. Callers use it to reword the advice, e.g. as an option of a command.
     """
 
     def __init__(self, *args: object, remedy: Remedy | None = None) -> None:
@@ -187,11 +187,11 @@ class DataError(SingaError, OSError):
         self.remedy = remedy
 
     def wants(self, key: str) -> bool:
-        """Return whether the remedy sets a certain key of ``store_conf``."""
+        """Return whether the remedy is to set a certain key of ``store_conf``."""
         return self.remedy is not None and self.remedy.key == key
 
     def saying(self, text: str) -> DataError:
-        """Return the error with another sentence for its remedy, if its message has one."""
+        """Return the error with another text for its remedy, if the message contains a remedy."""
         if not self.remedy or not self.remedy.text:
             return self
         return DataError(str(self).replace(self.remedy.text, text), remedy=self.remedy._replace(text=text))
@@ -210,7 +210,7 @@ def warn_caller(text: str) -> None:
 
 
 class FaultError(ValueError):
-    """A record is invalid; the caller adds the place and raises a `DataError` with the same ``remedy``."""
+    """A record is invalid. The caller turns this error into a `DataError` that names the place."""
 
     def __init__(self, message: str, remedy: Remedy | None = None) -> None:
         super().__init__(message)
@@ -218,12 +218,12 @@ class FaultError(ValueError):
 
 
 def data_error(where: str, fault: Exception) -> DataError:
-    """Return a `DataError` with the place and the text of a fault; it passes on a remedy that the fault has."""
+    """Return a `DataError` with a place and the text of a fault. A remedy of the fault is kept."""
     return DataError(f"{where}: {fault}.", remedy=getattr(fault, "remedy", None))
 
 
 class MissingPackageError(DataError):
-    """Reading records needs a package that is not installed; the message says how to install it."""
+    """A package that reads the records is not installed. The message says how to install it."""
 
     exit_code = 2
 
@@ -241,11 +241,14 @@ class CheckpointError(SingaError):
 
 
 class UnusableCheckpointError(ConfigError, CheckpointError):
-    """The initial checkpoint of a job is missing, damaged or of another net; the problems have the place of its key."""
+    """The initial checkpoint of a job is missing, damaged or of another net.
+
+    The error has the place of the key that names the checkpoint.
+    """
 
 
 class PartError(SingaError):
-    """A user's layer, updater or store breaks the contract of its kind; the message says what to do."""
+    """A user's layer, updater or store breaks the contract of its kind. The message says what to do."""
 
 
 class TakenOverError(SingaError):
@@ -253,7 +256,7 @@ class TakenOverError(SingaError):
 
 
 class ReplacedError(TakenOverError):
-    """A newer process does the same work for the same job; the job continues."""
+    """A newer process does the same work for the same job. The job itself continues."""
 
 
 class CommError(SingaError):
@@ -261,11 +264,11 @@ class CommError(SingaError):
 
 
 class DeviceMemoryError(SingaError):
-    """A GPU has too little free memory; the message has the requested and the free amount."""
+    """A GPU has too little free memory. The message has the requested and the free amount."""
 
 
 class UnitError(SingaError):
-    """A worker or a server failed; the message names unit, step and layer."""
+    """A worker or a server failed. The message names unit, step and layer."""
 
 
 class NumericError(UnitError):
@@ -280,7 +283,7 @@ class LostUnitError(UnitError):
     Attributes
     ----------
     unreadable : str
-        Name of a snapshot that was lost with it; else empty.
+        Name of a snapshot that was lost with the process; else empty.
     """
 
     exit_code = 4
@@ -298,12 +301,12 @@ def listed(names: Sequence[str], limit: int = 20) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error means too little memory, also when a thread or a library cannot be loaded."""
+    """Return whether an error is due to too little memory, e.g. to start a thread or to load a library."""
     return isinstance(error, MemoryError) or str(error) in NO_THREAD or "failed to map segment" in str(error)
 
 
 def text_of(error: BaseException) -> str:
-    """Return the message of an exception, with its type if it is not ours."""
+    """Return the message of an exception. If it is not an error of this package, its type is added."""
     if is_out_of_memory(error):
         return f"out of memory: {error or 'an allocation failed'}. {MORE_MEMORY}"
     return (

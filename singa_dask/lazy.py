@@ -1,4 +1,4 @@
-"""Imports on first use: names of our packages, other modules, and packages of extras with an install hint."""
+"""Imports on first use: names of this package, other modules, and packages that an extra installs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from singa_dask.errors import ConfigError
 
 
 def lazy_names(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package that imports its names on first use.
+    """Return a ``__getattr__`` for a package, which imports the package's names on first use.
 
     Parameters
     ----------
     package : str
-        Its ``__name__``.
+        ``__name__`` of the package.
     names : mapping of str to sequence of str
-        Names by the module in the package that defines them, e.g. ``"job.cluster"``. If several modules list a name,
-        the last one wins. A name that equals the last part of the module's path is the module itself.
+        Names to export, by the module in the package that defines them, e.g. ``"job.cluster"``. If several modules list
+        a name, the last module is used. A name that equals the last part of the module's path is the module itself.
     """
     homes = {name: module for module, defined in names.items() for name in defined}
 
@@ -48,9 +48,9 @@ def require(module: str, extra: str, what: str, instead: str = "") -> Any:
     ----------
     module, extra : str
     what : str
-        The feature that needs it, for the message.
+        The feature that needs the module, for the message.
     instead : str
-        An alternative without it, for the message.
+        What to use instead, for the message.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""User modules: read where a job is started, and loaded from their text in every process that needs them.
+"""Modules of users. They are read where a job is started, and loaded from their text in each process.
 
-A module has the name of its file, so the modules of a job can import each other. Tracebacks show their lines also on
-machines without the file. `blame` finds the line of a user module that caused an error.
+A module has the name of its file, so that the modules of a job can import each other. Tracebacks show lines of these
+modules even on machines without the file. `blame` finds the line of a user's module that caused an error.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Source(NamedTuple):
     Attributes
     ----------
     name : str
-        Name to import, ``mymodule`` or ``mypackage.part``.
+        Name of the module in imports: ``mymodule`` or ``mypackage.part``.
     file : str
-        Path in the job.
+        Path of the file, as the job has it.
     text : str
     is_package : bool
-        Whether it is the ``__init__.py`` of a directory.
+        Whether the file is the ``__init__.py`` of a directory.
     """
 
     name: str
@@ -43,10 +43,10 @@ class Source(NamedTuple):
 
 
 class Names(Protocol):
-    """The interface of `Registry` that this file needs."""
+    """The methods of `Registry` that this module uses."""
 
     def forget(self, places: Collection[str]) -> None:
-        """Remove the classes of these modules."""
+        """Remove the classes that these modules have registered."""
 
 
 class _FromText(MetaPathFinder, ExecutionLoader):
@@ -80,7 +80,7 @@ class _FromText(MetaPathFinder, ExecutionLoader):
         return self.sources[fullname].is_package
 
     def take(self, source: Source) -> None:
-        """Add a module, replacing an earlier one of this name."""
+        """Add a module, replacing an earlier module of the same name."""
         sys.modules.pop(source.name, None)
         self.sources[source.name] = source
         # without a modification time, linecache does not compare the entry with the file
@@ -107,12 +107,12 @@ def read(paths: Iterable[str]) -> list[Source]:
     Parameters
     ----------
     paths : iterable of str
-        Files ``name.py``, or directories with an ``__init__.py``, which are packages.
+        Files ``name.py``, or directories with an ``__init__.py``, which are read as packages.
 
     Raises
     ------
     ConfigError
-        Lists what is wrong with each, with paths from the top of the job.
+        A module cannot be read. The error lists all such modules, with paths from the top of the job.
     """
     sources: dict[str, Source] = {}
     problems = []
@@ -130,7 +130,7 @@ def read(paths: Iterable[str]) -> list[Source]:
 
 
 def _read_one(path: str) -> Iterator[Source]:
-    """Yield the module of a file, or a package and then its modules."""
+    """Yield the module in a file, or a package followed by its modules."""
     file = Path(path)
     inside = file / "__init__.py"
     if not inside.is_file() and not (file.is_file() and file.suffix == ".py"):
@@ -149,7 +149,7 @@ def _read_one(path: str) -> Iterator[Source]:
 
 
 def _check_name(path: str, name: str, file: Path) -> None:
-    """Refuse names that cannot be imported or that other modules have."""
+    """Raise an error for a name that cannot be imported or that another module has."""
     if not name.isidentifier():
         raise ConfigError(f"{path}: {name!r} is not a valid name for a module. Use letters, digits and _ only.")
     spec = None if name in sys.stdlib_module_names else PathFinder.find_spec(name)
@@ -172,18 +172,19 @@ def _text(file: Path) -> str:
 
 
 def load(sources: Sequence[Source], registries: Iterable[Names] = ()) -> None:
-    """Load the modules of a job, unless they are loaded with the same texts already.
+    """Load the modules of a job, unless modules with the same texts are loaded already.
 
     Parameters
     ----------
     sources : sequence of Source
     registries : iterable of Registry
-        The classes of earlier versions of these modules are removed from them.
+        Registries from which the classes of earlier versions of these modules are removed.
 
     Raises
     ------
     ConfigError
-        Lists the modules that cannot be loaded, with the failing line and paths from the top of the job.
+        A module cannot be loaded. The error lists all such modules with the failing line, and paths from the top of the
+        job.
     """
     with _FINDER.lock:
         names = [source.name for source in sources]
@@ -210,7 +211,7 @@ def unload(names: Collection[str], registries: Iterable[Names] = ()) -> None:
 
 
 def _load_each(names: Iterable[str]) -> Iterator[Problem]:
-    """Import modules, and yield each distinct failure once: several modules may import the failing one."""
+    """Import modules, and yield each distinct error once, as several modules may import the failing one."""
     listed = list(dict.fromkeys(name.partition(".")[0] for name in names))
     said = set()
     for name in names:
@@ -272,7 +273,7 @@ def import_module(name: str) -> ModuleType:
 
 
 class Blame(NamedTuple):
-    """An error in a user's code.
+    """A failure of a user's code.
 
     Attributes
     ----------
@@ -281,7 +282,7 @@ class Blame(NamedTuple):
     text : str
         Type and message, ``ZeroDivisionError: division by zero``.
     traceback : str
-        Traceback from the first line of the user's code on.
+        Traceback that begins with the first line of the user's code.
     """
 
     place: str
@@ -292,7 +293,7 @@ class Blame(NamedTuple):
 def blame(error: BaseException) -> Blame | None:
     """Return the error in a user's code that caused an exception, or None.
 
-    A `SingaError` that the user's code raises is a deliberate message, so it is not blamed.
+    The result is None if the user's code has raised a `SingaError`, because that is a deliberate message.
     """
     cause: BaseException | None = error
     passed: list[BaseException] = []
@@ -308,7 +309,7 @@ def blame(error: BaseException) -> Blame | None:
 
 
 def _place(error: BaseException) -> str:
-    """Return file and line of the innermost call in a user's code, or an empty text."""
+    """Return file and line of the innermost call in a user's code; empty if there is none."""
     entries = list(_entries(error))
     return f"{entries[-1].tb_frame.f_code.co_filename}:{entries[-1].tb_lineno}" if entries else ""
 

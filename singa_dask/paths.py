@@ -19,7 +19,7 @@ VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 def expand(path: str) -> str:
     """Expand ``~`` at the start, ``$VAR`` and ``${VAR}`` in a path or URL, as a shell does.
 
-    The name of an existing file is returned unchanged.
+    If a file with exactly this name exists, the name is returned unchanged.
 
     Raises
     ------

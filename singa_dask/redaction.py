@@ -1,6 +1,6 @@
-"""Secrets in filesystem options and URLs: read from the environment, hidden in texts that are shown or stored.
+"""Secrets in filesystem options and URLs: read from the environment, hidden in shown or stored texts.
 
-`redact` also makes texts encodable: names of files may hold bytes that are not UTF-8.
+`redact` also makes texts encodable, because file names may have bytes that are not UTF-8.
 """
 
 from __future__ import annotations
@@ -33,18 +33,21 @@ _known: set[str] = set()
 
 
 def readable(text: str) -> str:
-    r"""Return an encodable text: bytes of a file name that are not UTF-8 become ``\xe9``."""
+    r"""Return a text that can be encoded: bytes of a file name that are not UTF-8 become ``\xe9``."""
     return SURROGATE.sub(escaped, text)
 
 
 def escaped(found: re.Match[str]) -> str:
-    r"""Escape a matched character as Python does, and the surrogate of a byte as ``\xe9``."""
+    r"""Return the Python escape of a matched character; a byte that is not UTF-8 becomes ``\xe9``."""
     code = ord(found[0])
     return rf"\x{code - 0xDC00:02x}" if 0xDC80 <= code < 0xDD00 else ascii(found[0])[1:-1]
 
 
 def redact(text: str) -> str:
-    """Hide passwords in URLs and the secrets that `reveal` has returned in this process; the result is `readable`."""
+    """Hide passwords in URLs, and all secrets that `reveal` has returned in this process.
+
+    The result can be encoded; see `readable`.
+    """
     text = readable(text)
     # hide the longest values first, because one may contain another; copy the set, because other threads may add values
     for value in sorted(_known.copy(), key=lambda each: (-len(each), each)):
@@ -56,19 +59,19 @@ def redact(text: str) -> str:
 
 
 def is_open(key: str, value: str) -> bool:
-    """Return whether a filesystem option may be shown: its name is harmless, or its value names a variable."""
+    """Return whether a filesystem option may be shown: its name is harmless, or it refers to a variable."""
     return SECRET.search(key) is None or VARIABLE.fullmatch(value) is not None
 
 
 def reveal(options: Mapping[str, Any], url: str) -> dict[str, Any]:
-    """Return filesystem options with ``${NAME}`` replaced by environment variables of this process.
+    """Return filesystem options in which ``${NAME}`` is replaced by environment variables of this process.
 
-    Secret values, and a password in the URL of the file, are hidden by `redact` from now on.
+    From now on, `redact` hides the secret values and a password in the URL of the file.
 
     Raises
     ------
     ValueError
-        A variable is not set, or the value is a secret that was not stored.
+        A variable is not set, or the value of an option is missing because it is a secret, which is never stored.
     """
     _known.update(found[1] for found in USER.finditer(url) if len(found[1] or "") >= MIN_LENGTH)
     return {key: _reveal(key, value) for key, value in options.items()}

@@ -1,7 +1,7 @@
-"""Registries: map names in a job file to classes, one registry per kind of part.
+"""Registries map names in a job file to classes. Each kind of part has its own registry.
 
-A decorator registers a class. Layers, stores and GPU kernels are imported on first use, from a list of names by module.
-A name with a dot, ``module.Class``, is a class in a user module.
+A decorator registers a class. Layers, stores and GPU kernels are imported on first use; a list has the names of each
+module. A name with a dot, ``module.Class``, refers to a class in a user's module.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
     Returns
     -------
     str
-        ``"Did you mean 'X'? Known: A, B, X."``, the question only when something is close.
+        A text such as ``"Did you mean 'X'? Known: A, B, X."``. The question is left out if no known name is similar.
     """
     names = sorted(known)
     folded = {candidate.lower(): candidate for candidate in names}
@@ -40,12 +40,12 @@ class Registry(Generic[T]):
     Parameters
     ----------
     kind : str
-        Name of the kind in errors: ``"layer type"``, ``"updater"``.
+        Name of the kind of part in errors, such as ``"layer type"`` or ``"updater"``.
 
     Attributes
     ----------
     base : type or None
-        Base class of the parts.
+        Base class that all parts of this kind extend.
     """
 
     def __init__(self, kind: str) -> None:
@@ -56,9 +56,9 @@ class Registry(Generic[T]):
         self._hidden: set[str] = set()
 
     def register(self, *names: str, hidden: bool = False) -> Callable[[C], C]:
-        """Register the decorated class under each of ``names``, by default under its own name.
+        """Register the decorated class under each of ``names``; by default under its own name.
 
-        The system inserts ``hidden`` classes; jobs cannot name them, and they are never suggested.
+        Jobs cannot use ``hidden`` classes, which the system inserts, and errors never suggest them.
         """
 
         def decorate(cls: C) -> C:
@@ -73,14 +73,14 @@ class Registry(Generic[T]):
         return decorate
 
     def add_modules(self, package: str, names: Mapping[str, str]) -> None:
-        """Add modules of a package with the names that each registers, separated by spaces.
+        """Declare which names each module of a package registers. The names are separated by spaces.
 
         A module is imported when one of its names is looked up.
         """
         self._homes |= {name: f"{package}.{module}" for module, parts in names.items() for name in parts.split()}
 
     def find(self, name: str) -> type[T]:
-        """Return the class registered as ``name``, which may have SINGA's leading k.
+        """Return the class registered as ``name``. The name may begin with SINGA's k.
 
         Raises
         ------
@@ -95,7 +95,7 @@ class Registry(Generic[T]):
         raise ConfigError(f"unknown {self.kind} {name!r}. {suggest(name, self.names())}")
 
     def _of_module(self, name: str) -> type[T]:
-        """Return the class ``module.Class``."""
+        """Return the class that ``module.Class`` refers to."""
         place, _, class_name = name.rpartition(".")
         module = modules.import_module(place)
         found = getattr(module, class_name, None)
@@ -120,11 +120,11 @@ class Registry(Generic[T]):
         return self._classes.get(name)
 
     def names_of(self, cls: type) -> list[str]:
-        """Return the names of a class, sorted."""
+        """Return all names of a class, sorted."""
         return sorted(name for name, each in self._classes.items() if each is cls)
 
     def forget(self, places: Collection[str]) -> None:
-        """Remove the classes of these modules."""
+        """Remove the classes that these modules have registered."""
         self._classes = {name: cls for name, cls in self._classes.items() if cls.__module__ not in places}
 
     def names(self) -> list[str]:
@@ -136,7 +136,7 @@ class Registry(Generic[T]):
         return [cls for name in self.names() if (cls := self.get(name)) is not None]
 
     def is_hidden(self, name: str) -> bool:
-        """Return whether only the system uses a part."""
+        """Return whether jobs cannot use the part ``name``, because only the system inserts it."""
         return name in self._hidden
 
     def __contains__(self, name: object) -> bool:

@@ -1,4 +1,4 @@
-"""Text for people: without secrets and control characters, on a stderr that may be closed."""
+"""Text for people: without secrets and control characters, and written to a stderr that may be closed."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ COLOUR = "\x1b\\[[0-9;]*m"
 
 
 def shown(text: str, one_line: bool = False, coloured: bool = False) -> str:
-    r"""Return a printable text: secrets hidden, control characters escaped.
+    """Return a printable text: secrets are hidden, and control characters are escaped.
 
-    Names and messages of other users' jobs could set the title of a terminal, write its clipboard, or hide text.
+    Escaping is necessary because names and messages of other users' jobs could set the title of a terminal, write its
+    clipboard, or hide text.
 
     Parameters
     ----------
     text : str
     one_line : bool
-        Also escape line ends and tabs, as for a cell of a table.
+        Also escape line ends and tabs, for a cell of a table.
     coloured : bool
         Keep colour codes.
     """
@@ -51,14 +52,14 @@ def by_shape(shape: Iterable[int]) -> str:
 
 
 class Stderr(io.TextIOBase):
-    """The current ``sys.stderr``, without errors: a stream that cannot be written is ignored from then on."""
+    """The current ``sys.stderr``. It raises no errors: after a failed write, the stream is ignored."""
 
     def __init__(self) -> None:
         self._given_up: tuple[Any, str] = (None, "")
 
     @property
     def lost(self) -> str:
-        """The reason why the stream is ignored (closed, reader gone, disk full); empty if it is not."""
+        """The reason why the stream is ignored, such as a full disk; empty if it is not ignored."""
         stream, why = self._given_up
         return why if stream is _stderr() else ""
 
@@ -94,7 +95,7 @@ class Stderr(io.TextIOBase):
 
 
 def _stderr() -> Any:
-    """Return the real stream, also while rich shows progress bars."""
+    """Return the real stderr, even while rich shows progress bars."""
     return getattr(sys.stderr, "rich_proxied_file", sys.stderr)
 
 

@@ -1,4 +1,4 @@
-"""Text of other programs: byte order marks, encodings, line ends, and duplicate keys in JSON."""
+"""Text files of other programs: byte order marks, encodings, line ends, and duplicate keys in JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ LINE_END = re.compile(r"\r\n?|\n")
 
 
 def charset_of(data: bytes) -> tuple[str, int]:
-    """Return the encoding that a byte order mark names, and the length of the mark; UTF-8 and 0 without a mark."""
+    """Return the encoding that a byte order mark names, and the length of the mark.
+
+    Without a mark the result is UTF-8 and 0.
+    """
     return next(((charset, len(mark)) for mark, charset in MARKS.items() if data.startswith(mark)), ("utf-8", 0))
 
 
@@ -40,19 +43,20 @@ def refuse_wide(where: str, head: bytes) -> None:
 
 
 def decode(data: bytes, where: str) -> str:
-    """Decode a text, dropping its byte order mark and keeping its line ends.
+    """Decode a text. The byte order mark is removed; line ends are kept.
 
     Parameters
     ----------
     data : bytes
         UTF-8, or UTF-16 or UTF-32 with a byte order mark.
     where : str
-        File, for errors.
+        Name of the file, for errors.
 
     Raises
     ------
     DataError
-        The encoding is another one; names the line of the first wrong byte. Caused by the `UnicodeDecodeError`.
+        The text has another encoding. The message names the line of the first wrong byte, and ``__cause__`` is the
+        `UnicodeDecodeError`.
     """
     charset, start = charset_of(data)
     text = data[start:]
@@ -65,13 +69,19 @@ def decode(data: bytes, where: str) -> str:
 
 
 def split_lines(text: str) -> list[str]:
-    """Split a text at CR, LF and CRLF only: `str.splitlines` also splits at form feeds, U+0085 and U+2028."""
+    """Split a text at CR, LF and CRLF only.
+
+    `str.splitlines` also splits at form feeds, U+0085 and U+2028.
+    """
     found = LINE_END.split(text)
     return found if found[-1] else found[:-1]
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object, as ``object_pairs_hook``; raise a ValueError if a key occurs twice."""
+    """Return a JSON object as a dict; raise a ValueError if a key occurs twice.
+
+    Pass it to the JSON parser as ``object_pairs_hook``.
+    """
     if len(found := dict(pairs)) < len(pairs):
         raise ValueError("a key occurs twice")
     return found

@@ -1,4 +1,7 @@
-"""The cluster of a command, and the signals that stop it, which its child processes do not see."""
+"""The cluster of a command, and the signals that stop the command.
+
+Child processes do not get these signals.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +33,10 @@ AGAIN_S = 0.05
 
 @contextlib.contextmanager
 def hidden_from_children() -> Iterator[None]:
-    """Hide `STOPS` from processes that are started in the body, and from their children.
+    """Hide the signals `STOPS` from processes that are started in the context, and from their children.
 
-    A terminal sends Ctrl-C to every process of the program, as ``timeout`` and batch systems send SIGTERM, but only the
-    program should act on it. Signals during the body are delivered at its end.
+    A terminal sends Ctrl-C to every process of the program; ``timeout`` and batch systems do the same with SIGTERM. But
+    only the program itself should react. Signals that arrive during the context are delivered at its end.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     # starting the tracker unblocks some signals, so start it here and not in the first child process
@@ -46,7 +49,7 @@ def hidden_from_children() -> Iterator[None]:
 
 
 class Signals:
-    """Handles `STOPS` while a job runs: calls a function with the name of each signal.
+    """Handles the signals `STOPS` while a job runs, by calling a function with the name of each signal.
 
     Until `hand_to` sets the function, a signal prints the message ``stopped`` and ends the program after cleaning up.
     Signals that the caller ignores, as ``nohup`` ignores SIGHUP, stay ignored, except `NEVER_IGNORED`.
@@ -108,7 +111,7 @@ class Signals:
 
 
 def patience_of(seconds: float, quiet: bool) -> runtime.Patience:
-    """Return how long to wait, with messages on stderr about what is missing unless ``quiet``."""
+    """Return how long to wait for a cluster; unless ``quiet``, messages on stderr say what is missing."""
     return runtime.Patience(seconds) if quiet else runtime.Patience(seconds, partial(echo, err=True))
 
 

@@ -33,7 +33,7 @@ class FieldStatistics:
     Attributes
     ----------
     low, high, mean, variance : (n_features,) float64
-        Of finite values; NaN where a feature has none.
+        Statistics of finite values; NaN for a feature without finite values.
     counts : (n_features,) int64
         Number of finite values.
     """
@@ -83,7 +83,7 @@ class FieldStatistics:
 
 
 def label_findings(labels: Mapping[int, int], names: Sequence[str], n_records: int) -> list[str]:
-    """Return likely problems of labels, given the number of records of each that was read.
+    """Return messages about likely problems of labels, given how many records with each label were read.
 
     ``names`` are the class names, if any, and ``n_records`` the size of the store.
     """
@@ -110,7 +110,7 @@ def label_findings(labels: Mapping[int, int], names: Sequence[str], n_records: i
 
 
 def value_findings(field: str, statistics: FieldStatistics, names: Mapping[int, str], is_picture: bool) -> list[str]:
-    """Return likely problems of the values of a field.
+    """Return messages about likely problems of the values of a field.
 
     ``names`` are the names of features by index, where known. With ``is_picture`` constant values are no problem.
     """

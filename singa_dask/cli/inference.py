@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def _inference_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add options for the checkpoint, for who computes, and ``--quiet``."""
+    """Add the options that choose the checkpoint and the workers, and ``--quiet``."""
     return with_options(
         command,
         quiet_option,

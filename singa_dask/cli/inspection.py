@@ -36,16 +36,16 @@ MAX_BAD_BLOCKS = 3
 def inspect_store(
     store: Store, shape: Sequence[int] = (), whole: bool = False, pictures: Pictures | None = None
 ) -> dict[str, Any]:
-    """Describe a store as values of JSON.
+    """Return a description of a store that can be written as JSON.
 
     Parameters
     ----------
     shape : sequence of int
-        Shape of a record, if the store has its values in a row.
+        Shape of a record, if the store contains its values as a row.
     whole : bool
-        Read all records, not a sample.
+        Whether to read all records instead of a sample.
     pictures : Pictures, optional
-        Gets each block that is read.
+        Object that collects pictures from each block that is read.
 
     Returns
     -------
@@ -90,7 +90,7 @@ def inspect_store(
 
 
 def _chosen(store: Store, whole: bool) -> list[int]:
-    """Return the blocks to read: all, or evenly spaced ones."""
+    """Return the indices of the blocks to read: all blocks, or some that are evenly spaced."""
     n_blocks = len(store.blocks)
     total = store.count * store.record_bytes
     if whole or total <= SAMPLE_BYTES:
@@ -161,7 +161,7 @@ class _Sample:
         self._bad: list[str] = []
 
     def read(self, blocks: Sequence[int], pictures: Pictures | None) -> None:
-        """Read blocks."""
+        """Read blocks, and add their records to the statistics."""
         store = self._store
         with RecordCounter("read", sum(store.blocks[block].n for block in blocks)) as shown:
             for block in blocks:
@@ -228,7 +228,7 @@ class _Sample:
         return classes
 
     def findings(self, layout: PictureLayout | None) -> list[str]:
-        """Return likely problems."""
+        """Return messages about likely problems."""
         store = self._store
         trouble = [f"cannot be read: {text}" for text in self._bad[:MAX_BAD_BLOCKS]]
         if self._bad[MAX_BAD_BLOCKS:]:

@@ -24,7 +24,7 @@ from singa_dask.runtime.checkpoints.lookup import find_unverified
 
 
 def read(path: str, sets: Iterable[str], cluster_file: str | None) -> JobFile:
-    """Read a job file; raises all mistakes at once, with their places."""
+    """Read a job file; raise one error that lists all mistakes with their places in the file."""
     _freeze()
     changes = tuple(each if each != CPU else "gpu=[]" for each in sets)
     job_file = load(path, sets=changes, cluster_file=cluster_file, registries=REGISTRIES)
@@ -71,7 +71,7 @@ def warn(
 
 
 def command_line(ctx: click.Context, without: tuple[str, ...] = ()) -> list[str]:
-    """Return the words of the command line, to repeat it, without some parameters."""
+    """Return the arguments with which the command can be repeated, without some parameters."""
     arguments, options = [], []
     for param in ctx.command.params:
         name = str(param.name)
@@ -90,9 +90,10 @@ def command_line(ctx: click.Context, without: tuple[str, ...] = ()) -> list[str]
 
 
 def how_to_go_on(ctx: click.Context, url: str, fails_again: bool = False, still_runs: bool = False) -> str:
-    """Return a line with the step and the command to resume a run.
+    """Return a message with the step from which a run can be resumed, and the command to resume it.
 
-    With ``fails_again`` the error has to be fixed first. With ``still_runs`` units may still write a checkpoint.
+    With ``fails_again``, it says that the error has to be fixed first. With ``still_runs``, it says that a checkpoint
+    may still be written.
     """
     if still_runs:
         from_where = "the last checkpoint of its units, once they have stopped"

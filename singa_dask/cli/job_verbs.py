@@ -204,7 +204,10 @@ def list_jobs(
 
 
 def show(jobs: runtime.RemoteJobs, row: dict[str, Any]) -> dict[str, Any]:
-    """Show the progress of a job, and return its last row; a ClusterError if the scheduler or the job is gone."""
+    """Show the progress of a job until it ends or Ctrl-C, and return its last row in the list of jobs.
+
+    Raises a ClusterError if the scheduler or the job is gone.
+    """
     n_groups = jobs.view(row["id"])["topology"]["nworker_groups"]
     echo(f"{row['id']}: {row['state']}, step {max(row['step'], 0)} of {row['train_steps']}", err=True)
     with observe.start_progress(n_groups, row["train_steps"], run_url=row["run_url"]) as progress:
@@ -228,7 +231,10 @@ def _follow(follower: runtime.Follower) -> runtime.JobEnd | None:
 
 
 def tell_learning(jobs: runtime.RemoteJobs, job_id: str, on_event: Callable[[dict[str, Any]], None]) -> None:
-    """Print what a detached job has learned, when its driver has written the summary; `run` prints it for others."""
+    """Wait for the summary of a detached job, and pass what it says about learning to ``on_event``.
+
+    For other jobs `run` does so.
+    """
     while (facts := jobs.view(job_id)).get("driver"):
         time.sleep(LOOK_S)
     if facts["detached"]:
@@ -245,14 +251,14 @@ def end_job(
     message: str = "",
     waits: bool = True,
 ) -> None:
-    """End a job by ``ask``, wait for its end unless it was queued, and print how it ended.
+    """End a job by calling ``ask``; wait until it has ended, unless it was queued, and print how it ended.
 
     Raises
     ------
     ClusterError
         The scheduler is gone.
     ConfigError
-        It is another user's job, and ending it is not confirmed.
+        The job belongs to another user, and the question whether to end it was not answered with yes.
     """
     with jobs_of(scheduler, scheduler_file) as jobs:
         row = find_running(jobs, job)

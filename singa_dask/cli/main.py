@@ -105,7 +105,7 @@ PLACES = {"CHECKPOINT", "DST", "FILE", "JOB.yaml", "RUN", "RUN...", "SRC...", "U
 
 
 class Verbs(click.Group):
-    """A group of commands that are imported on first use."""
+    """A click group whose commands are imported when they are first used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""
@@ -188,7 +188,7 @@ class PathParam(click.types.StringParamType):
     """A path or URL in which ``~`` and environment variables are expanded."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Expand a value."""
+        """Return the path or URL, with ``~`` and environment variables expanded."""
         try:
             return expand(super().convert(value, param, ctx))
         except ConfigError as error:
@@ -196,7 +196,7 @@ class PathParam(click.types.StringParamType):
 
 
 def _with_places(command: click.Command) -> click.Command:
-    """Make a command, or those in its group, expand their path arguments."""
+    """Make a command, or all commands of a group, expand ``~`` and variables in path arguments."""
     for param in command.params:
         if param.type is click.STRING and param.make_metavar(click.Context(command)) in PLACES:
             param.type = PathParam()
@@ -209,8 +209,8 @@ def _with_places(command: click.Command) -> click.Command:
 def _no_lost_ctrl_c() -> Iterator[None]:
     """End the process at once if Ctrl-C comes during an import.
 
-    A KeyboardInterrupt may be lost where Python holds the import lock and leave it locked; the program would hang later
-    in the next thread that imports.
+    While Python holds the import lock, a KeyboardInterrupt may be lost and leave the lock taken. The next thread that
+    imports a module would then hang.
     """
 
     def on_ctrl_c(number: int, frame: FrameType | None) -> None:

@@ -134,7 +134,7 @@ def _draw(text: str, suffix: str, output: str) -> bytes:
 
 
 def _show_units(job: JobConf, units: Sequence[Address]) -> list[str]:
-    """Return the units of a process; workers with their GPUs."""
+    """Return the names of the workers and servers in a process; workers with their GPUs."""
     from singa_dask.runtime.planning.devices import device_names, n_on_gpus
 
     workers = [unit for unit in units if unit.kind == "worker"]

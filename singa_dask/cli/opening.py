@@ -44,7 +44,10 @@ def described(url: str, reading: Reading) -> Store:
 
 
 def _table(url: str, reading: Reading) -> Store:
-    """Open a table; if that fails, without labels, and if it has no numbers, with its texts as features."""
+    """Open a table; if this fails, open it without labels.
+
+    If it has no columns of numbers, its texts are the features.
+    """
     try:
         store = opened(url, reading)
         store.read_block(0)
@@ -114,7 +117,7 @@ def store_format(url: str, reading: Reading) -> tuple[str | None, dict[str, Any]
 
 
 def by_columns(kind: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return format and options of records: those of a table, if options name columns."""
+    """Return the format and its options; the format is ``table`` if an option names columns."""
     store = STORES.get(kind)
     if store and store.is_named(options.keys() & {*NAMING, "encoding"}):
         return "table", {**_several(options), "format": store.table_format}

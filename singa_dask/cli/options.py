@@ -28,7 +28,7 @@ Command = Callable[..., Any]
 
 
 def with_options(command: Command, *decorators: Callable[[Command], Command]) -> Command:
-    """Decorate a command; help shows the last option first."""
+    """Apply the decorators that add options to a command; ``--help`` lists the last one first."""
     return functools.reduce(lambda decorated, decorate: decorate(decorated), decorators, command)
 
 
@@ -63,7 +63,7 @@ def job_options(command: Command) -> Command:
 
 
 def init_from_option(use: str) -> Callable[[Command], Command]:
-    """Add ``--init-from``; ``use`` is the verb of its help."""
+    """Add ``--init-from``. Its help begins with the text ``use``."""
     return click.option(
         "--init-from",
         metavar="URL",
@@ -95,6 +95,6 @@ def cluster_options(use: str) -> Callable[[Command], Command]:
 
 
 def job_argument(command: Command) -> Command:
-    """Add a job on a cluster, and the options for the cluster."""
+    """Add the argument that names a job on a cluster, and the options that name the cluster."""
     argument = click.argument("job", metavar="JOB")
     return argument(cluster_options("Address of the job's scheduler.")(command))

@@ -126,7 +126,10 @@ MAX_COLUMNS = 120
 
 
 def named_parts(name: str, kinds: Sequence[str]) -> list[tuple[str, RegisteredPart]]:
-    """Return the parts of a name with their kinds, rarely several; raises a ConfigError if there is none."""
+    """Return all parts that have a name, each with its kind.
+
+    Parts of different kinds may have the same name. Raises a ConfigError if no part has it.
+    """
     from singa_dask.api import REGISTRIES
     from singa_dask.conf.describe import RegisteredPart, parts_of
     from singa_dask.conf.names import suggest_part
@@ -147,7 +150,7 @@ def named_parts(name: str, kinds: Sequence[str]) -> list[tuple[str, RegisteredPa
 
 
 def _described(kind: str, part: RegisteredPart) -> dict[str, Any]:
-    """Describe a part as values of JSON."""
+    """Return the description of a part as a dict that can be written as JSON."""
     from singa_dask.conf.describe import docs_of, keys_of
     from singa_dask.data.stores import Store
     from singa_dask.layers import Layer
@@ -215,7 +218,7 @@ def _page(part: dict[str, Any]) -> Iterator[str]:
 
 
 def _facts(part: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield title and text of facts that are not in the docstring."""
+    """Yield title and text of each property that the docstring of the part does not mention."""
     if part["also"]:
         yield "Also called", ", ".join(part["also"])
     if "sources" in part:

@@ -48,12 +48,12 @@ class PictureLayout:
 
 
 def guess_layout(schema: Mapping[str, Field], shape: Sequence[int] = ()) -> PictureLayout | None:
-    """Return the layout of the first field that can be pictures; None if there is none.
+    """Return the layout of the first field whose values can be pictures; None if there is none.
 
     Parameters
     ----------
     shape : sequence of int
-        Shape of a record, if values in a row are to be seen so.
+        Shape in which a record is displayed, if the store contains it as a row of values.
     """
     for name, field in schema.items():
         if name not in ("pixel", "data"):

@@ -29,7 +29,7 @@ GAP, FONT, NAME = 6, 15, 24
 class Pictures:
     """The first pictures of each class; ``shape`` is the shape of a record whose values are stored in a row.
 
-    Raises a DataError if the records are no pictures, or Pillow is not installed.
+    The constructor raises a DataError if the records are no pictures, or Pillow is not installed.
     """
 
     def __init__(self, store: Store, shape: Sequence[int] = ()) -> None:
@@ -60,7 +60,7 @@ class Pictures:
 
     @property
     def described(self) -> str:
-        """Number and shape of the pictures in words."""
+        """Text that says how many pictures there are, and their shape."""
         n = sum(map(len, self.by_class.values()))
         shape = by_shape(self.layout.shape)
         guess = " (a guess; --shape says otherwise)" if self.layout.is_guess else ""

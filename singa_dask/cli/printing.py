@@ -18,7 +18,9 @@ UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
 
 
 def echo(message: object = "", *, err: bool = False, color: bool | None = None, nl: bool = True) -> None:
-    """Print a message as `shown`, like `click.echo`; ignore a stderr that cannot be written.
+    """Print a message like `click.echo`, but without secrets and control characters, see `shown`.
+
+    Errors of writing to stderr are ignored.
 
     Without ``nl`` the message is data: unless stdout is a terminal, only secrets are removed.
     """
@@ -35,7 +37,8 @@ class TextColumn:
     Attributes
     ----------
     rank : int
-        On a narrow terminal columns of the highest rank are left out first; rank 0 never.
+        Order in which columns are left out on a narrow terminal, the highest rank first. A column of rank 0 is never
+        left out.
     right : bool
         Whether it is aligned to the right.
     """

@@ -14,7 +14,10 @@ from singa_dask.cli.options import Command, with_options
 
 @dataclass(frozen=True)
 class Reading:
-    """How to open a store: ``options`` are those of the format by name; ``shape`` is empty if not given."""
+    """The options that say how to open a store.
+
+    ``options`` are the options of the format, by name. ``shape`` is empty if it is not given.
+    """
 
     backend: str | None = None
     shape: tuple[int, ...] = ()
@@ -98,7 +101,7 @@ def reading_options(command: Command) -> Command:
 
 
 def numbers(option: str, text: str | None, separator: str, example: str) -> list[int] | None:
-    """Read ``3,32,32`` or ``32x32``."""
+    """Parse the value of an option such as ``3,32,32`` or ``32x32``."""
     try:
         sizes = None if text is None else [int(part) for part in text.split(separator)]
     except ValueError:

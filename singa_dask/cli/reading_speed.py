@@ -33,7 +33,7 @@ def values_of(store: Store) -> str:
 
 @dataclass(frozen=True)
 class Rate:
-    """Records per second of one kind of batches: from memory, by the loader, their ratio, and in its first epoch."""
+    """Speed of reading one kind of batches, in records per second, from memory and by the loader."""
 
     batches: str
     memory: float
@@ -44,10 +44,11 @@ class Rate:
 
 
 def measure(store: Store, batch_size: int = 256, shuffle: Shuffle = "none", rounds: int = 3) -> list[Rate]:
-    """Measure batches as stored and scaled to float32, in turns with copies of the same records in memory.
+    """Measure how fast the loader reads batches, and how fast the same records are copied in memory.
 
-    A batch counts when its values are in the reader's own memory, so views of the file are copied. The medians of
-    ``rounds`` are returned. Raises a DataError if there are fewer records than a batch, or more than 1 GiB.
+    Batches are measured as they are stored, and scaled to float32. Loader and memory are measured in turns, and the
+    medians of ``rounds`` are returned. Views of the file are copied, so that the time includes reading it. Raises a
+    DataError if there are fewer records than a batch, or more than 1 GiB.
     """
     import numpy as np
 

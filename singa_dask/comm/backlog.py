@@ -1,4 +1,4 @@
-"""Backlog: bounds the memory of received arrays."""
+"""Backlog: limit the memory of received arrays."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from singa_dask.arrays import Array, ArrayPool, DType
 
 
 class Backlog(ArrayPool):
-    """Counts the bytes of received arrays in use, to stop reading when they are too many.
+    """Counts the bytes of received arrays that are in use. Reading stops while there are too many.
 
     To avoid a deadlock, users must release an array before they wait for another message.
 
     Parameters
     ----------
     limit : int
-        Bytes above which it is full.
+        Number of bytes above which the backlog is full.
 
     Attributes
     ----------
     on_room : callable
-        Called in any thread when it stops being full.
+        Called in any thread when the backlog stops being full.
     """
 
     def __init__(self, limit: int = 64 << 20) -> None:
@@ -30,11 +30,11 @@ class Backlog(ArrayPool):
 
     @property
     def is_full(self) -> bool:
-        """Whether no further array should be read."""
+        """Whether no more arrays should be read."""
         return self._n_bytes > self._limit
 
     def empty(self, size: int, dtype: DType) -> Array:
-        """Return an array of ``size`` values, which counts until it is freed; see `ArrayPool.empty`."""
+        """Return an array of ``size`` values, whose bytes count until it is freed; see `ArrayPool.empty`."""
         array = super().empty(size, dtype)
         self._add(array.nbytes)
         return array

@@ -40,7 +40,7 @@ async def _identity(address: str, timeout_s: float) -> Any:
 
 
 def _refusal(address: str) -> str:
-    """Return the operating system's message if it refuses to connect at once; else ""."""
+    """Return the operating system's message if it refuses a connection immediately; else empty."""
     try:
         with socket.create_connection(get_address_host_port(address, strict=True), timeout=ATTEMPT_S):
             return ""

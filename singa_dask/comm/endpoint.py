@@ -22,11 +22,11 @@ class Endpoint:
     Attributes
     ----------
     host : str
-        Where other processes reach it.
+        Host name or address at which other processes reach the endpoint.
     bind_host : str
-        IP address to listen on: the one of ``host``, or of all interfaces.
+        IP address to listen on: the address of ``host``, or the address for all interfaces.
     ports : sequence of int
-        To choose from; 0 stands for any port.
+        Ports to choose from; 0 stands for any port.
     """
 
     scheme: str
@@ -43,8 +43,9 @@ class Endpoint:
         address : str
             Scheme and host of the Dask worker, e.g. ``"tcp://10.0.0.7"``.
         interface : str
-            Name of a network interface, an IP address or a host name of this machine; by default the Dask worker's
-            host. ``"0.0.0.0"`` and ``"::"`` listen on all interfaces, and are reached at the Dask worker's host.
+            Name of a network interface, an IP address or a host name of this machine. The default is the Dask worker's
+            host. With ``"0.0.0.0"`` and ``"::"`` the endpoint listens on all interfaces, and is reached at the Dask
+            worker's host.
 
         Raises
         ------
@@ -65,14 +66,17 @@ class Endpoint:
         return cls(scheme, host if is_any else bind_host, bind_host, ports)
 
     def address(self, host: str, port: int) -> str:
-        """Return an address of this scheme."""
+        """Return the address of a host and a port, with this endpoint's scheme."""
         if self.scheme == "inproc":
             return "inproc://"
         # "::" would listen on IPv6 addresses only; an empty host listens on all addresses
         return f"{self.scheme}://{unparse_host_port('' if host == '::' else host, port)}"
 
     def reached_at(self, contact_address: str) -> str:
-        """Return where other processes reach a listener of distributed with this contact address."""
+        """Return the address at which other processes reach a listener of distributed.
+
+        ``contact_address`` is the listener's own contact address.
+        """
         if self.scheme == "inproc":
             return contact_address
         return self.address(self.host, get_address_host_port(contact_address)[1])

@@ -1,4 +1,7 @@
-"""SliceExchange: sends the gradients of a process to servers; here straight to each server."""
+"""SliceExchange: send the gradients of a process to servers.
+
+`DirectExchange` sends them straight there.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,9 @@ class PartialSum:
     Attributes
     ----------
     pairs : list of (array, array)
-        The second is added to the first, in order.
+        Pairs to add, in order: the second array is added to the first.
     slices : dict of int to array, 1-D
-        The sum, by slice, in the memory of the first worker's gradient.
+        The sum of each slice, in the memory of the first worker's gradient.
     n : int
         Number of sharers in the sum, including sharers whose gradient is always 0.
     """
@@ -38,12 +41,12 @@ class PartialSum:
 
 
 class SliceExchange(ABC):
-    """The messages that carry gradients and values; a state machine without I/O.
+    """Creates the messages with gradients and values. It is a state machine without I/O.
 
     Attributes
     ----------
     all_ask : bool
-        Whether each process asks for all initial values, also for the values that it has put.
+        Whether each process asks for all initial values, including values that it has sent itself.
     """
 
     all_ask = False
@@ -61,15 +64,15 @@ class SliceExchange(ABC):
         """Return the messages with the remaining gradients of a worker group."""
 
     def take(self, message: Message) -> list[Message]:
-        """Take sums of another process; return the messages to send now."""
+        """Handle sums of another process; return the messages to send now."""
         raise CommError(f"{message.kind} from {message.src}: gradients of this job go straight to servers.")
 
     def answers(self, message: Message) -> Iterator[tuple[int, int, Any]]:
-        """Yield slice, version and new values of an answer; None if the values are in place."""
+        """Yield slice, version and new values in an answer; the values are None if they are in place already."""
         yield message.slice, message.version, message.arrays[0] if message.arrays else None
 
     def pass_on(self, kind: str, versions: Mapping[int, int]) -> list[Message]:
-        """Return the messages that pass new values, which are in place, to other processes."""
+        """Return the messages that pass new values on to other processes. The values are in place."""
         return []
 
 

@@ -1,8 +1,8 @@
-"""Greeting: the hello of a sender on a new connection, and the listener's answer.
+"""Greeting: the first message on a new connection, the hello of the sender, and the listener's answer.
 
-The hello has the token of the job. The answer is the number of the last message from this outbox, or a refusal. So no
-process of another job or incarnation writes to memory by mistake. Plain tcp sends the token in clear: only TLS
-protects from people who can read the network.
+The hello has the token of the job. The answer is the number of the last message that was received from this outbox, or
+a refusal. So a process of another job or incarnation cannot write to memory by mistake. Plain tcp sends the token in
+clear text. Only TLS protects it from people who can read the network.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from singa_dask.version import PROTOCOL
 
 @dataclass(frozen=True)
 class Hello:
-    """Opens a connection: identifies the sender.
+    """Identifies the sender of a new connection.
 
     Attributes
     ----------
@@ -27,13 +27,13 @@ class Hello:
     process : int
         Index of the sender's process.
     address : str
-        Where the transport of the sender listens.
+        Address at which the transport of the sender listens.
     stream : str
-        Id of the outbox whose messages the connection continues.
+        Id of the outbox whose messages the connection carries on.
     segment : str
-        Name of the shared memory that the sender offers, see `singa_dask.comm.shared`.
+        Name of the shared memory that the sender offers; see `singa_dask.comm.shared`.
     version : int
-        Of the protocol.
+        Version of the protocol.
     """
 
     token: str
@@ -52,7 +52,7 @@ class Hello:
 
     @classmethod
     def unpack(cls, packed: bytes) -> Hello:
-        """Unpack the result of `pack`; raise `CommError` if it is something else."""
+        """Unpack a result of `pack`; raise `CommError` for other bytes."""
         try:
             hello = cls(**msgpack.unpackb(packed))
         except (TypeError, ValueError) as error:
@@ -65,7 +65,7 @@ class Hello:
         return f"job {self.job!r}, incarnation {self.incarnation}, protocol {self.version}"
 
     def refusal(self, other: Hello) -> str:
-        """Return why a connection that ``other`` opens is refused here; empty if it is not."""
+        """Return why a connection that ``other`` opens is refused; empty if it is accepted."""
         if (self.token, self.job, self.incarnation, self.version) == (
             other.token,
             other.job,
@@ -89,7 +89,7 @@ async def read_hello(wire: Wire) -> Hello:
     Raises
     ------
     CommError
-        The first frame is something else.
+        The first frame is not a hello.
     """
     return Hello.unpack(_note(await wire.read(MAX_HELLO)))
 

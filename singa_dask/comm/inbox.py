@@ -1,4 +1,4 @@
-"""Inbox: takes the messages of all peers, each once and in its sender's order."""
+"""Inbox: receive the messages of all peers, each message once and in the order of its sender."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class _Stream:
     Attributes
     ----------
     wire : Wire
-        The newest connection. Messages on older ones are dropped.
+        The newest connection. Messages on older connections are dropped.
     last : int
         Number of the last received message.
     n_messages, n_bytes : int
-        Messages that are not acknowledged.
+        Number of messages, and of their bytes, that are not acknowledged.
     timer : TimerHandle or None
-        Acknowledges them.
+        Acknowledges these messages when it ends.
     """
 
     hello: Hello
@@ -65,7 +65,7 @@ class _Stream:
             self.acknowledge()
 
     def acknowledge(self) -> None:
-        """Acknowledge all messages. If the connection is closed, the next one does so."""
+        """Acknowledge all messages. If the connection is closed, the next connection does so."""
         self.n_messages = self.n_bytes = 0
         with contextlib.suppress(OSError):
             self.wire.write_note(self.last)
@@ -88,16 +88,16 @@ class Inbox:
     on_error : callable
         Called with the address of a peer and the reason when ``on_message`` has failed.
     receive_buffer : callable or None
-        (message without its array) -> buffer that the array is read into, or None.
+        Takes a message without its array. Returns the buffer to read the array into, or None for new memory.
     backlog : Backlog
-        While it is full no arrays are read, and senders get signs of life.
+        While the backlog is full no arrays are read, and senders get messages that this process is alive.
     timeout_s : float
-        Time for the hello of a new connection.
+        Seconds within which a new connection must send its hello.
 
     Attributes
     ----------
     room : Event
-        Set it when the backlog stops being full.
+        Event to set when the backlog stops being full.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Inbox:
             del self._serving[task]
 
     async def _greet(self, hello: Hello, wire: Wire) -> None:
-        """Answer a hello with the number of the last message, or refuse it."""
+        """Answer a hello with the number of the last received message, or refuse it."""
         refusal = self._hello.refusal(hello)
         if hello.address in self._cut:
             refusal = f"process {hello.process} at {place_of(hello.address)} was replaced by another."
@@ -165,7 +165,7 @@ class Inbox:
         wire.write_note(stream.last)
 
     async def _take(self, stream: _Stream, wire: Wire) -> None:
-        """Receive the messages of a stream until a newer connection continues it."""
+        """Receive the messages of a stream until a newer connection replaces this one."""
         while True:
             frame = await wire.read()
             if stream.wire is not wire:
@@ -209,7 +209,7 @@ class Inbox:
             self._on_error(hello.address, f"its {message.kind} from {message.src} to {message.dst} failed: {error!r}")
 
     def cut(self, address: str) -> None:
-        """Refuse all messages of the process at ``address``."""
+        """Refuse all further messages of the process at ``address``."""
         self._cut.add(address)
         for name in [name for name, stream in self._streams.items() if stream.hello.address == address]:
             self._streams.pop(name).close()
@@ -230,7 +230,7 @@ class Inbox:
 
 
 async def _drained(wires: Iterable[Wire]) -> None:
-    """Give wires a short time to flush their buffers."""
+    """Give connections a short time to flush their buffers."""
     drains = [asyncio.ensure_future(wire.drain()) for wire in wires]
     if drains:
         await asyncio.wait(drains, timeout=GRACE_S)

@@ -57,12 +57,13 @@ class Message:
     Attributes
     ----------
     kind : str
-        Of params: put, get, update, sync and their answers ``r-...``; norm, from server to server; reduce and gather,
-        which carry updates and their answers from stub to stub; flush; pack. At barriers: hello, start, ready,
-        go, leave, stop. Of checkpoints: learned, taken, progress, arrived, settle, snapshot, part. Of workers: bridge,
-        stop-at, checkpoint-at, snapshot-at, measured, judged, end. When something is lost: replaced, failed, abort.
+        Kind of the message. For params: put, get, update, sync and their answers ``r-...``; norm, from server to
+        server; reduce and gather, which carry updates and their answers from stub to stub; flush; pack. At barriers:
+        hello, start, ready, go, leave, stop. For checkpoints: learned, taken, progress, arrived, settle, snapshot,
+        part. Between workers: bridge, stop-at, checkpoint-at, snapshot-at, measured, judged, end. After a loss or a
+        failure: replaced, failed, abort.
     param, slice : int
-        Index of the logical param and of its slice; else -1.
+        Index of the logical param, and of its slice; -1 for other messages.
     version : int
         Number of updates applied to the values.
     step : int
@@ -72,7 +73,7 @@ class Message:
     arrays : tuple of ndarray
         Contiguous arrays. Within a process they are views of the sender's memory.
     parts : tuple of Message
-        For a pack: messages to one unit, in order.
+        For a pack: the messages, all to one unit, in order.
     """
 
     kind: str
@@ -88,7 +89,7 @@ class Message:
 
     @property
     def all_arrays(self) -> list[np.ndarray]:
-        """Arrays of the message, then of its parts."""
+        """The arrays of the message, followed by the arrays of its parts."""
         return [*self.arrays, *(array for part in self.parts for array in part.all_arrays)]
 
     @property
@@ -97,7 +98,7 @@ class Message:
         return sum(array.nbytes for array in self.all_arrays)
 
     def header(self) -> dict[str, Any]:
-        """Return all but the bytes of the arrays, as plain values for msgpack."""
+        """Return everything except the bytes of the arrays, as plain values for msgpack."""
         return {
             **vars(self),
             "src": list(self.src),
@@ -114,8 +115,8 @@ class Message:
         Parameters
         ----------
         receive_buffer : callable, optional
-            (message without arrays) -> buffer for its only array, or None for new memory. A buffer of another shape or
-            dtype is ignored. Called for each part of a pack.
+            Takes a message without arrays. Returns the buffer for its only array, or None for new memory. A buffer of
+            another shape or dtype is ignored. It is called for each part of a pack.
 
         Raises
         ------
@@ -139,7 +140,7 @@ class Message:
 
 
 def pack(messages: Iterable[Message]) -> list[Message]:
-    """Combine the messages to each unit into one pack per unit; a single message stays as it is."""
+    """Combine the messages to each unit into one pack per unit. A single message is not packed."""
     by_unit: dict[Address, list[Message]] = {}
     for message in messages:
         by_unit.setdefault(message.dst, []).append(message)

@@ -1,4 +1,4 @@
-"""Outbox: the messages to one peer, kept until it has acknowledged them."""
+"""Outbox: send messages to one peer, and keep them until the peer has acknowledged them."""
 
 from __future__ import annotations
 
@@ -26,35 +26,36 @@ _MIN_FRUITLESS = 3
 
 
 class _SilentError(Exception):
-    """Nothing was acknowledged for some time, and the system took no bytes."""
+    """The peer has acknowledged nothing for some time, and the operating system has accepted no bytes."""
 
 
 class Outbox:
     """Sends the messages to one peer, in order, and reconnects as often as needed.
 
-    A broken connection is replaced at once while messages are not acknowledged, else with the next message. Failed
-    attempts are repeated after pauses from 0.05 s to 1 s. A connection counts as broken, too, when nothing was
-    acknowledged for some time and the system took no bytes.
+    A broken connection is replaced immediately if messages are not acknowledged, else with the next message. Failed
+    attempts are repeated after pauses of 0.05 s to 1 s. A connection also counts as broken if the peer has acknowledged
+    nothing for some time and the operating system has accepted no bytes.
 
-    The peer is lost when there was no connection for ``retry_s``; when three connections in turn ended without an
-    acknowledgement, and ``retry_s`` have passed; or when it refuses the connection. Its messages are then discarded.
+    The peer counts as lost if there is no connection for ``retry_s`` seconds, if three connections in a row end without
+    an acknowledgement and ``retry_s`` seconds have passed, or if it refuses the connection. Messages to a lost peer are
+    discarded.
 
     All methods run in the thread of the event loop.
 
     Parameters
     ----------
     address : str
-        Where the peer listens.
+        Address at which the peer listens.
     hello : Hello
-        Opens each connection.
+        The hello that begins each connection.
     on_lost : callable
         Called once, with the address and the reason, when the peer is lost.
     connect_args : mapping
-        For `singa_dask.comm.wire.connect`.
+        Arguments for `singa_dask.comm.wire.connect`.
     timeout_s : float
-        Time for one connection, until the peer has answered the hello.
+        Seconds for one attempt to connect, until the peer has answered the hello.
     shared_bytes : int
-        Of the shared memory of a connection; 0 for none.
+        Size of the shared memory of a connection; 0 for none.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Outbox:
         self._task = self._loop.create_task(self._run())
 
     def put(self, message: Message) -> None:
-        """Send a message, at once if there is a connection."""
+        """Send a message, immediately if there is a connection."""
         if self._is_lost:
             return
         if not self._unacknowledged:
@@ -149,7 +150,7 @@ class Outbox:
                 pause_s = min(2 * pause_s, _LAST_PAUSE_S)
 
     def _judge(self, down_since: float, fruitless: int, reason: str) -> None:
-        """Give up the peer if the time is over."""
+        """Give the peer up if it has been unreachable for too long."""
         now = self._loop.time()
         if now - down_since >= self._retry_s:
             self._lose(f"no connection for {self._retry_s:g} s: {reason}")
@@ -168,7 +169,7 @@ class Outbox:
             raise CommError("it does not answer") from error
 
     async def _greet(self, timeout_s: float) -> Wire:
-        """Connect and send the hello; the answer acknowledges messages."""
+        """Connect and send the hello. The answer acknowledges the messages that the peer has received."""
         wire = await connect(self.address, timeout_s, self._connect_args)
         try:
             with wire.offer(self._shared_bytes) as segment:
@@ -179,7 +180,7 @@ class Outbox:
         return wire
 
     async def _exchange(self, wire: Wire) -> None:
-        """Send all messages that are not acknowledged, then let `put` write, until the connection breaks."""
+        """Send all messages that are not acknowledged, then let `put` write until the connection breaks."""
         reading = self._loop.create_task(self._read_notes(wire))
         self._wire = wire
         try:

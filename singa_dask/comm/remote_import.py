@@ -1,6 +1,6 @@
 """Import a module in a Dask process, which must have the same version of the package.
 
-The import runs beside the event loop of that process, as it takes seconds.
+The import runs in a thread beside the event loop of the Dask process, because it takes seconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from singa_dask.version import PROTOCOL, __version__
 
 
 def _code(module: str) -> str:
-    """Return code that loads a module, or raises `ImportError` if package or protocol differ."""
+    """Return code that loads a module, or raises `ImportError` if the package or its protocol differs."""
     here = f"singa-dask {__version__}, protocol {PROTOCOL}, Python {platform.python_version()}"
     return f"""
 import platform
@@ -49,10 +49,10 @@ def loading_message(module: str) -> dict[str, Any]:
 
 
 class Guarded:
-    """A function for Dask tasks, which Dask can unpickle without this package.
+    """A function for Dask tasks that Dask can unpickle without this package.
 
-    A Dask worker that cannot load the package raises `ImportError` with `cannot_load` when it calls the function. It
-    would end if unpickling failed.
+    If a Dask worker cannot load the package, calling the function raises `ImportError` with the text of `cannot_load`.
+    If unpickling failed instead, the Dask worker would end.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -105,12 +105,12 @@ except ImportError as error:
 
 
 def load_on_scheduler(client: Client, module: str, timeout_s: float) -> None:
-    """Load a module in the process of the scheduler, in a thread, within ``timeout_s``.
+    """Load a module in the process of the scheduler, in a thread, within ``timeout_s`` seconds.
 
     Raises
     ------
     UnloadableError
-        The scheduler has no package of this version.
+        The scheduler lacks the package, or has another version of it.
     ClusterError
         The scheduler closes, or does not answer.
     """

@@ -1,10 +1,10 @@
 """Shared memory: a segment through which a connection carries arrays between processes of a host.
 
 The process that connects offers a segment in its hello. The listener maps it and writes a mark, which proves that both
-have the same memory: equal host names would not, as containers may be separate.
+processes have the same memory. Equal host names would not prove this, because containers may be separate.
 
-A segment is an anonymous file of Linux, which the listener opens by ``/proc``. So nothing is left of it, however its
-processes end, and no limit of ``/dev/shm`` applies. On systems without such files arrays go by socket.
+A segment is an anonymous Linux file, which the listener opens through ``/proc``. So nothing remains of it, however its
+processes end, and no limit of ``/dev/shm`` applies. On systems without such files arrays are sent over the socket.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def segment_bytes(n_peers: int, memory_limit: int | None) -> int:
 
 
 class Segment:
-    """Memory that one process writes and another one reads, piece by piece.
+    """Memory that one process writes and another process reads, piece by piece.
 
-    The writer claims and writes a piece, and sends its position. The reader answers when it has read the piece, and the
-    writer releases it.
+    The writer reserves memory for a piece, writes the piece, and sends its position. The reader answers when it has
+    read the piece, and the writer releases the memory.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class Segment:
         self._pieces: deque[tuple[int, int]] = deque()  # start and stop of each unreleased piece
 
     def pieces(self, arrays: Iterable[np.ndarray]) -> Iterator[list[np.ndarray]]:
-        """Cut arrays of bytes into pieces of the largest size, except for the last one."""
+        """Divide arrays of bytes into pieces. All but the last piece have the maximum size."""
         piece, left = list[np.ndarray](), self.max_piece
         for array in arrays:
             while array.size:
@@ -71,7 +71,7 @@ class Segment:
             yield piece
 
     def write(self, piece: list[np.ndarray]) -> int | None:
-        """Write a piece, and return its start; None if there is no room until others are released."""
+        """Write a piece, and return its start; None if there is no room until earlier pieces are released."""
         size = sum(part.size for part in piece)
         start = self._claim(size + -size % _LINE)
         if start is not None:
@@ -80,7 +80,10 @@ class Segment:
         return start
 
     def _claim(self, size: int) -> int | None:
-        """Return the start of free memory; if all is free, the beginning, which is likely in the caches."""
+        """Return the start of free memory of some size.
+
+        If all memory is free, it is the beginning of the segment, which is likely to be in the CPU's caches.
+        """
         start = 0
         if self._pieces:
             oldest, start = self._pieces[0][0], self._pieces[-1][1]
@@ -111,22 +114,22 @@ class Segment:
 
 
 class Offer:
-    """A segment that a peer may take.
+    """A segment that is offered to a peer.
 
     Parameters
     ----------
     size : int
-        Bytes for arrays; a multiple of the page size.
+        Number of bytes for arrays; a multiple of the page size.
 
     Attributes
     ----------
     name : str
-        For `take`.
+        Name of the segment; the peer passes it to `take`.
 
     Raises
     ------
     OSError
-        The size is 0, or the system has no such files, or too little memory.
+        The size is 0, or the system does not support such files or has too little memory.
     """
 
     def __init__(self, size: int) -> None:
@@ -146,7 +149,10 @@ class Offer:
         self.name = f"/proc/{os.getpid()}/fd/{self._fd} {name}"
 
     def taken(self) -> Segment | None:
-        """Return the segment, once, if the peer has taken it and its memory can be allocated."""
+        """Return the segment if the peer has taken it and its memory can be allocated; else None.
+
+        It is returned once.
+        """
         if self._segment is None or not self._segment.is_taken[0]:
             return None
         try:
@@ -165,7 +171,7 @@ class Offer:
 
 
 def take(name: str) -> Segment | None:
-    """Map the segment that a peer has offered; return None if this process cannot."""
+    """Map a segment that a peer has offered; return None if this process cannot map it."""
     path, _, expected = name.partition(" ")
     try:
         if os.readlink(path) != f"/memfd:{expected} (deleted)":

@@ -1,7 +1,7 @@
-"""Slices: params cut into pieces of about equal size, each for one server.
+"""Slices: divide params into pieces of about equal size, each for one server.
 
-After SINGA's ``Param::Slice`` and ``PartitionSlices`` (src/utils/common.cc, src/stub.cc), with one fix: no list of
-sizes assigns a slice to a server that does not exist.
+After SINGA's ``Param::Slice`` and ``PartitionSlices`` (src/utils/common.cc, src/stub.cc), with one fix: no slice is
+assigned to a server that does not exist.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class ParamSlice(NamedTuple):
     start, stop : int
         Range in the flattened param.
     server : int
-        Server that holds it, in every server group.
+        Server that holds the slice, in every server group.
     master : int
-        Server group whose values the other groups synchronise with.
+        Server group with whose values all other server groups synchronise theirs.
     """
 
     id: int
@@ -45,7 +45,7 @@ class ParamSlice(NamedTuple):
 
 
 def slice_sizes(n: int, sizes: Sequence[int]) -> list[list[int]]:
-    """Cut params so that they fill ``n`` boxes with about the same number of values.
+    """Divide params into slices that fill ``n`` boxes with about the same number of values.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def partition_slices(n: int, sizes: Sequence[int]) -> list[int]:
 
 
 def slice_table(sizes: Sequence[int], n_server_groups: int, n_servers: int) -> list[ParamSlice]:
-    """Cut all params of a job into slices and assign each slice to a server.
+    """Divide all params of a job into slices, and assign each slice to a server.
 
     Parameters
     ----------

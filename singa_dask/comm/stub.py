@@ -1,4 +1,4 @@
-"""Stub: sums the gradients of local workers, and exchanges slices of params with servers.
+"""Stub: sum the gradients of local workers, and exchange slices of params with servers.
 
 After SINGA's src/stub.cc. A stub is a state machine without I/O: `Stub.handle` takes a message and returns the
 messages that follow, which the caller delivers.
@@ -31,9 +31,10 @@ class Share:
     param : int
         Index of the param.
     grad : array, 1-D
-        The sharer's own gradient, or its host copy. Empty if the gradient is always 0 or the param is not trained.
+        The gradient that this sharer computes, or its host copy. Empty if the gradient is always 0 or the param is not
+        trained.
     publish : callable
-        Called with the version once new values are in memory.
+        Called with the new version once new values are in memory.
     """
 
     worker: Address
@@ -43,14 +44,14 @@ class Share:
 
 
 class Stub:
-    """The params of a job in one process: values, local gradients, and requests to servers.
+    """The params of a job in one process: their values, local gradients, and requests to servers.
 
-    A worker group that starts again ignores answers to earlier requests. All methods are thread-safe.
+    A worker group that restarts ignores answers to earlier requests. All methods are thread-safe.
 
     Parameters
     ----------
     slices : sequence of ParamSlice
-        Of all params, the same table in every process.
+        The slices of all params. Every process has the same table.
     process_of : mapping of Address to int
         Process of every unit.
     n_sharers : sequence of int
@@ -58,19 +59,19 @@ class Stub:
     server_group_of : callable
         Worker group -> server group that it uses.
     share_memory : bool
-        Whether the worker groups of this process that use one server group share one copy of the values.
+        Whether worker groups of this process that use the same server group share one copy of the values.
     dtype : dtype
-        Of all values.
+        Dtype of all values.
     memory : callable
-        (number of values, dtype) -> array of zeros for values. With GPU arrays no message goes to another process, and
-        operations run in the order in which they are enqueued.
+        Takes a number of values and a dtype, and returns an array of zeros for values. With GPU arrays no message may
+        go to another process, and operations run in the order in which they are enqueued.
     applies_at_once : bool
         Whether a server applies the gradient of a slice without waiting for other gradients.
 
     Attributes
     ----------
     backlog : Backlog
-        Of gradients that servers of this process apply at once.
+        Backlog of gradients that servers of this process apply immediately.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class Stub:
             self._exchange = TreeExchange(process, tree, roots, n_bytes, self._slice_values, self._request)
 
     def server_values(self, group: int, param: int) -> Any:
-        """Return the 1-D values of a param of the servers of ``group`` here, shared with its workers."""
+        """Return the 1-D values of a param that the servers of ``group`` in this process share with workers."""
         return self._values(("server", group, param))
 
     def worker_values(self, group: int, param: int) -> Any:
@@ -155,8 +156,9 @@ class Stub:
     def receive_buffer(self, message: Message) -> np.ndarray | None:
         """Return the buffer for the array of a message from another process.
 
-        New values are read into their memory, and gradients of whole worker groups into memory of the backlog. Partial
-        sums and changes have one buffer for each sender and node of the tree of sums: the sender waits for the answer.
+        New values are read straight into the memory of the values, and gradients of whole worker groups into memory of
+        the backlog. Partial sums and changes have one buffer for each sender and node of the tree of sums, because the
+        sender waits for the answer.
         """
         if message.slice < 0 or message.kind == "put" or not self._is_here(message.dst):
             return None
@@ -177,7 +179,7 @@ class Stub:
         return (unit.group if unit.kind == "stub" else self.process_of[unit]) == self.process
 
     def _slice_values(self, number: int, group: int = 0) -> Any:
-        """Return the values of a slice for the workers of a group, always the same array."""
+        """Return the values of a slice for the workers of a group. It is always the same array."""
         if (values := self._views.get((group, number))) is None:
             piece = self._all[number]
             values = self.worker_values(group, piece.param)[piece.start : piece.stop]
@@ -191,7 +193,7 @@ class Stub:
             return handler(message)
 
     def replace(self, units: Collection[Address]) -> None:
-        """Drop the receive buffers of workers that start again in fresh processes."""
+        """Drop the receive buffers of workers that restart in new processes."""
         processes = {self.process_of[unit] for unit in units}
 
         def is_of_these(sender: Address) -> bool:
@@ -249,7 +251,7 @@ class Stub:
     def _request(
         self, kind: str, group: int, number: int, step: int, *arrays: Any, n: int = 0, node: int = 0, version: int = -1
     ) -> Message:
-        """Return a message about a slice to its server; a sum at node 1 counts for all sharers."""
+        """Return a message about a slice to its server. A sum at node 1 counts for all sharers."""
         piece = self._all[number]
         to, total = Address.server(self.server_group_of(group), piece.server), self.n_sharers[piece.param]
         in_place = self.process_of[to] == self.process and self.share_memory
@@ -258,7 +260,7 @@ class Stub:
         return Message(kind, self.address, to, **about, info=info, arrays=arrays)
 
     def total(self, group: int, param: int) -> list[tuple[int, Any]]:
-        """Add up the gradients of a param of the only worker; return pairs of a slice and its sum."""
+        """Add up the gradients of a param, if there is only one worker; return pairs of a slice and its sum."""
         with self._lock:
             (total,) = self._add_up(group, param)
         return list(total.slices.items())
@@ -316,9 +318,10 @@ class Stub:
     _on_r_get = _on_gather = _on_r_update
 
     def _publish(self, kind: str, group: int, param: int, version: int) -> None:
-        """Publish the version of new values to the sharers, after an update always a higher one.
+        """Publish the version of new values to the sharers. After an update the version always rises.
 
-        Servers may have no newer values after an update that was sent again, or with values of a snapshot.
+        The version of the servers may not have risen if an update was sent a second time, or if the values come from a
+        snapshot.
         """
         least = self._published[group, param] + (kind == "update")
         self._published[group, param] = version = max(version, least)

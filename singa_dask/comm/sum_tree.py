@@ -1,9 +1,9 @@
 """The binary tree over the workers of a group that defines the order of sums of gradients.
 
-The bits of a sum depend neither on which workers share a process nor on the order of arrival. Worker i is leaf
-2^d + i of a binary tree with 2^d leaves, at least one for each worker. The sum at a node is the sum at its left child,
-2 node, plus the sum at its right child, 2 node + 1, where both exist. Node 1 is the root. A process with all gradients
-below a node may compute its sum.
+The tree makes the bits of a sum independent of which workers share a process, and of the order in which gradients
+arrive. Worker i is leaf 2^d + i of a binary tree with 2^d leaves, at least one for each worker. The sum at a node is
+the sum at its left child, node 2 n, plus the sum at its right child, node 2 n + 1, if both exist. Node 1 is the root. A
+process that has all gradients below a node may compute the node's sum.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 
 def leaf(worker: int, n_workers: int) -> int:
-    """Return the leaf of a worker, of ``n_workers`` in the group."""
+    """Return the leaf of a worker; the group has ``n_workers`` workers."""
     return (1 << (n_workers - 1).bit_length()) + worker
 
 
 def complete_nodes(local: Collection[int], n_workers: int) -> dict[int, int]:
-    """Return, for each ``local`` worker of a group, the highest node with only local workers below."""
+    """Return for each ``local`` worker of a group the highest node that has only local workers below it."""
     nodes = {leaf(worker, n_workers) for worker in local}
     # leaves without a worker count as present
     nodes |= {leaf(n_workers, n_workers) + i for i in range(leaf(0, n_workers) - n_workers)}
@@ -37,12 +37,12 @@ def complete_nodes(local: Collection[int], n_workers: int) -> dict[int, int]:
 
 @lru_cache(1024)
 def additions(nodes: tuple[int, ...], top: int = 1) -> tuple[tuple[int, int], ...]:
-    """Return the pairs of nodes whose sums are added, in order: the second to the first.
+    """Return the pairs of nodes to add, in order. The sum at the second node is added to the first.
 
     Parameters
     ----------
     nodes : tuple of int
-        Nodes below ``top``, none below another, or ``top`` alone. The total ends up at the leftmost node.
+        Nodes below ``top``, none below another one; or ``top`` alone. The total ends up at the leftmost node.
     top : int
         Node whose sum is computed.
     """
@@ -59,7 +59,7 @@ def additions(nodes: tuple[int, ...], top: int = 1) -> tuple[tuple[int, int], ..
 
 
 def tree_sum(grads: Mapping[int, Any]) -> Any:
-    """Return the sum of arrays by node, in the memory of the leftmost one."""
+    """Return the sum of arrays, given by node. It is written to the memory of the leftmost array."""
     nodes = tuple(grads)
     pairs = additions(nodes)
     for left, right in pairs:

@@ -1,18 +1,19 @@
-"""Transport: sends messages to other processes, and receives theirs, each exactly once and in order.
+"""Transport: exchange messages with other processes. Each message arrives exactly once and in order.
 
-A private asyncio event loop in a thread of its own keeps parameter traffic and Dask's heartbeats from delaying each
-other. It listens with the scheme of the Dask worker, by ``distributed.comm``, see `singa_dask.comm.wire`.
+The transport has an asyncio event loop in a thread of its own, so that parameter traffic and Dask's heartbeats do not
+delay each other. It listens with the scheme of the Dask worker, through ``distributed.comm``; see
+`singa_dask.comm.wire`.
 
-Each process connects to its receivers. A connection begins with a hello, see `singa_dask.comm.greeting`. The answer has
-the number of the last received message, and the sender continues after it. The receiver acknowledges messages after
-0.25 s, or sooner after many messages or bytes, and the sender keeps them until then. So after a broken connection
-exactly the missing messages are sent again. The receiver drops repeated messages before it asks for a receive buffer,
-and closes the connection when a message is missing, which makes the sender connect again.
+Each process connects to its receivers. A connection begins with a hello; see `singa_dask.comm.greeting`. The answer has
+the number of the last received message, and the sender continues after this message. The receiver acknowledges messages
+after 0.25 s, or sooner after many messages or bytes. The sender keeps messages until they are acknowledged, so that
+exactly the missing messages are sent again after a broken connection. The receiver drops repeated messages before it
+asks for a receive buffer. If a message is missing, it closes the connection, which makes the sender connect again.
 
-Messages are sent, and sent again, from the memory of their arrays, which the sender may change after the answer. This
-is safe: the receiver counts a message before it delivers it, so an answered message is not sent again. A message that
-is sent again may have overwritten part of a receive buffer. It overwrites the whole buffer before it is delivered, and
-an old connection is ignored once there is a newer one.
+Messages are sent from the memory of their arrays, also when they are sent again. The sender may change the arrays after
+the answer. This is safe, because the receiver counts a message before it delivers it, so that an answered message is
+never sent again. A message that is sent again may have overwritten a part of a receive buffer before. It overwrites the
+whole buffer before it is delivered, and an old connection is ignored once there is a newer one.
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ class Transport:
     host : str
         Scheme and host of the Dask worker, e.g. ``"tcp://10.0.0.7"``.
     on_message : callable
-        Called with each incoming message, in the thread of the transport; must not block.
+        Called with each incoming message, in the thread of the transport. It must not block.
     on_lost : callable
-        Called with the address and the reason, once for each lost peer, see `Outbox`; also when ``on_message`` raises
-        for a message of the peer.
+        Called once for each lost peer, with the address and the reason; see `Outbox`. Also called if ``on_message``
+        raises an error for a message of the peer.
     job : str
         Id of the job.
     process : int
@@ -61,26 +62,26 @@ class Transport:
     token : str
         Secret that all processes of the job share.
     receive_buffer : callable, optional
-        (message without its array) -> buffer for the array, or None. Called in the thread of the transport. A sender
-        may reuse a buffer only after its last message was answered.
+        Takes a message without its array. Returns the buffer for the array, or None for new memory. It is called in the
+        thread of the transport. A sender may reuse a buffer only after its last message was answered.
     backlog : Backlog, optional
-        While it is full no array is read.
+        While the backlog is full, no arrays are read.
     interface, ports : str, sequence of int
         Where to listen; see `Endpoint.of`.
     listen_args, connect_args : mapping
-        Of ``distributed.Security``, for TLS.
+        Arguments from ``distributed.Security``, for TLS.
     timeout_s : float
-        Time for one attempt to connect, including the answer to the hello.
+        Seconds for one attempt to connect, including the answer to the hello.
     retry_s : float
-        Time after which a peer that cannot be reached is lost.
+        Seconds after which a peer that cannot be reached is lost.
     shared_bytes : int
-        Shared memory of a connection to a process of this host; 0 for none.
+        Size of the shared memory for a connection to a process on this host; 0 for none.
 
     Attributes
     ----------
     address : str
-        Where other processes reach this one, see `place_of`, and a random mark: a later process with the same port
-        has another address.
+        Address at which other processes reach this one (see `place_of`), followed by a random mark. So a later process
+        with the same port has another address.
     sent_bytes : int
         Bytes of arrays in messages to other processes, each counted once.
     """
@@ -191,9 +192,9 @@ class Transport:
             self._on_lost(address, reason)
 
     def cut(self, address: str) -> None:
-        """Close all connections with the process at ``address``, which was replaced; refuse new ones.
+        """Close all connections with the process at ``address``, and refuse new ones, because it was replaced.
 
-        Messages to it are discarded, and it is not reported as lost.
+        Messages to this process are discarded, and it is not reported as lost.
         """
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._cut, address)

@@ -1,8 +1,9 @@
-"""Exchange among many processes: gradients are summed on their way to servers.
+"""Exchange among many processes, in which gradients are summed on their way to servers.
 
-Recursive halving and doubling, after Rabenseifner (2004), for any number of processes. Connected processes differ in
-one bit of their numbers. The process that computes a node of the tree of sums, see `singa_dask.comm.sum_tree`, depends
-on the server of the slice, but the order of additions does not. So a sum has the bits of a direct exchange.
+The algorithm is recursive halving and doubling, after Rabenseifner (2004), for any number of processes. Processes that
+exchange messages differ in one bit of their numbers. Which process computes a node of the tree of sums (see
+`singa_dask.comm.sum_tree`) depends on the server of the slice, but the order of additions does not. So a sum has the
+same bits as in a direct exchange.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ FUSED_BYTES = 1 << 18
 
 
 class Route(NamedTuple):
-    """The way of the gradient of one slice through one process.
+    """The route of the gradient of one slice through one process.
 
     Attributes
     ----------
     children : tuple of int
-        Processes whose sums are added here, in this order.
+        Processes whose sums are added in this process, in this order.
     parent : int or None
-        Process that takes the sum; None where the server is.
+        Process to which the sum is sent; None in the process of the server.
     """
 
     children: tuple[int, ...]
@@ -47,10 +48,11 @@ class Route(NamedTuple):
 
 
 class ProcessTree:
-    """Who sends to whom.
+    """Determines which process sends sums to which process.
 
-    Process i is a leaf of the tree of sums. A node above leaf i at height h, block ``i >> h``, is in one of the
-    processes below it: the one whose last h bits are those of the root, if there is one.
+    Process i is a leaf of the tree of sums. The node at height h above leaf i is block ``i >> h``. It is computed by
+    one of the processes below it: if possible, by the process whose last h bits are equal to the last h bits of the
+    root.
     """
 
     def __init__(self, n_processes: int) -> None:
@@ -59,11 +61,11 @@ class ProcessTree:
 
     @classmethod
     def of(cls, process_of: Mapping[Address, int], n_bytes: int = 0) -> ProcessTree | None:
-        """Return the tree for a job with ``n_bytes`` of params; None if it exchanges slices directly.
+        """Return the tree for a job with ``n_bytes`` bytes of params; None if slices are exchanged directly.
 
-        It needs one worker group and one server group. All processes with workers have the same number of workers, a
-        power of two, in order, so that a process computes one node of the tree of sums; the last may have fewer.
-        Servers may have processes of their own, with higher numbers.
+        A tree needs one worker group and one server group. All processes with workers must have the same number of
+        workers, a power of two, in order, so that each process computes one node of the tree of sums. The last process
+        may have fewer workers. Servers may have processes of their own, with higher numbers.
         """
         n = 1 + max(process for unit, process in process_of.items() if unit.kind == "worker")
         are_apart = n <= max(process_of.values())
@@ -81,11 +83,11 @@ class ProcessTree:
         return cls(n) if fits else None
 
     def root(self, number: int, server: int) -> int:
-        """Return the process with the sum of a slice: its server's, or one that sends it there."""
+        """Return the process that computes the sum of a slice: its server's, or one that sends the sum there."""
         return server if server < self.n_processes else number % self.n_processes
 
     def climb(self, roots: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield for each height the sums that are sent: index of the root, process, and its parent."""
+        """Yield for each height the sums to send, as the index of the root, a process, and its parent."""
         index, here = np.divmod(np.arange(len(roots) * self.n_processes), self.n_processes)
         for height in range((self.n_processes - 1).bit_length()):
             block = here >> height
@@ -114,20 +116,23 @@ class ProcessTree:
         return Route(tuple(children), None)
 
     def hop(self, here: Any, to: Any) -> Any:
-        """Return the next process on the way to another one; elementwise for arrays."""
+        """Return the next process on the route from ``here`` to another one; elementwise for arrays."""
         # clear bits first and then set bits, so that each process on the way exists
         cleared = here & ~to
         bits = cleared + (cleared == 0) * (to & ~here)
         return here ^ (bits & -bits)
 
     def neighbours(self, here: int) -> list[int]:
-        """Return the processes one hop away."""
+        """Return the processes with which a process exchanges messages directly."""
         others = (here ^ 1 << bit for bit in range((self.n_processes - 1).bit_length()))
         return [other for other in others if other < self.n_processes]
 
 
 class _Leg(NamedTuple):
-    """The next receiver of a slice: a process or, if None, the local server; ``alone``: a lone slice."""
+    """The next receiver of a slice: a process, or None for the local server.
+
+    ``alone`` has the slice if it is sent in a message of its own.
+    """
 
     kind: str
     to: int | None
@@ -163,17 +168,17 @@ _NOTHING = np.empty(0)
 
 
 class TreeExchange(SliceExchange):
-    """Sums gradients of several processes, and passes values on; a state machine without I/O.
+    """Sums gradients of several processes, and passes values on. It is a state machine without I/O.
 
-    Each slice waits for its own sums: processes need not agree on which slices are sent together. Requests for initial
-    values, without arrays, go the same way.
+    Each slice waits only for its own sums, so that processes need not agree on which slices are sent together. Requests
+    for initial values, which have no arrays, take the same route.
 
     Parameters
     ----------
     roots : sequence of int
-        Process of the server of each slice.
+        For each slice, the process of its server.
     n_bytes : sequence of int
-        Of each slice.
+        Number of bytes of each slice.
     values : callable
         Slice -> its values in this process.
     request : callable
@@ -222,7 +227,7 @@ class TreeExchange(SliceExchange):
         return self._send("update", self._step, totals)
 
     def _send(self, kind: str, step: int, totals: Mapping[int, Any]) -> list[Message]:
-        """Send the sum of each slice once all sums of children are here; return the messages to send now."""
+        """Send the sum of each slice once the sums of all its children are here; return messages to send now."""
         bundles: dict[_Leg, _Bundle] = {}
         for number, total in totals.items():
             passage = self._passages[kind][number]
@@ -248,7 +253,7 @@ class TreeExchange(SliceExchange):
             yield number, version, values
 
     def _split(self, message: Message) -> Iterator[tuple[int, Any]]:
-        """Yield each slice of a message and its part of the array."""
+        """Yield each slice in a message with its part of the array."""
         numbers = message.info["slices"]
         if len(numbers) == 1 or not message.arrays:
             yield from zip(numbers, message.arrays or [_NOTHING] * len(numbers), strict=True)

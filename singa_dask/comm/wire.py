@@ -1,13 +1,15 @@
-"""Wire: numbered frames on a connection to another process, and its listeners and connections.
+"""Wire: send and receive numbered frames over a connection to another process.
 
-A frame has a number, a header, and the bytes of arrays. The frame of a message has its sequence number, and the result
-of `Message.header`. A note is a frame without arrays: the greeting, an acknowledgement (empty header), or a refusal
-(its text is the header).
+A frame has a number, a header, and the bytes of arrays. The frame of a message has the message's sequence number and
+the result of `Message.header`. A note is a frame without arrays: a greeting, an acknowledgement, whose header is empty,
+or a refusal, whose header is the reason.
 
-``distributed.comm`` provides connections and listeners for tcp, tls, ws, ucxx and inproc. With tcp and tls, frames go
-by the byte stream, and arrays are read straight into receive buffers; between processes of one host arrays go through
-shared memory, see `singa_dask.comm.shared`. The other comms carry whole objects. Distributed may unpickle these, and
-data before the first frame: use plain tcp only in trusted networks, as for Dask itself.
+``distributed.comm`` provides connections and listeners for tcp, tls, ws, ucxx and inproc. With tcp and tls, frames are
+written to the byte stream, and arrays are read straight into receive buffers. Between processes of one host arrays go
+through shared memory; see `singa_dask.comm.shared`. The other comms carry whole objects.
+
+Distributed may unpickle such objects, and data before the first frame. Use plain tcp only in trusted networks, as for
+Dask itself.
 """
 
 from __future__ import annotations
@@ -55,9 +57,9 @@ class Frame(NamedTuple):
     Attributes
     ----------
     header : bytes or Message
-        A message within one process.
+        The header; for a connection within one process, the message itself.
     n_bytes : int
-        Bytes of arrays.
+        Number of bytes of arrays.
     arrays : list
         The arrays as bytes, if they came with the header.
     is_shared : bool
@@ -80,11 +82,14 @@ class Wire(ABC):
     @property
     @abstractmethod
     def progress(self) -> int:
-        """A number that rises while the system takes written bytes."""
+        """A number that rises while the operating system accepts written bytes."""
 
     @contextmanager
     def offer(self, size: int) -> Iterator[str]:
-        """Offer ``size`` bytes of shared memory for arrays: yield its name; used if the peer takes it."""
+        """Offer ``size`` bytes of shared memory for arrays, and provide its name.
+
+        The memory is used if the peer takes it.
+        """
         yield ""
 
     def take(self, name: str) -> None:
@@ -101,7 +106,7 @@ class Wire(ABC):
 
     @abstractmethod
     async def drain(self) -> None:
-        """Wait until all is handed to the system."""
+        """Wait until all written bytes are passed to the operating system."""
 
     @abstractmethod
     async def read(self, max_header: int = MAX_HEADER) -> Frame:
@@ -113,11 +118,11 @@ class Wire(ABC):
 
     @abstractmethod
     async def read_message(self, frame: Frame, receive_buffer: ReceiveBuffer | None) -> Message:
-        """Read the rest of a message, its array into the result of ``receive_buffer``."""
+        """Read the rest of a message. Its arrays are read into the results of ``receive_buffer``."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close the connection at once."""
+        """Close the connection immediately."""
 
 
 Serve: TypeAlias = Callable[[Wire], Awaitable[None]]
@@ -125,12 +130,12 @@ Serve: TypeAlias = Callable[[Wire], Awaitable[None]]
 
 
 class Listener(NamedTuple):
-    """Takes connections.
+    """Accepts connections.
 
     Attributes
     ----------
     address : str
-        Where other processes reach it.
+        Address at which other processes reach the listener.
     stop : callable
         Coroutine function that stops the listener.
     """
@@ -284,7 +289,10 @@ class _StreamWire(Wire):
 
 
 def _shared(segment: Segment, start: bytes, arrays: Iterable[np.ndarray]) -> Iterator[Buffer]:
-    """Write arrays to shared memory, and yield buffers for the stream: empty ones while there is no room."""
+    """Write arrays to shared memory, and yield buffers for the stream.
+
+    Buffers are empty while there is no room.
+    """
     for piece in segment.pieces(arrays):
         while (position := segment.write(piece)) is None:
             yield b""
@@ -293,7 +301,7 @@ def _shared(segment: Segment, start: bytes, arrays: Iterable[np.ndarray]) -> Ite
 
 
 def _joined(start: bytes, arrays: Iterable[np.ndarray]) -> Iterator[Buffer]:
-    """Yield the bytes of a message, with consecutive small buffers joined."""
+    """Yield the bytes of a message. Consecutive small buffers are joined."""
     small = bytearray(start)
     for array in arrays:
         if array.size <= _SMALL:
@@ -394,14 +402,14 @@ async def listen(endpoint: Endpoint, serve: Serve, args: Mapping[str, Any]) -> L
     Parameters
     ----------
     serve : callable
-        Serves the wire of each connection to its end.
+        Called with the wire of each connection. Serves it until it ends.
     args : mapping
-        Of ``distributed.Security.get_listen_args``.
+        Result of ``distributed.Security.get_listen_args``.
 
     Raises
     ------
     CommError
-        There is no such host here, no port is free, or the TLS configuration of Dask is incomplete.
+        This machine does not have the host, no port is free, or the TLS configuration of Dask is incomplete.
     """
 
     async def handle(comm: Comm) -> None:
@@ -432,7 +440,7 @@ async def listen(endpoint: Endpoint, serve: Serve, args: Mapping[str, Any]) -> L
 
 
 def _check_port(host: str, port: int) -> None:
-    """Raise `OSError` if a port cannot be opened, where tornado would leave a socket open."""
+    """Raise `OSError` if a port cannot be opened. Tornado would leave a socket open in this case."""
     socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
 
 
@@ -445,7 +453,7 @@ async def _stop(listener: core.Listener) -> None:
 
 
 def place_of(address: str) -> str:
-    """Return where the process at an address of a transport listens: the address without its mark."""
+    """Return the address at which a transport listens: its own address without the random mark."""
     return address.partition("#")[0]
 
 
@@ -455,12 +463,12 @@ async def connect(address: str, timeout_s: float, args: Mapping[str, Any]) -> Wi
     Parameters
     ----------
     args : mapping
-        Of ``distributed.Security.get_connection_args``.
+        Result of ``distributed.Security.get_connection_args``.
 
     Raises
     ------
     RefusedError
-        The certificates of both ends do not fit.
+        The certificates of the two ends do not fit.
     OSError
         The address does not answer, or the connection breaks.
     """

@@ -1,8 +1,8 @@
 """Conf: the base of all models of a job.
 
 A model reports all mistakes at once: wrong values, unknown keys, and violated rules between fields. If a value is
-wrong, the rules check a repaired model, in which the default of the field replaces it. The error carries that model to
-the rules of the enclosing model.
+wrong, the rules check a repaired model, in which the default of the field replaces the value. The error contains the
+repaired model, so that the rules of the enclosing model can use it.
 """
 
 from __future__ import annotations

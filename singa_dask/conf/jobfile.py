@@ -114,7 +114,7 @@ def load(
     Raises
     ------
     ConfigError
-        Lists all mistakes, in the order of the file.
+        The job is wrong. The error lists all mistakes, in the order of the file.
     """
     file = os.fspath(path)
     return loads(_read(file), STDIN if file == "-" else file, sets, cluster_file, registries)
@@ -148,7 +148,7 @@ def loads(
     Raises
     ------
     ConfigError
-        Lists all mistakes, in the order of the text.
+        The job is wrong. The error lists all mistakes, in the order of the text.
     """
     is_singa = file.endswith(".conf") or is_singa_text(text)
     root: Tree | None

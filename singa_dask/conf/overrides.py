@@ -19,7 +19,7 @@ TOKEN = re.compile(r"([^.\[\]]+)|\[([^\]]+)\]")
 
 
 class _NoPlace(Exception):
-    """A path does not exist. Arguments: the existing part of it, and the message."""
+    """Raised if a path does not exist, with the existing part of the path and the message."""
 
 
 def apply_set(root: TreeMap, text: str) -> list[Problem]:

@@ -1,7 +1,7 @@
 """PartConf: a model that names a registered class and holds the blocks of keys that registered classes read.
 
-A class declares its block, ``block = XConf``, so the keys of a layer, updater or schedule are in its own file.
-Validation, the JSON schema and help find them through the registry.
+A class declares its block with ``block = XConf``, so that the keys of a layer, updater or schedule are in the same file
+as its class. Validation, the JSON schema and help find the keys through the registry.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class PartConf(Conf):
     """A model that names a registered class, and holds blocks in addition to its own fields.
 
     With ``registries`` in the validation context, each block is validated by its class, and a missing block of the
-    named class is added with its defaults. Without them, blocks stay mappings, and `block` validates them.
+    named class is added with defaults. Without registries, blocks stay mappings until `block` validates them.
     """
 
     model_config = ConfigDict(extra="allow")

@@ -1,6 +1,7 @@
-"""Changes of a job in SINGA's format so that it computes what SINGA does.
+"""Change a job in SINGA's format so that it computes the same as SINGA.
 
-`apply_rules` adds SINGA's defaults where ours differ, and replaces its deprecated input layers.
+`apply_rules` adds SINGA's defaults where the defaults of this package differ, and replaces SINGA's deprecated input
+layers.
 """
 
 from __future__ import annotations
@@ -279,7 +280,7 @@ def _replace_data(layer: TreeMap, sources: list[TreeMap]) -> list[Problem]:
 
 
 def _replace_mnist(layer: TreeMap, sources: list[TreeMap]) -> list[Problem]:
-    """Let the sources compute x / norm_a - norm_b of images of 28 x 28, as Mnist does."""
+    """Make the sources compute x / norm_a - norm_b for images of 28 x 28, as Mnist does."""
     conf, problems = _checked(layer, "mnist_conf", MnistConf)
     for source in sources:
         store = _inner(source, "store_conf")
@@ -292,7 +293,7 @@ def _replace_mnist(layer: TreeMap, sources: list[TreeMap]) -> list[Problem]:
 
 
 def _replace_rgb(layer: TreeMap, sources: list[TreeMap]) -> list[Problem]:
-    """Replace RGBImage by ImagePreprocess, and let its sources subtract the mean."""
+    """Replace RGBImage by ImagePreprocess, and make its sources subtract the mean."""
     cropped, mean = (child(layer, "rgbimage_conf", key) for key in ("cropsize", "meanfile"))
     # records of SINGA contain their shape: 32 x 32 for CIFAR, 256 x 256 for ImageNet
     size = 256 if isinstance(cropped, Scalar) and isinstance(cropped.value, int) and cropped.value > 32 else 32

@@ -1,6 +1,6 @@
-"""YAML: converts text to a tree with places and values to text, and hides secrets in text.
+"""YAML: convert text to a tree with places, convert values to text, and hide secrets in text.
 
-Scalars are those of YAML 1.2: ``1e-3`` is a number; ``on``, ``off``, ``yes`` and ``no`` are texts.
+Scalars are read as in YAML 1.2: ``1e-3`` is a number; ``on``, ``off``, ``yes`` and ``no`` are strings.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records, from a URL to the batches of a worker.
+"""Read records from a URL, and turn them into the batches of a worker.
 
 Each package imports only packages to its right: convert > loading > sampler > order > random > stores > codecs > types.
 """

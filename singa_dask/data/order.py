@@ -1,4 +1,7 @@
-"""Orders of the records of an epoch, full or shuffled within windows, as functions of a seed."""
+"""Orders of the records of an epoch, shuffled fully or within windows.
+
+An order is a function of a seed.
+"""
 
 from __future__ import annotations
 
@@ -21,25 +24,25 @@ Ids = npt.NDArray[np.int64]
 
 
 class GroupRecords:
-    """The records of one group and its epochs; arguments as in `Sampler`.
+    """The records of one worker group, and the group's epochs. See `Sampler` for the arguments.
 
     Attributes
     ----------
     starts : (n_blocks + 1,) int64
-        First record of each block of the store, and the total count.
+        Index of the first record of each block of the store, and the number of records.
     start, count : int
-        First record of the group, or of ``span``, and number of records.
+        First record of the group, or of ``span``, and the number of its records.
     batch_size : int
     period : int
-        Rows per epoch, including padding.
+        Number of rows in an epoch, including padding.
     skip : int
-        Records skipped at the start; whole batches unless ``last_batch`` is ``wrap``.
+        Number of records that are skipped at the start. These are whole batches unless ``last_batch`` is ``wrap``.
     last_batch : {"wrap", "drop_last", "pad"}
 
     Raises
     ------
     DataError
-        The group has no records, or less than a batch and ``last_batch`` is ``drop_last``.
+        The group has no records, or fewer than a batch if ``last_batch`` is ``drop_last``.
     """
 
     def __init__(
@@ -70,13 +73,13 @@ class GroupRecords:
         self.skip = skip if last_batch == "wrap" else skip - skip % batch_size
 
     def rows_per_epoch(self, batch_size: int) -> int:
-        """Return the rows of an epoch in batches of a size, including padding."""
+        """Return the number of rows in an epoch with this batch size, including padding."""
         more = {"wrap": 0, "drop_last": -(self.count % batch_size), "pad": -self.count % batch_size}
         return self.count + more[self.last_batch]
 
     @classmethod
     def steps_per_epoch(cls, n: int, batch_size: int, n_groups: int, last_batch: LastBatch) -> Fraction:
-        """Return how many batches it takes all groups together to read each of ``n`` records once."""
+        """Return how many batches all groups together need to read each of ``n`` records once."""
         groups = (cls([n], batch_size, group, n_groups, 0, last_batch) for group in range(n_groups))
         return Fraction(max(group.period for group in groups), batch_size)
 
@@ -96,7 +99,10 @@ class FullOrder:
         self._last = (-1, np.empty(0, np.int64))
 
     def ids(self, positions: Ids) -> Ids:
-        """Return the records at ascending positions of the infinite sequence, in the shape of ``positions``."""
+        """Return the records at ascending positions of the infinite sequence of records.
+
+        The result has the shape of ``positions``.
+        """
         flat = positions.reshape(-1)
         period = self._records.period
         first, last = int(flat[0]) // period, int(flat[-1]) // period
@@ -111,7 +117,7 @@ class FullOrder:
         return np.concatenate(parts).reshape(positions.shape)
 
     def _permutation(self, epoch: int) -> Ids:
-        """Return all records in the order of an epoch; the latest order is kept."""
+        """Return all records in the order of an epoch. The latest order is cached."""
         known, order = self._last
         if known != epoch:
             order = permutation(self._records.count, self._seed, "full", epoch)
@@ -121,7 +127,7 @@ class FullOrder:
 
 
 def keep_runs(order: Ids, runs: Ids) -> Ids:
-    """Return an order in which the blocks of a run are adjacent, at the place of the first of them.
+    """Return an order in which the blocks of a run are adjacent, at the position of its first block.
 
     Parameters
     ----------
@@ -145,7 +151,7 @@ class BlockOrder:
     streams : int
         A divisor of the batch size.
     window : int
-        Number of blocks that the group mixes at a time, over all streams.
+        Number of blocks that the group mixes at a time, summed over all streams.
     assignment, runs : (n_blocks,) int64, optional
         See `Sampler`.
 
@@ -153,7 +159,7 @@ class BlockOrder:
     ----------
     streams : int
     width : int
-        Rows of a stream in each batch.
+        Number of rows of a stream in each batch.
     blocks_per_window : int
         Number of blocks that a stream mixes at a time.
     """
@@ -175,12 +181,12 @@ class BlockOrder:
 
     @property
     def assignment_digest(self) -> str:
-        """Short hash of a given assignment; empty for a random one."""
+        """Short hash of an ``assignment`` that was passed; empty for a random one."""
         order = self._assignment
         return "" if order is None else hashlib.sha256(order.astype("<i8").tobytes()).hexdigest()[:16]
 
     def rows(self, step: int, n_steps: int, low: int, high: int) -> Ids:
-        """Return rows ``low`` to ``high`` of ``n_steps`` batches, (n_steps, high - low) int64."""
+        """Return the rows from ``low`` to ``high`` of ``n_steps`` batches, (n_steps, high - low) int64."""
         width, first = self.width, step * self.width
         streams = range(low // width, -(-high // width))
         items = np.empty((len(streams), n_steps * width), np.int64)

@@ -1,6 +1,7 @@
-"""Random permutations and numbers of a seed and a purpose, the same in every version of NumPy.
+"""Random permutations and numbers that depend only on a seed and a purpose.
 
-Only the raw output of Philox is used, which NumPy guarantees not to change.
+They are the same in every version of NumPy: only the raw output of Philox is used, which NumPy guarantees not to
+change.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ MIN_PACKED = 64
 
 
 class _Philox(threading.local):
-    """A generator for each thread: creating one takes longer than drawing some numbers."""
+    """A generator for each thread, because creating one takes longer than drawing some numbers."""
 
     def __init__(self) -> None:
         self.bits: Any = np.random.Philox(0)
@@ -55,7 +56,7 @@ def permutation(n: int, seed: int, purpose: str, *numbers: int) -> npt.NDArray[n
 
 
 def _argsort(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Return the indices that sort numbers; equal ones, which are rare, keep their order."""
+    """Return the indices that sort numbers. Equal numbers, which are rare, keep their order."""
     if len(numbers) < MIN_PACKED:
         return np.argsort(numbers, kind="stable")
     # packing indices into the low bits and sorting takes a third of the time of argsort
@@ -75,7 +76,7 @@ def _argsort(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
 
 
 def draw(n: int, seed: int, purpose: str, *numbers: int) -> int:
-    """Return a uniform random integer from 0 to n-1; other arguments as in `permutation`."""
+    """Return a uniform random integer from 0 to n-1. See `permutation` for the other arguments."""
     return int(_raw(1, seed, purpose, *numbers)[0]) % n
 
 

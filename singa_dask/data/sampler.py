@@ -1,7 +1,7 @@
-"""Sampler: the records of batch t of a worker group, as a pure function of a few integers.
+"""Sampler: compute which records a batch of a worker group has, from a few integers.
 
-Any step of any epoch can be computed, for any number of workers, with the same result. Therefore a cursor is a few
-integers, and a resumed or resized run reads the same records.
+The records of any step can be computed directly, with the same result for any number of workers. So a cursor consists
+of a few integers, and a resumed or resized run reads the same records.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Sampler:
     sizes : sequence of int
         Number of records of each block of the store.
     batch_size : int
-        Records per step of the whole group.
+        Number of records in a step of the whole group.
     shuffle : {"none", "block", "full"}
         ``none``: file order. ``full``: a new permutation of all records in each epoch. ``block``: see Notes.
     seed : int
@@ -56,52 +56,55 @@ class Sampler:
         Group k of G reads the records k*N//G to (k+1)*N//G, in the order of the assignment if ``shuffle`` is ``block``,
         in file order otherwise.
     window : int
-        For ``block``: number of blocks that a group mixes at a time, over all streams.
+        For ``block``: number of blocks that a group mixes at a time, summed over all streams.
     streams : int, optional
-        For ``block``: a divisor of the batch size. Default: the greatest common divisor with 48; with ``runs`` the
-        largest divisor of that which is not above ``window``.
+        For ``block``: number of streams, a divisor of the batch size. The default is the greatest common divisor of the
+        batch size and 48; with ``runs``, the largest divisor of this number that does not exceed ``window``.
     assignment : sequence of int, optional
         For ``block``: order in which blocks are assigned to the streams. Default: random by ``seed``.
     runs : (n_blocks,) int64, optional
         For ``block``: `Store.runs`. A stream reads the blocks of a run one after the other.
     skip : int
-        Records skipped at the start; rounded down to whole batches unless ``last_batch`` is ``wrap``.
+        Number of records to skip at the start. It is rounded down to whole batches unless ``last_batch`` is ``wrap``.
     fingerprint : str
-        Fingerprint of the store, with which a cursor is checked.
+        Fingerprint of the store. A cursor with another fingerprint is refused.
     last_batch : {"wrap", "drop_last", "pad"}
-        How to treat the N mod B records at the end of an epoch of N. ``wrap``: the batch is completed with the first
-        records of the next epoch. ``drop_last``: they are dropped; with shuffling other ones in each epoch.
-        ``pad``: the batch is completed with the first records of the same epoch.
+        What to do with the N mod B records that remain at the end of an epoch of N records. ``wrap``: complete the
+        batch with the first records of the next epoch. ``drop_last``: drop these records; with shuffling, they differ
+        in each epoch. ``pad``: complete the batch with the first records of the same epoch.
     shares : sequence of int
-        Proportions in which the workers share a batch; equal if empty.
+        Proportions in which the workers divide a batch. If empty, the parts are equal.
     span : (int, int), optional
-        First record, and the record after the last, instead of the group's; not for ``block``.
+        Read only these records instead of the group's: index of the first record, and of the record after the last. Not
+        allowed with ``block``.
     consecutive : bool
         For ``none`` and a whole number of batches: whether each worker reads consecutive records instead of a part of
-        each batch. Then a block is read by one worker, and the records of a batch depend on the number of workers.
+        each batch. Each block is then read by one worker, but the records of a batch depend on the number of workers.
 
     Attributes
     ----------
     count : int
         Number of records of the group.
     period : int
-        Rows per epoch, including padding.
+        Number of rows in an epoch, including padding.
     first_row : int
-        Row with which step 0 begins.
+        Index of the row with which step 0 begins.
 
     Raises
     ------
     DataError
-        The group has no records, or less than a batch and ``last_batch`` is ``drop_last``.
+        The group has no records, or fewer than a batch if ``last_batch`` is ``drop_last``.
 
     Notes
     -----
-    Shuffling by blocks: each of the C streams supplies B / C consecutive rows of every batch. The blocks are
-    concatenated in the order of the assignment. In each epoch this sequence is divided into C spans, one per stream, as
-    long as the rows that the stream supplies in that epoch. Therefore every record is read once per epoch. One stream
-    reads a block, or two if it contains a boundary of spans. A stream reads its blocks in random order, and shuffles
-    records within windows of blocks. Unless ``last_batch`` is ``wrap``, the spans have about equal lengths and are the
-    same in all epochs; a stream drops the end of its span, or starts again at its beginning.
+    With ``block``, each of the C streams supplies B / C consecutive rows of every batch. The blocks are concatenated in
+    the order of the assignment. In each epoch this sequence of records is divided into C spans, one for each stream. A
+    span is as long as the number of rows that its stream supplies in the epoch, so that every record is read once per
+    epoch. A block is read by one stream, or by two if it contains a boundary of spans. A stream reads its blocks in
+    random order, and shuffles records within windows of blocks.
+
+    Unless ``last_batch`` is ``wrap``, the spans have about equal lengths and are the same in all epochs. A stream then
+    drops the end of its span (``drop_last``), or starts again at its beginning (``pad``).
     """
 
     def __init__(
@@ -151,7 +154,7 @@ class Sampler:
         return np.asarray(self.rows(step)[0])
 
     def rows(self, step: int, worker: int = 0, n_workers: int = 1, n_steps: int = 1) -> Ids:
-        """Return the records that a worker reads in ``n_steps`` steps: its rows of each batch.
+        """Return the records that a worker reads in ``n_steps`` steps, i.e. its rows of each batch.
 
         Returns
         -------
@@ -186,12 +189,12 @@ class Sampler:
         return rows // self.period
 
     def block_rows(self, worker: int = 0, n_workers: int = 1) -> Ids:
-        """Return the rows of each block that a worker reads in its first epoch (``full``: on average).
+        """Return how many rows of each block a worker reads in its first epoch; for ``full``, on average.
 
         Returns
         -------
         (n_blocks,) int64
-            Rounded up where only an average is known.
+            The numbers; averages are rounded up.
         """
         low, high = self.bounds(n_workers)[worker : worker + 2]
         if self.shuffle == "block":
@@ -214,7 +217,8 @@ class Sampler:
         Returns
         -------
         list of (worker, low, high)
-            One per stream, in order, measured in records. A stream that workers share belongs to its main reader.
+            One span for each stream, in order, measured in records. A stream that several workers share is listed with
+            the worker that reads most of it.
         """
         bounds, width = self.bounds(n_workers), self._block.width
         owners = (bisect(bounds, stream * width + width // 2) - 1 for stream in range(self._block.streams))
@@ -249,13 +253,13 @@ class Sampler:
     def seek(self, cursor: Mapping[str, Any]) -> int:
         """Return the step that a cursor refers to.
 
-        If its batches had another size, that step begins with the next record of the epoch. In an order by blocks,
-        which depends on the batch size, it begins after as many records.
+        If the batches of the cursor had another size, the step begins with the next record of the epoch. An order by
+        blocks depends on the batch size; the step then begins after the same number of records.
 
         Raises
         ------
         DataError
-            The cursor was made with other records or settings. Names the difference.
+            The cursor belongs to other records or settings. The message names the difference.
         """
         known = {**_PLAIN, **cursor}
         is_resized = known["batch_size"] != self.batch_size

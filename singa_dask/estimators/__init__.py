@@ -1,10 +1,10 @@
-"""Estimators with the interface of scikit-learn: nets that are fitted to arrays.
+"""Estimators with the interface of scikit-learn. They fit nets to arrays.
 
-Names are imported on first use, as they need scikit-learn (extra ``sklearn``).
+Names are imported on first use, because they need scikit-learn (extra ``sklearn``).
 
-`estimator` has the estimators, `arguments` their parameters and the jobs made from them. `fit_records` checks features
-and targets, `fit_facts` computes their statistics, and `local_fit` fits in this process. `sparse` handles sparse
-matrices, `categories` columns of texts, and `not_numbers` errors about texts and dates among numbers.
+`estimator` has the estimators, `arguments` their parameters and the jobs that they run. `fit_records` checks features
+and targets, `fit_facts` computes their statistics, and `local_fit` trains in this process. `sparse` handles sparse
+matrices, `categories` columns of text, and `not_numbers` errors about text and dates among numbers.
 """
 
 from __future__ import annotations

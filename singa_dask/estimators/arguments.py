@@ -1,4 +1,4 @@
-"""Parameters of estimators, and the jobs made from them."""
+"""Parameters of estimators, and the jobs that they describe."""
 
 from __future__ import annotations
 
@@ -32,77 +32,87 @@ PARAMETERS = """
     Parameters
     ----------
     hidden_layer_sizes : sequence of int, or int
-        Units of each hidden layer of the default net, or of the only one.
+        Number of units of each hidden layer of the default net. An int is the size of a single hidden layer.
     activation : {"identity", "logistic", "tanh", "relu"}
-        Activation of its hidden layers.
+        Activation of the hidden layers of the default net.
     job : Job or path, optional
-        Job, or job file, to train instead of the default one. Its input layers read X and y, whatever their ``path``.
-        X is not scaled: the job does that, e.g. by ``std_value`` or a BatchNorm layer. No tests run during training.
+        Job, or job file, to train instead of the default net. Its input layers read X and y; their ``path`` is
+        ignored. X is not scaled, so the job has to do this, e.g. with ``std_value`` or a BatchNorm layer. The job's
+        tests do not run during training.
     solver : {"adam", "sgd"}, optional
         Adam, or SGD with Nesterov's momentum. Default: Adam, or the updater of the job.
     momentum : float
-        Of the solver ``"sgd"``.
+        Momentum of the solver ``"sgd"``.
     updater : str or mapping, optional
-        Type of the updater, or its block as in a job file, instead of ``solver``; e.g. for other decay rates than
-        Adam's 0.9 and 0.999, or for a learning rate schedule.
+        Type of the updater, or its block as in a job file. Pass it instead of ``solver``, e.g. for other decay rates
+        than Adam's 0.9 and 0.999, or for a learning rate schedule.
     learning_rate_init : float, optional
-        ``base_lr`` of the learning rate. Default: 0.001, or the job's.
+        Initial learning rate: ``base_lr`` of the updater. Default: 0.001, or the job's.
     alpha : float, optional
-        L2 penalty of weights, not of biases, divided by the records of a batch. Default: 0. Not with a ``job``.
+        L2 penalty of weights, divided by the number of records of a batch. Biases have no penalty. Default: 0. Not
+        allowed with ``job``.
     weight_decay : float, optional
-        Weight decay of the updater, instead of ``alpha``: also of biases, and not divided. Default: 0, or the job's.
+        Weight decay of the updater. It also applies to biases, and is not divided by the number of records. Pass it
+        instead of ``alpha``. Default: 0, or the job's.
     batch_size : int, optional
-        Records in a step, over all workers of a group. Default: 200, or all if there are fewer; or the job's.
+        Number of records in a step, over all workers of a group. Default: 200, or all records if there are fewer; or
+        the job's.
     max_iter : int, optional
-        Largest number of epochs, of ``ceil(n / batch_size)`` steps. Default: 200, or the ``train_steps`` of the job.
+        Maximum number of epochs. An epoch has ``ceil(n / batch_size)`` steps. Default: 200, or the ``train_steps`` of
+        the job.
     tol, n_iter_no_change : float, int
-        The fit ends after more than ``n_iter_no_change`` epochs in a row that did not improve on the best one by
-        ``tol``: by the mean training loss, or by the score of ``early_stopping``. With ``job``, ``cluster``,
-        ``client``, ``run_dir`` or ``init_from`` only that score ends a fit; without it both must have their defaults.
+        The fit ends after more than ``n_iter_no_change`` epochs in a row that did not improve on the best epoch by
+        ``tol``. Epochs are compared by the mean training loss, or by the score of ``early_stopping``. With ``job``,
+        ``cluster``, ``client``, ``run_dir`` or ``init_from``, only the score of ``early_stopping`` can end a fit;
+        without ``early_stopping`` both parameters must then have their defaults.
     early_stopping : bool
-        Hold out ``validation_fraction`` of the records, and keep the values of the epoch with their best score:
-        accuracy, or R2. In memory the split is stratified by class; of Dask all records are drawn alike. With Dask
-        data, ``job``, ``cluster``, ``client``, ``run_dir`` or ``init_from`` workers compute the score, which needs one
-        worker group, no ``sample_weight`` and one class a record.
+        Hold out ``validation_fraction`` of the records, and return the values of the epoch with the best score on
+        these records: accuracy, or R2. In memory the split is stratified by class; records of Dask are drawn
+        uniformly. With Dask data, ``job``, ``cluster``, ``client``, ``run_dir`` or ``init_from``, workers compute the
+        score. This needs one worker group, no ``sample_weight`` and one class for each record.
     validation_fraction : float
+        Share of the records that ``early_stopping`` holds out.
     handle_unknown : {"error", "ignore"}
-        Whether `predict` refuses unknown categories or encodes them as zeros.
+        Whether `predict` raises an error for unknown categories or encodes them as zeros.
     n_jobs : int, optional
-        Threads of a worker. Default: its share of the cores.
+        Number of threads of a worker. Default: its share of the cores.
     random_state : int, RandomState or None
         Source of the job's seed. Default: a new seed in each fit, or the job's.
     warm_start : bool
-        Start `fit` from the fitted values, if there are any, as `partial_fit` does.
+        Start `fit` with the fitted values, if there are any, as `partial_fit` does.
     init_from : str or sequence of str
-        Runs or checkpoints with initial values; fitted values take precedence.
+        Runs or checkpoints with initial values. Fitted values take precedence.
     cluster : str, path or mapping, optional
-        Topology: a name such as ``"allreduce"``, a file, or a block of a job file. Default: one worker, or the job's.
+        Topology: a name such as ``"allreduce"``, a file, or the ``cluster`` block of a job file. Default: one worker,
+        or the job's.
     client : distributed.Client or str, optional
-        Cluster to train and compute Dask collections on, or the address of its scheduler; pass the address to clone or
-        pickle the estimator. Default: this process or processes started for a fit, and Dask as it is configured.
+        Client of the Dask cluster that trains and that computes Dask collections, or the address of its scheduler. An
+        estimator with a Client cannot be cloned or pickled; pass the address for that. Default: train in this process
+        or in processes started for the fit, and compute Dask collections as Dask is configured.
     run_dir : str, optional
-        URL for the run, a different one for each fit. Default: a temporary directory, deleted after the fit.
+        URL of the run directory, a different one for each fit. Default: a temporary directory, deleted after the fit.
     verbose : bool
         Show progress on stderr.
 
     Attributes
     ----------
     n_features_in_ : int
+        Number of features in `fit`.
     feature_names_in_ : (n_features_in_,) ndarray of str
-        If the columns of X have names.
+        Names of the features. Exists only if the columns of X have names.
     n_iter_ : int
-        Epochs, including started ones, of all fits that led to the values.
+        Number of epochs, including unfinished ones, of all fits that led to the values.
     loss_curve_ : list of float
-        Mean training loss: of the first step of a fit, then of the steps since, once an epoch.
+        Mean training loss of the first step of a fit, then once per epoch the mean loss of the steps since then.
     best_loss_ : float
         Smallest mean loss of an epoch in the last fit, with the L2 penalty; None with ``early_stopping``.
     validation_scores_, best_validation_score_ : list of float, float
-        Score of each epoch of the last fit with ``early_stopping``, and the best score; else None.
+        Score of each epoch of the last fit, and the best score; None without ``early_stopping``.
 """
 
 
 def documented(cls: C) -> C:
-    """Add the shared parameters to an estimator's docstring, and to the signature of its ``__init__``."""
+    """Add the parameters of all estimators to the docstring and the ``__init__`` signature of a class."""
     cls.__doc__ = f"{cls.__doc__}{PARAMETERS}"
     if "__init__" in vars(cls):
         typed: Any = cls
@@ -124,7 +134,7 @@ MEANT = {
 
 
 def _name_unknown(cls: Any) -> None:
-    """Make the ``__init__`` of a class suggest a name for an unknown argument."""
+    """Make the ``__init__`` of a class suggest a known name when it gets an unknown argument."""
     make, known = cls.__init__, [name for name in signature(cls).parameters if name != "self"]
 
     @wraps(make)
@@ -138,12 +148,15 @@ def _name_unknown(cls: Any) -> None:
 
 
 def is_distributed(estimator: Any) -> bool:
-    """Return whether workers and servers train an estimator, not this thread."""
+    """Return whether workers and servers train an estimator. Otherwise the calling thread trains it."""
     return any(getattr(estimator, name) for name in ("job", "cluster", "client", "run_dir", "init_from"))
 
 
 def check_parameters(estimator: Any, max_iter: int | None, partial: bool) -> None:
-    """Raise a ConfigError for parameters that no job checks, if one is wrong or excludes others."""
+    """Raise a ConfigError if a parameter is wrong, or excludes another one.
+
+    Only parameters that a job does not check are checked here.
+    """
     counts = {name: getattr(estimator, name) for name in ("batch_size", "n_jobs", "n_iter_no_change")}
     for name, value in {**counts, "max_iter": max_iter}.items():
         if value is not None and (isinstance(value, str) or value < 1) and not (name == "n_jobs" and value == -1):
@@ -193,10 +206,27 @@ def default_job(
     seed: int | None,
     is_weighted: bool,
 ) -> Job:
-    """Return the job of a multi-layer perceptron with the parameters of an estimator.
+    """Return the job that trains a multi-layer perceptron with the parameters of an estimator.
 
-    ``shape`` is (records, features), ``loss`` the type of the loss layer, ``max_iter`` a number of epochs. Raises a
-    ConfigError if a parameter is wrong.
+    Parameters
+    ----------
+    estimator : SingaEstimator
+    shape : tuple of int
+        (records, features).
+    n_outputs : int
+        Number of outputs of the net.
+    loss : str
+        Type of the loss layer.
+    max_iter : int or None
+        Number of epochs.
+    seed : int or None
+    is_weighted : bool
+        Whether records have weights.
+
+    Raises
+    ------
+    ConfigError
+        A parameter is wrong.
     """
     activation, alpha, sizes = estimator.activation, estimator.alpha, estimator.hidden_layer_sizes
     if activation not in ACTIVATIONS:
@@ -238,7 +268,7 @@ def default_job(
 
 
 def _group_size(cluster: str | os.PathLike[str] | Mapping[str, Any] | None) -> int:
-    """Return the number of workers that share a batch."""
+    """Return the number of workers that share a batch, i.e. the size of a worker group."""
     if cluster is None:
         return 1
     changes, name = ({"cluster": cluster}, None) if isinstance(cluster, Mapping) else ({}, cluster)
@@ -246,13 +276,16 @@ def _group_size(cluster: str | os.PathLike[str] | Mapping[str, Any] | None) -> i
 
 
 def _size(sizes: Sequence[Any]) -> int:
-    """Return the number of weights; 0 if a size is not an integer."""
+    """Return the number of weights between layers of these sizes; 0 if a size is not an integer."""
     known = all(isinstance(size, int | np.integer) for size in sizes)
     return sum(n_in * n_out for n_in, n_out in pairwise(sizes)) if known else 0
 
 
 def given_job(estimator: Any, n: int, max_iter: int | None, seed: int | None) -> Job:
-    """Return the user's job, whose input layers read the ``n`` records of the estimator; see `default_job`."""
+    """Return the user's job, with input layers that read the ``n`` records of the estimator.
+
+    See `default_job` for the arguments.
+    """
     job = as_job(estimator.job)
     names = _stores(job)
     if not names or not job.conf.trains:
@@ -279,9 +312,9 @@ def given_job(estimator: Any, n: int, max_iter: int | None, seed: int | None) ->
 
 
 def tested_job(job: Job, estimator: Any, loss: str, is_weighted: bool) -> Job:
-    """Return a job that tests the held-out records after each epoch, and stops like `Stopping`.
+    """Return a job that tests the held-out records after each epoch, and stops as `Stopping` does.
 
-    Its run keeps the newest checkpoint, and the one with the best score.
+    Its run keeps the newest checkpoint and the checkpoint with the best score.
     """
     metric = {"SoftmaxLoss": "top_1_accuracy", "EuclideanLoss": "r2"}.get(loss, "")
     # with several worker groups, values change between a test and its checkpoint
@@ -307,19 +340,22 @@ def tested_job(job: Job, estimator: Any, loss: str, is_weighted: bool) -> Job:
 
 
 def record_shape(job: Job, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of a record for a job: its first input layer's, if flat records have as many values."""
+    """Return the shape of a record for a job.
+
+    It is the shape that the first input layer sets, if flat records have as many values.
+    """
     (first, *_) = (stored_shape(store) for store in _stores(job).values())
     return first if len(shape) == 1 and math.prod(first) == shape[0] else shape
 
 
 def _stores(job: Job) -> dict[str, StoreConf]:
-    """Return the store blocks of a job's input layers by name."""
+    """Return ``store_conf`` of each input layer of a job, by the name of the layer."""
     layers = [each for each in job.conf.neuralnet.layer if issubclass(LAYERS.find(each.type), StoreInput)]
     return {each.name: each.block(StoreConf) for each in layers}
 
 
 def _updater(estimator: Any, block: Mapping[str, Any], weight_decay: float | None) -> dict[str, Any]:
-    """Return an updater block with the parameters of an estimator."""
+    """Return an updater block changed by the parameters of an estimator."""
     changed, chosen = dict(block), estimator.updater or ("Adam" if estimator.solver else None)
     if estimator.solver == "sgd":
         chosen = {"type": "Nesterov", "momentum": estimator.momentum}
@@ -331,7 +367,10 @@ def _updater(estimator: Any, block: Mapping[str, Any], weight_decay: float | Non
 
 
 def _changes(estimator: Any, n: int, batch_size: int, max_iter: int | None, seed: int | None) -> dict[str, Any]:
-    """Return the other changes of a job, which reports its loss once an epoch."""
+    """Return changes of a job for settings other than its net.
+
+    The changed job reports its loss once an epoch.
+    """
     epoch = math.ceil(n / batch_size)
     changes = {
         "disp_freq": epoch,

@@ -1,4 +1,4 @@
-"""One-hot encode columns of texts and categories in pandas and Dask frames."""
+"""One-hot encode columns of text and categories in pandas and Dask frames."""
 
 from __future__ import annotations
 
@@ -27,13 +27,16 @@ MANY_NUMBERS = 20
 
 
 def categories_of(x: Any, handle_unknown: str) -> Categories | None:
-    """Return the categories of a pandas frame; None if it has none, or is no frame."""
+    """Return the encoder for a pandas frame; None if no column has categories, or ``x`` is not a frame."""
     columns = category_columns(x)
     return Categories([values_of(x, columns)], handle_unknown) if columns else None
 
 
 def categories_of_parts(x: Any, meta: Any, estimator: Any) -> Categories | None:
-    """Return the categories of a Dask frame with this ``meta``, if it has any, from a pass over such columns."""
+    """Return the encoder for a Dask frame; None if no column has categories.
+
+    ``meta`` is the empty frame that describes ``x``. If there are categories, the columns are computed once.
+    """
     # the dtype object does not tell whether a column holds strings, so look at its values
     objects = [name for name, dtype in meta.dtypes.items() if dtype == "object"] if hasattr(meta, "iloc") else []
     columns = [*dict.fromkeys([*category_columns(meta), *objects])]
@@ -47,7 +50,7 @@ def categories_of_parts(x: Any, meta: Any, estimator: Any) -> Categories | None:
 
 
 def category_columns(x: Any) -> list[str]:
-    """Return the columns of a pandas frame, or of a Dask meta frame, that have texts or categories."""
+    """Return the columns with text or categories of a pandas frame, or of a Dask frame's ``_meta``."""
     if not hasattr(x, "iloc") or getattr(x, "ndim", 0) != 2 or not x.columns.is_unique:
         return []
     return [name for name, dtype in x.dtypes.items() if _is_category(str(dtype), x[name])]
@@ -61,7 +64,10 @@ def _is_category(dtype: str, column: Any) -> bool:
 
 
 class Values(NamedTuple):
-    """The distinct values of a column, whether values are missing, and the number of texts (0 for categories)."""
+    """The distinct values of a column, whether values are missing, and how many values are text.
+
+    Columns of the pandas type category count no text.
+    """
 
     values: list[Any]
     has_missing: bool
@@ -69,7 +75,7 @@ class Values(NamedTuple):
 
 
 def values_of(frame: Any, columns: Sequence[str]) -> dict[str, Values]:
-    """Return the distinct values of pandas columns; for the type category, the values of the type."""
+    """Return the distinct values of pandas columns. A column of type category has all values of its type."""
     found = {}
     for name in columns:
         column = frame[name]
@@ -80,7 +86,10 @@ def values_of(frame: Any, columns: Sequence[str]) -> dict[str, Values]:
 
 
 def refuse_missing(x: Any, categories: Collection[str]) -> None:
-    """Raise a ValueError that names the columns of a pandas frame with missing numbers."""
+    """Raise a ValueError that names the columns of a pandas frame with missing numbers.
+
+    ``categories`` are columns in which missing values are allowed.
+    """
     if not hasattr(x, "iloc") or getattr(x, "ndim", 0) != 2 or not x.columns.is_unique:
         return
     counts = {name: int(n) for name, n in x.isna().sum().items() if n and name not in categories}
@@ -93,10 +102,10 @@ def refuse_missing(x: Any, categories: Collection[str]) -> None:
 
 
 class Categories:
-    """One-hot encoder of some columns of frames, from `values_of` the partitions of one.
+    """One-hot encoder of the ``columns`` of frames, from the results of `values_of` for all partitions.
 
-    Missing values are a category of their own. Unknown categories are errors, or all zeros if ``handle_unknown`` is
-    ``"ignore"``. ``columns`` are the names of the columns.
+    Missing values are a category of their own. Unknown categories are errors, or are encoded as zeros if
+    ``handle_unknown`` is ``"ignore"``.
     """
 
     def __init__(self, found: Sequence[Mapping[str, Values]], handle_unknown: str) -> None:
@@ -128,7 +137,7 @@ class Categories:
         return np.array([*sorted(values), *([None] if any(each.has_missing for each in found) else [])], object)
 
     def encode(self, frame: Any) -> Array:
-        """Return a frame as numbers, (n, codes and other columns) float64, codes first."""
+        """Convert a frame to numbers, (n, columns) float64. The one-hot codes precede all other columns."""
         columns = []
         for name, known in self._known.items():
             values: Any = np.where(frame[name].isna(), None, frame[name].to_numpy(object))

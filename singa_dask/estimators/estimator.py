@@ -86,20 +86,22 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
     def fit(
         self: E, X: Any, y: Any, sample_weight: Any = None, *, on_epoch: Callable[[int, float], Any] | None = None
     ) -> E:
-        """Train a net: a new one, or with ``warm_start`` the fitted one.
+        """Train a new net, or with ``warm_start`` the fitted one.
 
         Parameters
         ----------
         X : (n, features) array or frame
-            NumPy, pandas or Dask, or a SciPy sparse matrix; with ``job`` records may have several axes, (n, ...).
-            Columns of texts or categories are one-hot encoded.
+            Features as a NumPy, pandas or Dask collection, or as a SciPy sparse matrix. With ``job``, records may have
+            several axes, (n, ...). Columns of text or categories are one-hot encoded.
         y : (n,), (n, labels) or (n, targets) array, series or frame
-            The class of each record, 0 or 1 for each label, or the numbers to predict.
+            For a classifier, the class of each record, or 0 or 1 for each label. For a regressor, the numbers to
+            predict.
         sample_weight : (n,) array or series, optional
-            Weight of each record in the loss, from 0 on; by default 1. Records of weight 0 are left out. For Dask, with
-            the partitions of X. A ``job`` needs a WeightInput for it.
+            Weight of each record in the loss, at least 0; the default is 1. Records of weight 0 are left out. For Dask,
+            the weights must have the same partitions as X. A ``job`` must have a WeightInput to use weights.
         on_epoch : callable, optional
-            Called with the number of each epoch, from 1, and its loss. An exception ends the training and is raised.
+            Called after each epoch with the number of the epoch, counted from 1, and its loss. An exception that it
+            raises ends the training.
 
         Returns
         -------
@@ -109,27 +111,28 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ValueError
-            The data or a parameter are wrong.
+            The data or a parameter is wrong.
         SingaError
-            The training has failed.
+            The training failed.
         """
         goes_on = self.warm_start and self.__sklearn_is_fitted__()
         return self._fit(X, y, sample_weight, self.max_iter, goes_on, on_epoch=on_epoch)
 
     def predict(self, X: Any) -> Any:
-        """Predict the class of each record, (n,), its labels, (n, labels), or its targets, (n,) or (n, targets).
+        """Predict the class, the labels or the targets of each record.
 
-        For Dask collections the result is a Dask array with the same partitions.
+        The result has the shape (n,), (n, labels) or (n, targets). For Dask collections it is a Dask array with the
+        same partitions.
 
         Parameters
         ----------
         X
-            As in `fit`.
+            Features as in `fit`.
 
         Raises
         ------
         ValueError
-            The features differ from those of `fit`.
+            The number, names or types of the features differ from the features in `fit`.
         """
         return self._predict(X)
 
@@ -144,7 +147,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         partial: bool = False,
         on_epoch: Callable[[int, float], Any] | None = None,
     ) -> E:
-        """Train the fitted net, or a new one, for some epochs."""
+        """Train a new net, or the fitted net if ``goes_on``, for some epochs."""
         arguments.check_parameters(self, max_iter, partial)
         if not goes_on:
             # if this fit fails, the values of the last fit must not be used with the new scaling
@@ -205,7 +208,10 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         stopping: Stopping,
         on_epoch: Callable[[int, float], Any] | None,
     ) -> tuple[list[float], int]:
-        """Train with workers and servers; return losses and number of epochs, and store scores in ``stopping``."""
+        """Train with workers and servers; return the losses and the number of epochs.
+
+        Scores are stored in ``stopping``.
+        """
         losses: dict[int, float] = {}
         scores: dict[int, float] = {}
 
@@ -240,7 +246,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         return curve, len(scores) or math.ceil(job.conf.train_steps / job.conf.disp_freq)
 
     def _split(self, records: fit_records.FitRecords, n_held_out: int) -> tuple[Any, Any]:
-        """Return the records to train with and to hold out: row numbers, or masks of Dask."""
+        """Return which records to train with and which to hold out, as row numbers or as Dask masks."""
         n = len(records.y)
         if not 2 <= n_held_out < n:
             raise ValueError(
@@ -261,7 +267,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         return np.sort(train_rows), np.sort(held_out)
 
     def _scorer(self, fit: LocalFit, x: Any, records: fit_records.FitRecords, rows: Array) -> Callable[[], float]:
-        """Return a function that scores a fit on some records."""
+        """Return a function that computes the score of the current values on the records ``rows``."""
         x, y = x[rows], records.y[rows]
         weights = None if records.weights is None else records.weights[rows]
         return lambda: self._score(y, self._decoded(fit.net.outputs(x), False), weights)
@@ -280,7 +286,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         return self._loss == "SoftmaxLoss"
 
     def _weights(self, weights: Any, targets: Any) -> Any:
-        """Return the weights of records, from those that `fit` was given."""
+        """Return the weight of each record; ``weights`` are the weights passed to `fit`."""
         return weights
 
     def _score(self, y: Any, found: Any, weights: Any) -> float:
@@ -288,22 +294,27 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Compute the score of predictions: the accuracy of classes, or R2 of targets, the mean over several.
+        """Compute the score of predictions: the accuracy of a classifier, or R2 of a regressor.
+
+        With several targets it is the mean of their R2.
 
         Parameters
         ----------
         X, y, sample_weight
-            As in `fit`; Dask data are predicted partition by partition.
+            Data as in `fit`. Dask data are predicted partition by partition.
         """
         return self._score(*(compute_on(self.client, each)[0] for each in (y, self.predict(X), sample_weight)))
 
     def _targets(self, records: fit_records.FitRecords, goes_on: bool, classes: Any) -> tuple[Any, int]:
-        """Return labels (N,) int32 or targets (N, K) float32 to learn, and the number of outputs of the net."""
+        """Return labels (N,) int32 or targets (N, K) float32, and the number of outputs of the net."""
         raise NotImplementedError
 
     @contextlib.contextmanager
     def _places(self, job: Job, goes_on: bool) -> Iterator[tuple[str, str | Sequence[str]]]:
-        """Provide the URLs of the run and of its initial values; fitted values become a temporary checkpoint."""
+        """Provide the URL of the run directory, and the URLs of initial values.
+
+        Fitted values are written to a temporary checkpoint.
+        """
         with tempfile.TemporaryDirectory(prefix="singa-dask-") as directory:
             run_dir = self.run_dir or os.path.join(directory, "run")
             if not goes_on:
@@ -330,14 +341,14 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         return arguments.default_job(self, shape, n_outputs, self._loss, max_iter, seed, is_weighted)
 
     def _records(self, x: Any) -> Any:
-        """Return features as the net reads them; rows of a sparse matrix are converted on access."""
+        """Return features as the net reads them. Rows of a sparse matrix are converted when they are read."""
         if sparse.is_sparse(x):
             return sparse.SparseRecords(x, self._scaling, self._records)
         scaled = x if self._scaling is None else self._scaling.scale(x)
         return scaled if scaled.shape[1:] == self._record_shape else scaled.reshape(len(x), *self._record_shape)
 
     def _predict(self, x: Any, proba: bool = False) -> Any:
-        """Predict records in memory, or lazily those of a Dask collection."""
+        """Predict records in memory; for a Dask collection, return a lazy result."""
         check_is_fitted(self)
         x = fit_records.checked_features(self, x, several_axes=self.job is not None)
         if not is_dask_collection(x):
@@ -353,13 +364,13 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
             return self._predicted(x, proba)
 
     def _predicted(self, x: Any, proba: bool) -> Array:
-        """Predict an array in memory, or a sparse matrix."""
+        """Predict the records of an array in memory, or of a sparse matrix."""
         records = self._records(x)
         blocks = records.slices() if sparse.is_sparse(x) else [slice(None)]
         return self._decoded(np.concatenate([self._net.outputs(records[rows]) for rows in blocks]), proba)
 
     def _decoded(self, outputs: Array, proba: bool) -> Array:
-        """Return the predictions for outputs of the net."""
+        """Convert outputs of the net to predictions."""
         raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:
@@ -370,16 +381,18 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
 
 @arguments.documented
 class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
-    """Classifier: by default a multi-layer perceptron with a SoftmaxLoss, else the net of a job.
+    """Classifier.
 
-    The default net standardises features with the mean and standard deviation of each column of X in `fit`; sparse X
-    only with the deviation. The classes are the sorted values of y, numbers or strings, in ``classes_``.
+    By default it is a multi-layer perceptron with a SoftmaxLoss; pass ``job`` for another net. The default net
+    standardises features with the mean and standard deviation that each column of X has in `fit`. For sparse X, the
+    mean is not subtracted. ``classes_`` has the sorted values of y, numbers or strings.
 
-    If y has several columns of 0 and 1, each is a label. The default net then has a SigmoidCrossEntropyLoss, the mean
-    over labels; `predict` returns such columns, and `predict_proba` the probability of each label.
+    If y has several columns of 0 and 1, each column is a label. The default net then has a SigmoidCrossEntropyLoss,
+    averaged over the labels. `predict` returns such columns, and `predict_proba` the probability of each label.
 
-    In addition to the parameters below, ``class_weight`` is a dict of weights by class, 1 for others, or
-    ``"balanced"``, inversely proportional to the number of records of a class. They multiply ``sample_weight``.
+    ``class_weight`` is a further parameter: a dict of weights by class, in which missing classes have weight 1, or
+    ``"balanced"`` for weights inversely proportional to the number of records of a class. Class weights multiply
+    ``sample_weight``.
     """
 
     classes_: Any
@@ -398,14 +411,16 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
         self.class_weight = class_weight
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> SingaClassifier:
-        """Train for one epoch of these records, from the fitted values but a new updater state; see `fit`.
+        """Train the fitted net for one epoch on these records; see `fit`.
+
+        The training starts with the fitted values, but with a new state of the updater.
 
         Parameters
         ----------
         X, y, sample_weight
-            As in `fit`. The default net keeps mean and standard deviation of the first call.
+            Data as in `fit`. The default net standardises with the mean and standard deviation of the first call.
         classes : (classes,) array, optional
-            All classes in y of any call. Needed in the first call, unless y has several columns.
+            All classes that y has in any call. It must be passed in the first call, unless y has several columns.
         """
         goes_on = self.__sklearn_is_fitted__()
         if classes is None and not goes_on and np.ndim(y) < 2:
@@ -467,7 +482,10 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
         return own if weights is None else own * weights
 
     def predict_proba(self, X: Any) -> Any:
-        """Predict the probability of each of ``classes_``, or of each label: (n, classes) float32; see `predict`."""
+        """Predict the probability of each of ``classes_``, or of each label: (n, classes) float32.
+
+        See `predict` for ``X`` and errors.
+        """
         return self._predict(X, proba=True)
 
     def _decoded(self, outputs: Array, proba: bool) -> Array:
@@ -497,21 +515,24 @@ def _shown(classes: Iterable[Any]) -> str:
 
 @arguments.documented
 class SingaRegressor(RegressorMixin, SingaEstimator):  # type: ignore[misc]
-    """Regressor: by default a multi-layer perceptron with a EuclideanLoss, else the net of a job.
+    """Regressor.
 
-    The default net standardises features and targets with the mean and standard deviation of each column of X and y in
-    `fit`; sparse X only with the deviation. `predict` returns targets on their own scale.
+    By default it is a multi-layer perceptron with a EuclideanLoss; pass ``job`` for another net. The default net
+    standardises features and targets with the mean and standard deviation that each column of X and y has in `fit`. For
+    sparse X, the mean is not subtracted. `predict` returns targets on their original scale.
     """
 
     _checks: ClassVar[Mapping[str, bool]] = {"multi_output": True, "y_numeric": True}
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> SingaRegressor:
-        """Train for one epoch of these records, from the fitted values but a new updater state; see `fit`.
+        """Train the fitted net for one epoch on these records; see `fit`.
+
+        The training starts with the fitted values, but with a new state of the updater.
 
         Parameters
         ----------
         X, y, sample_weight
-            As in `fit`. The default net keeps means and standard deviations of the first call.
+            Data as in `fit`. The default net standardises with the means and standard deviations of the first call.
         """
         return self._fit(X, y, sample_weight, 1, self.__sklearn_is_fitted__(), partial=True)
 

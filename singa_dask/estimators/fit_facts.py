@@ -16,9 +16,10 @@ from singa_dask.jobs.datasets.lazy_parts import map_parts
 
 
 class ArrayFacts(NamedTuple):
-    """Statistics of an array: moments of columns, and sorted distinct values, if requested.
+    """Statistics of an array: the moments of its columns, and its sorted distinct values, if requested.
 
-    ``lengths`` are the numbers of records in its partitions. Arrays with NaN or infinity have no other statistics.
+    ``lengths`` are the numbers of records in the partitions of the array. An array with NaN or infinity has no other
+    statistics.
     """
 
     lengths: tuple[int, ...]
@@ -47,9 +48,10 @@ def facts_of_both(x: Any, y: Any, moments: bool, distinct: bool) -> tuple[ArrayF
 def facts_of_parts(
     x: list[Any], y: list[Any], moments: bool, distinct: bool, client: Client | str | None = None
 ) -> tuple[ArrayFacts, ArrayFacts]:
-    """Return the statistics of features and targets of Dask, whose partitions are computed once, in any order.
+    """Return the statistics of features and targets of Dask.
 
-    ``moments`` requests the moments of the features, ``distinct`` the values of the targets instead of their moments.
+    Partitions are computed once, in any order. ``moments`` requests the moments of the features. ``distinct`` requests
+    the distinct values of the targets instead of their moments.
     """
     x_facts, y_facts = compute_on(
         client,
@@ -81,7 +83,7 @@ def _distinct(values: Array) -> Array:
 
 
 def _reduced(parts: list[Any]) -> Any:
-    """Merge facts pairwise in a fixed order."""
+    """Merge statistics pairwise, in a fixed order."""
     while len(parts) > 1:
         parts = map_parts(ArrayFacts.merged, parts[::2], parts[1::2]) + parts[len(parts) // 2 * 2 :]
     return parts[0]

@@ -1,4 +1,4 @@
-"""Check the features, targets and weights that estimators are given."""
+"""Check the features, targets and weights that are passed to estimators."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ FLOATS = (np.float64, np.float32)
 
 
 class FitRecords(NamedTuple):
-    """Features and targets to fit to, with their statistics.
+    """Features and targets to train with, and their statistics.
 
     Attributes
     ----------
     x, y : (N, ...) array
-        NumPy arrays, or Dask arrays with the same chunks of records; ``x`` may be a CSR matrix.
+        NumPy arrays, or Dask arrays whose chunks have the same records. ``x`` may be a CSR matrix.
     weights : (N,) array or None
     x_facts, y_facts : ArrayFacts
-        Moments of dense features (N, D) of a new net without a job; the classes of a classifier, or the moments of the
-        targets of a regressor.
+        ``x_facts`` has the moments of dense features (N, D), for a new net without a job. ``y_facts`` has the classes
+        of a classifier, or the moments of the targets of a regressor.
     """
 
     x: Any
@@ -52,18 +52,20 @@ class FitRecords(NamedTuple):
 def checked_records(
     estimator: BaseEstimator, x: Any, y: Any, weights: Any, several_axes: bool, reset: bool = True, **given: Any
 ) -> FitRecords:
-    """Return features and targets to fit to, without records of weight 0; Dask partitions are computed once.
+    """Check features and targets, and return them without the records of weight 0.
 
-    Sets ``n_features_in_`` and ``feature_names_in_`` of the estimator.
+    Partitions of Dask are computed once. The function sets ``n_features_in_`` and ``feature_names_in_`` of the
+    estimator.
 
     Parameters
     ----------
+    estimator : SingaEstimator
     x, y, weights
-        As in `SingaEstimator.fit`.
+        Data as in `SingaEstimator.fit`.
     several_axes : bool
         Whether records may have several axes and uint8 values.
     reset : bool
-        Whether the features may differ from the previous fit.
+        Whether the features may differ from the features of the previous fit.
     **given
         Options of `sklearn.utils.validation.validate_data`.
     """
@@ -112,7 +114,7 @@ def checked_records(
 
 
 def _weighted(x: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
-    """Return the records in memory with positive weights, and these."""
+    """Return the records in memory whose weights are positive, and their weights."""
     with naming_values(sample_weight=weights):
         weights = _check_sample_weight(weights, x, dtype=np.float64, ensure_non_negative=True)
     kept = weights > 0
@@ -124,8 +126,13 @@ def _weighted(x: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
 def _with_weights(x: Any, x_parts: Parts, y_parts: Parts, weights: Any) -> tuple[tuple[Parts, Parts], Parts]:
     """Return the partitions of features, targets and weights, without records of weight 0.
 
-    Weights need the partitions of X, unless X is an array with known chunks. Raises a ValueError if they differ; so
-    does computing a partition whose weights are wrong, or not as many as its records.
+    Weights must have the same partitions as X, unless X is an array with known chunks.
+
+    Raises
+    ------
+    ValueError
+        The partitions differ. The same error is raised when a partition is computed whose weights are wrong, or whose
+        number of weights differs from its number of records.
     """
     chunks = x.chunks[0] if hasattr(x, "chunks") else (np.nan,)
     is_known = not np.isnan(chunks).any()
@@ -148,7 +155,7 @@ def _with_weights(x: Any, x_parts: Parts, y_parts: Parts, weights: Any) -> tuple
 
 
 def _kept(part: Any, weights: Any) -> Array:
-    """Return the records of a partition with positive weights."""
+    """Return the records of a partition whose weights are positive."""
     with naming_values(sample_weight=weights):
         values, factors = np.asarray(part), np.asarray(weights, np.float64).reshape(-1)
     if len(values) != len(factors):
@@ -160,12 +167,12 @@ def _kept(part: Any, weights: Any) -> Array:
 
 
 def _meta_of(collection: Any) -> Any:
-    """Return an empty array or frame like a collection."""
+    """Return an empty array or frame of the same type as a Dask collection."""
     return np.empty((0, *collection.shape[1:]), collection.dtype) if hasattr(collection, "chunks") else collection._meta
 
 
 def checked_features(estimator: BaseEstimator, x: Any, several_axes: bool) -> Any:
-    """Return checked features to predict from; Dask collections stay lazy."""
+    """Check features to predict from, and return them. Dask collections stay lazy."""
     _refuse_masked(X=x)
     if is_dask_collection(x):
         return _checked_meta(estimator, x, several_axes, reset=False)
@@ -173,7 +180,10 @@ def checked_features(estimator: BaseEstimator, x: Any, several_axes: bool) -> An
 
 
 def _refuse_masked(**arrays: Any) -> None:
-    """Raise a ValueError for masked values, which scikit-learn treats as valid; for Dask, for any masked array."""
+    """Raise a ValueError for masked values, which scikit-learn would treat as valid.
+
+    For Dask, every masked array raises the error.
+    """
     for name, values in arrays.items():
         is_lazy = is_dask_collection(values)
         sample = getattr(values, "_meta", None) if is_lazy else values
@@ -182,7 +192,7 @@ def _refuse_masked(**arrays: Any) -> None:
 
 
 def _checked(estimator: Any, several_axes: bool, reset: bool, x: Any, *y: Any, **given: Any) -> Any:
-    """Return checked features, or features and targets, in memory, with categories encoded."""
+    """Check features, or features and targets, in memory; return them with categories encoded."""
     kinds = (*FLOATS, np.uint8) if several_axes else FLOATS
     options = {"dtype": kinds, "allow_nd": several_axes, "accept_sparse": "csr", **given}
     refuse_times(x)
@@ -203,7 +213,13 @@ def _checked(estimator: Any, several_axes: bool, reset: bool, x: Any, *y: Any, *
 
 
 def _checked_meta(estimator: BaseEstimator, x: Any, several_axes: bool, reset: bool) -> Any:
-    """Check names, number and types of a collection's features; return it as NumPy numbers, categories encoded."""
+    """Check names, number and types of a Dask collection's features.
+
+    Returns
+    -------
+    dask.array or dask.dataframe
+        The collection as NumPy numbers, with categories encoded.
+    """
     options = {"dtype": "numeric", "allow_nd": several_axes, "ensure_min_samples": 0, "reset": reset}
     meta = _meta_of(x)
     refuse_times(meta)
@@ -220,7 +236,7 @@ def _checked_meta(estimator: BaseEstimator, x: Any, several_axes: bool, reset: b
 
 
 def _refuse_missing_labels(y: Any) -> None:
-    """Raise a ValueError if labels of pandas, or in an array of objects, are missing."""
+    """Raise a ValueError if labels in a pandas object or in an array of objects are missing."""
     if hasattr(y, "isna"):
         missing = np.asarray(y.isna())
     elif isinstance(y, np.ndarray) and y.dtype.kind == "O":
@@ -240,9 +256,10 @@ def _check_named(x: Any) -> None:
 
 
 def _of_one_type(x: Any, name: str) -> Any:
-    """Return a collection, a frame as floats if NumPy would convert its numbers to objects.
+    """Return a collection, converted to floats if NumPy would convert it to objects.
 
-    That happens to bool beside numbers, and to pandas types such as Int64 and Sparse. Objects must be numbers.
+    NumPy converts a frame to objects if it has bool beside numbers, or pandas types such as Int64 and Sparse. Columns
+    of objects must have numbers.
     """
     types = set(_meta_of(x).dtypes) if hasattr(x, "to_dask_array") and x.ndim == 2 else set()
     is_plain = len(types) < 2 and all(isinstance(each, np.dtype) for each in types)
@@ -257,7 +274,7 @@ def _as_floats(name: str, part: Any) -> Any:
 
 
 def classes_of(facts: ArrayFacts) -> Any:
-    """Return the sorted classes among labels; raises a ValueError for dates and continuous numbers."""
+    """Return the sorted classes of labels; raise a ValueError for dates and continuous numbers."""
     classes = facts.distinct
     refuse_dates(classes)
     # repeat the classes, because scikit-learn warns if more than half of the labels differ

@@ -1,4 +1,4 @@
-"""LocalFit: training in this thread; FittedNet: the trained net, which computes outputs in this process."""
+"""LocalFit trains a net in the calling thread; FittedNet is the trained net."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MAX_BATCHES, MAX_VALUES = 10, 1 << 20
 
 
 class FittedNet:
-    """The net of a job with the values of a run, which are pickled with it. Threads may share it.
+    """The net of a job with trained values. It is pickled with its values. Threads may share it.
 
     Parameters
     ----------
@@ -55,12 +55,12 @@ class FittedNet:
     has_classes : bool
         Whether the outputs are class probabilities.
     values : mapping of str to Stored
-        Values of its params.
+        Values of the net's params.
     learned : Learned, optional
-        What was learned from the training data, such as scalings.
+        What the run has learned from the training data besides params, such as scalings.
     is_shared : bool
-        Whether the net computes with the arrays in ``values`` themselves, and so sees later changes. They must have the
-        params' shapes and dtype.
+        Whether the net uses the arrays in ``values`` without copying them, so that later changes of the arrays change
+        its results. The arrays must have the shapes and dtype of the params.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class FittedNet:
 
     @classmethod
     def of(cls, job: Job, url: str, has_classes: bool) -> FittedNet:
-        """Return the net of a run directory, which may be deleted afterwards."""
+        """Return the net of a run directory. The directory may be deleted afterwards."""
         stored = load_values(url, job.conf.updater.ema_decay > 0)
         values = {name: Stored(np.array(each.values), each.version) for name, each in stored.items()}
         sources = modules.read(job.conf.modules)
@@ -86,7 +86,7 @@ class FittedNet:
 
     @property
     def values(self) -> dict[str, Array]:
-        """Values of its params by name."""
+        """Values of the net's params by name."""
         return {name: each.values for name, each in self._values.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -94,7 +94,7 @@ class FittedNet:
         return _read, (self._job.to_json(), *state)
 
     def outputs(self, x: Array) -> Array:
-        """Return the class probabilities of records (N, ...), or their predicted values: (N, outputs)."""
+        """Compute the class probabilities or predicted values of records (N, ...): (N, outputs)."""
         with self._lock:
             batches = list(self._outputs(x))
         return np.concatenate(batches).reshape(len(x), -1)
@@ -110,7 +110,7 @@ class FittedNet:
 
     @cached_property
     def _net(self) -> tuple[SizedNets, str]:
-        """The net, and the layer with its outputs."""
+        """The net, and the name of the layer with its outputs."""
         load_modules(self._sources)
         job = self._job
         if missing_gpus(job):
@@ -124,13 +124,13 @@ class FittedNet:
 
 
 def _batches(n: int, size: int, n_features: int) -> Iterator[slice]:
-    """Yield the rows of several batches at a time, as the overhead of a batch is larger than a small net."""
+    """Yield ranges of rows with several batches each, because small batches of a small net are slow."""
     size *= min(MAX_BATCHES, max(1, MAX_VALUES // (size * n_features)))
     return (slice(first, min(first + size, n)) for first in range(0, n, size))
 
 
 def _read(text: str, *state: Any) -> FittedNet:
-    """Unpickle a net, whose job is JSON."""
+    """Unpickle a net; ``text`` is its job as JSON."""
     sources = state[0]
     load_modules(sources)
     return FittedNet(JobConf.from_json(text, REGISTRIES), *state)
@@ -146,8 +146,8 @@ OTHER_NET = (
 class Stopping:
     """Decides when a fit ends before its last epoch, like scikit-learn's MLPClassifier.
 
-    It ends after more than ``patience`` epochs in a row that did not improve on the best one by ``tol``: by the mean
-    loss with the L2 penalty, or by ``score`` of the current values.
+    A fit ends after more than ``patience`` epochs in a row that did not improve on the best epoch by ``tol``. Epochs
+    are compared by their mean loss with the L2 penalty, or by ``score`` of the current values.
     """
 
     tol: float
@@ -159,7 +159,15 @@ class Stopping:
     _n_worse: int = 0
 
     def take(self, loss: float) -> tuple[bool, bool]:
-        """Add the loss of an epoch; return whether to keep its values as the best, and whether to end."""
+        """Add the loss of an epoch.
+
+        Returns
+        -------
+        is_best : bool
+            Whether the values of this epoch are the best ones and should be kept.
+        ends : bool
+            Whether the fit should end.
+        """
         keeps, improves = False, loss <= self.best_loss - self.tol
         self.best_loss = min(loss, self.best_loss)
         if self.score is not None:
@@ -172,7 +180,7 @@ class Stopping:
 
 
 class _Group(NamedTuple):
-    """Params with the same factors of learning rate and weight decay, in one array for one update."""
+    """Params with equal ``lr_scale`` and ``wd_scale``, in one array that is updated at once."""
 
     values: Array
     grads: Array
@@ -181,19 +189,19 @@ class _Group(NamedTuple):
 
 
 class LocalFit:
-    """Training of a job's net in this thread.
+    """Trains the net of a job in the calling thread.
 
     Parameters
     ----------
     job : Job
-        With one worker, and without running statistics.
+        A job with one worker, and without running statistics.
     data : tuple of array
-        Features, targets, and optionally weights: all of NumPy or all of Dask. Features in memory may be
-        `SparseRecords`.
+        Features, targets, and optionally weights. They are all NumPy arrays or all Dask arrays. Features in memory may
+        be `SparseRecords`.
     rows : (n,) ndarray of int, optional
-        Records in memory to train with; by default all.
+        Indices of the records in memory to train with. By default all records are used.
     initial : mapping of str to ndarray
-        Initial values of all params, or of none.
+        Initial values of all params, or an empty mapping.
     has_classes : bool
         See `FittedNet`.
     """
@@ -218,18 +226,19 @@ class LocalFit:
 
     @cached_property
     def net(self) -> FittedNet:
-        """The net with the current values, also during training."""
+        """The net with the current values. It can be used during training."""
         return FittedNet(self._job, (), self._has_classes, self._values, is_shared=True)
 
     def run(self, n_steps: int, stopping: Stopping, on_epoch: Callable[[int, float], None]) -> tuple[list[float], int]:
-        """Train to the end of the job, or until ``stopping`` ends it; with a score, restore the best values.
+        """Train to the end of the job, or until ``stopping`` ends the training.
 
-        An epoch has ``n_steps``. ``on_epoch`` is called with its number, from 1, and its loss.
+        If ``stopping`` computes a score, the best values are restored at the end. An epoch has ``n_steps`` steps.
+        ``on_epoch`` is called with the number of each epoch, counted from 1, and its loss.
 
         Returns
         -------
         list of float
-            Mean loss of the first step, then of the steps since then, once an epoch, as a job reports it.
+            Mean loss of the first step, then once per epoch the mean loss of the steps since then, as a job reports it.
         int
             Number of epochs.
         """
@@ -272,7 +281,7 @@ class LocalFit:
         return curve, epoch
 
     def _train(self, algorithm: Algorithm, batch: Mapping[str, Array] | None) -> None:
-        """Run a step."""
+        """Run one step of training."""
         if batch is not None:
             for layer in algorithm.net.layers:
                 if isinstance(layer, StoreInput):
@@ -287,7 +296,7 @@ class LocalFit:
         self._step += 1
 
     def _penalty(self) -> float:
-        """Return the L2 penalty of the values, on the scale of the loss."""
+        """Return the L2 penalty of the current values, on the scale of the loss."""
         # the gradient of EuclideanLoss is the gradient of half its value
         factor = self._job.updater.weight_decay * (1 if self._job.name == "regressor" else 0.5)
         return factor and sum(
@@ -296,7 +305,10 @@ class LocalFit:
 
     @contextmanager
     def _net_and_batches(self, n_steps: int) -> Iterator[tuple[NeuralNet, Iterator[Mapping[str, Array] | None]]]:
-        """Provide the net and the records of each step; None if the net reads them itself."""
+        """Provide the net, and the records of each step.
+
+        The records are None if the net reads them itself.
+        """
         if not is_dask_collection(self._data[0]):
             net = self._built(self._job)
             yield net, self._batches(net, n_steps)
@@ -335,7 +347,7 @@ class LocalFit:
         return net
 
     def _grouped(self, owners: list[Param], scales: tuple[float, float]) -> _Group:
-        """Allocate params next to each other, with their initial values."""
+        """Allocate params next to each other in memory, with their initial values."""
         shape = (sum(owner.size for owner in owners),)
         values, grads = (self._ops.zeros(shape, owners[0].dtype) for _ in range(2))
         start = 0
@@ -355,7 +367,7 @@ class LocalFit:
 
 
 def _loss_of_last(layer: Any, n: int) -> float:
-    """Return the mean loss of the last records of a batch."""
+    """Return the mean loss of the last ``n`` records of a batch."""
     outputs, weights = layer.features[0].data[-n:], None if layer.weights is None else layer.weights[-n:]
     if layer.conf.type == "SoftmaxLoss":
         return float(layer.ops.cross_entropy(outputs, layer.labels(1)[-n:], weights=weights))

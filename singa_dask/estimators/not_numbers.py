@@ -1,4 +1,7 @@
-"""Errors that name the column and the first value where estimators expect numbers and get texts or dates."""
+"""Errors about text or dates where estimators expect numbers.
+
+They name the column and the first value.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,21 @@ DATES = (datetime.date, np.datetime64)
 
 @contextlib.contextmanager
 def naming_values(names: Any = None, **arrays: Any) -> Iterator[None]:
-    """If the body fails to convert ``arrays`` to numbers, raise an error that names the first value that is none.
+    """Raise an error that names the first wrong value if the body fails to convert arrays to numbers.
 
-    ``arrays`` are given by the name of the argument: X, y or sample_weight. ``names`` are the columns of arrays without
-    names.
+    Parameters
+    ----------
+    names : sequence of str, optional
+        Names of the columns of arrays that have no names themselves.
+    **arrays
+        The arrays, by the name of the argument: X, y or sample_weight.
 
     Raises
     ------
     ValueError
-        The value is a text or a date; the message has its column, and what to do.
+        The value is a text or a date. The message has its column, and says what to do.
     TypeError
-        The value is another object.
+        The value is an object of another type.
     """
     try:
         yield
@@ -61,7 +68,7 @@ def refuse_dates(classes: Array) -> None:
 
 
 def _columns(values: Any, names: Any) -> Iterator[tuple[Any, Array]]:
-    """Yield the columns with their names or numbers; the name is None for a vector."""
+    """Yield each column with its name or number; the name is None for a vector."""
     if hasattr(values, "iloc") and values.ndim == 2:
         yield from ((name, values.iloc[:, i].to_numpy()) for i, name in enumerate(values.columns))
         return
@@ -90,7 +97,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _text(argument: str, column: Any, value: Any) -> str:
-    """Return the message about a value of an argument."""
+    """Return the message about a wrong value in a column of an argument."""
     where = argument if column is None else f"column {column!r} of {argument}"
     code = f"{argument}[{column!r}]" if isinstance(column, str) else argument
     if argument == "X" and isinstance(value, DATES):

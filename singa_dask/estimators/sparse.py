@@ -1,4 +1,4 @@
-"""Sparse matrices: rows as records, and the scaling of columns."""
+"""Sparse matrices: reading their rows as records, and scaling their columns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ def is_sparse(x: Any) -> bool:
 
 
 def scaling_of_sparse(x: Any) -> Scaling:
-    """Return the scaling of the columns of a sparse matrix: only divided by the deviation, so that zeros stay zeros."""
+    """Return the scaling of the columns of a sparse matrix.
+
+    Columns are only divided by their standard deviation, so that zeros stay zeros.
+    """
     mean, variance = mean_variance_axis(x.astype(np.float64), axis=0)
     low, high = min_max_axis(x, axis=0)
     moments = Moments(x.shape[0], mean, variance * x.shape[0], low, high, count_nonzero(x, axis=0))
@@ -34,7 +37,10 @@ def scaling_of_sparse(x: Any) -> Scaling:
 
 
 class SparseRecords:
-    """The scaled rows of a CSR matrix (n, features); ``records`` converts dense rows to the net's records."""
+    """The scaled rows of a CSR matrix (n, features) as records.
+
+    ``records`` converts dense rows to the records that the net reads.
+    """
 
     def __init__(self, x: Any, scaling: Scaling | None, records: Callable[[Array], Array]) -> None:
         self.shape = x.shape
@@ -49,7 +55,7 @@ class SparseRecords:
         return self._records(self._x[rows].toarray())
 
     def slices(self) -> list[slice]:
-        """Return the rows of each block."""
+        """Return the range of rows of each block."""
         n = max(1, BLOCK // self.shape[1] // ROWS) * ROWS
         return [slice(first, min(first + n, self.shape[0])) for first in range(0, self.shape[0], n)]
 

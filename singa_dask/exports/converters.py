@@ -1,8 +1,8 @@
-"""Converters: for each type of layer and each format, a function that adds a layer to an exported model.
+"""Converters: functions that add a layer to an exported model, for each type of layer and each format.
 
 A converter is called as ``converter(graph, layer, *inputs)``. ``graph`` is an `OnnxGraph` or a `TorchModule`, ``layer``
-the layer with its params, and ``inputs`` are the converted outputs of its sources. It returns the layer's converted
-output, or a list of several, and raises `ConfigError` with the reason if the format has no such layer.
+is the layer with its params, and ``inputs`` are the converted outputs of its sources. The converter returns the layer's
+converted output, or a list of several. It raises `ConfigError` with the reason if the format has no such layer.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Converters:
     Parameters
     ----------
     format : str
-        As messages name it.
+        Name of the format in messages.
     variable : str
-        Name of the variable that users import.
+        Name of the variable that users import, for messages.
 
     Examples
     --------
@@ -70,12 +70,12 @@ class Converters:
         return decorate
 
     def find(self, layer: Layer) -> Converter:
-        """Return the converter of a layer's class, or of a base class with the same output in a test.
+        """Return the converter for a layer's class, or for a base class with the same output in a test.
 
         Raises
         ------
         ConfigError
-            There is none, or no format has such a layer.
+            There is no converter, or no format can have such a layer.
         """
         _refuse(layer)
         for cls in type(layer).__mro__:
@@ -106,14 +106,17 @@ TORCH_CONVERTERS = Converters("PyTorch", "TORCH_CONVERTERS")
 
 
 def activation_of(layer: Activation) -> tuple[str, float]:
-    """Return the type of an activation, as in ``activation_conf.type``, and its slope below zero."""
+    """Return the type of an activation as in ``activation_conf.type``, and its slope for negative values."""
     block: Any = layer.conf.block(layer.block) if layer.block else None
     kind = next((kind for cls, kind in ACTIVATIONS.items() if isinstance(layer, cls)), "")
     return kind or block.type, getattr(block, "negative_slope", 0.0)
 
 
 def _refuse(layer: Layer) -> None:
-    """Raise a ConfigError for a layer that no format can express: exported batches have any length, and no state."""
+    """Raise a ConfigError for a layer that no format can express.
+
+    In exported models batches can have any length, and there is no state.
+    """
     if isinstance(layer, MultiHeadAttention | PositionalEmbedding) and layer.carries:
         raise ConfigError("its time steps continue from batch to batch. Set carry_state: false.")
     if isinstance(layer, Slice) and len(layer.spans) > 1 and not layer.axis:
@@ -125,7 +128,7 @@ def _refuse(layer: Layer) -> None:
 
 
 def unique_name(name: str, names: set[str]) -> str:
-    """Return a name that is not among ``names``, numbered if necessary, and add it to them."""
+    """Return a name that is not in ``names``, with a number if necessary, and add it to ``names``."""
     free_name, number = name, 1
     while free_name in names:
         number += 1
@@ -135,6 +138,6 @@ def unique_name(name: str, names: set[str]) -> str:
 
 
 def input_dtype(layer: StoreInput) -> np.dtype[Any]:
-    """Return the dtype of an exported net's input: float64 if a scaling needs the digits, else float32."""
+    """Return the dtype of an exported net's input: float64 if its scaling needs the digits, else float32."""
     scaling = layer.context.class_names.scaling_of(layer.conf_name) if layer.store_conf.standardise else None
     return np.dtype(np.float64 if scaling is not None and scaling.needs_digits.any() else np.float32)

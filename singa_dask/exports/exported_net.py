@@ -32,13 +32,13 @@ class ExportedNet:
     where : str
         Name of the job in messages.
     net : NeuralNet
-        Only these layers, in float32.
+        A net with only these layers, in float32.
     outputs : dict of str to list of Layer
-        By name in the job: the layer, or its copies in the order of time steps.
+        The output layers by their names in the job: the layer, or its copies in the order of time steps.
     class_names : dict of str to tuple of str
-        By output: its class names, if known.
+        Class names of each output, if they are known.
     tables : dict of str to TableFacts
-        By input layer: the meaning of a record's values, if it reads named columns.
+        For each input layer that reads named columns, the meaning of a record's values.
     """
 
     where: str
@@ -57,9 +57,10 @@ class ExportedNet:
         where, job
             See `ExportedNet`.
         layers : sequence of str
-            Outputs; by default the layers that losses compare with labels or targets, or else the last layers.
+            Names of the output layers. The default is the layers that losses compare with labels or targets, or else
+            the last layers.
         give : callable
-            Sets the values of the net's params.
+            Called with the net, to set the values of its params.
 
         Raises
         ------
@@ -111,7 +112,10 @@ class ExportedNet:
 
 
 def input_facts(net: NeuralNet, tables: Mapping[str, TableFacts]) -> dict[str, dict[str, Any]]:
-    """Describe the inputs of a net as values of JSON; ``tables`` by input layer, if it reads named columns."""
+    """Describe the inputs of a net as JSON values.
+
+    ``tables`` has the input layers that read named columns.
+    """
     facts: dict[str, dict[str, Any]] = {}
     for layer in net.inputs:
         facts[layer.conf_name] = {"shape": ["N", *layer.features[0].shape[1:]]}
@@ -138,6 +142,6 @@ def net_of_params(job: JobConf) -> NeuralNet:
 
 
 def _phase_of(job: JobConf, phase: Phase, otherwise: Phase) -> Phase:
-    """Return the phase if its net reads records, or else the other one."""
+    """Return ``phase`` if its net reads records, else ``otherwise``."""
     inputs = [layer for layer in job.neuralnet.layer if LAYERS.find(layer.type).traits.role == "input"]
     return phase if any(layer.in_phase(phase) for layer in inputs) else otherwise

@@ -1,4 +1,4 @@
-"""Export trained nets as ONNX, as a PyTorch module, or as weights by name."""
+"""Export trained nets as ONNX, as a PyTorch module, or as files of weights."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ Graph = OnnxGraph | TorchModule
 
 
 def convert(exported: ExportedNet, converters: Converters, graph: Graph) -> None:
-    """Add all layers of a net to a graph; raises a ConfigError with all layers that the format cannot express."""
+    """Add all layers of a net to a graph.
+
+    Raises a ConfigError that lists all layers that the format cannot express.
+    """
     values: dict[Feature, Any] = {}
     failed: set[Feature] = set()
     problems: dict[str, str] = {}
@@ -89,16 +92,17 @@ def export(
     Parameters
     ----------
     run : Run or str
-        A run, or the URL of its directory or of a step of it. With ``job`` any checkpoint, including SINGA's.
+        A run, the URL of its run directory, or the URL of one of its checkpoints. With ``job``, any checkpoint,
+        including SINGA's.
     path : path
-        File or URL to write to, atomically; for PyTorch the module, ``model.py``, with
-        ``model.weights.safetensors`` beside it.
+        File or URL to write to. The file is written atomically. For PyTorch it is a module such as ``model.py``; its
+        weights are written to ``model.weights.safetensors`` beside it.
     format : {"onnx", "torch", "safetensors", "npz"}, optional
-        By default chosen by the suffix of ``path``.
+        Format of the file. By default the suffix of ``path`` decides.
     layers : sequence of str
-        Outputs of the model; by default the layers that losses compare with labels or targets.
+        Output layers of the model. The default is the layers that losses compare with labels or targets.
     job : Job, optional
-        Job with the net, instead of the run's job.
+        Job with the net to export. The default is the run's own job.
     overwrite : bool
         Replace existing files.
 
@@ -112,7 +116,7 @@ def export(
         The format cannot express a layer, a package is missing, or there is no such run, layer or format. Nothing is
         written.
     CheckpointError
-        There are no values, or they do not fit.
+        The checkpoint has no values for the net, or they do not fit.
     """
     url = os.fspath(getattr(run, "url", run))
     return export_job(job_of_run(url) if job is None else job.conf, url, os.fspath(path), format, layers, overwrite)
@@ -127,7 +131,10 @@ def export_job(
     overwrite: bool = False,
     by: str = "overwrite=True",
 ) -> Exported:
-    """Write the net of a job with the values of a checkpoint; see `export`. ``by`` names ``overwrite`` in errors."""
+    """Write the net of a job with the values of a checkpoint; see `export`.
+
+    ``by`` is the name of the option ``overwrite`` in errors.
+    """
     kind = _format_of(target, format)
     place = lookup.find_values(checkpoint)
     if kind in ("npz", "safetensors"):
@@ -146,7 +153,10 @@ def export_job(
 
 
 def job_of_run(url: str, sets: Iterable[str] = ()) -> JobConf:
-    """Return the job of a run, given its URL or the URL of a step, with changes ``KEY=VALUE``."""
+    """Return the job of a run, given the URL of the run or of a checkpoint.
+
+    ``sets`` are changes ``KEY=VALUE``.
+    """
     file = fs.join(run_of(fs.absolute(url).rstrip("/")), "resolved.yaml")
     return loads(decode_text(file), file, sets, registries=REGISTRIES).job
 

@@ -1,4 +1,4 @@
-"""Import weights: write arrays of other programs as a checkpoint that jobs start from."""
+"""Import weights: write the arrays of another program as a checkpoint from which jobs can start."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ def import_weights(
     *,
     partial: bool = False,
 ) -> str:
-    """Write arrays of another program as a checkpoint, which ``init_from`` takes.
+    """Write the arrays of another program as a checkpoint, which can be passed as ``init_from``.
 
     Parameters
     ----------
     weights : path, mapping of str to array or tensor, or torch.nn.Module
-        File or URL: safetensors, npz, or ``.pt`` or ``.pth`` if PyTorch is installed; or the arrays by name; or the
-        module whose state dict has them.
+        File or URL with the arrays: safetensors, npz, or ``.pt`` or ``.pth`` if PyTorch is installed. Or the arrays by
+        name, or a module whose state dict contains them.
     job : Job
-        Job whose params the arrays become.
+        Job to whose params the arrays are mapped.
     path : path
-        Directory or URL of the checkpoint.
+        Directory or URL for the checkpoint.
     map : mapping or path, optional
-        Name in the file -> name of a param, or a mapping with ``param``, ``transpose``, ``rows`` and ``plus``, a list
-        of these, or None to leave the array out; or a YAML file of such a mapping. Without it, arrays are matched by
-        layer, name and shape, and only if each has a single candidate.
+        Maps the name of each array to the name of a param; to a mapping with ``param``, ``transpose``, ``rows`` and
+        ``plus``; to a list of these; or to None, which leaves the array out. Or a YAML file with such a mapping.
+        Without it, arrays are matched by layer, name and shape, and only if each has a single candidate.
     partial : bool
-        Allow missing params: a job that starts from the checkpoint initialises them.
+        Permit missing params. A job that starts from the checkpoint initialises them.
 
     Returns
     -------
@@ -64,8 +64,8 @@ def import_weights(
     Raises
     ------
     ConfigError
-        Arrays or params are missing, unused, ambiguous, unknown or misshapen; the message has all of them, and a map to
-        complete if ``map`` is not given. Nothing is written.
+        Arrays or params are missing, unused, ambiguous, unknown or have a wrong shape. The message lists all of them,
+        and contains a map to complete if ``map`` is not given. Nothing is written.
     DataError
         The file cannot be read.
     """

@@ -35,18 +35,18 @@ HEADING = (
 
 
 class MapEntry(NamedTuple):
-    """The param that an array, or some of its rows, becomes.
+    """Maps an array, or some of its rows, to a param.
 
     Attributes
     ----------
     name : str
         Name of the array.
     transpose : bool or sequence of int
-        Whether to reverse the axes, or their new order.
+        Whether to reverse the axes of the array; or the new order of the axes.
     rows : sequence of int
-        Range of rows, first and stop; all if empty.
+        Range of rows to use, as (first, stop). If empty, all rows are used.
     plus : str
-        Name of an array to add first, if any.
+        Name of another array that is added to this one first; empty if there is none.
     """
 
     name: str
@@ -94,7 +94,10 @@ def param_places(net: NeuralNet) -> dict[str, ParamPlace]:
 
 
 class _Option(NamedTuple):
-    """Entries that map a group of arrays to a layer; whether a matrix in it fits as it is, and transposed."""
+    """Entries that map a group of arrays to a layer.
+
+    The object also says whether a matrix of the group fits unchanged, and whether it fits transposed.
+    """
 
     layer: str
     entries: Sequence[MapEntry]
@@ -111,9 +114,9 @@ class Matching:
     ----------
     sure : list of MapEntry
     unsure, unused : list of str
-        Other arrays, with and without candidates.
+        Names of the arrays whose params are not sure: those with candidates, and those without any.
     wanted : set of str
-        Params that are candidates.
+        Names of the params that are candidates for some array.
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray], places: Mapping[str, ParamPlace]) -> None:

@@ -1,4 +1,4 @@
-"""OnnxGraph, a model built node by node, and the ONNX converter of each type of layer."""
+"""OnnxGraph, a model that is built node by node, and the ONNX converters for all types of layers."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class OnnxGraph:
     # -- methods for converters -----------------------------------------------------------------------
 
     def begin(self, layer: Layer) -> None:
-        """Prefix further names with a layer's name."""
+        """Use a layer's name as the prefix of the names that follow."""
         self._prefix = layer.name
 
     def finish(self, values: list[str]) -> list[str]:
@@ -93,9 +93,9 @@ class OnnxGraph:
         Parameters
         ----------
         operator : str
-            ``"Gemm"``: of ONNX, opset 18.
+            An operator of ONNX, opset 18, such as ``"Gemm"``.
         *inputs : str
-            Names of values; empty for an omitted input.
+            Names of the input values; empty for an omitted input.
         """
         return self.add_several(operator, *inputs, outputs=1, **attributes)[0]
 
@@ -116,7 +116,7 @@ class OnnxGraph:
         return self.constant(values, np.int64, "integers")
 
     def param(self, param: Param, shape: Sequence[int] | None = None) -> str:
-        """Return the name of a param's values, in ``shape`` if given; a shared param is stored once."""
+        """Return the name of a param's values, reshaped to ``shape`` if passed. A shared param is stored once."""
         values = np.asarray(param.data, np.float32).reshape(param.shape if shape is None else tuple(shape))
         key = (param.owner.name, values.shape)
         if key not in self._params:
@@ -132,7 +132,10 @@ class OnnxGraph:
         return name
 
     def next_state(self, name: str, x: str, width: int) -> None:
-        """Make a value (N, width) an output of the model, for the next batch; the last one of a name counts."""
+        """Make a value (N, width) an output of the model: the state for the next batch.
+
+        If several values have the same name, the last one is the output.
+        """
         self._next_states[name] = x, width
 
     def reshape(self, x: str, *shape: int) -> str:
@@ -176,7 +179,7 @@ class OnnxGraph:
         Parameters
         ----------
         metadata : mapping
-            Strings, or values of JSON.
+            Metadata by name: strings or JSON values.
 
         Raises
         ------
@@ -332,7 +335,7 @@ def _arg_sort(graph: OnnxGraph, layer: ArgSort, x: str) -> str:
 
 
 def window(layer: Windowed) -> dict[str, list[int]]:
-    """Return the window of a layer as attributes; pads are top, left, bottom, right."""
+    """Return the window of a layer as attributes. Padding is in the order top, left, bottom, right."""
     return {"kernel_shape": [*layer.kernel], "strides": [*layer.stride], "pads": [*layer.pad, *layer.pad]}
 
 
@@ -600,7 +603,7 @@ def rotated(graph: OnnxGraph, layer: attention.MultiHeadAttention, heads: str) -
 
 
 def linear(graph: OnnxGraph, x: str, weight: Param, bias: Param | None, rows: slice = slice(None)) -> str:
-    """Add x W^T + b with some ``rows`` of the params, as queries, keys and values share one."""
+    """Add x W^T + b. ``rows`` selects rows of the params, because queries, keys and values share them."""
     params = [param for param in (weight, bias) if param is not None]
     if rows == slice(None) or rows == slice(0, len(weight.data)):
         return graph.add("Gemm", x, *map(graph.param, params), transB=1)
@@ -627,9 +630,10 @@ def _rnn(graph: OnnxGraph, layer: recurrent.RNN, *xs: str) -> str:
 def add_recurrent(
     graph: OnnxGraph, layer: recurrent.Recurrent, operator: str, xs: Sequence[str], **attributes: object
 ) -> str:
-    """Add a recurrent layer; in ONNX the params of all gates are one array.
+    """Add a recurrent layer. In ONNX the params of all gates are in one array.
 
-    With ``carry_state`` the first state is an input of the model, and the last one an output; so is an LSTM's cell.
+    With ``carry_state`` the first state is an input of the model, and the last state is an output. The same is true for
+    the cell of an LSTM.
     """
     source, dim, names = layer.sources[0], layer.dim, dict(zip(layer.sources, xs, strict=True))
     state = "" if layer.first_state is None else names[layer.first_state]
@@ -676,7 +680,10 @@ def add_masked(
     firsts: Sequence[str],
     attributes: Mapping[str, object],
 ) -> tuple[str, list[str]]:
-    """Add each time step of a recurrent layer separately, keeping states at padding; return states and last ones."""
+    """Add each time step of a recurrent layer separately, keeping the state at padding.
+
+    Returns the states of all time steps, and the last states.
+    """
     n_steps, n_states = layer.site.n_steps, 2 if operator == "LSTM" else 1
     valid = graph.reshape(mask, n_steps, -1, 1)
     xs, valids = (graph.add_several("Split", x, outputs=n_steps, axis=0, num_outputs=n_steps) for x in (steps, valid))

@@ -1,4 +1,4 @@
-"""TorchModule, a PyTorch module written line by line without PyTorch, and the converter of each type of layer."""
+"""TorchModule, the text of a PyTorch module, and the converters for all types of layers."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ def load(weights=Path(__file__).with_name("{weights}")):
 class TorchModule:
     """The text of a PyTorch module, and its state dict.
 
-    Converters return the text of an expression; the output of a layer becomes a variable with the layer's name.
+    PyTorch is not needed to write it. Converters return the text of an expression. The output of a layer is assigned to
+    a variable with the layer's name.
     """
 
     def __init__(self) -> None:
@@ -115,7 +116,7 @@ class TorchModule:
     # -- methods for converters -----------------------------------------------------------------------
 
     def begin(self, layer: Layer) -> None:
-        """Prefix further names with a layer's name."""
+        """Use a layer's name as the prefix of the names that follow."""
         self._layer = layer.name
 
     def add(self, module: str, values: Mapping[str, Any] | None = None) -> str:
@@ -124,14 +125,14 @@ class TorchModule:
         Parameters
         ----------
         module : str
-            Its constructor: ``"nn.Linear(784, 10)"``.
+            Expression that constructs the module, such as ``"nn.Linear(784, 10)"``.
         values : mapping of str to array, optional
-            Its params and buffers, by their names in its state dict.
+            Params and buffers of the module, by their names in its state dict.
 
         Returns
         -------
         str
-            Its expression, ``"self.fc1"``.
+            Expression for the module, such as ``"self.fc1"``.
         """
         name = unique_name(_identifier(self._layer), self._attributes)
         self._init.append(f"self.{name} = {module}")
@@ -164,7 +165,7 @@ class TorchModule:
         return [self.let(value) for value in values]
 
     def let(self, expression: str, name: str = "") -> str:
-        """Assign an expression to a variable, unless it is one; return the variable."""
+        """Assign an expression to a variable, unless it is a variable already; return the variable."""
         if expression.isidentifier():
             return expression
         variable = unique_name(_identifier(f"{self._layer}_{name}" if name else self._layer), self._names)
@@ -172,7 +173,7 @@ class TorchModule:
         return variable
 
     def let_several(self, expression: str, n: int) -> list[str]:
-        """Assign the values of an expression to ``n`` variables; return these."""
+        """Assign the values of an expression to ``n`` variables; return the variables."""
         variables = [unique_name(_identifier(f"{self._layer}_{k}"), self._names) for k in range(n)]
         self._forward.append(f"{', '.join(variables)} = {expression}")
         return variables
@@ -244,7 +245,7 @@ def _about(facts: Mapping[str, Any]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return text that can stand in a docstring."""
+    """Return a text that can be part of a docstring."""
     return text.replace("\\", "/").replace('"', "'")
 
 
@@ -587,7 +588,10 @@ def _multi_head_attention(module: TorchModule, layer: attention.MultiHeadAttenti
 def _attention_by_formula(
     module: TorchModule, layer: attention.MultiHeadAttention, x: str, memory: str, mask: str, later: str
 ) -> str:
-    """Add attention that nn.MultiheadAttention lacks: rotary, or with queries whose keys may all be padding."""
+    """Add attention that nn.MultiheadAttention cannot compute.
+
+    These are rotary embeddings, and queries whose keys may all be padding.
+    """
     weights = module.let(f"{module.param(layer.qkv_weight)}.chunk(3)", "weights")
     biases = "" if layer.qkv_bias is None else module.let(f"{module.param(layer.qkv_bias)}.chunk(3)", "biases")
     heads = []
@@ -648,7 +652,10 @@ def add_recurrent(
     xs: Sequence[str],
     more: str = "",
 ) -> str:
-    """Add a recurrent layer, in which the params of all gates are one array; with a mask, each time step separately."""
+    """Add a recurrent layer. In PyTorch the params of all gates are in one array.
+
+    With a mask, each time step is added separately.
+    """
 
     def joined(params: Sequence[Param]) -> Any:
         return np.concatenate([params[gate].data for gate in gates])

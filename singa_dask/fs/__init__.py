@@ -1,21 +1,21 @@
 """Files at local and remote URLs: functions built on fsspec, called as ``fs.open(...)``.
 
-The whole package accesses its files (records, checkpoints, run directories) by these functions; no other folder imports
-fsspec. ``hdfs://`` URLs use our own client.
+The whole package accesses its files (records, checkpoints, run directories) with these functions. No other folder
+imports fsspec. ``hdfs://`` URLs use this package's own client.
 
 Ranged reads
-    `open_bytes`: opens a file, gzipped or not. `sources`: the interface of an open file. `range_reader`: reads a local
-    or remote file. `range_file`: wraps it as a file object. `decompression`: gzip and size limits. `versions`: detects
-    changed files. `mapped_file`: memory maps. `checksums`: CRC32C.
+    `open_bytes`: opens a file, gzipped or not. `sources`: the interface of an open file. `range_reader`: reads ranges
+    of a local or remote file. `range_file`: a file object that reads ranges. `decompression`: gzip and size limits.
+    `versions`: detects changed files. `mapped_file`: memory maps. `checksums`: CRC32C.
 Read-ahead and cache
     `io_threads`, `daemon_threads`: threads that read. `retry`: repeated calls. `cache`: remote data on a local disk.
     `locks`: file locks. `mounts`: network filesystems, on which locks do not work.
 HDFS
-    `hdfs_clients`: selects the client of a URL. `hdfs`: our filesystem. `hdfs_connection`: the clients of a process.
-    `hdfs_errors`, `hdfs_locations`, `hadoop_conf`: errors, block locations, configuration.
+    `hdfs_clients`: selects the client for a URL. `hdfs`: the filesystem on hdfs-native. `hdfs_connection`: the clients
+    of a process. `hdfs_errors`, `hdfs_locations`, `hadoop_conf`: errors, block locations, configuration.
 Directories and names
     `host_files`, `part_folders`: files on the hosts of Dask workers. `patterns`: wildcards in URLs. `outputs`: checks
-    of output files. `ownership`: who may write to a directory.
+    of output files. `ownership`: decides which process may write to a directory.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ NO_RANGES = "the server sends whole files only, not ranges of bytes. Copy the fi
 
 @contextlib.contextmanager
 def errors_name(url: str) -> Iterator[None]:
-    """Convert filesystem errors in the context to `DataError`s that name the URL."""
+    """Convert filesystem errors in the context to `DataError`. The messages name the URL."""
     try:
         yield
     except DataError:
@@ -128,13 +128,13 @@ def message_of(error: BaseException) -> str:
 
 
 def may_pass(error: BaseException) -> bool:
-    """Return whether a retry may succeed: a web server was busy, silent, or closed the connection."""
+    """Return whether a retry may succeed, because a web server was busy, silent, or closed the connection."""
     is_of_client = isinstance(error, FSTimeoutError) or type(error).__module__.startswith("aiohttp.")
     return is_of_client and getattr(error, "status", 503) in BUSY
 
 
 def _refusal(error: FileNotFoundError) -> str:
-    """Return why a server refused a file that fsspec reports as missing; empty if it is missing."""
+    """Return why a server refused a file that fsspec reports as missing; empty if it is really missing."""
     cause = error.__cause__
     if cause is None or isinstance(cause, FileNotFoundError) or getattr(cause, "status", 0) in (404, 410):
         return ""
@@ -150,12 +150,12 @@ def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
     url : str
         A path, or ``protocol://...``.
     storage_options : mapping, optional
-        Passed to the filesystem. For HDFS see `hdfs_clients.connect`.
+        Options of the filesystem. For HDFS see `hdfs_clients.connect`.
 
     Raises
     ------
     DataError
-        The protocol is unknown, or its package is missing.
+        The protocol is unknown, or the package for it is not installed.
     """
     options = dict(storage_options or {})
     for ours in (CACHE, MAX_DECOMPRESSED):
@@ -184,9 +184,10 @@ def is_chain(url: str) -> bool:
 
 
 def _of_web(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Add defaults to HTTP options: timeouts, no compression, so that ranges are ranges of the file, and proxies.
+    """Return HTTP options with defaults: timeouts, no compression, and proxies.
 
-    Proxies come from the environment. A URL with escapes is sent unchanged: ``%2F`` may be part of a signature.
+    Without compression, ranges of a response are ranges of the file. Proxies come from the environment. A URL with
+    escapes is sent unchanged, because ``%2F`` may be part of a signature.
     """
     try:
         aiohttp = importlib.import_module("aiohttp")
@@ -208,7 +209,7 @@ def _resolved(url: str, storage_options: Options) -> Iterator[tuple[Any, str]]:
 
 
 def local_path(url: str) -> Path | None:
-    """Return the path of a local URL, else None. A part file of a dataset on this host is local."""
+    """Return the path of a local URL, else None. Part files of a dataset on this host are local."""
     if url.startswith(host_files.SCHEME):
         return host_files.local_path(url)
     filesystem, path = resolve(url) if "://" not in url or url.startswith(("file:", "local:")) else (None, "")
@@ -245,7 +246,10 @@ def size(url: str, storage_options: Options = None) -> int:
 
 
 def look(url: str, storage_options: Options = None) -> tuple[bool, int] | None:
-    """Return whether a URL is a directory, and its length in bytes, by one request; None if it does not exist."""
+    """Return whether a URL is a directory, and its length in bytes; None if it does not exist.
+
+    This takes one request.
+    """
     with _resolved(url, storage_options) as (filesystem, path):
         info = _info(filesystem, path)
     return None if info is None else (info["type"] == "directory", int(info.get("size") or 0))
@@ -254,7 +258,7 @@ def look(url: str, storage_options: Options = None) -> tuple[bool, int] | None:
 def _info(filesystem: Any, path: str) -> dict[str, Any] | None:
     """Return fsspec's ``info`` of a path; None if it does not exist.
 
-    fsspec's ``exists`` is not used, as it treats every exception as a missing file, also a lost network's.
+    fsspec's ``exists`` is not used, because it treats every exception as a missing file, even a network failure.
     """
     try:
         info: dict[str, Any] = filesystem.info(path)
@@ -314,18 +318,18 @@ def _refuse_stream(path: str, status: os.stat_result) -> None:
 
 
 def open_local(path: str | Path) -> BufferedReader:
-    """Open a local file for reading; refuse pipes, on which the process would wait for a writer."""
+    """Open a local file for reading; refuse pipes, because the process would wait for a writer."""
     _refuse_stream(str(path), os.stat(path))
     return builtins.open(path, "rb")
 
 
 def get_block_locations(url: str, storage_options: Options = None) -> list[dict[str, Any]]:
-    """Return which hosts hold which bytes of a file.
+    """Return which hosts store which bytes of a file.
 
     Returns
     -------
     list of dict
-        ``hosts`` (list of str), ``offset`` and ``length`` of each block. Empty if unknown.
+        ``hosts`` (list of str), ``offset`` and ``length`` of each block. Empty if the locations are not known.
     """
     with _resolved(url, storage_options) as (filesystem, path):
         if not hasattr(filesystem, "get_block_locations"):
@@ -339,7 +343,10 @@ def has_locations(url: str, storage_options: Options = None) -> bool:
 
 
 def _make_folder(filesystem: Any, path: str) -> None:
-    """Create a directory and its parents, except in object stores, which would create a mistyped bucket."""
+    """Create a directory and its parents, except in an object store.
+
+    There a mistyped bucket would be created.
+    """
     if OBJECTS.isdisjoint(filesystem.protocol):  # `protocol` is a str or a tuple of str
         filesystem.makedirs(path, exist_ok=True)
 
@@ -358,7 +365,10 @@ def remove_tree(url: str, storage_options: Options = None) -> None:
 
 
 def _remove(filesystem: Any, path: str) -> None:
-    """Delete a file or directory tree; fsspec's ``rm`` treats names as patterns, and would delete other files."""
+    """Delete a file or a directory with its content.
+
+    fsspec's ``rm`` is not used, because it treats names as patterns and would delete other files.
+    """
     if not has_magic(path) or isinstance(filesystem, LocalFileSystem):
         filesystem.rm(path, recursive=True)
         return
@@ -370,7 +380,10 @@ def _remove(filesystem: Any, path: str) -> None:
 
 
 def move(source: str, target: str, storage_options: Options = None) -> None:
-    """Rename a file, or all files of a directory, within a filesystem; replaces existing files atomically."""
+    """Rename a file, or all files of a directory, within a filesystem.
+
+    Existing files are replaced atomically.
+    """
     if is_dir(source, storage_options):
         for name in ls(source, storage_options):
             move(join(source, name), join(target, name), storage_options)
@@ -386,7 +399,7 @@ def move(source: str, target: str, storage_options: Options = None) -> None:
 
 
 def open(url: str, mode: str = "rb", storage_options: Options = None) -> IO[Any]:
-    """Open a file for use in a ``with`` statement; creates the parents of a file to be written."""
+    """Open a file for use in a ``with`` statement. The parents of a file to write are created."""
     with _resolved(url, storage_options) as (filesystem, path):
         if "r" not in mode:
             _make_folder(filesystem, hdfs_clients.parent(filesystem, path))
@@ -395,7 +408,7 @@ def open(url: str, mode: str = "rb", storage_options: Options = None) -> IO[Any]
 
 
 def create(url: str, data: bytes, storage_options: Options = None) -> bool:
-    """Create a file exclusively; return False if it exists, also if another process creates it concurrently.
+    """Create a file; return False if it exists or if another process creates it concurrently.
 
     On filesystems without exclusive creation, two concurrent callers may both succeed.
     """
@@ -439,17 +452,18 @@ def read_bytes(url: str, offset: int = 0, length: int | None = None, storage_opt
 
 
 def _do_nothing() -> None:
-    """Check nothing."""
+    """Do nothing; the default for ``check``."""
 
 
 @contextlib.contextmanager
 def staged(url: str, storage_options: Options = None, *, check: Callable[[], None] = _do_nothing) -> Iterator[Path]:
     """Write a file atomically: yield the path of a temporary local file, which replaces ``url`` at the end.
 
-    If the ``with`` block raises, ``url`` is unchanged. ``check`` is called just before the rename and may raise; on S3
-    the object is written only if nobody has changed it since. Leftovers of killed processes are removed.
+    If the ``with`` block raises an error, ``url`` is unchanged. ``check`` is called just before the rename, and may
+    raise an error. On S3, the object is written only if no process has changed it since ``check``. Files that killed
+    processes have left behind are removed.
 
-    A link stays, and its target is replaced. A device or a pipe is written to.
+    If ``url`` is a link, its target is replaced. A device or a pipe is written to directly.
     """
     target = local_path(url)
     if target and is_stream(target):
@@ -540,7 +554,7 @@ def _upload(filesystem: Any, source: Path, path: str, check: Callable[[], None])
 
 
 def _put_unless_changed(filesystem: Any, source: Path, path: str, check: Callable[[], None]) -> None:
-    """Write an S3 object unless somebody has changed it since ``check`` was called."""
+    """Write an S3 object unless another process has changed it since ``check`` was called."""
     for is_last in (False, True):
         there = _info(filesystem, path)
         check()
@@ -587,7 +601,7 @@ def write_atomic(
 ) -> None:
     r"""Write a file atomically from text, bytes, or chunks of bytes; see `staged` for ``check``.
 
-    Text is written in UTF-8; bytes of file names that are not UTF-8 are escaped as in JSON and YAML, e.g. ``\udce9``.
+    Text is written in UTF-8. Bytes of file names that are not UTF-8 are escaped as in JSON and YAML, e.g. ``\udce9``.
     """
     if isinstance(data, str):
         data = data.encode("utf-8", "backslashreplace")

@@ -1,11 +1,11 @@
-"""Cache of remote data on a local disk: one file per entry, shared by the processes of a host.
+"""Cache of remote data on a local disk. Each entry is a file; all processes of a host share the cache.
 
 ``singa-dask-cache``
     Marks a directory as a cache.
 ``entries/``
-    The entries, each followed by a seal with its length and checksum.
+    The entries. At its end each file has a seal with its length and checksum.
 ``tmp/``
-    Entries being written, with their full length from the beginning.
+    Entries that are being written. They have their full length from the beginning.
 ``locks/``
     256 lock files, by the first byte of the key.
 ``pins/``
@@ -85,7 +85,7 @@ _MAPS: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 
 def open_cache(settings: Mapping[str, Any] | None = None) -> Cache:
-    """Return the cache of this process for a directory and limit.
+    """Return the cache of this process for a directory and a limit.
 
     Parameters
     ----------
@@ -110,13 +110,13 @@ class Cache:
     Parameters
     ----------
     folder : Path
-        Created if missing; otherwise it must be empty or a cache.
+        Directory of the cache. It is created if it is missing; otherwise it must be empty or a cache.
     limit_bytes : int
 
     Attributes
     ----------
     hits, misses : int
-        Number of reads of this process that the cache served, and that were fetched.
+        Number of reads of this process that were served from the cache, and number of reads that were fetched.
 
     Raises
     ------
@@ -147,14 +147,14 @@ class Cache:
     # -- reading ------------------------------------------------------------------------------------
 
     def read(self, key: str, length: int, fetch: Callable[[], bytes | memoryview]) -> memoryview:
-        """Return an entry; a missing or damaged one is fetched.
+        """Return an entry. If it is missing or damaged, it is fetched.
 
         Parameters
         ----------
         length : int
-            Bytes of the entry.
+            Number of bytes of the entry.
         fetch : callable
-            Returns the bytes. One process of a host fetches a key at a time; others wait up to `WAIT_S` seconds.
+            Returns the bytes. Only one process of a host fetches a key at a time; others wait up to `WAIT_S` seconds.
 
         Raises
         ------
@@ -176,9 +176,10 @@ class Cache:
         return entry
 
     def file(self, key: str, length: int, chunks: Callable[[], Iterable[bytes]]) -> CachedFile:
-        """Return an entry as a file, which is not evicted until it is closed; a missing one is fetched.
+        """Return an entry as a file. If it is missing, it is fetched.
 
-        While another process fetches the entry, this one waits, until there is no progress for `STALL_S` seconds.
+        The entry is not evicted until the file is closed. While another process fetches the entry, this one waits,
+        until there is no progress for `STALL_S` seconds.
 
         Raises
         ------
@@ -217,7 +218,10 @@ class Cache:
             raise DataError(f"{text} Set cache.limit_gb to at least {needed_gb:.3g}, or more, to hold all data.")
 
     def find(self, key: str, warn: bool = True) -> memoryview | None:
-        """Return an entry as a view of a map, or as a copy if too many maps are open; None if missing or damaged."""
+        """Return an entry as a view of a memory map; None if it is missing or damaged.
+
+        If too many maps are open, the entry is copied.
+        """
         path = self._entry(key)
         try:
             with path.open("rb", buffering=0) as file:
@@ -247,7 +251,10 @@ class Cache:
     # -- writing ------------------------------------------------------------------------------------
 
     def keep(self, key: str, data: bytes | memoryview) -> None:
-        """Write an entry that fits the limit, unless the disk had an error in the last `RETRY_S` seconds."""
+        """Write an entry that fits the limit.
+
+        After an error of the disk, nothing is written for `RETRY_S` seconds.
+        """
         if time.monotonic() < self._paused_until or len(data) + SEAL.size > self.limit_bytes:
             return
         try:
@@ -258,7 +265,7 @@ class Cache:
             self._go_on()
 
     def _give_up(self, error: OSError) -> None:
-        """Pause writing, and warn once until a write succeeds; called by several threads."""
+        """Pause writing, and warn once until a write succeeds. Several threads may call it."""
         with self._pausing:
             self._paused_until = time.monotonic() + RETRY_S
             is_known, self._is_warned = self._is_warned, True
@@ -315,7 +322,10 @@ class Cache:
         return self.folder / "entries" / key[:2] / key
 
     def _reserve(self, key: str, size: int) -> IO[bytes]:
-        """Make room for an entry, and return a locked temporary file; unlocked ones are leftovers of dead processes."""
+        """Make room for an entry, and return a locked temporary file.
+
+        Temporary files without a lock were left by dead processes.
+        """
         with self._locked_usage() as usage:
             held = _count(usage)
             if held + size > self.limit_bytes:
@@ -336,9 +346,9 @@ class Cache:
                 _set_count(usage, max(0, _count(usage) - size))
 
     def _evict(self, target: int) -> int:
-        """Delete the oldest entries down to ``target`` bytes; return the bytes left.
+        """Delete the oldest entries until at most ``target`` bytes are left; return the number of bytes left.
 
-        Entries that are open as files stay. Existing maps of others remain valid.
+        Entries that are open as files are kept. Existing memory maps remain valid.
         """
         self._delete_leftovers("tmp", LEFTOVER)
         pinned = {path.name[:64] for path in self._delete_leftovers("pins", PIN)}
@@ -376,7 +386,7 @@ class Cache:
         return CachedFile(self._entry(key), pin)
 
     def _delete_leftovers(self, folder: str, pattern: re.Pattern[str]) -> list[Path]:
-        """Delete the files of dead processes; return those of living ones."""
+        """Delete the files of dead processes; return the files of living processes."""
         return delete_unlocked(path for path in (self.folder / folder).iterdir() if pattern.fullmatch(path.name))
 
     # -- locks --------------------------------------------------------------------------------------
@@ -428,13 +438,13 @@ class Cache:
 
 
 class CachedFile:
-    """An entry as a file at ``path``, followed by the seal; it is not evicted until `close`."""
+    """An entry as a file at ``path``, which ends with the seal. The entry is not evicted until `close`."""
 
     def __init__(self, path: Path, pin: IO[bytes]) -> None:
         self.path, self._pin, self._process = path, pin, os.getpid()
 
     def close(self) -> None:
-        """Allow eviction of the entry. A forked child does not affect its parent."""
+        """Permit eviction of the entry. In a forked child this does not affect the parent."""
         if self._process == os.getpid():
             Path(self._pin.name).unlink(missing_ok=True)
         self._pin.close()
@@ -450,7 +460,7 @@ def _set_count(usage: IO[bytes], held: int) -> None:
 
 
 def _is_sealed(path: Path) -> bool:
-    """Return whether a file ends with a seal for its name; only such files are deleted."""
+    """Return whether a file ends with a seal for its name. Only such files may be deleted."""
     try:
         with path.open("rb") as file:
             n = file.seek(0, os.SEEK_END) - SEAL.size

@@ -19,5 +19,5 @@ def crc32c(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
 
 
 def masked(crc: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    """Mask checksums as TFRecord does, since a CRC of data that contains CRCs is weak."""
+    """Mask checksums as TFRecord does, because a CRC of data that contains CRCs is weak."""
     return ((crc >> 15 | crc << 17) + np.uint32(0xA282EAD8)).astype(np.uint32)

@@ -25,7 +25,8 @@ HERE = threading.local()
 class DaemonThreads:
     """At most ``n`` daemon threads that run calls in the order of their submission.
 
-    Unlike a ThreadPoolExecutor, it does not join its threads at exit, so a read that hangs does not block the exit.
+    Unlike a ThreadPoolExecutor, the class does not join its threads at exit, so that a hanging read does not block the
+    exit.
 
     Parameters
     ----------
@@ -44,7 +45,10 @@ class DaemonThreads:
         self._is_closed = False
 
     def submit(self, call: Callable[[], object], first: bool = False) -> None:
-        """Run a call in a copy of the caller's context, before waiting calls if ``first``; log its exceptions."""
+        """Run a call in a copy of the caller's context; log its exceptions.
+
+        With ``first``, the call runs before calls that are waiting.
+        """
         call = partial(copy_context().run, call)
         with self._queue_lock:
             if self._is_closed:
@@ -81,7 +85,7 @@ class DaemonThreads:
             del call
 
     def close(self) -> None:
-        """Drop waiting and later calls, without waiting; each thread ends after the call that it runs."""
+        """Drop waiting and later calls. Does not wait; each thread ends after its current call."""
         with self._queue_lock:
             self._is_closed = True
             self._calls.clear()

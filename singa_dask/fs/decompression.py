@@ -1,7 +1,7 @@
 """Decompression with size limits, so that a damaged or malicious file cannot fill the memory.
 
-All code that decompresses user data checks the size against `limit_of`, 8192 MB by default: of a gzipped file as a
-whole, of other formats block by block.
+All code that decompresses user data checks the size against `limit_of`, which is 8192 MB by default. The limit is for a
+gzipped file as a whole, and for each block of other formats.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ADDING = threading.Lock()
 
 
 def limit_of(storage_options: fs.Options) -> int:
-    """Return the maximum decompressed bytes of a file or a block of it."""
+    """Return the maximum number of decompressed bytes of a file, or of a block of it."""
     return int((storage_options or {}).get(fs.MAX_DECOMPRESSED, DEFAULT_LIMIT_MB) * 1_000_000)
 
 
@@ -66,8 +66,8 @@ def check_decompressed(where: str, n_bytes: int, limit: int) -> None:
 def gunzip(source: Bytes, limit: int) -> memoryview:
     """Return the decompressed bytes of a gzip file of one or more members.
 
-    They are in memory while all such files of the process have at most `IN_MEMORY_BYTES`, otherwise in a mapped,
-    unnamed temporary file that lives as long as the view.
+    The bytes are in memory if all such files of the process together have at most `IN_MEMORY_BYTES`. Otherwise they are
+    in a mapped, unnamed temporary file that exists as long as the view.
 
     Raises
     ------
@@ -85,7 +85,10 @@ def gunzip(source: Bytes, limit: int) -> memoryview:
 
 
 def _add(data: _Held, chunk: bytes) -> bool:
-    """Append bytes; if those of all files exceed the limit, stop counting this file and return False."""
+    """Append bytes; return False if the bytes of all files in memory exceed the limit.
+
+    The file then no longer counts as one in memory.
+    """
     with _ADDING:
         data += chunk
         _HELD[id(data)] = data
@@ -124,7 +127,7 @@ def _inflate(source: Bytes) -> Iterator[bytes]:
 
 
 def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, limit: int) -> bytearray:
-    """Return the decompressed bytes of a file in a zip archive; checks the size in its header first.
+    """Return the decompressed bytes of a file in a zip archive. The size in its header is checked first.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""HdfsFileSystem: an fsspec filesystem on an `HdfsConnection`, with atomic writes that are retried from the start."""
+"""HdfsFileSystem: an fsspec filesystem for HDFS. Writes are atomic, and are retried from the start."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ BACK_OFF_S = (0.1, 0.4, 1.6)
 class HdfsReader:
     """A thread-safe reader of ranges of one file.
 
-    The client tries the replicas of a block in the order of the NameNode. After a failure the file is opened again,
-    since the NameNode shuffles replicas at equal distance; so a second reader is likely to use another replica.
+    The client tries the replicas of a block in the order of the NameNode. After a failure the file is opened again. The
+    NameNode shuffles replicas at equal distance, so the new reader is likely to use another replica.
 
     Attributes
     ----------
     size : int
-        Bytes.
+        Length of the file in bytes.
     modified : int
         Modification time, by the clock of the NameNode.
     """
@@ -85,7 +85,7 @@ class HdfsReader:
         Raises
         ------
         OSError
-            All retries failed; names URL and offset.
+            All retries failed. The message names URL and offset.
         """
         offset = max(offset, 0)
         length = min(length, self.size - offset)
@@ -113,16 +113,16 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     Parameters
     ----------
     netloc : str
-        ``host:port`` of the NameNode, or a name of the Hadoop configuration (HA, viewfs); empty for ``fs.defaultFS``.
+        ``host:port`` of the NameNode, or a name in the Hadoop configuration (HA, viewfs); empty for ``fs.defaultFS``.
     scheme : {"hdfs", "viewfs"}
     deadline_s : float
-        Maximum time for one call of the NameNode.
+        Maximum time for one call of the NameNode, in seconds.
     http : str, optional
-        ``http://host:port`` of the NameNode, for block locations; taken from the configuration by default.
+        ``http://host:port`` of the NameNode, for block locations. The default comes from the configuration.
     config_dir : str, optional
-        Directory of core-site.xml and hdfs-site.xml; by default from ``HADOOP_CONF_DIR`` or ``HADOOP_HOME``.
+        Directory of core-site.xml and hdfs-site.xml. The default comes from ``HADOOP_CONF_DIR`` or ``HADOOP_HOME``.
     kerberos_principal, kerberos_keytab, kerberos_cache : str, optional
-        Passed to hdfs-native, as are delegation tokens in ``HADOOP_TOKEN_FILE_LOCATION``.
+        Credentials for hdfs-native. Delegation tokens in ``HADOOP_TOKEN_FILE_LOCATION`` are used, too.
     config
         Hadoop settings, whose names contain dots: ``{"dfs.replication": 2}``.
 
@@ -167,7 +167,7 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
 
     @property
     def _connection(self) -> HdfsConnection:
-        """The connection of this process; it changes with the user or ticket in the environment."""
+        """The connection of this process. It changes when the user or the ticket in the environment changes."""
         return connection(self.root, self._config, self._config_dir, self._kerberos, self.deadline_s)
 
     # -- fsspec ---------------------------------------------------------------------------------------
@@ -348,10 +348,10 @@ class _Output(io.RawIOBase):
 
 
 def _refuse_xor(cluster: HdfsConnection, path: str) -> None:
-    """Delete a file with an XOR erasure code and raise an error, as hdfs-native 0.14.7 writes wrong parity.
+    """Delete a file with an XOR erasure code and raise an error: hdfs-native 0.14.7 writes wrong parity.
 
-    The policy is inferred from the space that the file takes. A Reed-Solomon code with as much parity for a long file
-    has more for a short one, so a short probe file tells them apart.
+    The erasure code is inferred from the space that the file takes. For a long file, a Reed-Solomon code may have the
+    same amount of parity as XOR; for a short file it has more. So a short probe file distinguishes the two.
     """
     if not _looks_xor(cluster, path):
         return

@@ -1,6 +1,7 @@
-"""Clients of ``hdfs://`` URLs: ours on hdfs-native, or another one chosen by ``storage_options: {client: ...}``.
+"""Clients for ``hdfs://`` URLs: hdfs-native, or the client in ``storage_options: {client: ...}``.
 
-It also adds to fsspec's WebHDFS filesystem: files in the root directory, renames that replace a file, and timeouts.
+The module also adds missing functions to fsspec's WebHDFS filesystem: files in the root directory, renames that replace
+a file, and timeouts.
 """
 
 from __future__ import annotations
@@ -72,7 +73,10 @@ def _filesystem(client: str, url: urllib.parse.SplitResult, options: dict[str, A
 
 
 def _is_web(filesystem: Any) -> bool:
-    """Return whether a filesystem is fsspec's WebHDFS, whose module cannot be imported without requests."""
+    """Return whether a filesystem is fsspec's WebHDFS.
+
+    Its module is not imported for this, because it needs requests.
+    """
     return "webhdfs" in filesystem.protocol
 
 
@@ -83,14 +87,14 @@ def set_timeout(filesystem: Any) -> None:
 
 
 def parent(filesystem: Any, path: str) -> str:
-    """Return the directory of a file; fsspec's WebHDFS has a wrong one for files in /."""
+    """Return the directory of a file. fsspec's WebHDFS returns a wrong one for files in ``/``."""
     return posixpath.dirname(path) if _is_web(filesystem) else str(filesystem._parent(path))
 
 
 def rename(filesystem: Any, source: str, target: str) -> None:
-    """Rename a file, replacing an existing target, atomically if the filesystem can.
+    """Rename a file and replace an existing target, atomically if the filesystem can do this.
 
-    fsspec's WebHDFS rename does nothing if the target exists, and ignores the answer.
+    fsspec's own rename for WebHDFS does nothing if the target exists, and ignores the server's answer.
 
     Raises
     ------

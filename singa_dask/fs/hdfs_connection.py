@@ -1,8 +1,12 @@
 """HdfsConnection: the clients of this process for one HDFS cluster, shared by all threads.
 
-It adds to hdfs-native: every call has a deadline; a hanging DataNode is abandoned after some seconds and then avoided;
-a hanging NameNode is replaced by the other one of an HA pair; every error is an `OSError` that names URL and offset;
-use in a forked child is refused.
+Compared with plain hdfs-native:
+
+- every call has a deadline;
+- a hanging DataNode is abandoned after some seconds and then avoided;
+- a hanging NameNode is replaced by the other one of an HA pair;
+- every error is an `OSError` that names URL and offset;
+- use in a forked child process is refused.
 """
 
 from __future__ import annotations
@@ -52,7 +56,7 @@ _CALLS = DaemonThreads(1 << 16, "hdfs-call")
 
 
 def check_gssapi(where: str) -> None:
-    """Raise `ImportError` if the Kerberos library is missing, without which hdfs-native hangs."""
+    """Raise `ImportError` if the Kerberos library is missing, because hdfs-native would hang."""
     if sys.platform != "linux":
         return
     try:
@@ -63,7 +67,10 @@ def check_gssapi(where: str) -> None:
 
 
 def check_credentials(kerberos: Mapping[str, str | None]) -> None:
-    """Raise `PermissionError` if a keytab or token file is unusable, which hdfs-native reports as a missing ticket."""
+    """Raise `PermissionError` if a keytab or token file is unusable.
+
+    hdfs-native would report a missing ticket instead.
+    """
     keytab, tokens = kerberos.get("kerberos_keytab"), os.environ.get(TOKEN_FILE)
     for name, path, begin in (("kerberos_keytab", keytab, b"\5\2"), (TOKEN_FILE, tokens, b"HDTS")):
         if not path:
@@ -78,7 +85,7 @@ def check_credentials(kerberos: Mapping[str, str | None]) -> None:
 
 
 class HdfsConnection:
-    """The clients of a cluster; call `connection` to get one.
+    """The clients for an HDFS cluster. Call `connection` to get a connection.
 
     Parameters
     ----------
@@ -91,13 +98,13 @@ class HdfsConnection:
     kerberos : mapping
         Keyword arguments of hdfs-native.
     deadline_s : float
-        Maximum time for one call of a NameNode.
+        Maximum time for one call of a NameNode, in seconds.
 
     Attributes
     ----------
     netloc : str
     settings : dict of str to str
-        Hadoop's configuration updated with ``config``.
+        Hadoop's configuration, updated with ``config``.
     """
 
     def __init__(
@@ -136,7 +143,7 @@ class HdfsConnection:
             return self._clients[key]
 
     def _use_other_namenode(self, order: tuple[str, ...]) -> None:
-        """Start the next calls with another NameNode, unless another thread has changed ``order`` already."""
+        """Send the next calls to another NameNode, unless another thread has changed ``order`` already."""
         with _LOCK:
             if order == self._namenodes:
                 self._namenodes = (*order[1:], *order[:1])
@@ -144,7 +151,7 @@ class HdfsConnection:
     # -- hanging DataNodes -------------------------------------------------------------------------------
 
     def read_idle_s(self, attempt: int) -> float:
-        """Return how long a read waits for data of one DataNode, in seconds."""
+        """Return how many seconds a read waits for data from one DataNode."""
         if attempt == 0 and time.monotonic() < self._hurried_until:
             return HURRIED_IDLE_S
         return READ_IDLE_S[min(attempt, len(READ_IDLE_S) - 1)]
@@ -165,13 +172,13 @@ class HdfsConnection:
         idle_s: float = WRITE_IDLE_S,
         repeatable: bool = True,
     ) -> Result:
-        """Call the NameNode about a path; if it does not answer, call the others of an HA group.
+        """Call the NameNode about a path. If it does not answer, call the other NameNodes of an HA group.
 
         Parameters
         ----------
         path : str
         function : callable
-            Takes a client.
+            Makes the call; takes a client.
         idle_s : float
             See `client`.
         repeatable : bool
@@ -188,7 +195,7 @@ class HdfsConnection:
         return self.guarded(path, None, lambda: function(self.client(idle_s)))
 
     def guarded(self, path: str, offset: int | None, function: Callable[[], Result]) -> Result:
-        """Call a function in another thread; convert its errors, and a timeout, to an `OSError`.
+        """Call a function in another thread, and convert its errors and a timeout to an `OSError`.
 
         Parameters
         ----------
@@ -200,7 +207,8 @@ class HdfsConnection:
         Raises
         ------
         OSError
-            Also in a child forked from a process that has used HDFS: both would receive each other's answers.
+            The call failed. Also raised in a child that was forked from a process that has used HDFS, because both
+            processes would receive each other's answers.
         """
         _refuse_fork(self.root)
         where = f"{self.root}{path}" if offset is None else f"{self.root}{path}, offset {offset}"

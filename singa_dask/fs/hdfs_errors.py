@@ -66,7 +66,10 @@ def os_error(error: BaseException, where: str) -> OSError:
 
 
 def _said(text: str) -> str:
-    """Return the message of hdfs-native, ``RPCError("org.apache.NAME", "TEXT")``, as ``NAME: TEXT`` without a stack."""
+    """Return the text of an error of hdfs-native as ``NAME: TEXT``, without a Java stack.
+
+    hdfs-native writes it as ``RPCError("org.apache.NAME", "TEXT")``.
+    """
     quoted = [re.sub(r"\\(.)", _unescaped, each) for each in re.findall(r'"((?:[^"\\]|\\.)*)"', text)]
     kind = re.match(r"(\w+)\(", text)
     if kind is None or len(quoted) != 1 + (kind[1] == "RPCError"):
@@ -80,7 +83,7 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 def with_errno(kind: type[OSError], number: int, text: str) -> OSError:
-    """Return an `OSError` with an errno whose message is the text only."""
+    """Return an `OSError` with an errno and a message that does not contain the number."""
     # set errno afterwards, because as an argument it would prefix the text by "[Errno ...]"
     error = kind(text)
     error.errno = number

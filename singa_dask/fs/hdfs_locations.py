@@ -1,6 +1,7 @@
-"""Block locations of HDFS files, requested from the web server of a NameNode, as hdfs-native does not provide them.
+"""Block locations of HDFS files, requested from the web server of a NameNode.
 
-They are hints for the placement of work, so a missing answer is not an error.
+hdfs-native does not provide block locations. They are hints for the placement of work, so a missing answer is not an
+error.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def web_addresses(netloc: str, settings: Mapping[str, str]) -> list[str]:
 
 
 def block_locations(addresses: Iterable[str], path: str, length: int, user: str) -> list[dict[str, Any]]:
-    """Return the block locations of a file from the first address that answers, or an empty list.
+    """Return the block locations of a file from the first address that answers; empty if none does.
 
     An address that does not answer is ignored in this process for some minutes.
 
@@ -72,7 +73,7 @@ def block_locations(addresses: Iterable[str], path: str, length: int, user: str)
 
 
 def _answers(address: str) -> bool:
-    """Return whether a server listens at an address; a firewall may drop packets silently."""
+    """Return whether a server listens at an address. A firewall may drop packets silently."""
     if time.monotonic() < _SILENT_UNTIL.get(address, 0.0):
         return False
     parts = urllib.parse.urlsplit(address)

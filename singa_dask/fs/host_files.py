@@ -1,7 +1,8 @@
 """Part files of datasets on the hosts of Dask workers, at ``dask://TOKEN/part-00003.arrow``.
 
-A `Catalog` lists the files of a dataset and their hosts. A process that has mounted it reads files of this host
-directly, and ranges of files of other hosts through a function of the runtime, cached in a directory of this host.
+A `Catalog` lists the files of a dataset and their hosts. A process that has mounted a catalog reads files on its own
+host directly. It reads ranges of files on other hosts through a function of the runtime, and caches them in a directory
+on its own host.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ class PartFile(NamedTuple):
     host : str
         Host in the address of the Dask worker.
     worker : str
-        Address of the Dask worker that wrote the file; the file outlives the process.
+        Address of the Dask worker that wrote the file. The file outlives the process.
     path : str
         Local path on that host.
     size : int
-        Bytes.
+        Length of the file in bytes.
     n : int
         Number of records.
     """
@@ -67,7 +68,7 @@ class Catalog(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[Any]) -> Catalog:
-        """Return the catalog of a `message`."""
+        """Return the catalog in a result of `message`."""
         dataset, token, files = values
         return cls(dataset, token, tuple(PartFile(*file) for file in files))
 
@@ -130,7 +131,7 @@ def mounted(
 
 
 def dataset_of(url: str) -> str:
-    """Return NAME of a URL ``dask://NAME``; empty for any other URL."""
+    """Return NAME of a URL ``dask://NAME``; empty for other URLs."""
     name = url.removeprefix(SCHEME).rstrip("/")
     return name if url.startswith(SCHEME) and "/" not in name else ""
 
@@ -149,14 +150,17 @@ def cache_of(url: str) -> dict[str, Any] | None:
 
 
 def _look_up(url: str) -> tuple[_Mount | None, str]:
-    """Return the mount (or None) and the file name (empty for a directory) of a URL or path."""
+    """Return the mount and the file name for a URL or path.
+
+    The mount is None if there is none. The file name is empty for a directory.
+    """
     token, _, name = url.removeprefix(SCHEME).strip("/").partition("/")
     mounts = _MOUNTS.get(token)
     return mounts[-1] if mounts else None, name
 
 
 def _is_here(file: PartFile) -> bool:
-    """Return whether a file is on this host, where a file of its path and size exists."""
+    """Return whether a file is on this host: whether a file with its path and size exists."""
     try:
         return Path(file.path).stat().st_size == file.size
     except OSError:
@@ -164,7 +168,7 @@ def _is_here(file: PartFile) -> bool:
 
 
 class HostFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
-    """A read-only fsspec filesystem of the part files of mounted catalogs."""
+    """A read-only fsspec filesystem with the part files of mounted catalogs."""
 
     protocol = "dask"
     root_marker = ""
@@ -199,7 +203,7 @@ class HostFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         return [self.info(name) for name in names] if detail else names
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
-        """Return a range of a file, cut at its end."""
+        """Return a range of a file. A range that exceeds the file ends at its end."""
         mount, file = self._find(path)
         if file is None:
             raise IsADirectoryError(f"{SCHEME}{path}")

@@ -1,4 +1,4 @@
-"""IoThreads: the threads of this process that read from one filesystem or decode blocks, with their read times."""
+"""IoThreads: the threads of this process that read from one filesystem, or that decode blocks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class IoThreads(DaemonThreads):
         super().submit(call, first)
 
     def repeat(self, call: Callable[[], object]) -> bool:
-        """Run a call that repeats a late read; return False, without running it, at the limit of repeated reads."""
+        """Run a call that repeats a late read; return False if too many reads are being repeated."""
         with self._lock:
             if self._repeats >= EXTRA_READS + self._reads // EXTRA_SHARE:
                 return False
@@ -62,9 +62,9 @@ class IoThreads(DaemonThreads):
             self._times.setdefault(n_bytes.bit_length(), deque(maxlen=MAX_TIMES)).append(seconds)
 
     def late_after(self, n_bytes: int) -> float | None:
-        """Return the seconds after which a read of this size is late; None if too few reads are known.
+        """Return after how many seconds a read of this size is late; None if too few reads are known.
 
-        This is three times the median time of recent reads of about this size, and at least 0.25 s.
+        The time is three times the median time of recent reads of about this size, and at least 0.25 s.
         """
         with self._lock:
             times = list(self._times.get(n_bytes.bit_length(), ()))
@@ -80,7 +80,10 @@ def _shared(use: str, n: int, name: str) -> IoThreads:
 
 
 def io_threads(url: str, n: int = MAX_READS) -> IoThreads:
-    """Return the reading threads of this process for the filesystem of a URL, one pool per filesystem and ``n``."""
+    """Return the reading threads of this process for the filesystem of a URL.
+
+    There is one pool for each filesystem and each ``n``, the number of threads.
+    """
     parts = urllib.parse.urlsplit(url)
     return _shared(f"{parts.scheme}://{parts.netloc}", n, f"io-{parts.scheme}")
 
@@ -103,14 +106,14 @@ def map_ahead(
     limit: int,
     size: Callable[[T], int] = lambda item: 1,
 ) -> Generator[R, None, None]:
-    """Yield the results of a function for items, in order, computed ahead by other threads.
+    """Yield the results of a function for items, in order. Other threads compute them ahead.
 
-    One of ``threads`` computes the items itself, to avoid a deadlock.
+    If the caller is one of ``threads``, it computes the items itself, to avoid a deadlock.
 
     Parameters
     ----------
     limit : int
-        Maximum total size of the items in work; one item is always allowed.
+        Maximum total size of the items that are computed ahead. One item is always allowed.
     size : callable
         Returns the size of an item.
 

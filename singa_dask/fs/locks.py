@@ -1,4 +1,4 @@
-"""Locks on open files between processes; a lock ends when its file is closed or its process ends."""
+"""Locks on open files between processes. A lock ends when its file is closed or its process ends."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ POLL_S = 0.01
 
 
 def try_lock(file: IO[Any]) -> bool:
-    """Lock an open file; return False if another process, or another file object of this one, has the lock."""
+    """Lock an open file; return False if it is locked by another process or through another file object."""
     return bool(filelock.lock_descriptor(file.fileno(), blocking=False))
 
 
 def create_locked(path: Path) -> IO[bytes]:
-    """Create a file that becomes visible to others once it is locked."""
+    """Create a locked file. It becomes visible to other processes only once it is locked."""
     file = path.with_name(f".{path.name}").open("xb")
     try_lock(file)
     os.replace(file.name, path)
@@ -31,12 +31,12 @@ def create_locked(path: Path) -> IO[bytes]:
 
 
 def delete_unlocked(paths: Iterable[Path], delete: Callable[[Path], object] = Path.unlink) -> list[Path]:
-    """Delete files that no living process has locked; return the others.
+    """Delete files that no living process has locked; return all other files.
 
     Parameters
     ----------
     paths : iterable of Path
-        Missing files are ignored: their owner may just have renamed or deleted them.
+        The files. Missing files are ignored, because their owner may just have renamed or deleted them.
     delete : callable
         Called with each unlocked file.
     """
@@ -51,7 +51,7 @@ def delete_unlocked(paths: Iterable[Path], delete: Callable[[Path], object] = Pa
 
 
 def wait_for_lock(file: IO[Any], wait_s: float, progress: Callable[[], object] = lambda: None) -> bool:
-    """Lock an open file; return False if others held the lock for ``wait_s`` seconds without progress.
+    """Lock an open file; return False if another process has the lock for ``wait_s`` without progress.
 
     Parameters
     ----------

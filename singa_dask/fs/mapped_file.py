@@ -1,7 +1,8 @@
 """Memory maps of files that release their pages from time to time.
 
-Pages that were read count as memory of the process, although the system can reclaim them, and Dask's nanny kills a
-worker above its memory limit. Released pages stay in the page cache of the system, and views of a map stay valid.
+Pages that were read count as memory of the process, although the system can reclaim them. Dask's nanny would kill a
+worker that exceeds its memory limit. Released pages stay in the page cache of the system, and views of a map stay
+valid.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def map_file(file: IO[bytes]) -> memoryview:
 
 
 def read_ahead(data: memoryview, offset: int, length: int) -> None:
-    """Request a range of a large map from the disk as a whole, not page by page."""
+    """Read a range of a large map from the disk as a whole, instead of page by page."""
     if len(data) >= LARGE_BYTES and length >= MIN_AHEAD_BYTES:
         start = offset - offset % mmap.PAGESIZE
         cast(mmap.mmap, data.obj).madvise(mmap.MADV_WILLNEED, start, offset + length - start)

@@ -13,7 +13,10 @@ MOUNTS = Path("/proc/self/mounts")
 
 
 def network_filesystem(path: Path) -> str:
-    """Return the type of the network filesystem that holds a directory; empty if local or unknown (not Linux)."""
+    """Return the type of the network filesystem with a directory; empty if it is local or not known.
+
+    The type is known only on Linux.
+    """
     mounts = MOUNTS.read_text(errors="replace") if MOUNTS.exists() else ""
     target, longest, kind = path.resolve(), -1, ""
     for line in mounts.splitlines():

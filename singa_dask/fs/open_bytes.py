@@ -25,7 +25,7 @@ MARK_BYTES = 10
 
 
 def open_bytes(url: str, storage_options: fs.Options = None) -> Bytes:
-    """Open a file as a source of bytes; a gzipped one is decompressed, see `gunzip`.
+    """Open a file as a source of bytes. A gzipped file is decompressed; see `gunzip`.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def open_bytes(url: str, storage_options: fs.Options = None) -> Bytes:
 
 
 def refuse_compressed(url: str, head: bytes) -> None:
-    """Raise a `DataError` if the first bytes of a file are those of a compressor other than gzip."""
+    """Raise a `DataError` if a file begins like a compressed file of another format than gzip."""
     for name, begin in OTHER_COMPRESSORS.items():
         if begin.match(head):
             raise DataError(f"{url}: compressed with {name}. Decompress it, or compress it with gzip.")

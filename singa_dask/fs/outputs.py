@@ -1,4 +1,4 @@
-"""Checks of output files: an existing one is replaced only on request, an input never."""
+"""Checks of output files. Existing files are replaced only on request, and input files never."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_output(
     overwrite : bool
         Whether an existing file may be replaced. Devices and pipes can always be written to.
     by : str
-        Option of the user for ``overwrite``, for errors.
+        Name of the user's option for ``overwrite``, for errors.
     may_be_directory : bool
         Whether the output may be a directory, as stores of some formats are.
 
@@ -64,7 +64,10 @@ def _real(url: str) -> str:
 
 
 def _is_read(place: str, source: str) -> bool:
-    """Return whether a source names, matches or contains a file; a directory only if all its files have the suffix."""
+    """Return whether a source names, matches or contains a file.
+
+    A directory contains it only if all files in the directory have the same suffix.
+    """
     there = _real(fs.absolute(source))
     if there == place or there.rpartition("://")[0] != place.rpartition("://")[0]:
         return there == place

@@ -27,8 +27,8 @@ class Ownership:
     owner : str
         Name of the owner, e.g. the id of a job.
     epoch : int, optional
-        Number of the owner among successive ones of the same name; the newest has the highest. By default the process
-        may write as long as any of them owns the directory.
+        Number of the owner among successive owners of the same name. The newest has the highest number. By default the
+        process may write as long as any owner of this name owns the directory.
     """
 
     def __init__(self, directory: str, owner: str, epoch: int | None = None) -> None:
@@ -37,7 +37,7 @@ class Ownership:
         self.epoch = epoch
 
     def take(self) -> None:
-        """Become the owner, so that the previous owner is refused from now on.
+        """Take the directory. From now on `check` of the previous owner raises an error.
 
         Raises
         ------
@@ -56,12 +56,12 @@ class Ownership:
             self._compare(there)
 
     def check(self) -> None:
-        """Check that no other process has taken the directory; one without an owner may be written to.
+        """Check that no other process has taken the directory. A directory without an owner passes.
 
         Raises
         ------
         TakenOverError
-            Another process has taken it.
+            Another process has taken the directory.
         DataError
             The directory cannot be read.
         """
@@ -71,7 +71,7 @@ class Ownership:
                 self.take()  # an older owner had been suspended, and then took the directory
 
     def is_taken(self) -> bool:
-        """Return whether this owner has the directory.
+        """Return whether this owner owns the directory.
 
         Raises
         ------

@@ -1,7 +1,7 @@
 """PartFolders: the directories of part files below one directory of a host.
 
-``holders/`` has a locked file for each token that a living process holds. `PartFolders.sweep` deletes the other tokens,
-which dead jobs have left.
+``holders/`` has a locked file for each token that a living process holds. `PartFolders.sweep` deletes the files of all
+other tokens, which dead jobs have left.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PartFolders:
         Raises
         ------
         ValueError
-            Token or name is not a plain name, and could lead to another directory.
+            The token or the name is not a plain name, so that it could lead to another directory.
         """
         for part in (token, name):
             if not SAFE.fullmatch(part) or part == self._holders.name:
@@ -49,7 +49,7 @@ class PartFolders:
         return self.root / token / name
 
     def write(self, token: str, name: str, write: Callable[[Path], T]) -> tuple[Path, T]:
-        """Write a file by a function, which may write none; return its path and the function's result.
+        """Write a file with a function, which may write none; return its path and the function's result.
 
         Raises
         ------
@@ -81,7 +81,10 @@ class PartFolders:
     # -- holders -----------------------------------------------------------------------------------
 
     def hold(self, token: str) -> bool:
-        """Keep the files of a token until `drop` or the end of this process; return False if that was so already."""
+        """Keep the files of a token until `drop` or the end of this process.
+
+        Returns False if this process holds the token already.
+        """
         with _HOLDING:
             if (self.root, token) in _HELD:
                 return False
@@ -90,7 +93,7 @@ class PartFolders:
             return True
 
     def drop(self, token: str) -> None:
-        """Delete the files of a token; mapped files can still be read."""
+        """Delete the files of a token. Mapped files can still be read."""
         with _HOLDING:
             held = _HELD.pop((self.root, token), None)
         if held is not None:
@@ -99,7 +102,10 @@ class PartFolders:
         self._living()
 
     def sweep(self, live: Collection[str] = ()) -> list[str]:
-        """Delete the files of tokens that neither a living process holds nor ``live`` lists; return these tokens."""
+        """Delete the files of dead tokens, and return these tokens.
+
+        A token is dead if no living process holds it and it is not in ``live``.
+        """
         held = self._living()
         left = [path.name for path in self.root.iterdir() if path.is_dir() and path.name != self._holders.name]
         dead = sorted(set(left) - held - set(live))
@@ -108,7 +114,7 @@ class PartFolders:
         return dead
 
     def _living(self) -> set[str]:
-        """Return the tokens that living processes hold; delete the files of dead ones in ``holders/``."""
+        """Return the tokens that living processes hold; delete the files in ``holders/`` of dead processes."""
         if not self._holders.is_dir():
             return set()
         holders = (path for path in self._holders.iterdir() if HOLDER.fullmatch(path.name))

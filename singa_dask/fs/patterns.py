@@ -1,4 +1,7 @@
-"""Wildcards in URLs, with the rules of a shell, on any filesystem. The name of an existing file is not a pattern."""
+"""Wildcards in URLs, with the rules of a shell, on any filesystem.
+
+The name of an existing file is not a pattern, even if it has wildcards.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 
 def is_pattern(url: str, storage_options: fs.Options = None) -> bool:
-    """Return whether a URL has wildcards or braces and no file has that name; a web URL with a query has none."""
+    """Return whether a URL has wildcards or braces and is not the name of a file.
+
+    A web URL with a query is never a pattern.
+    """
     path = url.rpartition("://")[2]
     if not (WILD.search(path) or BRACES.search(path)) or (url.startswith(("http://", "https://")) and "?" in path):
         return False
@@ -50,7 +56,7 @@ def _alternatives(url: str) -> list[str]:
 
 
 def _below(place: str, names: Sequence[str], storage_options: fs.Options) -> Iterator[str]:
-    """Yield the matches in a directory of the remaining names of a pattern."""
+    """Yield the matches of the remaining names of a pattern in a directory."""
     if not names:
         yield place
         return

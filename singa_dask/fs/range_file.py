@@ -1,4 +1,4 @@
-"""RangeFile: a Python file object on a source that is read by ranges."""
+"""RangeFile: a Python file object that reads ranges of a source."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 
 class RangeFile(io.RawIOBase):
-    """A readable, seekable file object; each read requests one range of the source.
+    """A readable and seekable file object. Each read requests one range of the source.
 
     Parameters
     ----------
     read : callable
-        (offset, length) -> bytes.
+        Called as ``read(offset, length)``. Returns the bytes. -> bytes.
     size : int
-        Bytes.
+        Length of the source in bytes.
     """
 
     def __init__(self, read: Callable[[int, int], bytes | memoryview], size: int) -> None:

@@ -1,4 +1,4 @@
-"""RangeReader: reads ranges of a file, from a memory map if local, else by requests with an optional cache."""
+"""RangeReader: read ranges of a file from a memory map, or by requests with an optional cache."""
 
 from __future__ import annotations
 
@@ -30,23 +30,25 @@ MIN_CACHED_BYTES = 1 << 16
 class RangeReader:
     """Reads ranges of a file: views of a memory map if it is local, requests otherwise.
 
-    A file that changes while it is read raises an error. A local file that another file replaces is not affected.
+    If a file changes while it is read, an error is raised. A local file that is replaced by another file can still be
+    read.
 
     Parameters
     ----------
     url : str
     storage_options : mapping, optional
-        `fs.CACHE` holds the settings of a `Cache` for remote reads; part files of a dataset have a cache by default.
+        Options of the filesystem. The key `fs.CACHE` has the settings of a `Cache` for remote reads. Part files of a
+        dataset have a cache by default.
 
     Attributes
     ----------
     size : int
-        Bytes.
+        Length of the file in bytes.
     is_local : bool
         Whether the file is mapped.
     cache : Cache or None
     version : str
-        Changes if the file is overwritten, see `versions.version`.
+        A string that changes if the file is overwritten; see `versions.version`.
     """
 
     origin: tuple[int, int] | None = None
@@ -109,7 +111,7 @@ class RangeReader:
         return cache.read(key, length, lambda: self.scan(offset, length))
 
     def is_cached(self, offset: int, length: int) -> bool:
-        """Return whether `read` takes no request: the file is mapped, or the cache holds the range."""
+        """Return whether `read` needs no request, because the file is mapped or the cache has the range."""
         cached = self._cached(offset, length)
         return self.is_local if cached is None else cached[0].holds(cached[1])
 
@@ -140,7 +142,10 @@ class RangeReader:
         return memoryview(data)
 
     def reread(self, offset: int, length: int) -> memoryview:
-        """Read over another connection and without the cache, for a late read; HDFS may choose another replica."""
+        """Read a range again over another connection and without the cache, after a late read.
+
+        HDFS may use another replica.
+        """
         check_cancelled()
         with fs.errors_name(self.url):
             reader = self._reader and self._filesystem.reader(self._path)
@@ -177,8 +182,8 @@ class RangeReader:
     def check_unchanged(self) -> None:
         """Raise `DataError` if bytes were read and the file was changed since it was opened.
 
-        Detects local files written in place and remote files that were replaced; on filesystems without versions, only
-        a change of the length. HDFS is checked when a file is opened again.
+        The check detects local files that were written in place, and remote files that were replaced. On filesystems
+        without versions it detects only a change of the length. HDFS files are checked when they are opened again.
         """
         self._check_at = time.monotonic() + self._look_s
         if self._local is not None:

@@ -25,7 +25,10 @@ WITHIN_S = 120.0
 
 
 def patiently(function: Callable[[], Result]) -> Result:
-    """Call a function, and retry for up to two minutes while servers do not answer; see `repeated`."""
+    """Call a function, and retry for up to two minutes while servers do not answer.
+
+    See `repeated` for errors.
+    """
     return repeated(lambda attempt: function(), BACK_OFF_S, WITHIN_S, logging.WARNING)
 
 
@@ -35,23 +38,23 @@ def repeated(
     within_s: float = math.inf,
     level: int = logging.DEBUG,
 ) -> Result:
-    """Call a function, and retry after each of some delays while servers do not answer.
+    """Call a function, and retry after delays while servers do not answer.
 
     Parameters
     ----------
     function : callable
-        Takes the number of the attempt, from 0 on.
+        The function. It takes the number of the attempt, counted from 0.
     delays_s : sequence of float
         Seconds before each retry.
     within_s : float
-        Failures later than this many seconds after the first call are final.
+        After this many seconds since the first call, a failure is final.
     level : int
         Level of `logging` for failures before a retry.
 
     Raises
     ------
     OSError, DataError
-        The last error, or the first one that a retry cannot help.
+        The last error; or the first error that retrying cannot help.
     """
     began = time.monotonic()
     for attempt, delay_s in enumerate(delays_s):

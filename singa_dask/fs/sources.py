@@ -20,9 +20,9 @@ class Bytes(Protocol):
     ----------
     url : str
     size : int
-        Bytes.
+        Length in bytes.
     is_local : bool
-        Whether the bytes are mapped or in memory, so that reading takes no request.
+        Whether the bytes are mapped or in memory, so that reading needs no request.
     origin : (int, int) or None
         Length and CRC32C of the original file, if the bytes were derived from it in a way that may change.
     common_version : str
@@ -42,10 +42,10 @@ class Bytes(Protocol):
         """Return ``length`` bytes from ``offset`` on, bypassing any cache."""
 
     def reread(self, offset: int, length: int) -> memoryview:
-        """Read over another connection, bypassing any cache, when a read takes too long."""
+        """Read a range again over another connection, bypassing any cache, because a read is late."""
 
     def is_cached(self, offset: int, length: int) -> bool:
-        """Return whether `read` takes no request."""
+        """Return whether `read` needs no request."""
 
     def check_unchanged(self) -> None:
         """Raise a `DataError` if bytes were read and the file was changed or replaced since it was opened."""
@@ -112,7 +112,9 @@ class ReadAhead:
 
 
 def scan_ahead(source: Bytes, start: int, stop: int, n_bytes: int) -> Iterator[memoryview]:
-    """Yield a range of a file in chunks of ``n_bytes``, bypassing any cache; a remote file is read ahead.
+    """Yield a range of a file in chunks of ``n_bytes``, bypassing any cache.
+
+    A remote file is read ahead.
 
     Raises
     ------

@@ -38,7 +38,7 @@ _CHANGING: dict[str, bool] = {}
 
 
 def version(url: str, storage_options: fs.Options = None) -> str:
-    """Return a string that changes if a file is overwritten; empty if the filesystem knows only the length."""
+    """Return a string that changes if a file is overwritten; empty if only the file's length is known."""
     return version_of(look_up(url, *fs.resolve(url, storage_options)))
 
 
@@ -75,7 +75,7 @@ def warn_of(server: str) -> None:
 def look_up(url: str, filesystem: Any, path: str) -> dict[str, Any]:
     """Return fsspec's ``info`` of a file, without an ETag that changes from request to request.
 
-    Several servers behind one address may each have their own ETags.
+    ETags differ from request to request if several servers behind one address each have their own.
     """
     with fs.errors_name(url):
         info = dict(filesystem.info(path))
@@ -95,7 +95,7 @@ def version_of_local(found: os.stat_result) -> str:
 def versions(urls: Iterable[str], storage_options: fs.Options = None) -> dict[str, str]:
     """Return the `version` of each file, and of all files in each directory.
 
-    A directory that holds several of the files is listed once, instead of one request for each file.
+    A directory that has several of the files is listed once, to save requests for single files.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Jobs of an inference: the net of one phase, for one worker, which may read other records."""
+"""Jobs for inference: they have the layers of one phase, one worker, and possibly other records."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ NAMES = {Phase.TRAIN: "train", Phase.VALIDATION: "val", Phase.TEST: "test"}
 
 @dataclass(frozen=True)
 class PhaseJob:
-    """A job with only the layers of one phase.
+    """A job that has only the layers of one phase.
 
     Attributes
     ----------
     phase : Phase
-        Phase to build the net for: a test instead of training.
+        Phase to build the net for. It is TEST for a job with the layers of TRAIN.
     indices : tuple of int
         Index of each layer in the original job.
     """
@@ -44,7 +44,7 @@ class PhaseJob:
     indices: tuple[int, ...]
 
     def locate(self, error: ConfigError) -> ConfigError:
-        """Return the error with paths in the original job."""
+        """Return the error with its paths changed to paths in the original job."""
         problems = []
         for problem in error.problems:
             path = problem.path
@@ -60,17 +60,18 @@ def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool =
     Parameters
     ----------
     phase : Phase
-        TRAIN, VALIDATION or TEST. The net of TRAIN runs as in a test.
+        TRAIN, VALIDATION or TEST. With TRAIN, the layers of the training net are used, but they run as in a test.
     in_order : bool
-        Read records in file order from the first one; else as the job says.
+        Read records in file order, from the first one. If False, read them in the order that the job sets.
     exposed : bool
-        Keep the values of all layers: replace each SoftmaxLoss by a Softmax and each SigmoidCrossEntropyLoss by a
-        Sigmoid, which need no labels, and let no layer overwrite another's values. An unreadable record is an error.
+        Make the values of all layers readable. Each SoftmaxLoss is replaced by a Softmax and each
+        SigmoidCrossEntropyLoss by a Sigmoid, which need no labels. No layer overwrites the values of another one. An
+        unreadable record is an error, even if the job skips such records.
 
     Raises
     ------
     ConfigError
-        The net of this phase is empty or lacks layers.
+        The job has no layers for this phase, or a layer reads one that the phase does not have.
     """
     name = NAMES[phase]
     problems = [
@@ -97,7 +98,10 @@ def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool =
 
 
 def reading_of(missing: str | float | None, unknown: str | None) -> dict[str, Any]:
-    """Return the keys of ``store_conf`` that callers set; raise a `ConfigError` for wrong values."""
+    """Return the keys of ``store_conf`` for the arguments ``missing`` and ``unknown``.
+
+    Raises a ConfigError for wrong values.
+    """
     is_number = isinstance(missing, (int, float, np.number)) and not isinstance(missing, bool)
     if not (missing is None or is_number or missing in ("error", "mean")):
         raise ConfigError(f"missing: {missing!r}, expected 'error', 'mean' or a number.")
@@ -108,7 +112,10 @@ def reading_of(missing: str | float | None, unknown: str | None) -> dict[str, An
 
 
 def with_reading(job: JobConf, url: str, reading: Mapping[str, Any]) -> JobConf:
-    """Return the job with other keys of ``store_conf`` in all layers that read tables; see `with_data`."""
+    """Return the job with the keys in ``reading`` set in ``store_conf`` of all layers that read tables.
+
+    ``url`` is used in errors; see `with_data`.
+    """
     readers = [each for each in job.neuralnet.layer if issubclass(LAYERS.find(each.type), StoreInput)]
     tables = [each for each in readers if each.block(StoreConf).is_table] or readers
     confs = {each.name: _with_reading(each.block(StoreConf), url, reading) for each in tables}
@@ -134,17 +141,20 @@ def with_data(
     forecasts: Sequence[Any] | None = None,
     reading: Mapping[str, Any] = MappingProxyType({}),
 ) -> JobConf:
-    """Return the job with input layers that read other records; images are resized to the job's shape.
+    """Return the job with input layers that read other records. Images are resized to the job's shape.
 
     Parameters
     ----------
+    job : JobConf
     layers : sequence of str
         Names of the input layers.
+    url : str
+        URL of the records.
     backend : str or None
-        Format; by default detected, or the job's.
+        Format of the records. None uses the job's format, or detects it.
     outputs : bool
-        Read labels and targets. Otherwise layers that read or need them are left out, and no record is skipped for a
-        missing value.
+        Whether to read labels and targets. If False, layers that read or need them are removed, and no record is
+        skipped because of a missing value.
     forecasts : sequence, optional
         See `LagsConf.with_forecasts`.
     reading : mapping
@@ -153,7 +163,7 @@ def with_data(
     Raises
     ------
     ConfigError
-        A layer reads no store, the layers read several, or ``reading`` does not suit the records.
+        A layer reads no store, the layers read several stores, or ``reading`` does not suit the records.
     """
     readers = [layer for layer in job.neuralnet.layer if layer.name in layers]
     for reader in readers:
@@ -177,7 +187,7 @@ def _reading(
     forecasts: Sequence[Any] | None,
     reading: Mapping[str, Any],
 ) -> LayerConf:
-    """Return an input layer that reads other records; see `with_data`."""
+    """Return an input layer with its store replaced; see `with_data`."""
     conf = _with_reading(layer.block(StoreConf), url, reading)
     backend = backend or _format(url, conf)
     changes: dict[str, object] = {"path": url, "backend": backend, "split": None}
@@ -214,7 +224,7 @@ def _reading(
 
 
 def _format(url: str, conf: StoreConf) -> str:
-    """Return the format of new records; empty to detect it when they are opened."""
+    """Return the format of the records at ``url``; empty if it has to be detected when they are opened."""
     if url.lower().endswith(IMAGE_SUFFIXES):
         return "image-folder"
     if conf.backend == "image-list" and not fs.is_dir(url, conf.storage_options):
@@ -229,7 +239,7 @@ def _format(url: str, conf: StoreConf) -> str:
 
 
 def _exposed(layer: LayerConf) -> LayerConf:
-    """Return a layer whose values can be read."""
+    """Return a layer without options that would make its values unreadable."""
     traits = traits_of(layer)
     if traits.role != "loss" or compares_targets(layer):
         return layer.model_copy(update={"share_src_blobs": False})

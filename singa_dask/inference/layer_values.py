@@ -29,15 +29,16 @@ class Predicted:
     Attributes
     ----------
     url : str
-        As given by the user.
+        The URL or path as the user wrote it.
     parts : sequence of TaskResult
-        In the order of the records. With ``topk`` a time step has pairs of class and probability, the likeliest first.
+        Results of the tasks, in the order of the records. With ``topk`` each time step has pairs of class and
+        probability, the likeliest class first.
     kept : pyarrow.Table
-        Columns of the records to write beside the predictions.
+        Columns of the records that are written beside the predictions.
     first : int
-        Number of the first record that is predicted: earlier ones are only history.
+        Index of the first record that is predicted. Earlier records are only history for a time series.
     n_ahead : int
-        Number of records at the end that were predicted from predictions.
+        Number of records at the end whose predictions were computed from earlier predictions.
     has_types : bool
         Whether the format of the records has types, unlike CSV.
     """
@@ -56,7 +57,10 @@ class Predicted:
 
     @property
     def files(self) -> list[str]:
-        """Path or URL of the file of each record, relative if ``url`` is; empty unless each record has its own file."""
+        """Path or URL of the file of each record; empty unless each record has its own file.
+
+        The paths are relative if ``url`` is relative.
+        """
         files = [file for done in self.parts for file in done.files]
         if "://" in self.url or os.path.isabs(self.url):
             return files
@@ -64,7 +68,7 @@ class Predicted:
 
     @property
     def filled(self) -> FillCounts:
-        """Numbers of values that were filled in."""
+        """Number of values that were filled in, by column. A block that several tasks have read counts once."""
         return filled_by(self.parts)
 
 
@@ -94,10 +98,22 @@ def _place_names(predicted: Sequence[Predicted]) -> list[str]:
 def value_names(
     layers: Sequence[str], names: Sequence[Sequence[str]], sizes: Sequence[int], topk: int, others: Sequence[str]
 ) -> list[str]:
-    """Return the names of the columns with the values of layers, prefixed by the layer's name if they are not unique.
+    """Return the names of the columns with the values of layers.
 
-    ``names`` are the classes, labels or targets of each layer, ``sizes`` its numbers of values, and ``others`` the
-    columns before them.
+    If a name is not unique, the name of the layer is put before it.
+
+    Parameters
+    ----------
+    layers : sequence of str
+        Names of the layers.
+    names : sequence of sequence of str
+        Classes, labels or targets of each layer.
+    sizes : sequence of int
+        Number of values of each layer.
+    topk : int
+        Number of classes to name for each record, or 0 for all values.
+    others : sequence of str
+        Names of the columns that precede the values.
     """
     best = [f"{name}_{i}" if i > 1 else name for i in range(1, topk + 1) for name in ("class", "number", "probability")]
     own = (
@@ -140,16 +156,16 @@ class LayerValues(NamedTuple):
     Attributes
     ----------
     topk : int
-        Number of values kept of each record, the highest ones; 0 for all.
+        Number of highest values that are kept for each record; 0 keeps all values.
     stores : list of Predicted
     class_names : tuple of tuple of str
-        Names of the classes, labels or targets of each layer; empty where they have none.
+        Names of the classes, labels or targets of each layer; empty for layers without names.
     net : NeuralNet
-        Shapes only.
+        The net without memory; only its shapes are used.
     class_types : tuple of str
-        Type of the values that the names of each layer's classes stand for, see `label_type`; may be empty.
+        For each layer, the type of the values that its class names stand for; see `label_type`. May be empty.
     reading : ColumnReading
-        How kept columns of texts are read.
+        How texts in columns that are kept are read.
     """
 
     layers: tuple[str, ...]
@@ -166,13 +182,13 @@ class LayerValues(NamedTuple):
         The columns:
 
         - ``file``, if records have their own files or there are several stores;
-        - ``record``, the index of the record, unless all records have their own files;
+        - ``record``, the index of the record, unless each record has its own file;
         - the kept columns, and ``step`` if there are several time steps;
-        - with ``topk``: ``class``, ``number`` and ``probability`` of the likeliest class, ``class_2``, ... of the next;
-          else one for each label or target, with its name or number.
+        - with ``topk``: ``class``, ``number`` and ``probability`` of the likeliest class, then ``class_2``, ... of the
+          next one; without it, one column for each label or target, with its name or number.
 
-        With several layers, or if a kept column has such a name, the layer's name comes first: ``species.class``.
-        Values and probabilities are float32, with the bits that the net computes.
+        With several layers, or if a kept column has one of these names, the name of the layer is put first:
+        ``species.class``. Values and probabilities are float32, with the bits that the net computes.
 
         Parameters
         ----------
@@ -182,7 +198,7 @@ class LayerValues(NamedTuple):
         Raises
         ------
         ConfigError
-            The layers differ in their time steps.
+            The layers have different numbers of time steps.
         """
         stores, layers = self.stores, range(len(self.layers))
         values = [self._values(i, stores) for i in layers]
@@ -224,7 +240,7 @@ class LayerValues(NamedTuple):
         return list(dict.fromkeys(name for table in kept for name in self.reading.unknown(table)))
 
     def array(self) -> npt.NDArray[np.float32]:
-        """Return the values of the first layer, (n, *shape), for the first store."""
+        """Return the values of the first layer for the records of the first store, (n, *shape)."""
         return self._values(0, self.stores[:1])
 
     def _values(self, layer: int, stores: Sequence[Predicted]) -> npt.NDArray[np.float32]:

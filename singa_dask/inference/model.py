@@ -62,11 +62,11 @@ class ModelSource:
     Attributes
     ----------
     url : str
-        As the user wrote it, for messages.
+        URL of the model as the user wrote it, for messages.
     job : str
-        Text of the job, with every default.
+        Text of the job file, with all defaults written out.
     checkpoint : str
-        URL of a step, or of a SINGA file.
+        URL of the checkpoint of a step, or of a SINGA file.
     step : int
     digest : str
         Checksum of the checkpoint's manifest.
@@ -86,7 +86,7 @@ class ModelSource:
         return loads(self.job, f"{self.url}: job", registries=REGISTRIES, with_lines=False)
 
     def reading(self, missing: str | float | None, unknown: str | None) -> ModelSource:
-        """Return the source of a model that fills gaps in another way; see `load_model`."""
+        """Return a source whose job handles missing and unknown values as given; see `load_model`."""
         reading = reading_of(missing, unknown)
         if not reading:
             return self
@@ -94,7 +94,7 @@ class ModelSource:
         return replace(self, job=replace(read, job=with_reading(read.job, self.url, reading)).resolved())
 
     def check(self) -> None:
-        """Check that the checkpoint still exists with the same values; raises a CheckpointError if not."""
+        """Check that the checkpoint still exists with the same values; raise CheckpointError if not."""
         try:
             version = _version_of(self.checkpoint)
         except CheckpointError as error:
@@ -177,9 +177,10 @@ class EncodedRecords(NamedTuple):
 
 
 class Model:
-    """A trained net, returned by `load_model`. Threads may share it: one of them computes at a time.
+    """A trained net, returned by `load_model`. Threads may share it; one of them computes at a time.
 
-    It is pickled as the URL of its checkpoint: a process that receives it reads the values once.
+    A pickled model contains the URL of its checkpoint, not the values. A process that unpickles it reads the values
+    once.
 
     Attributes
     ----------
@@ -188,7 +189,7 @@ class Model:
     step : int
         Number of training steps before the checkpoint.
     source : ModelSource
-        What the model was loaded from.
+        The job and checkpoint that the model was loaded from.
     """
 
     def __init__(self, source: ModelSource) -> None:
@@ -213,7 +214,10 @@ class Model:
 
     @cached_property
     def layers(self) -> dict[str, tuple[int, ...]]:
-        """Shape of each layer's output for a record of the test net, by name; a SoftmaxLoss outputs probabilities."""
+        """Shape of each layer's output for one record, by the name of the layer.
+
+        The layers are those of the test net. A SoftmaxLoss outputs probabilities.
+        """
         job = self._exposed
         try:
             net = build_net(job.job, job.phase)
@@ -228,12 +232,12 @@ class Model:
 
     @cached_property
     def output(self) -> str:
-        """The layer that `predict` uses: with class probabilities, or else with the values to predict.
+        """Name of the layer that `predict` uses: it has class probabilities, or else the values to predict.
 
         Raises
         ------
         ConfigError
-            There are several.
+            Several layers could be the one to predict from.
         """
         return predicted_layer(self._job.job, Phase.TEST)
 
@@ -245,11 +249,11 @@ class Model:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names of the classes of `output`; empty if they are numbers."""
+        """Names of the classes of `output`; empty if the classes have no names but numbers."""
         return self.class_names_of(self.output)
 
     def class_names_of(self, layer: str) -> tuple[str, ...]:
-        """Return the class names of a layer with class probabilities; empty if the classes are numbers."""
+        """Return the class names of a layer with class probabilities; empty if the classes have no names."""
         return self._loaded.class_names.known_for(self._label_layer_of(layer))
 
     def _label_layer_of(self, layer: str) -> str:
@@ -266,50 +270,50 @@ class Model:
         return {each.name for each in self._job.job.neuralnet.layer if predicts_classes(each)}
 
     def targets_of(self, layer: str) -> tuple[str, ...]:
-        """Return the names of the columns that a layer predicts; empty if they have none."""
+        """Return the names of the columns that a layer predicts; empty if the columns have no names."""
         return target_names(self._job.job, Phase.TEST, layer)
 
     # -- inference -------------------------------------------------------------------------------------------
 
     def predict(self, x: Any, layer: str | None = None) -> Array:
-        """Predict the classes of records, or values.
+        """Predict the class of each record, or its values if the net has no classes.
 
         Parameters
         ----------
         x : ndarray, DataFrame, Table, sequence of pictures, or dict of these
-            Records; if the net has several input layers, a dict by their names.
+            The records. If the net has several input layers, pass a dict of records by the names of these layers.
 
-            - an array ``(n, *shape)`` as the job reads it, before normalisation;
-            - a pandas DataFrame, pyarrow Table, dict of columns or list of dicts, with the columns of the training
-              data in any order; one dict of values, or one row of a DataFrame, is one record. A text is read as the
-              number that it is in CSV;
+            - an array ``(n, *shape)`` of values as they are stored, before normalisation;
+            - a pandas DataFrame, pyarrow Table, dict of columns or list of dicts, with the columns of the training data
+              in any order. A dict of single values, or one row of a DataFrame, is one record. Text in a column of
+              numbers is parsed as in a CSV file;
             - pictures as bytes, e.g. PNG or JPEG, or Pillow images.
 
-            With ``lags`` in ``store_conf`` records are in order, the oldest first. The first ``n`` are only history and
-            are not predicted. Records at the end without a value are forecast one by one.
+            With ``lags`` in ``store_conf`` the records are a time series, the oldest first. The first records are only
+            history and are not predicted. Records at the end that lack the value to predict are forecast one by one.
         layer : str, optional
-            Layer to predict from; needed if several layers have class probabilities.
+            Layer to predict from. It must be passed if several layers have class probabilities.
 
         Returns
         -------
         (n,) str, bool, int64 or float64
-            Classes, in the type that the label of the training data has: its values, or names of classes. Class numbers
-            if there are no names; (n, steps) for a net of several time steps.
+            The predicted classes, with the values and the type that the label has in the training data. If the classes
+            have no names, the result has class numbers. For a net of several time steps its shape is (n, steps).
         (n,) or (n, values) float32
-            If the net has no classes.
+            The predicted values, if the net has no classes.
 
         Raises
         ------
         DataError
-            A record does not fit; names its row and column.
+            A record does not fit the net. The message has its row and column.
         ConfigError
-            There are several layers to predict from.
+            ``layer`` is not passed, and the net has several layers to predict from.
         """
         layer = layer or self.output
         return self.predictions_of(self.extract(x, layer), layer)
 
     def predictions_of(self, values: Array, layer: str) -> Array:
-        """Return the predictions that the values of a layer stand for."""
+        """Convert the outputs of a layer to predictions: classes in the type of the label, or values."""
         return self._predictions_of(values, layer, self._label_type_of(layer))
 
     def classes_of(self, layer: str) -> Array:
@@ -339,13 +343,16 @@ class Model:
         return self.probabilities_of(self.extract(x, layer), layer)
 
     def probabilities_of(self, values: Array, layer: str) -> Array:
-        """Return the values of a layer as class probabilities, (n, classes) or (n, steps, classes)."""
+        """Convert the outputs of a layer to class probabilities, (n, classes) or (n, steps, classes)."""
         steps = self._net(layer).layer(layer).site.n_steps
         n_classes = math.prod(values.shape[1:]) // steps
         return values.reshape(len(values), *((steps,) if steps > 1 else ()), n_classes)
 
     def extract(self, x: Any, layer: str) -> Array:
-        """Return the output of a layer for records as `predict` takes them: (n, *shape) float32, see `layers`."""
+        """Return the output of a layer for each record: (n, *shape) float32, with the shape in `layers`.
+
+        ``x`` are records as in `predict`.
+        """
         return self._extract(x, layer)[0]
 
     def count_filled(self, x: Any, layer: str | None = None) -> dict[str, dict[str, int]]:
@@ -380,27 +387,28 @@ class Model:
                 forecasts.append(self._predictions_of(values[-1:], layer, "").item())
 
     def test(self, x: Any, y: Any = None, metrics: Sequence[str] | None = None) -> dict[str, Any]:
-        """Return the metrics of the test net on records, by name; each record is used once.
+        """Return the metrics of the test net on records, by name. Each record is used once.
 
         Parameters
         ----------
         x : ndarray, DataFrame, Table, or sequence of pictures
             See `predict`.
         y : array-like or mapping of str to array-like, optional
-            Classes as `predict` returns them, their names or numbers, or values to predict, (n,) or (n, targets); a
-            mapping by column if there are several. By default the columns of ``x``.
+            The true classes, as `predict` returns them or as names or numbers; or the true values, (n,) or (n,
+            targets). Pass a mapping by column if there are several columns. By default they are columns of ``x``.
         metrics : sequence of str, optional
-            Metrics instead of the job's, e.g. ``["f1_macro", "confusion_matrix"]``; the latter is an array.
+            Metrics that replace the job's, e.g. ``["f1_macro", "confusion_matrix"]``. A confusion matrix is an array.
 
         Raises
         ------
         DataError
-            See `predict`; or there are no records; or labels are missing, or not as many as records.
+            A record does not fit the net, there are no records, labels are missing, or their number differs from the
+            number of records.
         """
         return self.merge([self.measure(x, y, metrics)], metrics)
 
     def merge(self, measured: Sequence[MetricSums], metrics: Sequence[str] | None = None) -> dict[str, Any]:
-        """Return the metrics over all results of `measure`."""
+        """Return the metrics over all records of several results of `measure`."""
         if not any(each.metrics for each in measured):
             raise DataError("x: no records. Expected one or more: metrics of none are undefined.")
         if n := sum(each.n_left_out for each in measured):
@@ -410,7 +418,10 @@ class Model:
         return {**merge_metrics(measured, of_pass), **of_pass.matrices()}
 
     def measure(self, x: Any, y: Any = None, metrics: Sequence[str] | None = None) -> MetricSums:
-        """Measure some records as `test` does, for `merge`."""
+        """Measure the metrics of some records. Pass the results for all parts of the data to `merge`.
+
+        The arguments are the same as in `test`.
+        """
         with self._lock, self._advised():
             net = self._net("")
             records = self._records_of(net, x, outputs=y is None, skips=True)
@@ -425,9 +436,9 @@ class Model:
     # -- inference in two steps ------------------------------------------------------------------------------
 
     def encode(self, x: Any, layer: str, name: str = "x") -> EncodedRecords:
-        """Encode records as the net takes them, for `compute`. Threads may call it while others compute.
+        """Convert records to the fields that `compute` takes. Threads may call it while another one computes.
 
-        See `predict` for ``x`` and errors, in which ``name`` stands for ``x``.
+        ``x`` are records as in `predict`; ``name`` is their name in errors.
         """
         features = self._features(self._net(layer))
         with self._advised():
@@ -436,7 +447,7 @@ class Model:
             return EncodedRecords(records.read(0, records.n) if records.n else {}, records.n, counts, records.gaps)
 
     def compute(self, arrays: Arrays, layer: str) -> Array:
-        """Return the values of a layer for a batch of encoded records, (n, *shape) float32.
+        """Return the output of a layer for a batch of encoded records, (n, *shape) float32.
 
         Raises
         ------
@@ -454,17 +465,23 @@ class Model:
             return np.asarray(net.compute({self._features(net).conf_name: arrays}, n, 0)[layer]["data"])
 
     def record(self, layer: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
-        """Return the shape of a record in an array, and the columns of a table that are read, if they have names."""
+        """Return the shape of a record in an array, and the names of the columns that are read from a table.
+
+        The names are empty if the net was trained on records without named columns.
+        """
         features = self._features(self._net(layer))
         facts = self._facts_of(features)
         return tuple(features.store_conf.shape), facts.features if facts is not None else ()
 
     def lags(self, layer: str) -> LagsConf | None:
-        """Return how lags are computed from earlier records of a time series; None if there are none."""
+        """Return how lags are computed from earlier records of a time series; None if the job sets no lags."""
         return self._features(self._net(layer)).store_conf.lags
 
     def example(self, layer: str) -> dict[str, Any] | None:
-        """Return an example record of a table, by column; None for other records, vectors or many columns."""
+        """Return an example record of a table, as a dict by column.
+
+        The result is None for other kinds of records, for vectors, and for tables with many columns.
+        """
         features = self._features(self._net(layer))
         facts = self._facts_of(features)
         if facts is None or facts.widths.keys() - facts.texts.keys() or not 0 < len(facts.features) <= MAX_EXAMPLE:
@@ -480,7 +497,7 @@ class Model:
     def _records_of(
         self, net: SizedNets, x: Any, outputs: bool = False, skips: bool = False, forecasts: list[Any] | None = None
     ) -> dict[str, MemoryRecords]:
-        """Return the records of each input layer with features; see `as_records`."""
+        """Return the records for each input layer that reads features; see `as_records`."""
         inputs = {name: each for name, each in net.inputs.items() if not each.traits.reads_beside}
         if not isinstance(x, Mapping) or (len(inputs) == 1 and x.keys() != inputs.keys()):
             layer = self._features(net)
@@ -502,7 +519,7 @@ class Model:
 
     @contextmanager
     def _advised(self) -> Iterator[None]:
-        """Give errors about gaps and unknown categories the arguments of `load_model`."""
+        """Make errors about gaps and unknown categories recommend the arguments of `load_model`."""
         try:
             yield
         except DataError as error:
@@ -511,7 +528,7 @@ class Model:
             raise advised(error, PYTHON, any(each.is_table for each in stores)) from None
 
     def _net(self, layer: str) -> SizedNets:
-        """Return the net up to a layer; the whole net, for metrics, if the name is empty."""
+        """Return the net that computes a layer. An empty name returns the whole net, for metrics."""
         if layer in self._nets:
             return self._nets[layer]
         with self._lock:
@@ -561,7 +578,7 @@ _models_lock = threading.Lock()
 
 
 def _received(source: ModelSource) -> Model:
-    """Return an unpickled model; the last few are cached."""
+    """Return the model for an unpickled source. The last few models are cached."""
     with _models_lock:
         if source not in _models:
             source.check()
@@ -582,31 +599,35 @@ def load_model(
     missing: str | float | None = None,
     unknown: str | None = None,
 ) -> Model:
-    """Return the trained net of a run.
+    """Load the trained net of a run.
 
     Parameters
     ----------
     run : Run, str or path
-        A run, the URL of its directory or of a step; with ``job`` any checkpoint, including SINGA files.
+        A run, the URL of its run directory, or the URL of one of its checkpoints. With ``job``, any checkpoint,
+        including SINGA files.
     step : int, optional
-        By default the newest checkpoint.
+        Step of the checkpoint to load. The default is the newest checkpoint.
     job : Job or path, optional
-        Job whose test net uses the values; by default the run's.
+        Job with the test net to load. The default is the run's own job.
     cpu : bool
         Compute on the CPU, whatever the job says.
     threads : int, optional
-        Threads that compute a layer, 0 for one per core; by default the job's. For a small net 1 is fastest.
+        Number of threads that compute a layer; 0 uses one per core. The default is the job's setting. For a small net 1
+        is fastest.
     missing : "error", "mean" or float, optional
-        Fill for missing numbers in a table: the mean of the training data, or a number; by default the job's.
+        What to do with missing numbers in a table: raise an error, or fill them with the mean of the training data or
+        with this number. The default is the job's setting.
     unknown : "error" or "ignore", optional
-        Unknown or missing categories in a table: an error, or zeros; by default the job's.
+        What to do with unknown or missing categories in a table: raise an error, or encode them as zeros. The default
+        is the job's setting.
 
     Raises
     ------
     ConfigError
-        There is no run, its test net cannot be built, or ``missing`` and ``unknown`` do not suit its job.
+        There is no run, its test net cannot be built, or ``missing`` or ``unknown`` do not suit the job.
     CheckpointError
-        There is no such checkpoint, or it is damaged.
+        The checkpoint does not exist, or is damaged.
 
     Examples
     --------

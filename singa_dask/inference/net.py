@@ -46,10 +46,21 @@ def build(
     topk: int = 0,
     ops: Ops | None = None,
 ) -> NeuralNet:
-    """Build the net of a phase, without memory; if ``layers`` are given, only they and the layers that they depend on.
+    """Build the net of a phase, without memory.
 
-    ``labels`` keeps all input layers. A net with layers that learn without a loss is never reduced. ``ops`` are the
-    kernels, if the net is to be computed.
+    Parameters
+    ----------
+    job : JobConf
+    phase : Phase
+    layers : sequence of str
+        If not empty, build only these layers and the layers that they depend on. A net with layers that learn without a
+        loss is always built whole.
+    labels : bool
+        Also build all input layers.
+    topk : int
+        Number of values that each of ``layers`` must have at least.
+    ops : Ops, optional
+        Kernels of the device. Needed if the net will compute.
 
     Raises
     ------
@@ -82,14 +93,14 @@ def build(
 
 
 def fill(net: NeuralNet, initial: InitialValues, shared: SharedValues | None = None) -> int:
-    """Set the params of a net to the values of checkpoints; return the highest version of a param.
+    """Set the params of a net to the values of checkpoints, and return the highest version of a param.
 
-    Nets of the same checkpoints share their values through ``shared``.
+    If ``shared`` is passed, nets of the same checkpoints share the memory of their values.
 
     Raises
     ------
     CheckpointError
-        Values of a param are missing, or have another shape.
+        The checkpoints lack the values of a param, or have them in another shape.
     """
     known = {} if shared is None else shared
     owners = {param.owner.name: param.owner for layer in net.layers for param in layer.params}
@@ -138,7 +149,7 @@ class FilledNet:
         self._algorithm.check_params()
 
     def compute(self, phase: Phase, of_pass: PassMetrics | None) -> None:
-        """Compute the next batch, and add it to the metrics of a pass."""
+        """Compute the next batch, and add it to ``of_pass``, the metrics over all batches."""
         with locate_errors(lambda: f"layer {self._algorithm.layer.name if self._algorithm.layer else '?'}"):
             self._algorithm.test_one_batch(phase)
         if of_pass is not None:
@@ -146,9 +157,19 @@ class FilledNet:
 
 
 def keep_outputs(net: NeuralNet, name: str, labels: bool, topk: int, label_layer: str = "") -> Arrays:
-    """Copy the values of a layer for a batch: (records, ...), or (records, time steps, ...) if there are several steps.
+    """Copy the outputs of a layer for a batch: (records, ...), or (records, time steps, ...).
 
-    ``labels`` adds the labels of ``label_layer``, or else of the first input layer that has some.
+    Parameters
+    ----------
+    net : NeuralNet
+    name : str
+        Name of the layer.
+    labels : bool
+        Also copy the labels.
+    topk : int
+        Copy only this many of the highest values, as pairs of index and value; 0 copies all.
+    label_layer : str
+        Input layer with the labels. By default the first input layer that has labels.
     """
     pieces = []
     for layer in net.layers:
@@ -172,14 +193,17 @@ def keep_outputs(net: NeuralNet, name: str, labels: bool, topk: int, label_layer
 
 
 def _top(scores: Any, n: int) -> Any:
-    """Return (index, value) of the ``n`` highest scores of each record; the higher index first where they are equal."""
+    """Return (index, value) of the ``n`` highest scores of each record.
+
+    Of equal scores the higher index is first.
+    """
     indices = np.argsort(scores, axis=-1, kind="stable")[..., ::-1][..., :n]
     pairs = np.stack([indices.astype(np.float32), np.take_along_axis(scores, indices, -1)], axis=-1)
     return pairs.reshape(len(scores), -1)
 
 
 class MetricSums(NamedTuple):
-    """Metrics of some batches: of each batch, and the state of a `PassMetrics` over all of them.
+    """Metrics of several batches: the sums of each batch, and the state of a `PassMetrics` over all.
 
     ``n_left_out`` is the number of records that were left out for missing values.
     """
@@ -190,14 +214,17 @@ class MetricSums(NamedTuple):
 
 
 def load_modules(sources: Sequence[modules.Source]) -> None:
-    """Load the user's modules; if there are none, keep the modules that are loaded."""
+    """Load the user's modules. If ``sources`` is empty, the modules loaded before stay loaded."""
     if sources:
         modules.load(sources, REGISTRIES.values())
 
 
 @contextlib.contextmanager
 def locate_errors(where: Callable[[], str]) -> Iterator[None]:
-    """Turn an exception that is no `SingaError` into a `UnitError` that says where, in the user's code if possible."""
+    """Turn an exception that is no `SingaError` into a `UnitError`.
+
+    Its message has the line in the user's code, if there is one, and the result of ``where``.
+    """
     try:
         yield
     except Exception as error:
@@ -224,7 +251,7 @@ class LoadedValues:
 
     @cached_property
     def class_names(self) -> ClassNames:
-        """Class names and facts of tables in the checkpoint."""
+        """Class names in the checkpoint, and what it knows of the columns of tables."""
         return ClassNames(self.initial.learned())
 
 
@@ -276,16 +303,16 @@ class SizedNets:
         self.sequential = next((layer.conf_name for layer in self.shapes.layers if is_sequential(layer)), "")
 
     def layer(self, name: str) -> Layer:
-        """Return a layer for its shapes: in an unrolled net, one of its copies."""
+        """Return a layer, to read its shapes. In an unrolled net it is one of the layer's copies."""
         return next(each for each in self.shapes.layers if each.conf_name == name)
 
     def batches(self, n: int) -> Iterator[tuple[int, int]]:
-        """Yield the range, first and stop, of each batch of ``n`` records.
+        """Yield each batch of ``n`` records as a range, (first, stop).
 
         Raises
         ------
         ConfigError
-            A layer needs whole batches, and the last one is not.
+            A layer needs batches of full size, and the last one has fewer records.
         """
         if self.sequential and n % self.batchsize:
             raise ConfigError(
@@ -294,20 +321,22 @@ class SizedNets:
         return ((first, min(first + self.batchsize, n)) for first in range(0, n, self.batchsize))
 
     def compute(self, arrays: Mapping[str, Arrays], n: int, first: int) -> dict[str, Arrays]:
-        """Compute a batch; return ``data`` of each of the layers.
+        """Compute a batch, and return ``data`` of each of the layers by name.
 
         Parameters
         ----------
         arrays : mapping of str to dict of ndarray
-            Fields of the records, by input layer.
-        n, first : int
-            Number of records, and index of the first one; 0 resets the state of layers.
+            Fields of the records, by the name of the input layer.
+        n : int
+            Number of records in the batch.
+        first : int
+            Index of the first record; 0 resets the state of layers.
         """
         with self._computed(arrays, n, first, None) as net:
             return {name: keep_outputs(net, name, False, 0) for name in self._layers}
 
     def measure(self, arrays: Mapping[str, Arrays], n: int, first: int, of_pass: PassMetrics) -> Totals:
-        """Compute a batch as `compute` does, and add it to the metrics of a pass; return the batch's metrics."""
+        """Compute a batch as `compute` does, add it to ``of_pass``, and return the batch's metrics."""
         with self._computed(arrays, n, first, of_pass) as net:
             return net.take_metrics(n / self.batchsize)
 
@@ -326,7 +355,10 @@ class SizedNets:
             yield ready.net
 
     def pass_metrics(self, names: Sequence[str] | None = None) -> PassMetrics:
-        """Return empty metrics of a pass over all records: those of these names, or of the job."""
+        """Return a new `PassMetrics` for a pass over all records.
+
+        It has the metrics ``names``, or the metrics that the job sets.
+        """
         return PassMetrics(self.shapes, self._job.metrics if names is None else names)
 
     def _net(self, n: int) -> FilledNet:

@@ -1,4 +1,4 @@
-"""Which layers of a net predict: classes, values or targets."""
+"""Find the layers of a net that predict classes, values or targets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from singa_dask.layers import LAYERS, Traits
 
 
 def traits_of(layer: LayerConf) -> Traits:
-    """Return the traits of the type of a layer."""
+    """Return the traits of a layer's class."""
     return LAYERS.find(layer.type).traits
 
 
@@ -26,7 +26,7 @@ def is_class_loss(layer: LayerConf) -> bool:
 
 
 def _layers_of(job: JobConf, phase: Phase) -> dict[str, LayerConf]:
-    """Return the layers of the net of a phase by name."""
+    """Return the layers of the net of a phase, by name."""
     return {layer.name: layer for layer in job.neuralnet.layer if layer.in_phase(phase)}
 
 
@@ -37,7 +37,7 @@ def _only(names: Sequence[str], what: str) -> str:
 
 
 def classifier(job: JobConf, phase: Phase) -> str:
-    """Return the layer with the class probabilities in a phase: the only SoftmaxLoss, or the only Softmax.
+    """Return the layer with class probabilities: the only SoftmaxLoss of a phase, or the only Softmax.
 
     Raises a ConfigError unless there is exactly one.
     """
@@ -47,10 +47,10 @@ def classifier(job: JobConf, phase: Phase) -> str:
 
 
 def output_layers(job: JobConf, phase: Phase) -> list[str]:
-    """Return the layers with the values that a net was trained for, in a phase.
+    """Return the layers of a phase whose values the net was trained to predict.
 
-    These are the losses that compute probabilities, and the layers that other losses compare with targets; in a net
-    without a loss, the layers that no other layer reads.
+    These are the losses that compute probabilities, and the layers whose output other losses compare with targets. In a
+    net without a loss, they are the layers that no other layer reads.
     """
     layers = _layers_of(job, phase)
     traits = {name: traits_of(layer) for name, layer in layers.items()}
@@ -70,7 +70,7 @@ def output_layers(job: JobConf, phase: Phase) -> list[str]:
 
 
 def compares_targets(loss: LayerConf) -> bool:
-    """Return whether a loss compares values with targets, and computes no probabilities."""
+    """Return whether a loss compares values with targets, instead of computing probabilities."""
     return traits_of(loss).predicts not in ("classes", "labels")
 
 
@@ -80,31 +80,34 @@ def output_layer(job: JobConf, phase: Phase) -> str:
 
 
 def predicted_layer(job: JobConf, phase: Phase) -> str:
-    """Return the layer that a net predicts with in a phase: its `classifier`, or else its `output_layer`."""
+    """Return the layer that a net predicts with in a phase: the `classifier`, or else the `output_layer`."""
     if any(map(predicts_classes, _layers_of(job, phase).values())):
         return classifier(job, phase)
     return output_layer(job, phase)
 
 
 def has_classes(job: JobConf, layer: str) -> bool:
-    """Return whether a layer of this name outputs class probabilities."""
+    """Return whether the layer with this name outputs class probabilities."""
     return any(each.name == layer and predicts_classes(each) for each in job.neuralnet.layer)
 
 
 def has_values(job: JobConf, phase: Phase, layer: str) -> bool:
-    """Return whether a layer predicts independent values: numbers, or a probability for each of several labels."""
+    """Return whether a layer predicts numbers, or an independent probability for each of several labels."""
     has_labels = any(each.name == layer and traits_of(each).predicts == "labels" for each in job.neuralnet.layer)
     return has_labels or bool(_compared_by(job, phase, layer))
 
 
 def _compared_by(job: JobConf, phase: Phase, layer: str) -> str:
-    """Return the first loss that compares a layer with targets; empty if there is none."""
+    """Return the first loss that compares a layer with targets; empty if no loss does."""
     losses = (layer for layer in _layers_of(job, phase).values() if traits_of(layer).role == "loss")
     return next((loss.name for loss in losses if compares_targets(loss) and layer in loss.srclayers[:1]), "")
 
 
 def forecasts_itself(job: JobConf, phase: Phase, layers: Sequence[str]) -> bool:
-    """Return whether predictions can be fed back: one layer predicts the only column that records have lags of."""
+    """Return whether predictions can be used as later inputs.
+
+    They can if there is one layer, and it predicts the only column that records have lags of.
+    """
     stores = [store for each in _layers_of(job, phase).values() if (store := each.given_block(StoreConf))]
     columns = {name for store in stores if store.lags for name in store.lags.columns}
     outputs = {name for store in stores for name in (*store.label_columns, *store.target)}
@@ -112,7 +115,7 @@ def forecasts_itself(job: JobConf, phase: Phase, layers: Sequence[str]) -> bool:
 
 
 def target_names(job: JobConf, phase: Phase, layer: str) -> tuple[str, ...]:
-    """Return the columns of the targets that a loss compares a layer with; empty if they have no names."""
+    """Return the names of the columns with the targets of a layer; empty if the columns have no names."""
     layers = _layers_of(job, phase)
     loss = layers.get(_compared_by(job, phase, layer) or layer)
     targets = layers.get(loss.srclayers[1]) if loss and len(loss.srclayers) > 1 else None
@@ -121,9 +124,10 @@ def target_names(job: JobConf, phase: Phase, layer: str) -> tuple[str, ...]:
 
 
 def label_layer(job: JobConf, phase: Phase, layer: str) -> str:
-    """Return the input layer whose labels are the classes of a layer; empty if no SoftmaxLoss compares them.
+    """Return the input layer that has the labels for a layer's classes.
 
-    ``layer`` is a SoftmaxLoss, its scores, or their probabilities.
+    The result is empty if no SoftmaxLoss compares them. ``layer`` is a SoftmaxLoss, or the layer with its scores or
+    their probabilities.
     """
     layers = _layers_of(job, phase)
     scores = {layer, *(layers[layer].srclayers[:1] if layer in layers and predicts_classes(layers[layer]) else ())}

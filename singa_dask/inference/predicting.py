@@ -43,38 +43,40 @@ def predict(
     backend: str | None = None,
     client: Client | str | None = None,
 ) -> Any:
-    """Predict the classes of records, or values; see `Model.predict`.
+    """Predict the class of each record, or its values; see `Model.predict`.
 
     Parameters
     ----------
     model : Model, Run, str or path
-        A model; or a run, of which the newest checkpoint is loaded.
+        A model. For a run or its URL, the newest checkpoint is loaded.
     data : ndarray, Table, DataFrame, sequence of pictures, dask.array or dask.dataframe; or str or path
-        Records; or the URL of stored records, which need no labels: a store, a folder of pictures, or one picture.
+        Records, or the URL of stored records: a store, a folder of pictures, or one picture. Stored records need no
+        labels.
     layer : str, optional
         See `Model.predict`.
     proba : bool
         Return the probability of each class.
     missing, unknown
-        See `load_model`; by default those of the model.
+        See `load_model`. The default is the setting of the model.
     backend : str, optional
-        Format of stored records; detected if not given.
+        Format of stored records. By default it is detected.
     client : distributed.Client or str, optional
-        Dask cluster, or the address of its scheduler, whose workers compute stored records; by default this process
-        does. With a Client, Dask collections are computed on its cluster at once and stay in its memory.
+        Client of a Dask cluster, or address of its scheduler. The workers of this cluster compute stored records; by
+        default this process computes them. Dask collections are computed on the cluster of a Client immediately, and
+        their results stay in its memory.
 
     Returns
     -------
     ndarray, Series, DataFrame, dask.array or dask.dataframe
-        For pandas or Dask data the same kind: a Series, or a DataFrame if a record has several values, with the same
-        index and divisions; or an array with the same chunks. Without ``client`` the result of Dask data is lazy. Each
-        worker reads the checkpoint from its URL. For stored records an array, in file order, with the same bits as
-        ``singa-dask predict``.
+        For a pandas or Dask frame, a Series with the same index and divisions, or a DataFrame if a record has several
+        values. For a Dask array, an array with the same chunks. Results of Dask data are lazy unless ``client`` is
+        passed; each worker reads the checkpoint from its URL. For stored records, an array in file order, with the same
+        values as ``singa-dask predict``.
 
     Raises
     ------
     DataError
-        A record does not fit; names its row and column.
+        A record does not fit the net. The message has its row and column.
     """
     if _is_path(data):
         stored, url = _stored(model, client, "sd.predict, model, data", missing, unknown)
@@ -99,25 +101,25 @@ def extract(
     backend: str | None = None,
     client: Client | str | None = None,
 ) -> Any:
-    """Return the output of a layer for records; see `Model.extract`.
+    """Return the output of a layer for each record; see `Model.extract`.
 
     Parameters
     ----------
     model, data, backend, client
-        See `predict`; ``data=None`` uses the records of the job's test net.
+        See `predict`. ``data=None`` uses the records of the job's test net.
     layer : str
     out : str or path, optional
-        URL of a store to write the values of stored records to, instead of returning them, as ``singa-dask extract``
-        does: with labels, if the records are the job's own.
+        URL of a store for the outputs of stored records. The outputs are then written, as ``singa-dask extract`` does,
+        instead of returned. Labels are written, too, if the records are the job's own.
     to : str, optional
-        Format of ``out``; by default chosen by its suffix.
+        Format of ``out``. By default the suffix of ``out`` decides.
     overwrite : bool
         Replace ``out`` if it exists.
 
     Returns
     -------
     ndarray, Series, DataFrame, dask.array or dask.dataframe
-        (n, *shape) float32; or, with ``out``, its absolute URL.
+        The outputs, (n, *shape) float32. With ``out``, its absolute URL.
     """
     if data is None or _is_path(data):
         stored, _ = _stored(model, client, "sd.extract, model, data, layer")
@@ -143,27 +145,27 @@ def test(
     backend: str | None = None,
     client: Client | str | None = None,
 ) -> dict[str, Any]:
-    """Return the metrics of a net on records; see `Model.test`.
+    """Return the metrics of a net on records, by name; see `Model.test`.
 
-    Dask collections are computed partition by partition, on the workers of ``client`` or as Dask is configured. ``y``
-    needs the same partitions as ``data``. A batch never spans two partitions.
+    Dask collections are computed partition by partition, on the workers of ``client`` or else as Dask is configured.
+    ``y`` must have the same partitions as ``data``. A batch never spans two partitions.
 
     Parameters
     ----------
     model, data, backend, client
-        See `predict`; stored records include their labels. ``data=None`` uses the records of the job's test net, in as
-        many batches as the job says, with the same metrics as ``singa-dask test``.
+        See `predict`. Stored records must include their labels. ``data=None`` uses the records of the job's test net,
+        in the number of batches that the job sets, with the same metrics as ``singa-dask test``.
     y, metrics
         See `Model.test`.
     phase : str
-        ``"test"``, or ``"val"`` for the validation net; for stored records.
+        For stored records: ``"test"`` for the test net, ``"val"`` for the validation net.
     steps : int, optional
-        Batches of stored records; 0 uses every record once.
+        For stored records: number of batches; 0 uses every record once.
 
     Raises
     ------
     DataError
-        See `Model.test`; or ``y`` has other partitions than ``data``.
+        See `Model.test`. Or ``y`` has other partitions than ``data``.
     """
     if data is None or _is_path(data):
         if y is not None:
@@ -208,7 +210,7 @@ def _stored(
     missing: str | float | None = None,
     unknown: str | None = None,
 ) -> tuple[DistributedNet, str]:
-    """Return the net for stored records, and its URL, without reading the values of a run."""
+    """Return the net for stored records, and its URL. The values of a run are not read yet."""
     if isinstance(model, Model):
         source = model.source
     else:
@@ -238,7 +240,7 @@ def _predict_stored(net: DistributedNet, url: str, records: StoredRecords, layer
 
 
 def _refuse_stored(**arguments: Any) -> None:
-    """Raise a ConfigError for arguments that only apply to stored records."""
+    """Raise a ConfigError if arguments are passed that only apply to stored records."""
     for name, value in arguments.items():
         if value is not None:
             raise ConfigError(f"{name}: only for stored records, given by their URL. Leave it out for data in memory.")
@@ -257,7 +259,7 @@ def _is_dask(data: Any) -> bool:
 
 
 def _check_history(model: Model, layer: str, data: Any) -> None:
-    """Raise a DataError for Dask data whose records need earlier records, which may be in another partition."""
+    """Raise a DataError if records of Dask data need earlier records, which may be in another partition."""
     if is_of(data, "dask.dataframe", "DataFrame"):
         lags = model.lags(layer)
         if lags is not None and {*lags.names}.isdisjoint(data.columns):
@@ -268,7 +270,7 @@ def _check_history(model: Model, layer: str, data: Any) -> None:
 
 
 def _map(function: Callable[[Any], Array], data: Any, client: Client | str | None, names: tuple[str, ...] = ()) -> Any:
-    """Apply a function of records to all data; lazily to Dask collections, without a client."""
+    """Apply a function of records to all data. Without a client, results of Dask collections are lazy."""
     if is_of(data, "dask.array", "Array"):
         return _begun(map_blocks(function, data, function(np.empty((0, *data.shape[1:]), data.dtype))), client)
     if is_of(data, "dask.dataframe", "DataFrame"):
@@ -279,7 +281,7 @@ def _map(function: Callable[[Any], Array], data: Any, client: Client | str | Non
 
 
 def _begun(collection: Any, client: Client | str | None) -> Any:
-    """Return a collection, which the client's cluster begins to compute if there is one."""
+    """Return a collection. If there is a client, its cluster begins to compute the collection."""
     if client is None:
         return collection
     if not isinstance(client, Client):
@@ -318,7 +320,7 @@ def _on_partition(
 
 
 def _on_frame(function: Callable[[Any], Array], names: tuple[str, ...], frame: Any) -> Any:
-    """Return the result of a function of a pandas frame as a Series or frame with its index."""
+    """Apply a function to a pandas frame; return its result as a Series or frame with the same index."""
     pandas = sys.modules["pandas"]
     values = function(frame)
     # the first records may serve only as history, and have no prediction

@@ -36,7 +36,10 @@ CHUNK_ROWS = 1 << 16
 
 
 class MemoryRecords(ABC):
-    """``n`` records in memory. ``n_later`` more of a time series need the prediction for the last one first.
+    """``n`` records in memory.
+
+    ``n_later`` is the number of further records of a time series. They can be read only once the last record is
+    predicted.
 
     Attributes
     ----------
@@ -56,7 +59,10 @@ class MemoryRecords(ABC):
 
     @abstractmethod
     def read(self, first: int, stop: int) -> Arrays:
-        """Return the fields of some records as an input layer takes them; a DataError names the row."""
+        """Return the fields of the records from ``first`` to ``stop``, for an input layer.
+
+        A DataError names the row of a wrong record.
+        """
 
 
 def is_of(data: Any, package: str, *names: str) -> bool:
@@ -75,17 +81,18 @@ def as_records(
     name: str = "x",
     forecasts: Sequence[Any] | None = None,
 ) -> MemoryRecords:
-    """Return data as records that an input layer with this block can read.
+    """Return data as records that an input layer with the block ``conf`` can read.
 
     Parameters
     ----------
     x : ndarray, DataFrame, Table, dict of columns, list of dicts, or sequence of pictures
+    conf : StoreConf
     facts : TableFacts or None
         Meaning of the columns, if the net was trained on named columns.
     outputs : bool
-        Read labels and targets from the columns too.
+        Also read labels and targets from the columns.
     skips : bool
-        Leave out records with missing values where the job says so; otherwise they are errors.
+        Skip records with missing values if the job says so. Otherwise missing values are errors.
     name : str
         Name of the data in errors.
     forecasts : sequence, optional
@@ -122,7 +129,7 @@ def as_records(
 
 
 def _one_record(x: Any, facts: TableFacts | None, name: str) -> Any:
-    """Return one record as a list of one dict; return other data unchanged."""
+    """Convert a single record to a list with one dict; return other data unchanged."""
     if facts is not None and hasattr(x, "iloc") and getattr(x, "ndim", 0) == 1:
         record = {str(column): value for column, value in x.items()}
         return [record] if not {*facts.features}.isdisjoint(record) else x
@@ -141,7 +148,7 @@ def _one_record(x: Any, facts: TableFacts | None, name: str) -> Any:
 
 
 def _as_table(x: Any, name: str, spelling: Spelling) -> Any:
-    """Convert a dict of columns, or a list of dicts by column, to a table; return other data unchanged."""
+    """Convert a dict of columns, or a list of dicts, to a table; return other data unchanged."""
     if isinstance(x, (list, tuple)) and len(x) and isinstance(x[0], Mapping):
         x = _columns_of_rows(x, name)
     elif not isinstance(x, Mapping):
@@ -155,7 +162,10 @@ def _as_table(x: Any, name: str, spelling: Spelling) -> Any:
 
 
 def _columns_of_rows(rows: Sequence[Any], name: str) -> dict[str, list[Any]]:
-    """Return the columns of records, which must all have the same keys: a misspelled key is not a missing value."""
+    """Convert records, which are dicts, to columns.
+
+    All records must have the same keys, so that a misspelled key is not taken for a missing value.
+    """
     first = rows[0].keys()
     if not first:
         raise DataError(f"{name}, row 0: an object without values. Expected them by name of column.")
@@ -174,7 +184,7 @@ def _columns_of_rows(rows: Sequence[Any], name: str) -> dict[str, list[Any]]:
 
 
 class _Rows(MemoryRecords):
-    """The rows of an array."""
+    """Records that are the rows of an array."""
 
     def __init__(self, x: Any, conf: StoreConf, facts: TableFacts | None, name: str) -> None:
         values, shape = as_array(x, name), tuple(conf.shape)
@@ -209,12 +219,12 @@ class _Rows(MemoryRecords):
 
 
 def _one(values: Array, shape: tuple[int, ...]) -> str:
-    """Return a hint if an array is a single record."""
+    """Return a hint for an error if an array looks like a single record."""
     return " This is the shape of one record: pass x[None]." if values.shape == shape else ""
 
 
 def _numbers_of(x: Any, name: str) -> Array:
-    """Convert a frame of numbers to an array, for a net that was trained on records without named columns."""
+    """Convert a frame of numbers to an array, for a net that was trained without named columns."""
     table = as_table(x, name)
     for column in table.schema:
         if column_kind(column.type) not in ("number", "boolean"):
@@ -230,7 +240,7 @@ def _numbers_of(x: Any, name: str) -> Array:
 
 
 def _spec(conf: StoreConf, facts: TableFacts, outputs: bool) -> TableSpec:
-    """Return how to read the columns: as the job reads them, or as the table that its records were converted from."""
+    """Return how to read the columns: as the job says, or as the table before it was converted."""
     if conf.is_table:
         labels, target, missing = tuple(conf.label_columns), tuple(conf.target), conf.missing
     else:
@@ -245,7 +255,10 @@ def _spec(conf: StoreConf, facts: TableFacts, outputs: bool) -> TableSpec:
 
 
 def _spelling(conf: StoreConf, facts: TableFacts) -> Spelling:
-    """Return the spelling of the columns; texts of all columns of numbers are read as CSV reads them."""
+    """Return how values are spelled in the columns.
+
+    Text in a column of numbers is parsed as in a CSV file.
+    """
     labels = conf.label_columns if conf.is_table else facts.labels
     numbers = [*filter(facts.is_number, facts.features), *(name for name in labels if not facts.classes_of(name))]
     if conf.is_table:
@@ -266,8 +279,11 @@ def _with_lags(
 ) -> tuple[Any, int, int, int, str]:
     """Add the lags of a time series to a frame that lacks them.
 
-    Return it, the first row with all lags, n_later, the number of rows before those that are returned, and a
-    description of the gaps in their times.
+    Returns
+    -------
+    tuple
+        The frame, the index of the first row with all lags, the number of further records to forecast, the number of
+        rows before the returned ones, and a description of the gaps in their times.
     """
     columns, lags = x.column_names if isinstance(x, pa.Table) else [*map(str, x.columns)], conf.lags
     if lags is None or not {*columns}.isdisjoint(lags.names):
@@ -291,7 +307,10 @@ def _with_lags(
 
 
 class _Frame(MemoryRecords):
-    """The rows of a frame from ``first`` on, with the columns encoded; ``n_before`` rows before it count in errors."""
+    """Records that are the rows of a frame from ``first`` on, with encoded columns.
+
+    ``n_before`` is the number of rows before the frame; row numbers in errors include them.
+    """
 
     def __init__(
         self,
@@ -328,7 +347,7 @@ class _Frame(MemoryRecords):
             self.n = len(present)
 
     def _slice(self, first: int, stop: int) -> pa.Table:
-        """Return some rows of the columns to read."""
+        """Return the rows from ``first`` to ``stop`` of the columns to read."""
         if not isinstance(self._frame, pa.Table):
             rows = slice(first, stop) if self._rows is None else self._rows[first:stop]
             part = self._frame.iloc[rows, self._indices]
@@ -345,7 +364,7 @@ class _Frame(MemoryRecords):
         return table
 
     def _present(self) -> npt.NDArray[np.int64]:
-        """Return the rows without missing values."""
+        """Return the indices of the rows without missing values."""
         rows = [
             first + np.flatnonzero(~missing_rows(part, self._required))
             for first in range(0, self.n, CHUNK_ROWS)
@@ -373,7 +392,7 @@ class _Frame(MemoryRecords):
 
 
 def _kind_of(column: pa.ChunkedArray) -> str:
-    """Return the kind of a column; a column without values counts as numbers."""
+    """Return the kind of a column. A column without any value counts as numbers."""
     kind = column_kind(column.type)
     return "number" if kind in ("empty", "string") and column.null_count == len(column) else kind
 
@@ -389,7 +408,7 @@ def _is_pictures(x: Any) -> bool:
 
 
 class _Pictures(MemoryRecords):
-    """Pictures: encoded bytes, e.g. PNG, or Pillow images."""
+    """Records that are pictures: encoded bytes, e.g. PNG, or Pillow images."""
 
     def __init__(self, pictures: Sequence[Any], conf: StoreConf, name: str) -> None:
         channels, *size = conf.shape if len(conf.shape) == 3 else [1, *conf.shape]
@@ -411,16 +430,16 @@ class _Pictures(MemoryRecords):
 
 
 class LabelReader:
-    """Gives each input layer of a net its part of the records: features, labels, targets or weights.
+    """Selects the fields of records that each input layer reads: features, labels, targets or weights.
 
     Parameters
     ----------
     features : sequence of StoreInput
-        Layers that read features; one of them reads labels too, if no other layer does.
+        Layers that read features. One of them also reads labels if no other layer does.
     n : int
         Number of records.
     y : array-like, mapping of str to array-like, or None
-        Labels or targets; None if the records contain them. With ``y`` all records have weight 1.
+        Labels or targets; None if the records contain them. If ``y`` is passed, all records have weight 1.
 
     Raises
     ------
@@ -441,7 +460,10 @@ class LabelReader:
         self._given = {layer: self._read(y, layer) for layer in self._fields} if y is not None else None
 
     def arrays(self, features: Mapping[str, Arrays], first: int, stop: int) -> dict[str, Arrays]:
-        """Return the records of each input layer, from the features by layer; a DataError if outputs are missing."""
+        """Return the fields that each input layer reads for the records from ``first`` to ``stop``.
+
+        ``features`` has the fields of these records, by layer. Raises a DataError if labels or targets are missing.
+        """
         records: dict[str, Arrays] = {name: {} for name in self._net.inputs}
         for name, arrays in features.items():
             records[name] = {key: arrays[key] for key in ("data", "pixel") if key in arrays}
@@ -462,7 +484,7 @@ class LabelReader:
     # -- labels and targets ----------------------------------------------------------------------------------
 
     def _read(self, y: Any, layer: StoreInput) -> Array:
-        """Return the labels or targets of a layer from ``y``."""
+        """Return the labels or targets of a layer, read from ``y``."""
         columns, conf, n = _columns(y), layer.store_conf, self._n
         if self._fields[layer] == "target":
             (n_targets,) = conf.shape
@@ -478,7 +500,7 @@ class LabelReader:
         return class_numbers(values.reshape(-1), known.known_for(name), "y, row", known.type_for(name))
 
     def _pick(self, columns: Mapping[str, Any] | None, y: Any, names: list[str]) -> Array:
-        """Return the columns of these names, or ``y`` itself if it has only one."""
+        """Return the columns with these names, or ``y`` itself if there is only one name."""
         if columns is None or (len(columns) == 1 and len(self._fields) == 1):
             if len(self._fields) > 1:
                 wanted = ", ".join(layer.conf_name for layer in self._fields)
@@ -497,7 +519,7 @@ class LabelReader:
 
 
 def _columns(y: Any) -> Mapping[str, Any] | None:
-    """Return columns by name; None for an array."""
+    """Return the columns of a table by name; None for an array."""
     if isinstance(y, Mapping):
         return y
     if not is_frame(y):

@@ -27,20 +27,20 @@ from singa_dask.runtime.planning.nets import build_net, find_ops
 def sample(
     job: JobConf, init_from: Sequence[str], length: int, seed_text: str = "", file: TextIO | None = None
 ) -> None:
-    """Write text with a net, one character for each row of a batch.
+    """Write text with a net: one character for each row of a batch, in each batch.
 
     Parameters
     ----------
     job : JobConf
-        From `sampling_job`.
+        A job from `sampling_job`.
     init_from : sequence of str
-        URLs of checkpoints, instead of the job's ``checkpoint_path``; later ones win.
+        URLs of checkpoints that replace the job's ``checkpoint_path``. If several have a param, the last one is used.
     length : int
         Number of batches.
     seed_text : str
         Text that the net reads first and does not write. If empty, the net starts as its RNNDummy says.
     file : text file, optional
-        By default standard output.
+        Where to write the text. The default is standard output.
 
     Raises
     ------
@@ -84,10 +84,10 @@ def _write(net: NeuralNet, length: int, seed_text: str) -> None:
 
 
 class _Writer:
-    """A net that reads one character a batch and writes the next one.
+    """A net that reads one character per batch and writes the next one.
 
-    A net with a `PositionalEmbedding` has a context window. When it is full, the net starts over and reads the second
-    half of the window again.
+    A net with a `PositionalEmbedding` has a context window of limited length. When the window is full, the net starts
+    over and reads the second half of the window again.
     """
 
     def __init__(self, net: NeuralNet) -> None:
@@ -100,7 +100,7 @@ class _Writer:
         self.n_read = 0
 
     def read(self, value: Any = None) -> None:
-        """Read a character, by default the one that was written last."""
+        """Read a character; by default the one that was written last."""
         self._run(self.reading, value)
 
     def write(self, value: Any = None) -> None:
@@ -140,19 +140,19 @@ def writes(job: JobConf) -> bool:
 
 
 def sampling_job(job: JobConf, temperature: float | None = None) -> JobConf:
-    """Return a job of one worker whose test net has one time step and writes text.
+    """Return a job with one worker whose test net has one time step and writes text.
 
     Parameters
     ----------
     job : JobConf
-        Its net writes text, or reads text and is trained by a SoftmaxLoss.
+        A job with a net that writes text, or that reads text and is trained with a SoftmaxLoss.
     temperature : float, optional
-        See `SamplingConf`; by default the job's, or 1.
+        See `SamplingConf`. The default is the job's temperature, or 1.
 
     Raises
     ------
     ConfigError
-        The job has no such net, or a temperature is given and the net has no Sampling layer.
+        The job has no such net, or a temperature is passed and the net has no Sampling layer.
     DataError
         The vocabulary cannot be read.
     """
@@ -172,7 +172,7 @@ def _of_kind(layers: Sequence[LayerConf], kind: type, phase: Phase | None = None
 
 
 def _writing(layers: Sequence[LayerConf]) -> list[LayerConf]:
-    """Return the layers of a training net between text and scores, after an RNNDummy and before an output layer."""
+    """Return the layers of a training net from text to scores, between an RNNDummy and an output layer."""
     inputs = _of_kind(layers, text.CharRNN, Phase.TRAIN)
     losses = [layer for layer in layers if layer.in_phase(Phase.TRAIN) and layer.type == "SoftmaxLoss"]
     if len(inputs) != 1 or len(losses) != 1:
@@ -202,7 +202,10 @@ def _writing(layers: Sequence[LayerConf]) -> list[LayerConf]:
 
 
 def _with_rows(layers: Sequence[LayerConf]) -> list[LayerConf]:
-    """Set the size of one-hot rows to the vocabulary's where the job sets none, as in SINGA's sample.conf."""
+    """Set the size of one-hot rows to the size of the vocabulary where the job sets none.
+
+    SINGA's sample.conf relies on this.
+    """
     write = _of_kind(layers, text.CharRNNOutput, Phase.TEST)[0]
     short = [layer for layer in _of_kind(layers, OneHot) if not layer.block(OneHotConf).vocab_size]
     if not short:
@@ -212,7 +215,7 @@ def _with_rows(layers: Sequence[LayerConf]) -> list[LayerConf]:
 
 
 def _with_state(layer: LayerConf) -> LayerConf:
-    """Return the layer with its state kept from batch to batch, if it is recurrent."""
+    """Return the layer; if it is recurrent, it keeps its state from batch to batch."""
     kind = LAYERS.find(layer.type).block
     block = layer.given_block(kind) if kind else None
     if block is None or "carry_state" not in type(block).model_fields:

@@ -65,9 +65,10 @@ Computation = Callable[[Sequence[InferenceTask]], Iterator[TaskResult]]
 
 
 class Workers(NamedTuple):
-    """A runner of tasks, how many tasks run at a time, how many of them on one host, and the client of a cluster.
+    """The workers of a computation, as numbers of tasks that can run at a time.
 
-    With a client, jobs can read the datasets that are published on its cluster.
+    ``run`` runs tasks, ``n`` at a time in all and ``n_beside`` at a time on one host. With the ``client`` of a cluster,
+    jobs can read the datasets that are published there.
     """
 
     run: runtime.Runner
@@ -81,7 +82,9 @@ HERE = Workers(runtime.run_here, 1, 1)
 
 
 def workers_of(client: Client, patience: runtime.Patience | None = None, published: bool = True) -> Workers:
-    """Return the workers of a cluster, with its client if datasets may be ``published`` there.
+    """Return the workers of a cluster.
+
+    If ``published``, the result has the client, so that jobs can read datasets that are published on the cluster.
 
     Raises
     ------
@@ -94,7 +97,7 @@ def workers_of(client: Client, patience: runtime.Patience | None = None, publish
 
 @contextlib.contextmanager
 def use_workers(client: Client | str | None) -> Iterator[Workers]:
-    """Provide the workers of a cluster, given by client or scheduler address, or this thread."""
+    """Provide the workers of a cluster, given its client or scheduler address; None uses this thread."""
     if client is None:
         yield HERE
         return
@@ -108,13 +111,13 @@ class Tested(NamedTuple):
     Attributes
     ----------
     metrics : dict of str to float
-        NaN where a metric is undefined.
+        Metrics by name; NaN if a metric is undefined.
     net : NeuralNet
-        Shapes only.
+        The net without memory; only its shapes are used.
     matrices : dict of str to ndarray
-        Confusion matrices by name, if they are among the metrics; see `PassMetrics`.
+        Confusion matrices by name, if the metrics include some; see `PassMetrics`.
     class_names : tuple of tuple of str
-        Class names of each SoftmaxLoss, where known.
+        Class names of each SoftmaxLoss; empty if they are not known.
     filled : FillCounts
         Values that were filled in, if each record was used once.
     """
@@ -182,7 +185,7 @@ class _Inference:
             self._read_from(records)
 
     def _read_from(self, records: StoredRecords) -> None:
-        """Make the input layers read other records."""
+        """Make the input layers read ``records``."""
         inputs = [layer.conf_name for layer in self.net.layers if layer.traits.role == "input"]
         if not inputs or (len(inputs) > 1 and not records.outputs):
             known = ", ".join(inputs) or "none"
@@ -204,9 +207,15 @@ class _Inference:
         log: Callable[[str], None],
         check: Callable[[NetFacts], None] = lambda facts: None,
     ) -> tuple[NetFacts, list[TaskResult]]:
-        """Compute ``steps`` batches, or all records if it is 0; return the results in the order of the records.
+        """Compute ``steps`` batches, or all records if ``steps`` is 0.
 
-        ``check`` is called first; ``log`` with each warning about the records.
+        ``check`` is called before the computation. ``log`` is called with each warning about the records.
+
+        Returns
+        -------
+        facts : NetFacts
+        results : list of TaskResult
+            The results in the order of the records.
         """
         with self._located(), self._with_datasets(workers) as (task, run):
             (facts,) = run([functools.partial(inspect_net, task)])
@@ -224,7 +233,7 @@ class _Inference:
 
     @contextlib.contextmanager
     def _with_datasets(self, workers: Workers) -> Iterator[tuple[InferenceTask, runtime.Runner]]:
-        """Provide the datasets that the job reads, ``dask://NAME``, if it runs on a cluster that may have them."""
+        """Provide the datasets ``dask://NAME`` that the job reads, if it runs on a cluster that may have them."""
         if workers.client is None:
             yield self._task, workers.run
             return
@@ -236,7 +245,7 @@ class _Inference:
 
     @contextlib.contextmanager
     def _located(self) -> Iterator[None]:
-        """Give errors their place in the job file, or the name of the given records."""
+        """Add the place in the job file, or the name of the records, to errors."""
         try:
             yield
         except (ConfigError, DataError) as error:
@@ -285,12 +294,13 @@ class DistributedNet:
         records: Sequence[StoredRecords] = (),
         metrics: Sequence[str] | None = None,
     ) -> Tested:
-        """Compute the metrics of the net on the job's records, or all of other ``records``.
+        """Compute the metrics of the net on the job's own records, or on ``records``.
 
         Parameters
         ----------
         steps : int, optional
-            Number of batches, 0 for every record once. By default the job's for its own records, 0 for others.
+            Number of batches; 0 uses every record once. The default is the job's setting for its own records, and 0 for
+            other records.
         metrics : sequence of str, optional
             Names of metrics that replace the job's; see `PassMetrics`.
         """
@@ -331,20 +341,21 @@ class DistributedNet:
         keep: Sequence[str] = (),
         form: str = "parquet",
     ) -> LayerValues:
-        """Return values of layers of the test net for the records of stores, or the likeliest classes.
+        """Return the outputs of layers of the test net, or the likeliest classes, for the records of stores.
 
         Parameters
         ----------
         layers : sequence of str
-            By default the only layer that the net predicts with.
+            Names of the layers. The default is the only layer that the net predicts with.
         stores : sequence of StoredRecords
-            By default the job's own records.
+            The records. The default is the job's own records.
         topk : int
-            Number of classes; 0 for all values. Ignored for layers with labels or targets.
+            Number of likeliest classes to return; 0 returns all values. Ignored for layers with labels or targets.
         keep : sequence of str
-            Columns of the stores, which are tables, to keep beside the values.
+            Columns to keep beside the values, if the stores are tables.
         form : str
-            Format that the values are written in: refuse columns to keep that it cannot hold.
+            Format in which the values will be written. Columns with values that the format cannot contain raise an
+            error.
         """
         phase = Phase.TEST
         layers = tuple(dict.fromkeys(layers)) or (predicted_layer(self.read.job, phase),)
@@ -368,7 +379,7 @@ class DistributedNet:
             return tuple(target_names(self.read.job, phase, layer) for layer in layers)
 
         def check(facts: NetFacts) -> None:
-            """Raise a ConfigError if a kept column has the name of another column, or several types."""
+            """Raise a ConfigError if a kept column has the name of another column, or values of several types."""
             shaped = [next(each for each in inferences[0].net.layers if each.conf_name == layer) for layer in layers]
             sizes = [math.prod(each.features[0].shape[1:]) * each.site.n_steps for each in shaped]
             places = ["file"] * (len(sources) > 1) + ["record"]
@@ -416,7 +427,7 @@ class DistributedNet:
         return names[number] if names else str(number)
 
     def _columns(self, records: StoredRecords, names: Sequence[str]) -> tuple[pa.Table, str]:
-        """Return columns of a table as they stand in its files, and the format of these."""
+        """Return columns of a table as its files contain them, and the format of the files."""
         layer = next(layer for layer in self.read.job.neuralnet.layer if layer.given_block(StoreConf))
         conf = layer.block(StoreConf)
         options = {name: getattr(conf, name) for name in ("separator", "charset", "header", "quotes")}
@@ -433,7 +444,7 @@ class DistributedNet:
             raise type(error)(str(error) if "it is empty" in str(error) else f"--keep: {error}") from None
 
     def _have_values(self, layers: Sequence[str], topk: int) -> bool:
-        """Return whether layers predict values or several labels, not classes."""
+        """Return whether layers predict numbers or several labels, instead of classes."""
         valued = [layer for layer in layers if has_values(self.read.job, Phase.TEST, layer)]
         if valued and len(valued) < len(layers):
             raise ConfigError(
@@ -459,25 +470,33 @@ class DistributedNet:
         steps: int = 0,
         records: StoredRecords | None = None,
     ) -> Iterator[tuple[str, int]]:
-        """Write values of layers for records as stores; yield URL and number of records after writing each store.
+        """Write the outputs of layers as stores.
 
         Parameters
         ----------
         out : str
-            URL, in which ``{layer}`` stands for the layer's name. Without it, the names of several layers are put
-            before the suffix.
+            URL of the store. ``{layer}`` in it stands for the name of the layer. If there are several layers and no
+            ``{layer}``, their names are put before the suffix.
         layers : sequence of str
-            By default the only layer with class probabilities.
+            Names of the layers. The default is the only layer with class probabilities.
         to : str, optional
-            Format; by default chosen by the suffix.
+            Format of the stores. By default the suffix decides.
         overwrite : bool
             Replace existing files; ``overwrite_by`` is the name of this option in errors.
         predictions : bool
-            Write the likeliest class and its probability, not the values.
+            Write the likeliest class and its probability instead of the outputs.
+        phase : Phase
         steps : int
-            Number of batches, 0 for every record once.
+            Number of batches; 0 uses every record once.
         records : StoredRecords, optional
-            By default the job's.
+            The records. The default is the job's own records.
+
+        Yields
+        ------
+        url : str
+            URL of a store, after it is written.
+        n : int
+            Number of its records.
         """
         backend = to or backend_of(out)
         _check_writes(backend)
@@ -516,7 +535,7 @@ class DistributedNet:
 
 
 def _check_writes(backend: str) -> None:
-    """Raise a ConfigError if records cannot be written in a format."""
+    """Raise a ConfigError if a format cannot be written."""
     # a class that cannot write inherits `Store.write`
     base = Store.write.__func__  # type: ignore[attr-defined]
     if getattr(STORES.find(backend).write, "__func__", None) is base:
@@ -534,7 +553,10 @@ def _url_of_layer(url: str, layer: str, several: bool) -> str:
 
 @contextlib.contextmanager
 def _folder_beside(url: str) -> Iterator[str]:
-    """Provide a temporary directory for parts of the file at ``url``; remove those of killed processes, too."""
+    """Provide a temporary directory next to ``url``, for parts of the file.
+
+    Temporary directories that killed processes have left there are removed.
+    """
     parent, name = posixpath.split(url)
     fs.makedirs(parent)
     for left in fs.ls(parent):
@@ -551,7 +573,7 @@ def _folder_beside(url: str) -> Iterator[str]:
 def write_records(
     parts: Sequence[TaskResult], layer: int, url: str, backend: str, class_names: Sequence[str] = ()
 ) -> int:
-    """Write the outputs of a layer from all tasks, in order, as one store; return the number of records."""
+    """Write the outputs of a layer, from all tasks in order, as one store; return the number of records."""
     counts = []
 
     def records() -> Iterator[Arrays]:
@@ -567,7 +589,7 @@ def write_records(
 
 
 def _arrays(done: TaskResult, layer: int) -> Iterator[Arrays]:
-    """Yield the outputs of a layer that a task has returned or written."""
+    """Yield the outputs of a layer, which a task has returned or written to files."""
     if done.arrays:
         yield done.arrays[layer]
         return

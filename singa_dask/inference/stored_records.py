@@ -1,4 +1,4 @@
-"""StoredRecords: records at a URL that a net reads instead of the job's own, and how errors name them."""
+"""StoredRecords: records at a URL that a net reads instead of the job's own, and their name in errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from singa_dask.layers import LAYERS
 
 
 class Door(NamedTuple):
-    """Words for the options of a caller: text before, form of an option, its values, text behind."""
+    """Words with which errors name an option of a caller.
+
+    ``before`` precedes the ``option`` with one of its ``values``; ``behind`` follows it.
+    """
 
     before: str
     option: str
@@ -37,9 +40,10 @@ PYTHON = Door(
 
 
 def advised(error: DataError, door: Door, can_fill: bool = True) -> DataError:
-    """Return an error about a gap or an unknown category with the options of a caller.
+    """Return an error about a gap or an unknown category that recommends the caller's options.
 
-    ``can_fill`` is False for a net whose records are not read from a table, so that these options do not apply.
+    Pass ``can_fill=False`` for a net that does not read its records from a table, because these options do not apply to
+    it.
     """
     remedy = error.remedy
     if remedy is not None and remedy.key == "unlabelled" and door is PYTHON:
@@ -85,7 +89,7 @@ def with_options(error: DataError, layers: Sequence[str]) -> DataError:
 class StoredRecords(NamedTuple):
     """Records that a net reads instead of the job's own; see `derived_job.with_data`.
 
-    ``named`` is how errors of a command name them, by default by their URL.
+    ``named`` is the name of the records in errors of a command. The default is their URL.
     """
 
     url: str
@@ -100,7 +104,7 @@ class StoredRecords(NamedTuple):
     ) -> SingaError | None:
         """Return the error with the name of the records; None if it is about the job or a checkpoint.
 
-        ``layers`` are the indices of the layers that read the records, ``readers`` the names of `sharing_layers`.
+        ``layers`` are the indices of the layers that read the records, and ``readers`` the names of `sharing_layers`.
         """
         if isinstance(error, DataError):
             if fs.absolute(self.url) not in str(error):

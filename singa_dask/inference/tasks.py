@@ -1,7 +1,8 @@
-"""Tasks of an inference: some whole batches of records, which any process can compute.
+"""Tasks of an inference. Each task has some batches of records, which any process can compute.
 
-Which records a batch has does not depend on the number of workers, so results do not either. Where each record is read
-once, batches have the job's size, in file order, and the remaining records are a smaller batch in its own task.
+The records of a batch do not depend on the number of workers, so the results do not depend on it either. If each record
+is read once, batches have the job's size and are in file order; the remaining records are a smaller batch in a task of
+its own.
 """
 
 from __future__ import annotations
@@ -43,15 +44,15 @@ class TaskResult(NamedTuple):
     Attributes
     ----------
     metrics : list of dict
-        (sum, count) of each metric, for each batch, times the ``weight`` of the task.
+        For each batch, (sum, count) of each metric, multiplied by the ``weight`` of the task.
     arrays : list of dict of str to ndarray
-        Outputs of each layer, unless they are written to a folder.
+        Outputs of each layer; empty if they are written to files.
     files : list of str
-        URL of each record's file, if the task keeps them and each record has its own file.
+        URL of the file of each record, if the task keeps them and each record has its own file.
     state : State
         State of the `PassMetrics` of the task.
     filled : dict of int to FillCounts
-        Values that the first input layer has filled in; see `Store.filled`.
+        Numbers of missing values that the first input layer filled in; see `Store.filled`.
     """
 
     task: InferenceTask
@@ -72,34 +73,34 @@ def filled_by(results: Sequence[TaskResult]) -> FillCounts:
 
 @dataclass(frozen=True)
 class InferenceTask:
-    """Some batches to compute with a net; call it to compute them. Holds only text and numbers.
+    """Some batches to compute with a net. Call the task to compute them. It holds only text and numbers.
 
     Attributes
     ----------
     job : str
-        As JSON, of `inference_job`.
+        A job from `inference_job`, as JSON.
     phase : int
-        Of the net.
+        Phase of the net.
     init_from : tuple of str
-        URLs of checkpoints, instead of the job's ``checkpoint_path``; later ones win.
+        URLs of checkpoints that replace the job's ``checkpoint_path``. If several have a param, the last one is used.
     layers : tuple of str
-        Layers whose values are kept.
+        Layers whose outputs are kept.
     labels : bool
-        Keep the labels of the records too.
+        Whether to keep the labels of the records, too.
     label_layers : tuple of str
-        Input layer with the labels of each of ``layers``, or of each loss in a test; ``""`` if not known.
+        Names of the input layers with the labels of each of ``layers``, or of each loss in a test; ``""`` if not known.
     topk : int
         Keep only this many of the highest values, as pairs of index and value; 0 keeps all.
     files : bool
-        Keep the URLs of the records' files too.
+        Whether to keep the URLs of the records' files, too.
     folder : str
-        Directory to write outputs to; if empty they are returned.
+        Directory to write outputs to. If empty, they are returned.
     sources : tuple of Source
         The user's own modules.
     index, first, n_batches, batchsize : int
-        Index of the task; records before its first batch; number of batches, and records of each.
+        Index of the task; number of records before its first batch; number of batches; number of records in a batch.
     weight : float
-        Size of a batch, divided by the job's batch size.
+        Size of a batch divided by the job's batch size.
     """
 
     job: str
@@ -125,12 +126,12 @@ class InferenceTask:
 
     @property
     def n_records(self) -> int:
-        """Number of records of all batches."""
+        """Number of records in all batches."""
         return self.n_batches * self.batchsize
 
     @property
     def labels_of_layers(self) -> tuple[str, ...]:
-        """``label_layers``, or empty names for ``layers``."""
+        """``label_layers``; if it is empty, an empty name for each of ``layers``."""
         return self.label_layers or ("",) * len(self.layers)
 
     def __call__(self) -> TaskResult:
@@ -139,7 +140,7 @@ class InferenceTask:
         Raises
         ------
         SingaError
-            For any error: a class of the user's code might not exist in the process that receives it.
+            Raised for every error, because the process that receives the error may not know a class of the user's code.
         """
         with locate_errors(lambda: f"records from {self.first} on"), ExitStack() as stack:
             stack.enter_context(limit_process(self.n_threads))
@@ -159,7 +160,7 @@ class InferenceTask:
 
 
 def _compute(task: InferenceTask, job: JobConf, net: NeuralNet) -> TaskResult:
-    """Compute a task with a net that has no memory yet."""
+    """Compute a task; ``net`` has no memory yet."""
     initial = InitialValues(job, task.init_from, averaged=True)
     net.context.class_names = ClassNames(initial.learned())
     inputs = [layer for layer in net.layers if isinstance(layer, StoreInput)]
@@ -196,26 +197,27 @@ TASKS_PER_WORKER = 4
 
 
 class NetFacts(NamedTuple):
-    """Facts of a net and its records that decide how to divide them into tasks.
+    """Properties of a net and its records that decide how batches are divided into tasks.
 
     Attributes
     ----------
     n_records : int or None
-        None if the net reads something other than stores.
+        Number of records; None if the net does not read stores.
     sequential : str
-        Name of a layer that needs all batches in order in one process; empty if there is none.
+        Name of a layer that has to compute all batches in order in one process; empty if there is none.
     record_bytes : int
-        Bytes of outputs for one record.
+        Bytes of the outputs for one record.
     class_names : tuple of tuple of str
         Class names of each layer of the task, by label; empty if the checkpoint has none.
     class_types : tuple of str
-        Type of the values that they are names of, see `label_type`.
+        For each layer, the type of the values that its class names stand for; see `label_type`.
     columns : ColumnReading
         See `ClassNames.column_reading`.
     n_history, n_later : int
-        Records before the first one that is read, and after the last one: they need its prediction first.
+        For a time series: the number of records before the first one that is predicted, and the number of records after
+        the last one. The latter can be read only once the last record is predicted.
     warnings : tuple of str
-        Of all stores, see `Store.warnings`.
+        Warnings of all stores; see `Store.warnings`.
     """
 
     n_records: int | None
@@ -231,7 +233,7 @@ class NetFacts(NamedTuple):
 
 
 def inspect_net(task: InferenceTask) -> NetFacts:
-    """Return the facts of the net of a task and of its records."""
+    """Return the properties of a task's net and of its records."""
     with locate_errors(lambda: "the net"):
         load_modules(task.sources)
         job = JobConf.from_json(task.job, REGISTRIES)
@@ -266,19 +268,21 @@ def inspect_net(task: InferenceTask) -> NetFacts:
 
 
 def plan_tasks(task: InferenceTask, facts: NetFacts, steps: int, n_workers: int) -> list[InferenceTask]:
-    """Divide batches into tasks that ``n_workers`` compute.
+    """Divide batches into tasks for ``n_workers`` workers.
 
     Parameters
     ----------
     task : InferenceTask
-        With the fields that all tasks share.
+        A task with the attributes that all tasks share.
+    facts : NetFacts
     steps : int
-        Number of batches; 0 for all records, each once.
+        Number of batches; 0 uses each record once.
+    n_workers : int
 
     Raises
     ------
     ConfigError
-        The number of records is not known, or a layer takes whole batches only.
+        The number of records is not known, or a layer needs batches of full size.
     """
     size, n, rest = facts.batchsize, steps, 0
     if not steps:
@@ -307,7 +311,7 @@ def plan_tasks(task: InferenceTask, facts: NetFacts, steps: int, n_workers: int)
 
 
 def merge_metrics(tasks: Sequence[TaskResult | MetricSums], of_pass: PassMetrics | None = None) -> dict[str, float]:
-    """Return the mean of each metric over the batches of all tasks, and the metrics of the whole pass.
+    """Return the mean of each metric over the batches of all tasks, and the metrics of ``of_pass``.
 
     Raises
     ------

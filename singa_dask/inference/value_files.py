@@ -37,9 +37,10 @@ def encoded(table: pa.Table, form: str, delimiter: str = ",") -> bytes:
 
 
 def csv_lines(table: pa.Table, delimiter: str = ",") -> Iterator[str]:
-    """Yield a table as CSV, many lines at a time: RFC 4180, but lines end with LF.
+    """Yield a table as CSV, many lines at a time, in the format of RFC 4180 except that lines end with LF.
 
-    A float has the fewest digits that give the same bits. Lists and other nested values are JSON.
+    A float is written with the fewest digits from which the same float is read. Lists and other nested values are
+    written as JSON.
     """
     special = f'["\r\n{re.escape(delimiter)}]'
 
@@ -57,8 +58,8 @@ def csv_lines(table: pa.Table, delimiter: str = ",") -> Iterator[str]:
 def json_lines(table: pa.Table) -> Iterator[str]:
     """Yield a table as JSON lines, many at a time.
 
-    Missing values and numbers that are not finite are null. Floats have the fewest digits that give the same bits.
-    Values without a type in JSON, such as dates, are strings.
+    Missing values, NaN and infinities are written as null. A float is written with the fewest digits from which the
+    same float is read. Values without a type in JSON, such as dates, are written as strings.
     """
     names = [f"{', ' * (i > 0)}{_as_json(name)}: " for i, name in enumerate(_names(table).to_pylist())]
     for columns in _batches(table):
@@ -72,7 +73,7 @@ def _names(table: pa.Table) -> pa.Array:
 
 
 def _batches(table: pa.Table) -> Iterator[list[pa.Array]]:
-    """Yield the columns of some rows."""
+    """Yield the columns of the next `LINES` rows."""
     for first in range(0, len(table), LINES):
         yield [whole(column) for column in table.slice(first, LINES).columns]
 
@@ -115,7 +116,7 @@ def text_columns(table: pa.Table) -> pa.Table:
 
 
 def check_texts(table: pa.Table) -> None:
-    """Raise a `ConfigError` for a kept column without exact texts.
+    """Raise a `ConfigError` if a column has values that text cannot represent exactly.
 
     Examples are bytes that are not UTF-8, and durations, whose unit would be lost.
     """

@@ -1,8 +1,8 @@
 """Augmentation: random changes of the records of a training batch before normalisation.
 
-The random numbers of a record depend on seed, layer, record and epoch only, so results are the same for any number of
-workers and after a resume. A record is mixed with the record in the same row of the next batch. `ImagePreprocess` crops
-and mirrors.
+The random numbers of a record depend only on the seed, the layer, the record and the epoch. So results are the same for
+any number of workers and after a resume. A record is mixed with the record in the same row of the next batch. To crop
+and mirror images, use `ImagePreprocess`.
 """
 
 from __future__ import annotations
@@ -55,17 +55,18 @@ class AugmentConf(Conf):
 
 
 class Augmentation:
-    """Random changes of records.
+    """Changes records at random.
 
     Parameters
     ----------
     conf : AugmentConf
     shape : sequence of int
         Shape of a record; images are (channels, height, width).
-    mean, std : ndarray of a record's shape, a number, or None
-        Mean and divisor of the later normalisation.
+    mean, std : ndarray with the shape of a record, a number, or None
+        Mean and divisor of the normalisation that follows.
     draw : callable
-        Takes a name and two int64 arrays (N,), and draws four words in [0, 2^32) for each row: (4, N) int64.
+        Draws random integers in [0, 2^32), four for each row: (4, N) int64. It takes a name and two int64 arrays (N,),
+        on which the integers depend.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ class Augmentation:
             x += (self.conf.noise * self.std * normal[:, : x[0].size].reshape(x.shape)).astype(x.dtype)
 
     def _words(self, name: str, ids: Array, epochs: Array, n_values: int = 0) -> Array:
-        """Draw words for the records, (N, n_values); by default one for each value of a record."""
+        """Draw random integers for the records, (N, n_values). The default is one for each value of a record."""
         n_values = n_values or int(np.prod(self.shape))
         n = -(-n_values // 4)
         low = (ids[:, None] * n + np.arange(n)).reshape(-1)
@@ -155,7 +156,7 @@ class Augmentation:
 
 
 class Mixing:
-    """Mixes records with others: mixup and CutMix.
+    """Mixes pairs of records, by mixup or CutMix.
 
     Parameters
     ----------
@@ -163,7 +164,7 @@ class Mixing:
     shape : sequence of int
         Shape of the features of a record; images are (channels, height, width).
     draw : callable
-        Draws four words in [0, 2^32) for each record, (4, N) int64, the same ones in all layers.
+        Draws random integers in [0, 2^32), four for each record: (4, N) int64. All layers get the same ones.
     """
 
     def __init__(self, conf: AugmentConf, shape: Sequence[int], draw: Callable[..., Array]) -> None:
@@ -171,20 +172,21 @@ class Mixing:
         self.size, self.draw = np.array(shape[-2:]), draw
 
     def __call__(self, x: Array, other: Array, records: RecordIds) -> tuple[Array, Array]:
-        """Return mixed copies of records, and the share of ``x`` in each.
+        """Return mixed copies of records, and the share of ``x`` in each copy.
 
         Parameters
         ----------
         x, other : (N, *shape) float
-            Other values than images, such as targets, are mixed by the shares of their images.
+            The records to mix. Values that are not images, such as targets, are mixed with the shares of their images.
         records : RecordIds
             Indices and epochs of ``x``.
 
         Returns
         -------
         (N, *shape) float
+            The mixed records.
         (N,) float64
-            Share of each image of ``x`` in the mixture, from 0 to 1.
+            Share of each record of ``x`` in the mixture, from 0 to 1.
         """
         words = self.draw(records.ids, records.epochs)
         is_cut = np.full(len(x), self.cutmix > 0)
@@ -206,12 +208,14 @@ class Mixing:
 
 
 def symmetric_beta(alpha: Array | float, words: Array) -> Array:
-    """Draw (N,) float64 from Beta(alpha, alpha), from the first two rows of ``words``, integers in [0, 2^32).
+    """Draw (N,) float64 from Beta(alpha, alpha).
+
+    The random numbers are computed from the first two rows of ``words``, integers in [0, 2^32).
 
     Notes
     -----
-    Bailey (1994) draws from Student's distribution with 2 alpha degrees of freedom by a radius and an angle; that is
-    Beta(alpha, alpha) on another axis.
+    Bailey (1994) draws from Student's distribution with 2 alpha degrees of freedom, from a radius and an angle. A
+    change of variable turns this into Beta(alpha, alpha).
     """
     near = ((words[0] + 1) / 2**32) ** (1 / np.asarray(alpha))
     cosine = np.cos(2 * np.pi / 2**32 * words[1])
@@ -221,7 +225,10 @@ def symmetric_beta(alpha: Array | float, words: Array) -> Array:
 
 
 def check_augment(conf: AugmentConf, shape: Sequence[int]) -> None:
-    """Raise a ConfigError, with paths relative to the layer, for keys that do not apply to records of a shape."""
+    """Raise a ConfigError for keys that do not apply to records of this shape.
+
+    Paths in the error are relative to the layer.
+    """
     wrong = {}
     if len(shape) != 3:
         message = f"for images only: expected a shape [channels, height, width], got {list(shape)}."
@@ -237,7 +244,7 @@ def check_augment(conf: AugmentConf, shape: Sequence[int]) -> None:
 
 
 def _grey(x: Array) -> Array:
-    """Return the luma of images of three colours, else the mean of the channels: (N, 1, H, W)."""
+    """Return the luma of images with three channels, else the mean of the channels: (N, 1, H, W)."""
     shares = LUMA if x.shape[1] == 3 else np.full(x.shape[1], 1 / x.shape[1])
     grey: Array = np.multiply(x[:, :1], shares[0], dtype=x.dtype)
     for channel in range(1, len(shares)):
@@ -246,14 +253,15 @@ def _grey(x: Array) -> Array:
 
 
 def rotated(x: Array, degrees: Array, mean: Array | float) -> Array:
-    """Return images (N, C, H, W) rotated counter-clockwise about their centres, with bilinear interpolation.
+    """Rotate images counter-clockwise about their centres, with bilinear interpolation.
 
     Parameters
     ----------
     x : (N, C, H, W) float
     degrees : (N,) float
+        Angle of each image.
     mean : (C, H, W), or a number
-        Value outside of an image.
+        Value of pixels outside of the original image.
     """
     n, _, height, width = x.shape
     angle, middle = np.deg2rad(degrees)[:, None, None], ((height - 1) / 2, (width - 1) / 2)

@@ -31,14 +31,15 @@ class RGBImageConf(Conf):
 
 @LAYERS.register()
 class ImagePreprocess(Layer):
-    """y = ``scale`` x of images (N, C, H, W), cropped to (N, C, cropsize, cropsize), or whole if ``cropsize`` is 0.
+    """Crop, mirror and scale images x (N, C, H, W): y = ``scale`` x.
 
-    In training each image is cropped at a random place, and ``mirror`` flips half of the images left to right;
-    otherwise the centre is cropped. The random numbers depend on seed, layer, epoch and record only, so results are the
-    same for any number of workers and after a resume. Labels are passed on.
+    Images are cropped to (N, C, cropsize, cropsize), or stay whole if ``cropsize`` is 0. In training each image is
+    cropped at a random position, and ``mirror`` flips half of the images left to right. Otherwise the centre is
+    cropped. The random numbers depend only on the seed, the layer, the epoch and the record. So results are the same
+    for any number of workers and after a resume. Labels are passed on.
 
-    ``pad`` adds zeros to each side of an image before it is cropped: with the image's size as ``cropsize``, images are
-    shifted by up to ``pad`` pixels in training.
+    ``pad`` adds zeros on each side of an image before it is cropped. If ``cropsize`` is the size of the image, training
+    then shifts images by up to ``pad`` pixels.
 
     Notes
     -----
@@ -93,7 +94,7 @@ class ImagePreprocess(Layer):
         return Raw(self.padded.data)
 
     def places(self, phase: Phase) -> tuple[Array, Array, Array]:
-        """Return the top row and left column of each crop, and whether it is mirrored: three arrays (N,)."""
+        """Return the top row and the left column of each crop, and whether it is mirrored: three arrays (N,)."""
         n_rows = self.features[0].shape[0]
         if not phase & Phase.TRAIN:
             top, left = np.repeat(self.room[:, None] // 2, n_rows, axis=1)

@@ -14,19 +14,20 @@ logger = logging.getLogger(__name__)
 
 
 class InputLayer(Layer):
-    """Base of layers without sources, through which records enter the net."""
+    """Base of the layers that records enter the net through. They have no sources."""
 
     traits = Traits(n_sources=(0, 0), role="input")
 
     @property
     def epoch(self) -> float | None:
-        """Number of passes over the records so far; None without records, or before the first batch."""
+        """Number of passes over the records so far; None before the first batch or without records."""
         return None
 
     def steps_per_epoch(self, batch_size: int = 0) -> Fraction | None:
-        """Return the number of batches in which the worker groups together read each record once; None without records.
+        """Return the number of batches in which all worker groups together read each record once.
 
-        With several groups, it is the largest of their numbers. ``batch_size`` is by default the job's.
+        If the groups need different numbers, the result is the largest one. It is None if the layer reads no records.
+        The default of ``batch_size`` is the job's batch size.
 
         Raises
         ------
@@ -36,16 +37,17 @@ class InputLayer(Layer):
         return None
 
     def cursor(self) -> dict[str, Any] | None:
-        """Return the position in the records as plain values; None without a position."""
+        """Return the position in the records as plain values; None if the layer has no position."""
         return None
 
     def seek(self, cursor: Mapping[str, Any]) -> None:
-        """Go to the position that `cursor` returned."""
+        """Continue at a position that `cursor` has returned."""
 
     def advance(self, n_batches: int) -> None:
-        """Skip batches without reading them, or go back if the number is negative.
+        """Skip batches without reading them, or go back if ``n_batches`` is negative.
 
-        A worker that joins a running job calls it. A layer with a position overrides `cursor`, `seek` and `advance`.
+        A worker that joins a running job calls this method. Layers with a position override `cursor`, `seek` and
+        `advance`.
         """
         if self.cursor() is not None:
             logger.warning(

@@ -16,13 +16,13 @@ class InputContext(Context):
     Attributes
     ----------
     assignments : mapping of str to sequence of int
-        Order in which blocks are assigned to the workers, by input layer; see `Sampler`.
+        For each input layer, the order in which blocks are assigned to the workers; see `Sampler`.
     class_names : ClassNames
         Meaning of the labels of the training net's input layers.
     host_names : collection of str
-        Names of this host, whose bytes count as local.
+        Names of this host. Bytes that are read from it count as local.
     reader_bytes : int or None
-        Memory of this process for the reader of each store, if known; see `MemoryBudget`.
+        Bytes of this process's memory that the reader of each store may use; None if not known. See `MemoryBudget`.
     """
 
     assignments: Mapping[str, Sequence[int]] = field(default_factory=dict)

@@ -71,7 +71,7 @@ class Normalisation:
         return fitting
 
     def statistics(self) -> tuple[Statistic, Statistic]:
-        """Return mean and std as arrays or numbers; None if the job has none. See `Scaling.divisor`."""
+        """Return mean and std as arrays or numbers; each is None if the job sets none. See `Scaling.divisor`."""
         if (scaling := self.find_scaling()) is not None:
             return scaling.mean, scaling.divisor
         return self._read("mean_file"), self._read("std_file")
@@ -114,7 +114,7 @@ class Normalisation:
 
 
 def read_statistic(conf: StoreConf, key: str, shape: Sequence[int], dtype: DType) -> Statistic:
-    """Return mean or std: the first record of the file, else the number, else None.
+    """Return the mean or std that a job sets: the first record of a file, or a number, or None.
 
     Parameters
     ----------

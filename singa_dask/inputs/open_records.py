@@ -1,4 +1,4 @@
-"""Open stores with the options that ``store_conf`` gives, by position or by the names of columns."""
+"""Open stores with the options in ``store_conf``, by position or by the names of columns."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ FORMAT_KEYS = (*NAMING, "encoding", *ImageOptions.model_fields)
 
 
 def open_records(conf: StoreConf, backend: str | None, facts: TableFacts | None = None) -> Store:
-    """Open records with the options of their format in ``store_conf``.
+    """Open records with the options that ``store_conf`` sets for their format.
 
-    ``facts`` describes the training data of a table with named columns.
+    ``facts`` describes the training data, if it was a table with named columns.
 
     Raises
     ------
@@ -68,9 +68,10 @@ def _open_table(conf: StoreConf, cls: type[Store] | None, facts: TableFacts | No
 
 
 def open_named(conf: StoreConf, backend: str | None, facts: TableFacts | None, plain: Callable[[], Store]) -> Store:
-    """Open records by position, or by the names of ``facts`` if their columns have names in another order.
+    """Open records by position; or by name if their columns have the names of ``facts`` in another order.
 
-    ``plain`` opens them by position, which is also used without names. Columns that the net does not read are ignored.
+    ``plain`` opens the records by position. It is also used if the columns have no names. Columns that the net does not
+    read are ignored.
 
     Raises
     ------
@@ -100,9 +101,10 @@ def open_named(conf: StoreConf, backend: str | None, facts: TableFacts | None, p
 
 
 def _open_by_name(conf: StoreConf, backend: str | None, facts: TableFacts, plain: Store | None) -> Store | None:
-    """Open the columns of ``facts``; None if the records have no names, or the format cannot read columns by name.
+    """Open the columns that ``facts`` names.
 
-    ``plain`` is the store opened by position, or None if that failed.
+    ``plain`` is the store opened by position, or None if that failed. The result is None if the records have no names,
+    or if their format cannot read columns by name.
     """
     options = options_of(conf)
     with contextlib.suppress(DataError):

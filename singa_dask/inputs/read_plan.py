@@ -117,7 +117,7 @@ class ReadPlan:
         return self.order([block.n for block in store.blocks], store.fingerprint, runs)
 
     def _memory(self) -> dict[str, Any]:
-        """Return the arguments of `MemoryBudget` and `Loader` that decide the memory of a loader."""
+        """Return the arguments of `MemoryBudget` and `Loader` that determine the memory of a loader."""
         conf = self.conf
         return {
             "n_workers": self.shard.count,

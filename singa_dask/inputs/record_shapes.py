@@ -1,4 +1,4 @@
-"""Checks that the shapes of stored records agree with ``store_conf``."""
+"""Checks that the shapes of stored records fit ``store_conf``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from singa_dask.inputs.store_conf import StoreConf
 
 
 def stored_shape(conf: StoreConf) -> tuple[int, ...]:
-    """Return the shape of records in the store: ``shape``, or its (height, width, channels) for NHWC."""
+    """Return the shape of the records in a store.
+
+    It is ``shape``, or (height, width, channels) of ``shape`` if ``layout`` is NHWC.
+    """
     shape = tuple(conf.shape)
     return (*shape[1:], shape[0]) if conf.layout == "NHWC" else shape
 
@@ -26,15 +29,16 @@ def same_shape(actual: Sequence[int], expected: Sequence[int]) -> bool:
 
 
 def check_shape(url: str, actual: Sequence[int], conf: StoreConf, what: str = "records") -> None:
-    """Check the shape of a store's records against the job; ``what`` names the checked object in the error.
+    """Check that the shape of a store's records fits the job.
 
-    Axes of length one do not count. A flat record may be read as any shape of its size, and any record as a flat one.
-    Other reshaping would put values in wrong places.
+    Axes of length one are ignored. A flat record may be read as any shape of its size, and any record as a flat one.
+    Other shapes are refused, because reshaping would put values in wrong places. ``what`` names the checked object in
+    the error.
 
     Raises
     ------
     DataError
-        The shapes do not agree.
+        The shapes do not fit.
     """
     expected = stored_shape(conf)
     flat = min(len(_squeezed(actual)), len(_squeezed(conf.shape))) <= 1
@@ -46,12 +50,12 @@ def check_shape(url: str, actual: Sequence[int], conf: StoreConf, what: str = "r
 
 
 def check_records(store: Store, conf: StoreConf) -> None:
-    """Check the shape and the fields of a store's records against the job.
+    """Check that the shape and the fields of a store's records fit the job.
 
     Raises
     ------
     DataError
-        They do not agree.
+        They do not fit.
     """
     values = store.schema.get("data") or store.schema.get("pixel")
     if values is None:
@@ -68,7 +72,7 @@ def check_records(store: Store, conf: StoreConf) -> None:
 
 
 def without_labels(url: str, is_table: bool, others: Sequence[str] = ()) -> DataError:
-    """Return the error that records have no labels; ``others`` are fields that could be labels."""
+    """Return an error that says that records have no labels; ``others`` are fields that could be labels."""
     hint = "Name the column in label, or set" if is_table else "Set"
     if others:
         hint = f"Name one of {listed(others)} by user_conf: {{label: NAME}}, or set"
@@ -76,7 +80,7 @@ def without_labels(url: str, is_table: bool, others: Sequence[str] = ()) -> Data
 
 
 def _hint(actual: tuple[int, ...], conf: StoreConf) -> str:
-    """Return advice for records of the right size but another shape."""
+    """Return advice for records with the right number of values but another shape."""
     shape = tuple(conf.shape)
     if same_shape(actual, shape):
         return " These are channels first: leave layout out."
@@ -91,7 +95,10 @@ def _hint(actual: tuple[int, ...], conf: StoreConf) -> str:
 
 
 def in_layout(values: npt.NDArray[Any], conf: StoreConf) -> npt.NDArray[Any]:
-    """Return a batch of images as a view (N, channels, height, width) if ``layout`` is NHWC, else unchanged."""
+    """Return a batch of images as (N, channels, height, width).
+
+    The result is a view if ``layout`` is NHWC, else ``values`` unchanged.
+    """
     if conf.layout != "NHWC" or values.size != len(values) * math.prod(conf.shape):
         return values
     return np.moveaxis(values.reshape(len(values), *stored_shape(conf)), -1, 1)

@@ -81,7 +81,7 @@ class RecordSource:
         return opened if conf.split is None or "split" in opened.option_names() else SplitStore(opened, conf.split)
 
     def open_plain(self, backend: str | None) -> Store:
-        """Open records without named columns."""
+        """Open the store without using names of columns."""
         return open_records(self.conf, backend)
 
     def open_checked(self) -> Store:
@@ -128,7 +128,7 @@ class RecordSource:
             return Survey.of(store)
 
     def read_class_names(self) -> tuple[tuple[str, ...], str]:
-        """Open the store and return the names of its classes, and the type of their values."""
+        """Open the store; return the names of its classes, and the type of the values that they stand for."""
         with self.open() as store:
             self.context.class_names.match_table(self.layer, store, learns=True)
             return find_label(store, self.label_column)[1], find_label_type(store, self.label_column)

@@ -30,7 +30,7 @@ class CacheConf(Conf):
 
 
 class _SharedConf(Conf):
-    """Keys of all formats."""
+    """Keys that all formats have."""
 
     backend: Annotated[str, RegisteredName("store")] = ""
     """Format of the store; detected if empty."""
@@ -128,7 +128,7 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
 
     @classmethod
     def _read_blocks(cls, data: dict[str, Any], context: Mapping[str, Any]) -> Iterator[Mistake]:
-        """Check ``user_conf`` against the options of the format, if the job names the format."""
+        """Check ``user_conf`` against the options of the format, if the job sets the format."""
         store, options = STORES.get(str(data.get("backend"))), data.get("user_conf")
         if store is not None and store.block is not None and options and isinstance(options, dict):
             columns = [key for key in NAMING if data.get(key)]
@@ -141,12 +141,12 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
 
     @property
     def label_columns(self) -> list[str]:
-        """Columns with labels, without empty names."""
+        """Names of the columns with labels. Empty names are left out."""
         return [name for name in self.label if name]
 
     @property
     def naming(self) -> list[str]:
-        """Keys that name columns and are set."""
+        """The keys that name columns and that the job sets."""
         given = [key for key in NAMING if getattr(self, key) != type(self).model_fields[key].get_default()]
         # an empty label name means that there is no label
         given = [key for key in given if key != "label" or self.label_columns]
@@ -182,7 +182,7 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
 
 
 def options_of(conf: StoreConf) -> fs.Options:
-    """Return the options of the filesystem, with cache settings and the limit of decompression."""
+    """Return the options of the filesystem, including cache settings and the limit of decompression."""
     options = dict(conf.storage_options or {})
     if conf.cache is not None:
         options[fs.CACHE] = conf.cache.model_dump()
@@ -192,12 +192,15 @@ def options_of(conf: StoreConf) -> fs.Options:
 
 
 def as_single(key: str, value: Any) -> Any:
-    """Return the only item of ``features`` or ``label``, for formats with one of each; other options unchanged."""
+    """Return the only item of ``features`` or ``label``, for formats that have one of each.
+
+    Values of other keys are returned unchanged.
+    """
     return value[0] if key in ("features", "label") and isinstance(value, list) and len(value) == 1 else value
 
 
 def with_column_shape(conf: StoreConf) -> StoreConf:
-    """Add the shape if there is none and each column of a record is named."""
+    """Set the shape to the number of columns, if the job sets no shape and names each column of a record."""
     has_pattern = any(character in name for name in conf.features for character in "*?[")
     if conf.shape or not conf.features or has_pattern or {*conf.categories, *conf.texts} & {*conf.features}:
         return conf

@@ -36,9 +36,10 @@ from singa_dask.ops.contract import Array
 class StoreInput(StoreReader):
     """Base of layers that read a store (SINGA's StoreInputLayer and SingleLabelRecordLayer).
 
-    The output is (batchsize / n_workers, *shape): ``(x - mean) / std`` if the job sets these, as numbers, as the first
-    record of a store, or by ``standardise``. The workers of a group together read each of the group's records once per
-    epoch; groups read different records. Class names of labels are matched with those of the training data.
+    The output is (batchsize / n_workers, *shape). It is ``(x - mean) / std`` if the job sets a mean or a std: as a
+    number, as the first record of a store, or with ``standardise``. The workers of a group together read each of the
+    group's records once per epoch. Groups read different records. Class names of labels are matched with the class
+    names of the training data.
     """
 
     block: ClassVar[type[Conf] | None] = StoreConf
@@ -87,7 +88,7 @@ class StoreInput(StoreReader):
         feature.records = records
 
     def _read(self) -> tuple[Array, RecordIds]:
-        """Return the values of the next batch, (n, *shape), and its records."""
+        """Return the values of the next batch, (n, *shape), and the labels, ids and epochs of its records."""
         batch, epochs = self.next_batch()
         values, labels = self._parsed(self.source.labels.apply(batch.arrays))
         if self._augmentation is not None:
@@ -98,7 +99,7 @@ class StoreInput(StoreReader):
         return values, RecordIds(labels, batch.ids, epochs)
 
     def _read_mixed(self, mixing: Mixing) -> tuple[Array, RecordIds]:
-        """Return the next batch, mixed with the one after it, as `_read` does."""
+        """Return the next batch, mixed with the batch after it, in the form of `_read`."""
         loader = self._loader or self._open()
         following = self._following if loader.n_ahead else None
         values, records = following or self._read()
@@ -111,18 +112,20 @@ class StoreInput(StoreReader):
         return values, RecordIds(pair[0], records.ids, records.epochs, pair[1], np.maximum(shares, 1 - shares))
 
     def parse(self, arrays: Arrays) -> tuple[Any, Any]:
-        """Return values and labels of a batch of records (SINGA's Parse); a user's parser overrides it.
+        """Return values and labels of a batch of records (SINGA's Parse).
+
+        A user's parser overrides this method.
 
         Parameters
         ----------
         arrays : dict of str to ndarray, (N, ...)
-            The fields of the records, read-only: ``pixel`` uint8 or ``data`` float32, and ``label`` int32 if there are
-            labels; a user's store may have other fields.
+            The fields of the records: ``pixel`` uint8 or ``data`` float32, and ``label`` int32 if there are labels. A
+            user's store may have other fields. The arrays are read-only.
 
         Returns
         -------
-        values : ndarray, (N, *shape) or as many values
-            Numbers, before normalisation; types other than uint8 become float32.
+        values : ndarray, (N, *shape) or another shape of the same size
+            Numbers before normalisation. Types other than uint8 become float32.
         labels : ndarray, (N,) integers, or None
         """
         values = arrays["data"] if "data" in arrays else arrays["pixel"]
@@ -148,12 +151,13 @@ class StoreInput(StoreReader):
         return self._parsed(self.source.labels.apply(arrays))[0]
 
     def check_source(self) -> None:
-        """Check the stores of the layer against the job.
+        """Check that the stores of the layer fit the job.
 
         Raises
         ------
         ConfigError
-            A store cannot be opened, or its records do not fit; lists all problems, with paths relative to the layer.
+            A store cannot be opened, or its records do not fit. The error lists all problems, with paths relative to
+            the layer.
         """
         problems = []
         try:
@@ -168,7 +172,7 @@ class StoreInput(StoreReader):
         return self.source.open_checked()
 
     def _check_labels(self, store: Store) -> None:
-        """Check that the layer reads one label of each record."""
+        """Check that the layer reads a single label for each record."""
         if not has_several_labels(store) or not self.store_conf.has_label:
             return
         if self.store_conf.labels:
@@ -197,7 +201,7 @@ class StoreInput(StoreReader):
         return self.plan.steps_per_epoch(self.count(), batch_size)
 
     def read_statistics(self) -> None:
-        """Read mean and std for the normalisation; needed before `feed`.
+        """Read the mean and std for the normalisation. Call this method before `feed`.
 
         Raises
         ------
@@ -219,7 +223,7 @@ class StoreInput(StoreReader):
 
 @LAYERS.register()
 class RecordInput(StoreInput):
-    """Reads records of any store: the field ``data`` if there is one, else ``pixel``."""
+    """Read records from any store: the field ``data`` if there is one, else ``pixel``."""
 
 
 @LAYERS.register()

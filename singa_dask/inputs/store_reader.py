@@ -22,7 +22,7 @@ from singa_dask.ops.contract import Array
 
 
 class StoreReader(InputLayer):
-    """An input layer that reads batches of a store, which is opened for the first one."""
+    """An input layer that reads batches from a store. The store is opened for the first batch."""
 
     context: InputContext
     mixing = (0.0, 0.0)
@@ -40,20 +40,20 @@ class StoreReader(InputLayer):
         context.cancellation.on_cancel(self._abort)
 
     def open_checked(self) -> Store:
-        """Open the store and check it against the job."""
+        """Open the store, and check that it fits the job."""
         raise NotImplementedError
 
     def make_loader(self, store: Store) -> Loader:
-        """Return the loader of this worker's records of a store."""
+        """Return a loader that reads this worker's records from a store."""
         raise NotImplementedError
 
     def feed(self, arrays: Arrays, first: int = 0) -> None:
-        """Set the records of the next batch, instead of reading the store.
+        """Set the records of the next batch. The layer then does not read the store.
 
         Parameters
         ----------
         arrays : dict of str to ndarray, (N, ...)
-            Fields of the records for `parse`, with labels as class numbers of the net.
+            Fields of the records as `parse` takes them. Labels are class numbers of the net.
         first : int
             Index of the first record.
         """
@@ -61,7 +61,9 @@ class StoreReader(InputLayer):
         self._fed = Batch(arrays, np.arange(first, first + n))
 
     def next_batch(self) -> tuple[Batch, Array]:
-        """Return the next batch, valid until the following call, and the epoch of each of its records.
+        """Return the next batch, and the epoch of each of its records.
+
+        The batch is valid until the following call.
 
         Raises
         ------
@@ -79,11 +81,11 @@ class StoreReader(InputLayer):
         return batch, loader.epochs()
 
     def _waiting(self, what: str = "") -> AbstractContextManager[None]:
-        """Report to the cancellation that the thread waits for records."""
+        """Report to the cancellation, during the context, that the thread waits for records."""
         return self.context.cancellation.waiting(f"records of layer {self.conf_name}{what}")
 
     def _abort(self) -> None:
-        """Wake threads that wait for records; called by the thread that cancels."""
+        """Wake threads that wait for records. The thread that cancels the unit calls this."""
         loader = self._loader
         if loader is not None:
             loader.abort()
@@ -102,7 +104,7 @@ class StoreReader(InputLayer):
         return self._loader
 
     def read_ahead(self) -> None:
-        """Open the store and start reading, before the first batch is needed.
+        """Open the store and start to read, before the first batch is needed.
 
         Raises
         ------
@@ -127,7 +129,10 @@ class StoreReader(InputLayer):
             self.context.cancellation.check()
 
     def record_files(self, first: int, stop: int) -> list[str]:
-        """Return the URL of each record's file; empty if the store is closed, or files hold several records."""
+        """Return the URL of the file of each record from ``first`` to ``stop``.
+
+        The result is empty if the store is closed, or if a file can hold several records.
+        """
         return self._store.record_files(first, stop) if self._store else []
 
     def filled(self) -> dict[int, FillCounts]:
@@ -147,22 +152,23 @@ class StoreReader(InputLayer):
 
     @property
     def bytes_read(self) -> int:
-        """Number of bytes of the blocks read."""
+        """Number of bytes in the blocks that were read."""
         return self._loader.reader.bytes_read if self._loader else 0
 
     @property
     def bytes_local(self) -> int:
-        """Number of bytes of the blocks read from this host."""
+        """Number of bytes in the blocks that were read from this host."""
         return self._loader.reader.bytes_local if self._loader else 0
 
     def bad_ids(self) -> set[tuple[str, int]]:
-        """Return (store, index) of each bad record left out of the batches so far."""
+        """Return (store, index) of each bad record that was left out of the batches so far."""
         return {(self._loader.store.url, record) for record in self._loader.bad.records} if self._loader else set()
 
     def take_bad(self) -> list[dict[str, Any]]:
-        """Return the new bad records as dicts with ``layer``, ``url``, ``block``, ``row`` and ``reason``.
+        """Return the bad records since the previous call.
 
-        A block that is bad as a whole has one entry, with the number of its ``rows`` in place of ``row``.
+        Each one is a dict with ``layer``, ``url``, ``block``, ``row`` and ``reason``. A block that is bad as a whole
+        has one dict, with the number of its ``rows`` instead of ``row``.
         """
         if self._loader is None:
             return []
@@ -200,7 +206,7 @@ class StoreReader(InputLayer):
         return self._store
 
     def close(self) -> None:
-        """Close loader and store; keep the position."""
+        """Close loader and store. The position is kept."""
         self._cursor = self.cursor()
         if self._cursor is not None:
             self._n_ahead = 0

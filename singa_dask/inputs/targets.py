@@ -1,4 +1,7 @@
-"""Input layers for targets, labels and weights of the records whose features another layer reads."""
+"""Input layers for targets, labels and weights of records.
+
+Another layer reads the features of the records.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,8 @@ from singa_dask.layers.base import LAYERS, LayerSite
 class _TableInput(StoreInput):
     """Base of layers that read other fields of the records of another input layer.
 
-    They have the same ``store_conf``, in which shape, mean and std describe the features. If that layer mixes records,
-    they mix their values by the same shares.
+    Both layers have the same ``store_conf``; its shape, mean and std describe the features. If the other layer mixes
+    records, this layer mixes its values with the same shares.
     """
 
     field: ClassVar[str]
@@ -64,13 +67,14 @@ class TargetConf(Conf):
 
 @LAYERS.register()
 class TargetInput(_TableInput):
-    """Targets of records for regression, as the second source of a EuclideanLoss: (batchsize / n_workers, targets).
+    """Read the targets of records: (batchsize / n_workers, targets).
 
-    They are the columns ``target`` of a table with named columns, or the field ``target`` of other records, such as
-    arrays (X, y) from Python, with ``target_conf.size`` values.
+    Use the layer as the second source of a regression loss, such as EuclideanLoss. In a table with named columns, the
+    targets are the columns that ``target`` names. Other records, such as arrays (X, y) from Python, have them in the
+    field ``target``, with ``target_conf.size`` values.
 
-    Give it the ``store_conf`` of the layer that reads the features, so that both have the same records in each step;
-    shape, mean and std in it describe the features.
+    Give this layer the ``store_conf`` of the layer that reads the features, so that both read the same records in each
+    step. Its shape, mean and std describe the features.
     """
 
     field = "target"
@@ -105,11 +109,11 @@ class LabelConf(Conf):
 
 @LAYERS.register()
 class LabelInput(_TableInput):
-    """One of several labels of records, as the second source of a SoftmaxLoss: (batchsize / n_workers, 1).
+    """Read one of several labels of records: (batchsize / n_workers, 1), labels as floats.
 
-    The ``store_conf`` of the layer that reads the features lists the columns, ``label: [species, island]``. Give this
-    layer the same ``store_conf``, so that both have the same records in each step. Each label has its own classes. The
-    values are the labels as floats.
+    Use the layer as the second source of a SoftmaxLoss. The ``store_conf`` of the layer that reads the features lists
+    the columns with labels, e.g. ``label: [species, island]``. Give this layer the same ``store_conf``, so that both
+    read the same records in each step. Each label has its own classes.
     """
 
     field = "label"
@@ -133,12 +137,14 @@ class LabelInput(_TableInput):
 
 @LAYERS.register()
 class WeightInput(_TableInput):
-    """Weights of records, as the third source of a loss layer: (batchsize / n_workers, 1).
+    """Read the weights of records: (batchsize / n_workers, 1).
 
-    They are the column ``weight`` of a table with named columns, or the field ``weight`` of other records, such as
-    arrays (X, y, weights) from Python. Weights are at least 0; a record of weight 0 does not affect loss and gradient.
+    Use the layer as the third source of a loss layer. In a table with named columns, the weights are the column that
+    ``weight`` names. Other records, such as arrays (X, y, weights) from Python, have them in the field ``weight``.
+    Weights are at least 0. A record of weight 0 does not affect loss and gradient.
 
-    Give it the ``store_conf`` of the layer that reads the features, so that both have the same records in each step.
+    Give this layer the ``store_conf`` of the layer that reads the features, so that both read the same records in each
+    step.
     """
 
     field = "weight"

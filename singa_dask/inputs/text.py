@@ -1,4 +1,4 @@
-"""Layers that read characters, draw and write them, and feed them back.
+"""Layers that read, draw and write characters, and feed them back to the net.
 
 A character is represented by its index in a vocabulary, a file that holds each character once.
 """
@@ -68,7 +68,7 @@ class RNNDummyConf(Conf):
 
 
 class SamplingConf(Conf):
-    """``sampling_conf``: how columns are drawn."""
+    """``sampling_conf``: how a column is drawn."""
 
     temperature: NonNegative = 1.0
     """Divides the logits: likely columns become likelier below 1; at 0 the most likely one is taken."""
@@ -81,18 +81,21 @@ FLUSH_EVERY = 64
 
 
 def read_vocabulary(conf: CharRNNConf) -> str:
-    """Return the characters of ``vocab_path``, or of the text if there is none."""
+    """Return the characters in ``vocab_path``; without ``vocab_path``, the characters of the text."""
     return decode_text(conf.vocab_path) if conf.vocab_path else vocabulary_of(decode_text(conf.path))
 
 
 @LAYERS.register()
 class CharRNN(InputLayer):
-    """Windows of a text, (N, unroll_len + 1): column t is the character of step t, and the last one only a label.
+    """Windows of a text: (N, unroll_len + 1) numbers of characters.
 
-    The text is divided into segments of equal length, one for each row of all worker groups. Each batch has the next
-    window of each segment, which starts at the last character of the previous window. After a window that starts in the
-    last ``unroll_len`` characters of a segment, all rows start again. That window ends in the next segment, after the
-    last segment at the start of the text. (SINGA 0.3 reads past the end of the text there.)
+    Column t has the character of time step t. The last column is only the label of the last time step. The text is
+    divided into segments of equal length, one for each row of the batches of all worker groups. Each batch has the next
+    window of each segment. A window starts at the last character of the previous window.
+
+    After a window that starts in the last ``unroll_len`` characters of a segment, all rows start again at the beginning
+    of their segments. Such a window ends in the next segment; in the last segment it ends at the start of the text.
+    (SINGA 0.3 reads past the end of the text there.)
     """
 
     block = CharRNNConf
@@ -155,12 +158,12 @@ class CharRNN(InputLayer):
         return length
 
     def check_source(self) -> None:
-        """Check that the text and the vocabulary can be read and fit each other and the job.
+        """Check that the text and the vocabulary can be read, and that they fit each other and the job.
 
         Raises
         ------
         ConfigError
-            Has a path relative to the layer.
+            A check failed. The path of the error is relative to the layer.
         """
         key = "vocab_path" if self.text_conf.vocab_path else "path"
         try:
@@ -193,12 +196,12 @@ class CharRNN(InputLayer):
         return {**self._cursor, "offset": self._moved(self._cursor["offset"], self._cursor["length"])}
 
     def seek(self, cursor: Mapping[str, Any]) -> None:
-        """Continue at the position of a cursor.
+        """Continue at a position that `cursor` has returned.
 
         Raises
         ------
         DataError
-            The text or its segments have changed. Raised at the first batch if the text is not read yet.
+            The text or its segments have changed. If the text is not read yet, the error is raised at the first batch.
         """
         self._cursor, self._n_ahead = dict(cursor), 0
         if self._text is not None:
@@ -211,7 +214,7 @@ class CharRNN(InputLayer):
             self._n_ahead = 0
 
     def _moved(self, offset: int, length: int) -> int:
-        """Return the offset in a segment after the windows to skip."""
+        """Return the offset in a segment after skipping windows."""
         window = self.text_conf.unroll_len
         return (offset // window + self._n_ahead) % -(-length // window) * window
 
@@ -224,12 +227,12 @@ class CharRNN(InputLayer):
 
 
 class Counting(Layer):
-    """A layer that counts the batches of one step, e.g. of a test."""
+    """A layer that counts its batches within one step, e.g. the batches of a test."""
 
     _counted = (-1, -1)
 
     def count(self) -> int:
-        """Count a batch; return the number of earlier ones at this step."""
+        """Count a batch; return the number of earlier batches in this step."""
         step, n_before = self._counted
         self._counted = (self.context.step, n_before + 1 if step == self.context.step else 0)
         return self._counted[1]
@@ -237,9 +240,10 @@ class Counting(Layer):
 
 @LAYERS.register()
 class RNNDummy(Feedback, Counting, InputLayer):
-    """Random data, uniform in [``low``, ``high``), rounded down if ``integer``.
+    """Random data, uniform in [``low``, ``high``), rounded down if ``integer`` is set.
 
-    In a test, from the second batch on, the output of the layer ``dynamic_srclayer`` in the previous batch.
+    In a test, from the second batch on, the output is instead the output of the layer ``dynamic_srclayer`` in the
+    previous batch.
     """
 
     block = RNNDummyConf
@@ -286,10 +290,10 @@ class RNNDummy(Feedback, Counting, InputLayer):
 
 @LAYERS.register()
 class Sampling(Counting):
-    """A column drawn for each row, (N, 1), with probabilities ``softmax(x / temperature)``.
+    """Draw a column for each row, (N, 1), with probabilities ``softmax(x / temperature)``.
 
-    With ``probabilities``, x is the logarithm of the source. At temperature 0 it is the column of the highest value, as
-    in `ArgSort`.
+    x is the source, or with ``probabilities`` the logarithm of the source. At temperature 0 the result is the column
+    with the highest value, as in `ArgSort`.
     """
 
     block = SamplingConf
@@ -319,9 +323,9 @@ class Sampling(Counting):
 
 @LAYERS.register()
 class CharRNNOutput(Layer):
-    """Writes the character of each row of numbers, (N, 1), to ``file``, by default standard output.
+    """Write the character of each row of numbers, (N, 1), to ``file``; the default is standard output.
 
-    ``char_rnn_conf`` names the vocabulary.
+    ``char_rnn_conf`` names the file with the vocabulary.
     """
 
     block = CharRNNConf
@@ -357,7 +361,7 @@ class CharRNNOutput(Layer):
         Raises
         ------
         ConfigError
-            Has a path relative to the layer.
+            It cannot be read. The path of the error is relative to the layer.
         """
         try:
             read_vocabulary(self.text_conf)

@@ -1,6 +1,6 @@
-"""Output layers that write their sources to files; they have no gradient.
+"""Output layers that write their sources to files. They have no gradients.
 
-Each worker writes its own rows: with several workers, ``out.csv`` becomes ``out-0.csv``, ``out-1.csv``.
+Each worker writes its own rows. With several workers, ``out.csv`` becomes ``out-0.csv``, ``out-1.csv``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from singa_dask.layers.traits import Traits
 
 
 class Writer(Layer):
-    """Base of layers that write files: the file of each worker."""
+    """Base of layers that write files, one file per worker."""
 
     block = StoreConf
     traits = Traits(role="output")
@@ -38,14 +38,14 @@ class Writer(Layer):
         self.add_output(self.sources[0].shape, requires_grad=False, own_data=False)
 
     def urls(self) -> list[str]:
-        """Return the URL of each worker."""
+        """Return the URLs of the files of all workers."""
         if self.site.batch_shard.count == 1:
             return [self.store.path]
         suffix = PurePosixPath(self.store.path).suffix
         return [f"{self.store.path.removesuffix(suffix)}-{i}{suffix}" for i in range(self.site.batch_shard.count)]
 
     def url(self) -> str:
-        """Return the URL of this worker."""
+        """Return the URL of this worker's file."""
         return self.urls()[self.site.batch_shard.index]
 
     def close(self) -> None:
@@ -73,9 +73,10 @@ class CSVOutput(Writer):
 
 @LAYERS.register()
 class RecordOutput(Writer):
-    """Write records of ``data``, and ``label`` if the last source has labels, to any store.
+    """Write the source as records with a field ``data``, to any kind of store.
 
-    ``store_conf.backend`` names the format, kvfile by default. The file is written when the net is closed.
+    If the last source has labels, the records also have a field ``label``. ``store_conf.backend`` names the format; the
+    default is kvfile. The file is written when the net is closed.
     """
 
     traits = Writer.traits.replace(n_sources=(1, 2), consumes=(("data", "labels"), "labels"))

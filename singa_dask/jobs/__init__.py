@@ -1,13 +1,13 @@
-"""Jobs and runs as Python objects, used by the command line, too; users import them from `singa_dask`.
+"""Jobs and runs as Python objects.
 
-A job
-    `job`: from a file or from Python. `net_values`, `nn`: nets in Python. `job_checks`: checks by nets and
-    records. `datasets`: data of Python objects.
+Users import them from `singa_dask`; the command line uses them, too. A job
+    `job`: jobs from files or from Python. `net_values`, `nn`: nets in Python. `job_checks`: checks of a job's nets and
+    records. `datasets`: arrays and frames as data of a job.
 A run
-    `preparing`: chooses its run directory. `starting`: starts it. `run`: the run itself. `cluster`: where it
-    runs. `pages`: HTML for notebooks.
+    `preparing`: chooses the run directory. `starting`: starts a run. `run`: the run itself. `cluster`: the Dask cluster
+    of a run. `pages`: HTML for notebooks.
 Experiments
-    `planning`: the fastest topology. `rates`: a learning rate.
+    `planning`: finds the fastest topology. `rates`: finds a learning rate.
 """
 
 __all__: list[str] = []

@@ -35,7 +35,7 @@ def find_cluster(
     client : distributed.Client, str or None
         A client, or the address of the scheduler.
     scheduler_file : str, optional
-        File written by the scheduler; takes precedence over an address.
+        File that the scheduler has written. It takes precedence over an address.
     patience : Patience, optional
         How long to wait for the scheduler.
 
@@ -54,12 +54,14 @@ def find_cluster(
 
 
 def compute_on(client: Client | str | None, *values: Any) -> tuple[Any, ...]:
-    """Compute Dask collections on a cluster, or as Dask is configured if the client is None; keep other values.
+    """Compute Dask collections on a cluster; other values are returned unchanged.
+
+    If ``client`` is None, collections are computed as Dask is configured.
 
     Raises
     ------
     ClusterError
-        See `find_cluster`; or a Dask worker lacks this package or has another version of it.
+        See `find_cluster`. Or a Dask worker lacks this package or has another version of it.
     """
     if not any(map(is_dask_collection, values)):
         return values
@@ -80,21 +82,23 @@ def cluster_of(
     queue: bool = False,
     starting: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> Iterator[Client]:
-    """Provide the cluster for a job: an existing one, see `find_cluster`, or a new one of the job's size.
+    """Provide the cluster for a job: an existing cluster, or a new one of the job's size.
 
     Parameters
     ----------
     conf : JobConf
     client, scheduler_file, patience
-        See `find_cluster`. ``patience`` also applies to waiting for room, unless the job may ``queue``.
+        See `find_cluster`. ``patience`` is also the limit for the wait until the cluster has room, unless ``queue`` is
+        set.
     queue : bool
+        Whether the job may wait in the queue until there is room.
     starting : callable
         Returns a context in which the processes of a new cluster are started.
 
     Raises
     ------
     ClusterError
-        See `find_cluster`; or the cluster has no room in time.
+        See `find_cluster`. Or the cluster has no room in time.
     """
     layout = plan_processes(conf.cluster)
     with contextlib.ExitStack() as stack:

@@ -19,24 +19,24 @@ from singa_dask.jobs.pages import JobNets, job_page
 
 
 class Job:
-    """An immutable job; `replace` returns a changed copy.
+    """An immutable job. `replace` returns a changed copy.
 
     Parameters
     ----------
     net : Net, mapping, or sequence of mapping
         A `Net`, a list of layers, or the block ``neuralnet`` of a job file.
     **keys
-        Other keys of a job file: ``name``, ``epochs``, ``updater``, ``cluster`` ... Blocks are dicts.
+        Other keys of a job file, such as ``name``, ``epochs``, ``updater`` or ``cluster``. Pass blocks as dicts.
 
     Attributes
     ----------
     file : JobFile
-        The job with the places of its keys, for errors.
+        The job together with the position of each key in the file, for errors.
 
     Raises
     ------
     ConfigError
-        Lists all mistakes.
+        The job is wrong. The error lists all mistakes.
 
     Examples
     --------
@@ -62,7 +62,7 @@ class Job:
 
     @classmethod
     def of(cls, job_file: JobFile) -> Job:
-        """Return the job of a `JobFile`."""
+        """Return a `Job` for a `JobFile`."""
         job = cls.__new__(cls)
         job.file = job_file
         return job
@@ -88,16 +88,16 @@ class Job:
         Parameters
         ----------
         set : mapping of str to Any
-            Values by their keys, such as ``"updater.learning_rate.base_lr"`` or
+            New values by key, such as ``"updater.learning_rate.base_lr"`` or
             ``"neuralnet.layer[fc1].innerproduct_conf.num_output"``.
         cluster : path, optional
-            File whose block replaces ``cluster``, or the name of a topology: allreduce, downpour, hogwild, hybrid,
-            sandblaster, single.
+            File with a block that replaces ``cluster``, or the name of a topology: allreduce, downpour, hogwild,
+            hybrid, sandblaster or single.
 
         Raises
         ------
         ConfigError
-            Lists all mistakes.
+            A change is wrong. The error lists all mistakes.
         """
         return Job.of(loads(self.to_yaml(), HERE, _changes(set), cluster, REGISTRIES, with_lines=False))
 
@@ -149,23 +149,23 @@ def load(
     Parameters
     ----------
     path : path
-        YAML, or SINGA's own format.
+        Job file, in YAML or in SINGA's own format.
     set, cluster
         See `Job.replace`.
 
     Raises
     ------
     ConfigError
-        Lists all mistakes, in the order of the file.
+        The job file is wrong. The error lists all mistakes, in the order of the file.
     """
     return Job.of(load_file(path, _changes(set), cluster, REGISTRIES))
 
 
 def as_job(job: Job | str | os.PathLike[str]) -> Job:
-    """Return a job unchanged, or load a job file."""
+    """Return a `Job` unchanged, or load a job file."""
     return job if isinstance(job, Job) else load(job)
 
 
 def _changes(values: Mapping[str, Any] | None) -> Iterable[str]:
-    """Return changes as values of ``--set``; JSON is valid YAML."""
+    """Return changes as values of the option ``--set``. They are written as JSON, which is valid YAML."""
     return [f"{key}={json.dumps(plain_values(value))}" for key, value in (values or {}).items()]

@@ -1,4 +1,4 @@
-"""Checks of a job by its nets and records; errors have places in the file."""
+"""Check a job by building its nets and looking at its records. Errors have places in the file."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def check(job_file: JobFile, **given: Any) -> dict[Phase, NeuralNet]:
     Returns
     -------
     dict of Phase to NeuralNet
-        The nets, only with shapes.
+        The nets, without memory.
 
     Raises
     ------
     ConfigError
-        Has places in the file.
+        A check failed. The error has places in the file.
     """
     # datasets of Python objects do not exist as files yet: they are written when the job starts
     absent = {*given.pop("absent", ()), *readers(job_file.job)}
@@ -38,15 +38,15 @@ def check(job_file: JobFile, **given: Any) -> dict[Phase, NeuralNet]:
 
 
 def complete(job_file: JobFile, init_from: Sequence[str] = ()) -> JobFile:
-    """Add default initialisers, by type of layer, for params without one.
+    """Add a default initialiser for each param without one. The layer's class sets the default.
 
-    SINGA's own files, and jobs that start from checkpoints, are returned unchanged: there a missing initialiser is a
-    mistake.
+    A SINGA job file, or a job that starts from checkpoints, is returned unchanged, because a missing initialiser is a
+    mistake there.
 
     Raises
     ------
     ConfigError
-        The training net cannot be built; has places in the file.
+        The training net cannot be built. The error has places in the file.
     """
     job = job_file.job
     if job_file.is_singa or job.checkpoint_path or init_from or not job.trains:
@@ -56,12 +56,14 @@ def complete(job_file: JobFile, init_from: Sequence[str] = ()) -> JobFile:
 
 
 def count_steps(job_file: JobFile, nets: Mapping[Phase, NeuralNet], resume: str | None = None) -> JobFile:
-    """Return the job with train_steps in place of epochs; this process must have access to the training records.
+    """Return the job with ``train_steps`` instead of ``epochs``.
+
+    The records are counted, so this process must have access to them.
 
     Raises
     ------
     ConfigError
-        The records cannot be counted, or there are none; has the place in the file.
+        The records cannot be counted, or there are none. The error has the place in the file.
     """
     with job_file.located():
         return replace(job_file, job=with_steps(job_file.job, nets[Phase.TRAIN], resume))
@@ -73,9 +75,17 @@ def warnings_on(
     embedded: bool = False,
     more: Iterable[Problem] = (),
 ) -> list[Problem]:
-    """Return the warnings about a job with their places in the file, sorted together with ``more``.
+    """Return warnings about a job, with their places in the file, sorted together with ``more``.
 
-    Pass the ``nets`` of a job for training, and ``embedded`` if only this machine trains it.
+    Parameters
+    ----------
+    job_file : JobFile
+    nets : mapping of Phase to NeuralNet, optional
+        The nets of the job, if it trains.
+    embedded : bool
+        Whether only this machine trains the job.
+    more : iterable of Problem
+        Other warnings.
     """
     problems = [*find_warnings(job_file.job, REGISTRIES, training=nets is not None), *net_warnings(nets or {})]
     if embedded:

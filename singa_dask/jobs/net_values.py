@@ -22,19 +22,20 @@ HERE = "job"
 def layer(
     type: str | type[Layer], *, name: str = "", srclayers: str | Sequence[str] | None = None, **keys: Any
 ) -> dict[str, Any]:
-    """Return a layer as in a job file.
+    """Return a layer as a dict, in the form of a job file.
 
     Parameters
     ----------
     type : str or class
-        ``"InnerProduct"``, or `singa_dask.layers.neuron.InnerProduct`. A user's layer is ``"module.Class"``; the job
-        names the module's file in ``modules``, and the keys are those of a job file.
+        Type of the layer, such as ``"InnerProduct"``, or its class, such as `singa_dask.layers.neuron.InnerProduct`.
+        For a layer of your own, pass ``"module.Class"``, list the module's file in ``modules`` of the job, and write
+        the keys as in a job file.
     name : str
-        By default `Net` chooses a name.
+        Name of the layer. By default `Net` chooses one.
     srclayers : str or sequence of str
-        Names of the layers that it reads; by default the previous one in the `Net`.
+        Names of the layers that this layer reads. The default is the previous layer in the `Net`.
     **keys
-        Keys of the layer; keys of its own block need not be nested, ``num_output=10``.
+        Keys of the layer. Keys of the layer's own block need not be nested: ``num_output=10``.
 
     Raises
     ------
@@ -61,7 +62,7 @@ def layer(
 
 
 def _class_of(type: str) -> type[Layer] | None:
-    """Return the class of a type; None for a user's layer, whose module is loaded with the job."""
+    """Return the class of a type; None for a user's layer, because its module is loaded with the job."""
     try:
         return REGISTRIES["layer"].find(type)
     except ConfigError:
@@ -81,24 +82,24 @@ def _name_of(cls: type[Layer]) -> str:
 
 
 class Sequential(dict[str, Any]):
-    """Layers that a `Net` or another `Sequential` uses as one: a block of a job file, in Python.
+    """A chain of layers that a `Net` or another `Sequential` uses as one layer.
 
     Parameters
     ----------
     *layers : mapping
-        Results of `layer` or `singa_dask.nn`, or other `Sequential`. Missing names and sources are added as in a `Net`;
-        the first one reads the first input.
+        Results of `layer` or of functions in `singa_dask.nn`, or other `Sequential` objects. Missing names and sources
+        are added as in a `Net`. The first layer reads the first input.
     name : str
-        Prefix, with a dot, of the names of the layers, and name of the whole in ``srclayers``. By default chosen by
-        `Net`.
+        Name of the chain in ``srclayers``. With a dot, it is also the prefix of the names of the layers. By default
+        `Net` chooses a name.
     srclayers : str or sequence of str
-        Names of the layers for the inputs; by default the previous layer.
+        Names of the layers that the inputs read. The default is the previous layer.
     inputs : str or sequence of str
-        Names of the inputs: ``"$in"`` in ``srclayers`` of a layer means the layer for the input ``in``.
+        Names of the inputs. ``"$in"`` in ``srclayers`` of a layer refers to the input ``in``.
     output : str
-        Name of the layer that others read; by default the last.
+        Name of the layer that layers outside of the chain read. The default is the last layer.
     repeat : int, optional
-        Number of copies in a chain, named ``name.1``, ``name.2`` ...
+        Number of copies of the layers, one after the other, named ``name.1``, ``name.2`` and so on.
 
     Examples
     --------
@@ -129,10 +130,11 @@ class Net(dict[str, Any]):
     Parameters
     ----------
     layers : sequence of mapping
-        Results of `layer` or `singa_dask.nn`, or `Sequential`. The default name is the type, with a number from the
-        second on; the default source is the previous layer, except for input layers.
+        Results of `layer` or of functions in `singa_dask.nn`, or `Sequential` objects. The default name of a layer is
+        its type in lower case, with a number from the second layer of the type on. The default source is the previous
+        layer, except for input layers.
     **keys
-        Other keys of ``neuralnet``: ``partition_dim``, ``unroll_len``.
+        Other keys of ``neuralnet``: ``partition_dim`` and ``unroll_len``.
 
     Raises
     ------
@@ -159,9 +161,10 @@ class Net(dict[str, Any]):
 def _wired(
     layers: Sequence[Mapping[str, Any]], blocks: dict[str, Any], before: str = "", within: str = ""
 ) -> Iterator[dict[str, Any]]:
-    """Add names and sources to layers; replace each `Sequential` by a use of a block, which is added to ``blocks``.
+    """Add names and sources to layers.
 
-    ``before`` is the source of the first layer, and ``within`` the prefix of the enclosing `Sequential`.
+    Each `Sequential` is replaced by a use of a block, which is added to ``blocks``. ``before`` is the source of the
+    first layer, and ``within`` the prefix of the enclosing `Sequential`.
     """
     taken = Counter(each["name"] for each in layers if "name" in each)
     for each in layers:
@@ -193,7 +196,7 @@ def _free_name(name: str, taken: Counter[str]) -> str:
 
 
 def plain_values(value: Any) -> Any:
-    """Convert a value to plain values of a job file."""
+    """Convert a value to numbers, strings, lists and dicts, as a job file can have them."""
     if isinstance(value, Conf):
         return value.model_dump(exclude_unset=True)
     if isinstance(value, Mapping):

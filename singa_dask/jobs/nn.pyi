@@ -39,8 +39,8 @@ def Accuracy(
     argsort_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""ArgSort that also adds the share of rows with their label among the first to the metric "accuracy".  Sources:
-    scores, labels.
+    r"""Add the share of rows whose label is among the ``topk`` highest scores to the metric "accuracy".  The first
+    source has the scores, the second the labels. The output is the same as that of ArgSort.
 
     topk: Labels kept for each record, best first."""
 
@@ -50,9 +50,9 @@ def Activation(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""y = f(x), elementwise; f is ``activation_conf.type``: RELU, SIGMOID, TANH or STANH.  With ``share_src_blobs``
-    it computes in the memory of its source if that layer does not read its output again, with the same results.
-    (SINGA loses the incoming gradient.) In training a BatchNorm, a Convolution or an Add computes a ReLU behind
-    it."""
+    the layer writes its output to the memory of its source, if the source layer does not read this memory again.
+    The results stay the same. (SINGA loses the incoming gradient.) In training, a ReLU that follows a BatchNorm,
+    a Convolution or an Add is computed by the kernel of that layer."""
 CudnnActivation = Activation
 
 def AdaptivePooling(
@@ -63,9 +63,10 @@ def AdaptivePooling(
     adaptivepooling_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y (N, C, OH, OW) = the mean of each of OH OW windows of x (N, C, H, W), or its largest value: ``pool``.
-    Window i has the rows from floor(i H / OH) to ceil((i + 1) H / OH) - 1, and columns likewise, so that images
-    of any size give ``height`` OH and ``width`` OW. Neighbouring windows share a row if OH does not divide H.
+    r"""Pool images of any size to OH rows and OW columns: x (N, C, H, W) becomes y (N, C, OH, OW).  ``height`` sets
+    OH, ``width`` sets OW. Each value of y is the mean or the largest value of a window of x: ``pool`` AVG or MAX.
+    Window i has the rows from floor(i H / OH) to ceil((i + 1) H / OH) - 1, and likewise the columns. Neighbouring
+    windows share a row if OH does not divide H.
 
     height: Height of the output.
 
@@ -76,8 +77,8 @@ def AdaptivePooling(
 def Add(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y = x1 + x2 + ..., of two or more sources of one shape. Each source has the gradient of y.  The shortcut
-    connection of He et al. (2016), "Deep residual learning for image recognition"."""
+    r"""y = x1 + x2 + ..., for two or more sources of equal shape.  The gradient of each source is the gradient of y.
+    This is the shortcut connection of He et al. (2016), "Deep residual learning for image recognition"."""
 
 def ArgSort(
     *,
@@ -85,8 +86,8 @@ def ArgSort(
     argsort_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Columns of the ``argsort_conf.topk`` highest scores of each row, best first: (N, topk), as floats.  Of equal
-    scores the higher column comes first.
+    r"""The columns of the ``argsort_conf.topk`` highest scores of each row, best first: (N, topk) floats.  Of equal
+    scores the one in the higher column comes first.
 
     topk: Labels kept for each record, best first."""
 
@@ -98,10 +99,10 @@ def BatchNorm(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""y = scale (x - m) / sqrt(v + epsilon) + shift for each channel of x (N, C, H, W), or each column of x (N, C).
-    In training m and v are mean and variance of the worker's batch, over all rows and pixels; in tests they are
-    running averages, ``mean = momentum mean + (1 - momentum) m``, and the variance likewise. A batch of images
-    (N, H, W) has one channel. Params, each (C,), with initial values: scale (1), shift (0), mean (0), variance
-    (1). The updater does not change mean and variance; several workers average them.
+    In training m and v are the mean and the variance of the worker's batch, over all rows and pixels. In tests
+    they are running averages: ``mean = momentum mean + (1 - momentum) m``, and likewise for the variance. Images
+    (N, H, W) have one channel.  The params, each (C,), are scale, shift, mean and variance, with initial values
+    1, 0, 0 and 1. The updater does not change mean and variance; the workers of a group average them.
 
     momentum: Decay rate of the running mean and variance.
 
@@ -482,11 +483,13 @@ def CharRNN(
     char_rnn_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Windows of a text, (N, unroll_len + 1): column t is the character of step t, and the last one only a label.
-    The text is divided into segments of equal length, one for each row of all worker groups. Each batch has the
-    next window of each segment, which starts at the last character of the previous window. After a window that
-    starts in the last ``unroll_len`` characters of a segment, all rows start again. That window ends in the next
-    segment, after the last segment at the start of the text. (SINGA 0.3 reads past the end of the text there.)
+    r"""Windows of a text: (N, unroll_len + 1) numbers of characters.  Column t has the character of time step t. The
+    last column is only the label of the last time step. The text is divided into segments of equal length, one
+    for each row of the batches of all worker groups. Each batch has the next window of each segment. A window
+    starts at the last character of the previous window.  After a window that starts in the last ``unroll_len``
+    characters of a segment, all rows start again at the beginning of their segments. Such a window ends in the
+    next segment; in the last segment it ends at the start of the text. (SINGA 0.3 reads past the end of the text
+    there.)
 
     path: URL or path of the text: UTF-8, gzipped or not.
 
@@ -503,8 +506,8 @@ def CharRNNOutput(
     char_rnn_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Writes the character of each row of numbers, (N, 1), to ``file``, by default standard output.
-    ``char_rnn_conf`` names the vocabulary.
+    r"""Write the character of each row of numbers, (N, 1), to ``file``; the default is standard output.
+    ``char_rnn_conf`` names the file with the vocabulary.
 
     path: URL or path of the text: UTF-8, gzipped or not.
 
@@ -516,10 +519,11 @@ def CharRNNOutput(
 def ClassToken(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y ((T + 1) N, D) = a learned row, shared by all sequences, before the rows x (T N, D) of T time steps.  The
-    layer and its readers have ``unroll_len: T + 1``. Params: token (D,), at first normal with standard deviation
-    0.02. A TimePooling with ``pool: FIRST`` returns its final value. With a PaddingMask, begin records with a
-    number for the token, which an Embedding learns, instead of using a ClassToken."""
+    r"""Put a learned row before the rows of each sequence: x (T N, D) becomes y ((T + 1) N, D).  All sequences share
+    the row. Set ``unroll_len: T + 1`` for this layer and its readers. The param is token (D,), with normal
+    initial values of standard deviation 0.02. To read the row at the end of the net, use a TimePooling with
+    ``pool: FIRST``.  ClassToken cannot be used with a PaddingMask. Instead, begin each record with an additional
+    number for the token, whose row an Embedding learns."""
 
 def Concate(
     *,
@@ -528,8 +532,8 @@ def Concate(
     concate_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Joins its sources along axis ``concate_dim``; 0 is the batch, and joins labels too.  In an unrolled net the
-    batches of each time step are joined.
+    r"""Join the sources along axis ``concate_dim``. Axis 0 is the batch; then labels are joined, too.  In an unrolled
+    net the batches of each time step are joined.
 
     concate_dim: Axis along which the sources are joined; 0 is the batch.
 
@@ -541,9 +545,9 @@ def ContrastiveLoss(
     contrastiveloss_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Loss = sum s d^2 + (1 - s) max(0, margin - d)^2 / (2 N), d = ||x1 - x2||: of Hadsell et al. (2006), as in
-    Caffe.  Sources: x1 and x2, (N, ...) taken as (N, D), and s (N, 1), e.g. a TargetInput: 1 if both are alike, 0
-    if not.
+    r"""Loss = sum(s d^2 + (1 - s) max(0, margin - d)^2) / (2 N), with d = ||x1 - x2||.  The sources are x1 and x2,
+    (N, ...) read as rows (N, D), and s (N, 1), for example a TargetInput. s is 1 if the two records are alike,
+    else 0. After Hadsell et al. (2006); Caffe has the same loss.
 
     margin: Distance beyond which different records have no loss."""
 
@@ -568,11 +572,11 @@ def ConvTranspose(
     convtranspose_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y[n, f, i s + k d - pad, j s + l d - pad] += W[c, f, k, l] x[n, c, i, j], from y = b.  Here s is ``stride``, d
-    ``dilation``. x (N, C, H, W); y (N, F, OH, OW) with OH = (H - 1) s + d (kernel - 1) + 1 - 2 pad + output_pad,
-    and the width likewise; W (C, F kernel_y kernel_x) with columns in the order f, k, l; b (F,). It computes the
-    gradient of a `Convolution` of y with respect to its input. With ``groups`` G, channels and filters are
-    divided into G groups, and W has F / G filters.
+    r"""y[n, f, i s + k d - pad, j s + l d - pad] += W[c, f, k, l] x[n, c, i, j], from y = b.  Here s is ``stride``
+    and d is ``dilation``. x has the shape (N, C, H, W) and y (N, F, OH, OW), with OH = (H - 1) s + d (kernel - 1)
+    + 1 - 2 pad + output_pad and OW likewise. The params are W (C, F kernel_y kernel_x), with columns in the order
+    f, k, l, and b (F,). Without b the layer computes the gradient of a `Convolution` with respect to its input.
+    With ``groups`` G, channels and filters are divided into G groups, and W has F / G filters.
 
     kernel: Height and width of the window.
 
@@ -631,10 +635,11 @@ def Convolution(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""y[n, f, i, j] = b[f] + sum_{c, k, l} W[f, c, k, l] x[n, c, i s + k d - pad, j s + l d - pad].  Here s is
-    ``stride``, d ``dilation``. x (N, C, H, W) is 0 outside; y (N, F, OH, OW); W (F, C kernel_y kernel_x) with
-    columns in the order c, k, l; b (F,). The kernel is not flipped. ``bias_term: false`` leaves b out. With
-    ``groups`` G, filters and channels are divided into G groups, filters see the channels of their group, and W
-    has C / G channels; with G = C the convolution is depthwise.
+    ``stride`` and d is ``dilation``. x has the shape (N, C, H, W) and counts as 0 outside the image. y has the
+    shape (N, F, OH, OW). The params are W (F, C kernel_y kernel_x), with columns in the order c, k, l, and b
+    (F,). The kernel is not flipped. With ``bias_term: false`` there is no b.  With ``groups`` G, filters and
+    channels are divided into G groups. A filter reads only the channels of its group, and W has C / G channels.
+    With G = C the convolution is depthwise.
 
     kernel: Height and width of the window.
 
@@ -677,8 +682,9 @@ def Dropout(
     dropout_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""In training y = x mask, mask = [u < 1 - p] / (1 - p), u uniform in [0, 1); otherwise y = x.  The mask is a
-    function of seed, layer, step, time step and the row in the group's batch.
+    r"""In training y = x mask, mask = [u < 1 - p] / (1 - p), u uniform in [0, 1); otherwise y = x.  The mask depends
+    only on the seed, the layer, the step, the time step and the row in the group's batch, so that it is the same
+    for any number of workers.
 
     dropout_ratio: Probability that a value is dropped in training."""
 
@@ -690,8 +696,9 @@ def Dummy(
     dummy_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Stands in for any layer in tests: ``input`` draws data, ``output`` gradients from U[0, 1); else both are
-    copied.  ``dummy_conf.shape`` is the shape of the whole group's batch.
+    r"""Stand in for any other layer in tests.  With ``input`` the layer draws its data from U[0, 1); with ``output``
+    it draws the gradients of its source. Otherwise it copies data and gradients. ``dummy_conf.shape`` is the
+    shape of the whole group's batch.
 
     input: Make random data of the shape.
 
@@ -706,9 +713,9 @@ def Embedding(
     embedding_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Rows of a table (vocab_size, feature_dim), selected by the source: (rows, feature_dim).  -1 is padding, a row
-    of zeros, as in SINGA's documents. The gradient of a row of the table is the sum over all rows of the output
-    that were taken from it. (SINGA loses some of them.)
+    r"""Turn each number of the source into a row of a table (vocab_size, feature_dim): (rows, feature_dim).  The
+    number -1 is padding and gives a row of zeros, as SINGA's documents say. The gradient of a row of the table is
+    the sum over all output rows that are copies of it. (SINGA loses some of them.)
 
     vocab_size: Rows of the table.
 
@@ -717,9 +724,10 @@ def Embedding(
 def EuclideanLoss(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Loss = sum (x - t)^2 / N; as in SINGA the gradient is (x - t) / N, that of half the loss.  Its output is x -
-    t, (N, D). A target that requires a gradient gets the opposite one.  A third source, a WeightInput, has a
-    weight for each record: loss = sum w (x - t)^2 / N, gradient w (x - t) / N."""
+    r"""Loss = sum (x - t)^2 / N, for a prediction x and a target t.  As in SINGA, the gradient is (x - t) / N, which
+    is the gradient of half the loss. If the target requires a gradient, its gradient is (t - x) / N.  The output
+    is x - t, (N, D). A third source, a WeightInput, has a weight w for each record. Then loss = sum w (x - t)^2 /
+    N, and the gradient is w (x - t) / N."""
 
 def GELU(
     *,
@@ -727,8 +735,8 @@ def GELU(
     gelu_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y = x (1 + erf(x / sqrt(2))) / 2, or with ``approximate: tanh`` its approximation, elementwise.  The
-    approximation is x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. After Hendrycks and Gimpel (2016).
+    r"""y = x (1 + erf(x / sqrt(2))) / 2, elementwise. After Hendrycks and Gimpel (2016).  With ``approximate: tanh``
+    y = x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2.
 
     approximate: Compute the error function exactly, or by a tanh."""
 
@@ -760,8 +768,8 @@ def GlobalPooling(
     globalpooling_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y (N, C) = the mean of each channel of x (N, C, H, W) over its pixels, or its largest value: ``pool`` AVG or
-    MAX.  Of equal largest values the first, by rows, gets the gradient. After Lin et al. (2014).
+    r"""y (N, C) = the mean or the largest value of each channel of x (N, C, H, W): ``pool`` AVG or MAX.  If several
+    values are equally large, the first one, row by row, gets the gradient. After Lin et al. (2014).
 
     pool: Take the mean of all pixels, or the largest value."""
 
@@ -773,7 +781,8 @@ def GroupNorm(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""y = scale (x - m) / sqrt(v + epsilon) + shift, with mean m and variance v of each group of channels of an
-    image.  x and y (N, C, H, W). Params, each (C,): scale (at first 1), shift (0).
+    image.  x and y have the shape (N, C, H, W). The params, each (C,), are scale and shift, with initial values 1
+    and 0.
 
     num_groups: Groups of neighbouring channels; divides the number of channels.
 
@@ -785,9 +794,9 @@ def HuberLoss(
     huberloss_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Loss = mean of h(x - t), h(d) = d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2): PyTorch's HuberLoss.
-    The mean is over records and values. With ``delta`` 1 it is the smooth L1 loss. Sources, output and weights
-    are as in EuclideanLoss.
+    r"""Loss = mean of h(x - t), with h(d) = d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2).  The mean is
+    over records and values, as in PyTorch's HuberLoss. With ``delta: 1`` it is the smooth L1 loss. Sources,
+    output and weights are the same as in EuclideanLoss.
 
     delta: Difference from which the loss is linear."""
 
@@ -801,12 +810,12 @@ def ImagePreprocess(
     rgbimage_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y = ``scale`` x of images (N, C, H, W), cropped to (N, C, cropsize, cropsize), or whole if ``cropsize`` is 0.
-    In training each image is cropped at a random place, and ``mirror`` flips half of the images left to right;
-    otherwise the centre is cropped. The random numbers depend on seed, layer, epoch and record only, so results
-    are the same for any number of workers and after a resume. Labels are passed on.  ``pad`` adds zeros to each
-    side of an image before it is cropped: with the image's size as ``cropsize``, images are shifted by up to
-    ``pad`` pixels in training.
+    r"""Crop, mirror and scale images x (N, C, H, W): y = ``scale`` x.  Images are cropped to (N, C, cropsize,
+    cropsize), or stay whole if ``cropsize`` is 0. In training each image is cropped at a random position, and
+    ``mirror`` flips half of the images left to right. Otherwise the centre is cropped. The random numbers depend
+    only on the seed, the layer, the epoch and the record. So results are the same for any number of workers and
+    after a resume. Labels are passed on.  ``pad`` adds zeros on each side of an image before it is cropped. If
+    ``cropsize`` is the size of the image, training then shifts images by up to ``pad`` pixels.
 
     scale: Multiplies each pixel.
 
@@ -827,8 +836,9 @@ def InnerProduct(
     innerproduct_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y = x W^T + b: x (N, ...) as rows (N, D), images in the order C, H, W; W (H, D), b (H,), y (N, H).  With
-    ``transpose`` y = x W + b and W (D, H). ``bias_term: false``, which SINGA ignores, leaves b out.
+    r"""y = x W^T + b, where x (N, ...) is read as rows (N, D), W is (H, D), b is (H,) and y is (N, H).  The values of
+    images are in the order C, H, W. With ``transpose`` y = x W + b, and W is (D, H). With ``bias_term: false``,
+    which SINGA ignores, there is no b.
 
     num_output: Number of output features.
 
@@ -846,9 +856,9 @@ def LRN(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""y = x / S^beta, with S[c] = knorm + alpha / local_size times the sum of x^2 over local_size channels around c.
-    x and y (N, C, H, W). At the first and last channels fewer are summed; the divisor of alpha stays the same.
-    The gradient is gy / S^beta - 2 beta alpha / local_size x T, with T[c] the sum of gy x / S^(beta + 1) over the
-    same channels.
+    x and y have the shape (N, C, H, W). At the first and last channels the sum has fewer terms, but alpha is
+    still divided by local_size. The gradient is gy / S^beta - 2 beta alpha / local_size x T, where T[c] is the
+    sum of gy x / S^(beta + 1) over the same channels.
 
     local_size: Channels of the window, an odd number.
 
@@ -868,9 +878,9 @@ def LSTM(
     lstm_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Long short-term memory: c' = f c + i g, h' = o tanh(c').  i = sigmoid(x W_i^T + h U_i^T + b_i), likewise f and
-    o; g = tanh(x W_g^T + h U_g^T + b_g). The cell c starts like the state h, but at zeros if h comes from another
-    layer.
+    r"""Long short-term memory: c' = f c + i g, h' = o tanh(c').  i = sigmoid(x W_i^T + h U_i^T + b_i), and likewise f
+    and o; g = tanh(x W_g^T + h U_g^T + b_g). The first cell c is set like the first state h. If h comes from
+    another layer, c starts with zeros.
 
     dim_hidden: Units of the hidden state.
 
@@ -889,10 +899,10 @@ def LabelInput(
     store_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""One of several labels of records, as the second source of a SoftmaxLoss: (batchsize / n_workers, 1).  The
-    ``store_conf`` of the layer that reads the features lists the columns, ``label: [species, island]``. Give this
-    layer the same ``store_conf``, so that both have the same records in each step. Each label has its own
-    classes. The values are the labels as floats.
+    r"""Read one of several labels of records: (batchsize / n_workers, 1), labels as floats.  Use the layer as the
+    second source of a SoftmaxLoss. The ``store_conf`` of the layer that reads the features lists the columns with
+    labels, e.g. ``label: [species, island]``. Give this layer the same ``store_conf``, so that both read the same
+    records in each step. Each label has its own classes.
 
     column: Name of the column: one of ``label`` in ``store_conf``."""
 
@@ -902,8 +912,8 @@ def LayerNorm(
     layernorm_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y = scale (x - m) / sqrt(v + epsilon) + shift, with mean m and variance v of each row of x (N, D).  Params,
-    each (D,): scale (at first 1), shift (0).
+    r"""y = scale (x - m) / sqrt(v + epsilon) + shift, with mean m and variance v of each row of x (N, D).  The
+    params, each (D,), are scale and shift, with initial values 1 and 0.
 
     epsilon: Added to the variance."""
 
@@ -914,7 +924,7 @@ def LeakyReLU(
     activation_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y = x where positive, else ``negative_slope`` x, elementwise. After Maas et al. (2013).
+    r"""y = x where x is positive, else y = ``negative_slope`` x, elementwise. After Maas et al. (2013).
 
     negative_slope: Slope below zero."""
 
@@ -929,11 +939,12 @@ def MultiHeadAttention(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""y = concat_h(softmax(Q_h K_h^T / sqrt(d)) V_h) W_o^T + b_o, with [Q K V] = x W_i^T + b_i and d = D /
-    num_heads.  x and y (T N, D) are rows of T time steps, the first step first; a sequence attends to itself.
-    Params: qkv_weight W_i (3 D, D), the rows of queries, keys, values; output_weight W_o (D, D); qkv_bias (3 D,);
-    output_bias (D,). With ``causal`` a query reads the keys of its own and earlier time steps.  For cross-
-    attention, a second source (S N, D) gives keys and values of S time steps. A PaddingMask as last source gives
-    keys of padding the weight 0. A query without keys gets b_o.
+    num_heads.  With one source, a sequence attends to itself. x and y (T N, D) have N rows for each of T time
+    steps, the first step first. With ``causal`` a query attends only to the keys of its own and of earlier time
+    steps.  The params are qkv_weight W_i (3 D, D), with D rows each for queries, keys and values; output_weight
+    W_o (D, D); qkv_bias (3 D,); and output_bias (D,).  For cross-attention, keys and values are computed from a
+    second source (S N, D) of S time steps. If the last source is a PaddingMask, keys of padding have the weight
+    0. If all keys of a query are padding, its output is b_o.
 
     num_heads: Number of heads, which divides the number of features.
 
@@ -949,8 +960,8 @@ def MultiHeadAttention(
 def Multiply(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y = x1 x2 ..., elementwise, of two or more sources of one shape.  The gradient of a source is the gradient of
-    y times the other sources."""
+    r"""y = x1 x2 ..., elementwise, for two or more sources of equal shape.  The gradient of a source is the gradient
+    of y times all other sources."""
 
 def OneHot(
     *,
@@ -958,8 +969,8 @@ def OneHot(
     onehot_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""One-hot rows: zeros with a one in the column that the source gives, (rows, vocab_size).  If no layer reads the
-    rows, only the columns are computed.
+    r"""Turn each number of the source into a one-hot row: (rows, vocab_size).  The column of the number has the value
+    1, all other columns 0. If no layer reads the rows themselves, only the index of the column is computed.
 
     vocab_size: Length of a one-hot row."""
 
@@ -970,9 +981,10 @@ def PaddingMask(
     paddingmask_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Marks time steps that are not padding: (rows, 1) bool, true if the number of the source is not ``padding``.
-    With ``lengths`` the source has the length of each sequence, (N, 1), and earlier time steps are true. Layers
-    that read the mask as an additional source ignore padding: MultiHeadAttention, TimePooling, GRU, LSTM and RNN.
+    r"""Mark the time steps that are not padding: (rows, 1) bool.  A value is true if the number of the source is not
+    ``padding``. With ``lengths`` the source has the length of each sequence, (N, 1), and time steps before that
+    length are true. MultiHeadAttention, TimePooling, GRU, LSTM and RNN ignore padding if they read the mask as an
+    additional source.
 
     padding: The number of padding.
 
@@ -1029,9 +1041,10 @@ def Pooling(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""y (N, C, OH, OW) = the largest value of each window of x (N, C, H, W), or their mean: ``pool`` MAX or AVG.
-    Padding is never the largest. Of equal values the first, by rows, gets the gradient, or all do (``ties``). A
-    mean is the sum of the window's pixels over kernel_y kernel_x, or over the number of its pixels inside the
-    image if ``count_include_pad`` is false, the default of CudnnPool.
+    Padding is never the largest value. If several values are equally large, the first one, row by row, gets the
+    gradient; with ``ties: all`` each of them gets it. The mean is the sum of the window's pixels divided by
+    kernel_y kernel_x. If ``count_include_pad`` is false, which is the default of CudnnPool, the sum is divided by
+    the number of pixels inside the image.
 
     kernel: Height and width of the window.
 
@@ -1067,7 +1080,7 @@ def PositionalEmbedding(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""y = x + table[t], where x (T N, D) are rows of T time steps, and t is the time step of a row.  The table is a
-    param (max_length, D), at first normal with standard deviation 0.02.
+    param (max_length, D). Its initial values are normal with standard deviation 0.02.
 
     max_length: Number of positions: the most time steps of a sequence.
 
@@ -1081,10 +1094,10 @@ def RBMHid(
     rbm_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""The hidden units: probabilities sigmoid(v W^T + c) of the visible ones v (N, D), or means v W^T + c.  The
-    source is the RBMVis. Params: W (H, D), shared from the RBMVis or shared by it, and c (H,). The RBMVis
-    computes the gradient of W. This layer adds 0 to it but counts as a sharer, so that W learns from half of the
-    gradient, as in SINGA, unless one of the two has ``share_gradient: sum``.
+    r"""The hidden units of an RBM: probabilities sigmoid(v W^T + c), or means v W^T + c.  The source is the RBMVis,
+    with visible units v (N, D). The params are W (H, D), which RBMVis and RBMHid share, and c (H,). The RBMVis
+    computes the gradient of W. The RBMHid adds 0 to it but counts as a sharer, so that W learns from half of the
+    gradient, as in SINGA. To use the whole gradient, set ``share_gradient: sum`` in one of the two.
 
     hdim: Number of hidden units; set it in both layers.
 
@@ -1100,13 +1113,14 @@ def RBMVis(
     rbm_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""The visible units v: records x (N, ...) taken as (N, D), images in the order C, H, W; and their
-    reconstruction.  ``srclayers`` are the layer of the records and the RBMHid. Params: W (H, D), H being
-    ``rbm_conf.hdim``, and b (D,). A reconstruction is sigmoid(h W + b), of Gaussian units h W + b, where h is a
-    sample of the hidden units: 1 with their probability, or Gaussian with their mean and variance 1. The
-    reconstruction is not sampled. The gradient of W is (h-^T v- - h+^T v+) / N, of the model (-) and of the
-    records (+).  The metric "squared_error" is the mean over records of sum (x - v)^2, v being the first
-    reconstruction of x.
+    r"""The visible units of an RBM: the records x (N, ...), read as rows (N, D), and their reconstruction.  The
+    ``srclayers`` are the layer with the records and the RBMHid. The values of images are in the order C, H, W.
+    The params are W (H, D), where H is ``rbm_conf.hdim``, and b (D,).  A reconstruction is sigmoid(h W + b), or h
+    W + b for Gaussian units, where h is a sample of the hidden units. A hidden unit is 1 with its probability; a
+    Gaussian hidden unit is normal with its mean and variance 1. The reconstruction itself is not sampled. The
+    gradient of W is (h-^T v- - h+^T v+) / N, where - marks states of the model and + states given the records.
+    The metric "squared_error" is the mean over records of sum (x - v)^2, where v is the first reconstruction of
+    x.
 
     hdim: Number of hidden units; set it in both layers.
 
@@ -1120,8 +1134,8 @@ def RMSNorm(
     rmsnorm_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y = scale x / sqrt(m + epsilon), with the mean m of the squares of each row of x (N, D).  Params: scale (D,),
-    at first 1.
+    r"""y = scale x / sqrt(m + epsilon), with the mean m of the squares of each row of x (N, D).  The param is scale
+    (D,), with initial value 1.
 
     epsilon: Added to the mean of the squares."""
 
@@ -1159,8 +1173,8 @@ def RNNDummy(
     rnn_dummy_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Random data, uniform in [``low``, ``high``), rounded down if ``integer``.  In a test, from the second batch
-    on, the output of the layer ``dynamic_srclayer`` in the previous batch.
+    r"""Random data, uniform in [``low``, ``high``), rounded down if ``integer`` is set.  In a test, from the second
+    batch on, the output is instead the output of the layer ``dynamic_srclayer`` in the previous batch.
 
     dynamic_srclayer: Layer whose output of the previous batch is this layer's data in a test.
 
@@ -1175,7 +1189,7 @@ def RNNDummy(
 def RNNLabel(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Labels of time steps: the number of the source at the next step."""
+    r"""Give each time step the number of the source at the next time step as its label."""
 
 def ReLU(
     *,
@@ -1184,7 +1198,7 @@ def ReLU(
     activation_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y = x where positive, else ``relu_conf.negative_slope`` x (SINGA ignores the slope).
+    r"""y = x where x is positive, else y = ``relu_conf.negative_slope`` x.  SINGA ignores the slope.
 
     negative_slope: Slope below zero."""
 
@@ -1240,7 +1254,7 @@ def RecordInput(
     store_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Reads records of any store: the field ``data`` if there is one, else ``pixel``.
+    r"""Read records from any store: the field ``data`` if there is one, else ``pixel``.
 
     backend: Format of the store; detected if empty.
 
@@ -1422,8 +1436,9 @@ def RecordOutput(
     store_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Write records of ``data``, and ``label`` if the last source has labels, to any store.  ``store_conf.backend``
-    names the format, kvfile by default. The file is written when the net is closed.
+    r"""Write the source as records with a field ``data``, to any kind of store.  If the last source has labels, the
+    records also have a field ``label``. ``store_conf.backend`` names the format; the default is kvfile. The file
+    is written when the net is closed.
 
     backend: Format of the store; detected if empty.
 
@@ -1559,7 +1574,8 @@ def Reshape(
     reshape_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y (N, ``shape``) = the values of x (N, ...) in their order, C, H, W for images.
+    r"""Reshape each record of x to ``shape``: y (N, ``shape``).  The values keep their order. Values of images are in
+    the order C, H, W.
 
     shape: Lengths of the axes of a record; one of them may be -1, which is inferred."""
 
@@ -1577,8 +1593,9 @@ def Sampling(
     sampling_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""A column drawn for each row, (N, 1), with probabilities ``softmax(x / temperature)``.  With ``probabilities``,
-    x is the logarithm of the source. At temperature 0 it is the column of the highest value, as in `ArgSort`.
+    r"""Draw a column for each row, (N, 1), with probabilities ``softmax(x / temperature)``.  x is the source, or with
+    ``probabilities`` the logarithm of the source. At temperature 0 the result is the column with the highest
+    value, as in `ArgSort`.
 
     temperature: Divides the logits: likely columns become likelier below 1; at 0 the most likely one is taken.
 
@@ -1599,13 +1616,14 @@ def Sigmoid(
 def SigmoidCrossEntropyLoss(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Sigmoids and binary cross entropy: loss = mean of -t log p - (1 - t) log(1 - p), p = sigmoid(x), of (N, D).
-    For multi-label classification: source one has a score for each label, source two a target for each, in [0,
-    1], where 1 means that the record has the label, e.g. from a TargetInput. The loss is computed from the
-    scores, in a form that does not overflow. The mean is over records and labels.  Its output is p (N, D). The
-    metric "binary_accuracy" is the share of all labels with (p > 0.5) == (t > 0.5). The gradient is (p - t) / (N
-    D). A target that requires a gradient gets -x / (N D).  A third source, a WeightInput, has a weight for each
-    record, which multiplies its loss and gradient. The metric "binary_accuracy" is that of all records alike."""
+    r"""Sigmoids and binary cross entropy: loss = mean of -t log p - (1 - t) log(1 - p), p = sigmoid(x).  This loss is
+    for multi-label classification. The first source x (N, D) has a score for each label. The second source t (N,
+    D), for example a TargetInput, has a target in [0, 1] for each label; 1 means that the record has the label.
+    The loss is computed from the scores, in a form that does not overflow. The mean is over records and labels.
+    The output is p (N, D). The metric "binary_accuracy" is the share of labels with (p > 0.5) == (t > 0.5). The
+    gradient is (p - t) / (N D). If the target requires a gradient, its gradient is -x / (N D).  A third source, a
+    WeightInput, has a weight for each record, which multiplies the record's loss and gradient. The metric
+    "binary_accuracy" counts all records alike."""
 
 def Slice(
     *,
@@ -1614,8 +1632,9 @@ def Slice(
     slice_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Slices its source in ``num_slices`` nearly equal pieces along axis ``slice_dim``, one for each consumer.  Axis
-    0 is the batch, in an unrolled net the batch of each time step. Pieces of the batch are views, not copies.
+    r"""Divide the source into ``num_slices`` nearly equal pieces along axis ``slice_dim``.  Each layer that reads the
+    Slice gets one piece. Axis 0 is the batch; in an unrolled net the batch of each time step is divided. Pieces
+    of the batch are views, not copies.
 
     slice_dim: Axis along which the source is sliced; 0 is the batch.
 
@@ -1627,10 +1646,10 @@ def Softmax(
     softmax_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y = exp(x) / sum exp(x), of each record x (N, ...) taken as a row: y (N, D).  With
-    ``num_softmax_per_instance`` n each of n equal parts of a row has its own softmax. For images (N, C, H, W) n
-    is 1, or H W for a softmax over the channels of each pixel; then y is (N, C, H, W). The gradient is y (gy -
-    sum(gy y)).
+    r"""y = exp(x) / sum exp(x), for each record of x (N, ...) read as a row: y (N, D).  With
+    ``num_softmax_per_instance`` n, each row is divided into n equal parts, and each part has its own softmax. For
+    images (N, C, H, W) n is 1, or H W for a softmax over the channels of each pixel; y is then (N, C, H, W). The
+    gradient is y (gy - sum(gy y)).
 
     num_softmax_per_instance: Softmaxes over equal parts of a row. For images 1, or the number of pixels for one
     over the channels of each."""
@@ -1647,22 +1666,23 @@ def SoftmaxLoss(
     softmaxloss_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Softmax and cross entropy: loss = scale / N sum -log p[label], of x (N, ...) taken as (N, D).  Also called
-    CudnnSoftmaxLoss, which in SINGA reports only the loss, as a sum.  Its output is p (N, D). The metric
-    "accuracy" is scale / N times the rows with their label among the ``topk`` highest; of equal ones the higher
-    class comes first. The gradient is scale / N (p - onehot).  With ``label_smoothing`` e, after Szegedy et al.
-    (2016), the target is (1 - e) onehot + e / D in place of onehot.  A third source, a WeightInput, has a weight
-    for each record: loss = scale / N sum -w log p[label], and the gradient of a record is multiplied by its
-    weight. The accuracy is that of all records alike.  With ``class_weights`` c, and c = 0 where the label is
-    ``ignore_index``, the loss is scale / Z sum -c[label] log p[label] with Z = sum c[label], as that of PyTorch's
-    cross_entropy. Z is the sum over the batch of a worker group, whose workers send each other their sums in each
-    step of training. The metrics are means over all rows that count; classes have no weights in the accuracy. A
-    batch of ignored rows has gradients of 0. Label smoothing takes the weight of the label for all classes, where
-    PyTorch takes that of each class. Z is that of all time steps of an unrolled net, or of each of them where
-    they are computed one by one.  Of rows that are mixed of two records, by ``mixup`` or ``cutmix`` in
-    ``store_conf``, the loss is s loss(label) + (1 - s) loss(label'), where s is the share of the first; the
-    accuracy counts the label of the larger share.  With ``focal_gamma`` g the loss of a row is -(1 - p[label])^g
-    log p[label], after Lin et al. (2017).
+    r"""Softmax and cross entropy: loss = scale / N sum -log p[label], of x (N, ...) read as rows (N, D).  SINGA's
+    name CudnnSoftmaxLoss works, too. In SINGA that type reports only the loss, as a sum.  The output is p (N, D),
+    with p = softmax(x). The metric "accuracy" is scale / N times the number of rows whose label is among the
+    ``topk`` highest scores; of equal scores the higher class comes first. The gradient is scale / N (p - onehot).
+    With ``label_smoothing`` e the target is (1 - e) onehot + e / D instead of onehot, after Szegedy et al.
+    (2016).  A third source, a WeightInput, has a weight w for each record. Then loss = scale / N sum -w log
+    p[label], and the gradient of a record is multiplied by its weight. The accuracy counts all records alike.
+    With ``class_weights`` c, loss = scale / Z sum -c[label] log p[label], where Z = sum c[label], as in PyTorch's
+    cross_entropy. Rows whose label is ``ignore_index`` have the weight 0. Z is the sum over the batch of the
+    whole worker group: in each training step the workers send each other their sums. In an unrolled net Z is the
+    sum over all time steps, or over each time step if the steps are computed one by one. If all rows of a batch
+    are ignored, the gradients are 0. Label smoothing multiplies the loss of all classes by the weight of the
+    label; PyTorch multiplies each by the weight of its class.  The metrics are means over all rows that are not
+    ignored. Class weights do not change the accuracy.  If ``mixup`` or ``cutmix`` in ``store_conf`` mixes two
+    records in each row, the loss is s loss(label) + (1 - s) loss(label'), where s is the share of the first
+    record. The accuracy counts the label with the larger share.  With ``focal_gamma`` g the loss of a row is -(1
+    - p[label])^g log p[label], after Lin et al. (2017).
 
     topk: A record counts as right when its label is among the best this many.
 
@@ -1686,7 +1706,7 @@ def Split(
     split_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Gives each of ``num_splits`` consumers the same data, and its source the sum of their gradients.
+    r"""Pass the data of the source to ``num_splits`` layers, and sum the gradients of these layers.
 
     num_splits: Number of readers."""
 
@@ -1696,7 +1716,8 @@ def Stack(
     stack_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y (N, T, D) = rows x (T N, D) of T time steps as one record of each sequence. The layer has ``unroll_len: 1``.
+    r"""Join the T time steps of each sequence to one record: x (T N, D) becomes y (N, T, D).  Set ``unroll_len: 1``
+    for this layer.
 
     images: Make images (N, D, 1, T) with D channels, for a Convolution or Pooling over time with kernel_y 1."""
 
@@ -1714,11 +1735,11 @@ def TargetInput(
     store_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Targets of records for regression, as the second source of a EuclideanLoss: (batchsize / n_workers, targets).
-    They are the columns ``target`` of a table with named columns, or the field ``target`` of other records, such
-    as arrays (X, y) from Python, with ``target_conf.size`` values.  Give it the ``store_conf`` of the layer that
-    reads the features, so that both have the same records in each step; shape, mean and std in it describe the
-    features.
+    r"""Read the targets of records: (batchsize / n_workers, targets).  Use the layer as the second source of a
+    regression loss, such as EuclideanLoss. In a table with named columns, the targets are the columns that
+    ``target`` names. Other records, such as arrays (X, y) from Python, have them in the field ``target``, with
+    ``target_conf.size`` values.  Give this layer the ``store_conf`` of the layer that reads the features, so that
+    both read the same records in each step. Its shape, mean and std describe the features.
 
     size: Number of targets of a record."""
 
@@ -1728,9 +1749,10 @@ def TimePooling(
     timepooling_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y (N, D) = the mean of the time steps of x (T N, D), their largest values, the first or the last one:
-    ``pool``.  The layer has ``unroll_len: 1``. A PaddingMask as second source leaves padding out; a sequence of
-    padding gives zeros. Of equal largest values the first gets the gradient.
+    r"""Pool the time steps of each sequence to one record: x (T N, D) becomes y (N, D).  ``pool`` selects the mean of
+    the time steps, their largest values, the first or the last time step. Set ``unroll_len: 1`` for this layer.
+    If the second source is a PaddingMask, time steps of padding are left out; a sequence of nothing but padding
+    gives zeros. If several values are equally large, the first one gets the gradient.
 
     pool: Take the mean of the time steps, the largest value of each feature, the first or the last time step."""
 
@@ -1740,7 +1762,7 @@ def Transpose(
     transpose_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y = x with two axes, ``axes``, exchanged.
+    r"""Exchange two axes of x; ``axes`` names them.
 
     axes: The two axes to exchange, from 1 on; 0 is the batch."""
 
@@ -1750,16 +1772,17 @@ def TripletLoss(
     tripletloss_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Loss = mean of max(0, d(a, p) - d(a, n) + margin), d(x, y) = ||x - y + 1e-6||: PyTorch's TripletMarginLoss.
-    Sources: anchors a, similar records p, and different records n, each (N, ...) taken as (N, D).
+    r"""Loss = mean of max(0, d(a, p) - d(a, n) + margin), with d(x, y) = ||x - y + 1e-6||.  The sources are anchors
+    a, records p that are similar to them, and records n that are not, each (N, ...) read as rows (N, D).
+    PyTorch's TripletMarginLoss computes the same.
 
     margin: How much farther away the negative record should be than the positive one."""
 
 def Unstack(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y (T N, D) = rows of T time steps of records x (N, T, D), each a sequence, or of images (N, D, 1, T).  The
-    layer has ``unroll_len: T``."""
+    r"""Divide each record into T time steps: x (N, T, D), or images (N, D, 1, T), becomes y (T N, D).  Set
+    ``unroll_len: T`` for this layer."""
 
 def Upsample(
     *,
@@ -1768,9 +1791,9 @@ def Upsample(
     upsample_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y (N, C, factor H, factor W) = images x (N, C, H, W), ``factor`` times as high and wide: ``mode``.  NEAREST
-    repeats each pixel. BILINEAR interpolates x at (i + 1/2) / factor - 1/2 for pixel i of y, linearly between the
-    two nearest pixels, on both axes.
+    r"""Enlarge images x (N, C, H, W) by ``factor``: y (N, C, factor H, factor W).  With ``mode: NEAREST`` each pixel
+    is repeated. With ``mode: BILINEAR`` pixel i of y is x at the position (i + 1/2) / factor - 1/2, interpolated
+    linearly between the two nearest pixels, on both axes.
 
     factor: How many times as high and as wide images become.
 
@@ -1829,10 +1852,11 @@ def WeightInput(
     store_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Weights of records, as the third source of a loss layer: (batchsize / n_workers, 1).  They are the column
-    ``weight`` of a table with named columns, or the field ``weight`` of other records, such as arrays (X, y,
-    weights) from Python. Weights are at least 0; a record of weight 0 does not affect loss and gradient.  Give it
-    the ``store_conf`` of the layer that reads the features, so that both have the same records in each step.
+    r"""Read the weights of records: (batchsize / n_workers, 1).  Use the layer as the third source of a loss layer.
+    In a table with named columns, the weights are the column that ``weight`` names. Other records, such as arrays
+    (X, y, weights) from Python, have them in the field ``weight``. Weights are at least 0. A record of weight 0
+    does not affect loss and gradient.  Give this layer the ``store_conf`` of the layer that reads the features,
+    so that both read the same records in each step.
 
     backend: Format of the store; detected if empty.
 

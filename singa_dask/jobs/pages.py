@@ -1,4 +1,4 @@
-"""HTML of jobs and runs for notebooks, without external resources."""
+"""HTML for jobs and runs in notebooks, without external resources."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ MAX_OPEN = 40
 
 
 def job_page(job: JobConf, nets: Mapping[Phase, NeuralNet]) -> str:
-    """Return a table of the layers of a job and the picture of its training net; ``nets`` may be empty."""
+    """Return HTML with a table of a job's layers and the picture of its training net.
+
+    ``nets`` may be empty.
+    """
     cluster = job.cluster
     shapes, params = _facts_of(nets)
     rows = [
@@ -40,13 +43,13 @@ def job_page(job: JobConf, nets: Mapping[Phase, NeuralNet]) -> str:
 
 
 def _name(layer: LayerConf) -> str:
-    """Return the name of a layer, with its phases if it is not in all nets."""
+    """Return the name of a layer. If the layer is not in all nets, its phases are added."""
     phases = ", ".join(map(str, layer.include))
     return f"{layer.name} ({phases})" if phases else layer.name
 
 
 def _facts_of(nets: Mapping[Phase, NeuralNet]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the shapes and the numbers of trainable values of layers, by their names in the job."""
+    """Return the shapes, and the numbers of trainable values, of layers by their names in the job."""
     shapes: dict[str, str] = {}
     params: dict[str, str] = {}
     for net in nets.values():
@@ -58,7 +61,7 @@ def _facts_of(nets: Mapping[Phase, NeuralNet]) -> tuple[dict[str, str], dict[str
 
 
 def run_page(facts: Mapping[str, Any]) -> str:
-    """Return state and metrics of a run, from the result of `facts_of`."""
+    """Return HTML with the state and the metrics of a run; ``facts`` is a result of `facts_of`."""
     url = html.escape(str(facts["run"]))
     head = f"<b>{html.escape(facts['job'])}</b>: {html.escape(facts['state'])}, step {facts['steps']}"
     head += f" of {facts['train_steps']}, {facts['seconds']:.1f} s; <code>{url}</code>"

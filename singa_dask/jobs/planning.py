@@ -1,4 +1,4 @@
-"""plan: finds the fastest topology and partition of a job on an existing or a hypothetical cluster."""
+"""plan: find the fastest topology and partition for a job on an existing or a hypothetical cluster."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ def plan(
     price: float = 0.0,
     trace: bool = False,
 ) -> Plan:
-    """Find the fastest topology and partition of a job, by simulation.
+    """Find the fastest topology and partition for a job, by simulation.
 
-    Costs of the job are measured on this machine, in some seconds, and stored for later plans. Without a cluster the
-    plan is for this machine.
+    The costs of the job are measured on this machine, which takes some seconds, and are stored for later plans. If no
+    cluster is passed, the plan is for this machine.
 
     Parameters
     ----------
     job : Job or path
     what_if : str
-        A hypothetical cluster, e.g. ``"hosts=64,link=25Gbit,latency=30us,cores=32"``.
+        Description of a hypothetical cluster, e.g. ``"hosts=64,link=25Gbit,latency=30us,cores=32"``.
     client : distributed.Client or str, optional
-        An existing cluster, or the address of its scheduler.
+        Client of an existing cluster, or the address of its scheduler.
     scheduler_file : str, optional
-        File written by the scheduler.
+        File that the scheduler of an existing cluster has written.
     price : float
-        Price of a host for an hour.
+        Price of one host for one hour.
     trace : bool
-        Keep the events of a simulated step of the best plan, for `Plan.trace` and its page.
+        Keep the events of a simulated step of the best plan, for `Plan.trace` and for its page.
 
     Raises
     ------
     ConfigError
-        Lists all mistakes of the job; or the job does not train, or not on CPUs.
+        The job is wrong, does not train, or does not train on CPUs. The error lists all mistakes.
     ClusterError
         The cluster does not answer.
     """
@@ -90,7 +90,7 @@ def plan(
 
 
 def _events(best: Candidate, cluster: Cluster, costs: MeasuredCosts) -> Sequence[Mapping[str, Any]]:
-    """Return the events of a simulated step; empty if the simulation does not follow each message."""
+    """Return the events of a simulated step; empty if the simulation does not follow single messages."""
     if len(best.layout.processes) > MAX_PROCESSES:
         return ()
     more: dict[str, Any] = {"threads": best.threads, "trace": True}

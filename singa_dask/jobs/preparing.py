@@ -1,4 +1,4 @@
-"""Prepares runs: checks a job, chooses its run directory, and finds the checkpoint to resume from."""
+"""Prepare runs: check a job, choose its run directory, and find the checkpoint to resume from."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from singa_dask.version import __version__
 
 
 class RunPlace(NamedTuple):
-    """The run directory ``url`` of a run, its ``job_id``, and its initial state.
+    """The run directory ``url`` of a run, its ``job_id``, and where it starts.
 
     Attributes
     ----------
     checkpoint : str or None
-        Checkpoint to resume from.
+        Checkpoint to resume from; None for a new run.
     goes_on : bool
-        Whether the checkpoint is in this run directory, whose content is kept.
+        Whether the checkpoint is in this run directory. The content of the directory is then kept.
     replaces : bool
         Whether the content of the run directory is deleted when the job starts.
     init_from : tuple of str
-        Checkpoints with initial values.
+        URLs of checkpoints with initial values.
     """
 
     url: str
@@ -51,7 +51,7 @@ class RunPlace(NamedTuple):
     init_from: tuple[str, ...] = ()
 
     def steps(self) -> dict[int, int]:
-        """Return the first step of each worker group of a resumed run."""
+        """Return the first step of each worker group, for a resumed run."""
         return first_steps(self.checkpoint if self.goes_on else None)
 
 
@@ -64,14 +64,15 @@ def choose_place(
 ) -> RunPlace:
     """Choose the run directory of a job, and find the checkpoint to resume from.
 
-    ``resume`` is the URL of a run or one of its steps, or True for the run in ``run_dir`` or the newest run of the job.
+    ``resume`` is the URL of a run or of one of its checkpoints. True resumes the run in ``run_dir``, or else the newest
+    run of the job.
 
     Raises
     ------
     ConfigError
         There is no run of this job to resume.
     CheckpointError
-        There is no checkpoint, and no run that ended before its first one.
+        There is no checkpoint, and no run that ended before its first checkpoint.
     """
     parent = conf.cluster.workspace or "runs"
     job_id = new_job_id(conf.name)
@@ -92,7 +93,8 @@ def choose_place(
 def _ended_early(url: str, surely: bool = False) -> bool:
     """Return whether a run ended before its first checkpoint.
 
-    A run that may still be running does not count if ``surely`` is set; on remote filesystems a summary is needed then.
+    With ``surely``, the result is False for a run that may still be running. On remote filesystems only a summary
+    proves that it is not.
     """
     summary = read_summary(url)
     if not is_run(url) or summary.get("state") == "done":
@@ -108,12 +110,12 @@ class Prepared(NamedTuple):
     Attributes
     ----------
     job_file : JobFile
-        With initialisers for all params.
+        The job, with initialisers for all params.
     bound : JobFile
-        The same, with URLs of files for data of Python objects.
+        The same job, with the URLs of files instead of the names of datasets.
     place : RunPlace
     nets : mapping of Phase to NeuralNet
-        Only with shapes.
+        The nets, without memory.
     """
 
     job_file: JobFile
@@ -122,7 +124,7 @@ class Prepared(NamedTuple):
     nets: Mapping[Phase, NeuralNet]
 
     def job_run(self, arguments: Sequence[str], queue: bool = False, priority: int = 0) -> JobRun:
-        """Return the run as plain values, with the command's ``arguments`` for ``commands.jsonl``."""
+        """Return the run as plain values. ``arguments`` of the command are written to ``commands.jsonl``."""
         read, place = self.job_file, self.place
         recording = {
             "job_text": read.text,
@@ -172,14 +174,14 @@ def prepare_run(
     run_dir, resume, overwrite, init_from
         See `choose_place`.
     elsewhere : bool
-        Whether it runs on a cluster, on which only the workers need access to records and GPUs.
+        Whether the job runs on a cluster. Then only the workers need access to records and GPUs.
     place_data : callable
-        Writes the data of Python objects, after all other checks, and returns the URLs of their files by name.
+        Writes the job's datasets and returns the URLs of their files by name. Called after all other checks.
 
     Raises
     ------
     ConfigError, CheckpointError, DataError
-        Have places in the file.
+        The job cannot run. The error has places in the file.
     """
     if not read.job.trains:
         message = "there is nothing to train: no updater, no epochs, no train_steps."
@@ -208,7 +210,10 @@ def prepare_run(
 
 
 def changes_of(read: JobFile, place: RunPlace) -> list[str]:
-    """Return a line for each key of a resumed job that has changed since the last start, and one if no step is left."""
+    """Return a message for each key of a resumed job that has changed since its last start.
+
+    If no step is left, a message says so.
+    """
     url = (place.checkpoint or "").rpartition("/checkpoint/")[0]
     if not url or not fs.exists(fs.join(url, "resolved.yaml")):
         return []

@@ -1,4 +1,4 @@
-"""find_rate: proposes a learning rate for a job, from a short run with a rising rate."""
+"""find_rate: propose a learning rate for a job, from a short run with a rising rate."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ OTHERS = ("cluster", "early_stopping", "epochs", "keep_checkpoints", "metrics", 
 
 @dataclass(frozen=True)
 class RateCurve:
-    """The loss of a job over its learning rate, and the proposed rate.
+    """The loss of a job as a function of its learning rate, and the proposed rate.
 
     Attributes
     ----------
     rates, losses, smoothed : ndarray, 1-D float64
-        Rate of each step, the loss before it, and the exponential mean of the losses so far.
+        Learning rate of each step, the loss before the step, and the exponential mean of the losses so far.
     rate : float
-        Proposed rate, a quarter of the rate with the lowest smoothed loss.
+        Proposed learning rate: a quarter of the rate with the lowest smoothed loss.
     """
 
     rates: np.ndarray
@@ -70,27 +70,28 @@ def find_rate(
     data: Any = None,
     client: Client | str | None = None,
 ) -> RateCurve:
-    """Propose a ``base_lr`` for a job, by the range test of Smith (2017): a short run with a rising learning rate.
+    """Propose a ``base_lr`` for a job, with the range test of Smith (2017).
 
-    The rate rises by a constant factor per step. The proposal is a quarter of the rate with the lowest smoothed loss.
-    One worker trains, whatever the ``cluster`` block, so the result does not depend on it. The run directory, in the
-    ``workspace`` of that block or else on a local disk, is deleted at the end.
+    The range test is a short run in which the learning rate rises by a constant factor per step. The proposal is a
+    quarter of the rate with the lowest smoothed loss. A single worker trains, so the result does not depend on the
+    ``cluster`` block. The run directory is in the ``workspace`` of that block, or else on a local disk. It is deleted
+    at the end.
 
     Parameters
     ----------
     job : Job or path
-        Its schedule and ``base_lr`` are ignored.
+        The job. Its schedule and ``base_lr`` are ignored.
     low, high : float
-        First and last rate.
+        First and last learning rate.
     steps : int
-        Maximum number of steps; the curve ends when the smoothed loss is not finite or four times its minimum.
+        Maximum number of steps. The run ends earlier when the smoothed loss is not finite or four times its minimum.
     data, client
-        See `singa_dask.start`; by default this process trains.
+        See `singa_dask.start`. By default this process trains.
 
     Raises
     ------
     ConfigError, CheckpointError, DataError
-        The job is wrong; or its loss does not fall, or still falls at the highest rate.
+        The job is wrong, its loss does not fall, or its loss still falls at the highest rate.
     """
     if not (0 < low < high and steps >= MIN_STEPS):
         wrong = f"got {low:g}, {high:g} and {steps} steps"
@@ -115,7 +116,7 @@ def find_rate(
 
 @contextlib.contextmanager
 def _short_run(workspace: str) -> Iterator[str]:
-    """Yield the URL of a temporary run directory."""
+    """Provide the URL of a temporary run directory."""
     if not workspace:
         with tempfile.TemporaryDirectory(prefix=PREFIX) as url:
             yield url
@@ -128,7 +129,9 @@ def _short_run(workspace: str) -> Iterator[str]:
 
 
 def curve_of(rates: np.ndarray, losses: list[float], is_whole: bool) -> RateCurve:
-    """Smooth losses, cut the curve where they explode, and choose a rate.
+    """Smooth losses, end the curve where they explode, and choose a rate.
+
+    ``is_whole`` says that the run was not ended early.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Run: a run of a job, while it runs and afterwards."""
+"""Run: a run of a job, during and after its training."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ ERRORS: dict[int, type[SingaError]] = {
 
 
 class Training:
-    """The thread that drives a run to its end.
+    """The thread that runs a job to its end.
 
-    ``carry_out`` runs the job. It takes this object, calls `take_driver`, and sets ``has_begun`` when the job starts.
-    ``ended`` is the future of the result.
+    ``carry_out`` runs the job. It is called with this object, calls `take_driver`, and sets ``has_begun`` when the job
+    starts. ``ended`` is a future with the result.
     """
 
     def __init__(self, carry_out: Callable[[Training], Result]) -> None:
@@ -49,14 +49,14 @@ class Training:
             self.has_begun.set()
 
     def take_driver(self, driver: Driver) -> None:
-        """Set the driver that stops the job on request."""
+        """Set the driver, which `stop` uses to stop the job."""
         with self._lock:
             self._driver = driver
             for by in self._stops:
                 driver.stop(by)
 
     def stop(self, by: str) -> None:
-        """Stop the job with a checkpoint; the second call aborts it. ``by`` is the reason to report."""
+        """Stop the job with a checkpoint; a second call aborts it. ``by`` is the reason to report."""
         with self._lock:
             self._stops.append(by)
             if self._driver is not None:
@@ -69,9 +69,9 @@ class Run:
     Parameters
     ----------
     url : str
-        Run directory.
+        URL of the run directory.
     training : Training, optional
-        Thread of a run that this process has started.
+        The thread of the run, if this process has started it.
     """
 
     def __init__(self, url: str, training: Training | None = None) -> None:
@@ -80,7 +80,10 @@ class Run:
 
     @property
     def state(self) -> str:
-        """``running``, ``done``, ``stopped`` or ``failed``; ``unknown`` for a run elsewhere without reports."""
+        """State of the run: ``running``, ``done``, ``stopped``, ``failed`` or ``unknown``.
+
+        It is ``unknown`` for a run of another process that sends no reports.
+        """
         if self._training is None:
             return self._stored().state
         if not self._training.ended.done():
@@ -94,15 +97,18 @@ class Run:
 
     @property
     def metrics(self) -> dict[str, dict[str, Any]]:
-        """Latest metrics of each phase, with their step, of the first group; training metrics need disp_freq."""
+        """Latest metrics of each phase with their step, from the first worker group.
+
+        Training metrics exist only if the job sets ``disp_freq``.
+        """
         metrics: dict[str, dict[str, Any]] = facts_of(self._stored())["metrics"]
         return metrics
 
     @property
     def history(self) -> Any:
-        """All metrics as a pandas DataFrame, a row for each time that they were shown.
+        """All metrics as a pandas DataFrame, with a row for each time that metrics were shown.
 
-        Its columns are ``step``, ``phase``, ``group``, ``time`` (seconds since 1970), ``epoch``, ``lr``,
+        The columns are ``step``, ``phase``, ``group``, ``time`` (seconds since 1970), ``epoch``, ``lr``,
         ``samples_per_s``, ``wait_data_ms``, ``wait_params_ms``, and the metrics of the layers.
 
         Raises
@@ -115,22 +121,22 @@ class Run:
         return pandas.DataFrame(rows, columns=names)
 
     def wait(self, timeout: float | None = None) -> Result | None:
-        """Wait until a run that this process has started ends.
+        """Wait until the run ends. This process must have started it.
 
         Parameters
         ----------
         timeout : float, optional
-            Maximum seconds to wait.
+            Maximum time to wait, in seconds.
 
         Returns
         -------
         Result or None
-            None after a timeout.
+            The result; None after a timeout.
 
         Raises
         ------
         SingaError
-            The job has failed: `UnitError`, `NumericError`, `LostUnitError`, `ClusterError` ...
+            The job failed. Its class tells why, e.g. `UnitError`, `NumericError`, `LostUnitError` or `ClusterError`.
         ConfigError
             The run was not started by this process.
         """
@@ -145,7 +151,9 @@ class Run:
         return result
 
     def stop(self) -> None:
-        """Stop the job with a checkpoint; a second call aborts it. Returns before the job has ended.
+        """Stop the job with a checkpoint; a second call aborts it.
+
+        The method returns before the job has ended.
 
         Raises
         ------
@@ -160,7 +168,9 @@ class Run:
         self._training.stop(by)
 
     def logs(self, unit: str = "") -> str:
-        """Return the log of a unit such as ``worker-0-0``, or the logs of all units, with their names as prefixes.
+        """Return the log of a unit such as ``worker-0-0``; by default the logs of all units.
+
+        In the logs of all units, each line begins with the name of the unit.
 
         Raises
         ------
@@ -183,7 +193,7 @@ class Run:
         Parameters
         ----------
         axis : str
-            ``"step"``, ``"epoch"``, ``"time"`` or ``"samples"``.
+            The x axis: ``"step"``, ``"epoch"``, ``"time"`` or ``"samples"``.
 
         Raises
         ------
@@ -207,16 +217,16 @@ class Run:
 
 
 def open_run(url: str) -> Run:
-    """Return a run that was started earlier or elsewhere.
+    """Open a run that was started earlier or by another process.
 
     Parameters
     ----------
     url : str
-        Run directory.
+        URL of the run directory.
 
     Raises
     ------
     ConfigError
-        There is no run.
+        There is no run at this URL.
     """
     return Run(StoredRun(url).url)

@@ -65,36 +65,38 @@ def start(
     ----------
     job : Job or path
     data : mapping of str to Any, or Any, optional
-        Data by name for input layers with ``path: dask://NAME``; a single value is for ``dask://train``. Values are
-        arrays of NumPy, Dask or xarray, frames of pandas or Dask, tables of pyarrow, or pairs (X, y) of these; see
-        `as_dataset` in `singa_dask.jobs.datasets.making`. They are written to files during the run, a partition at a
-        time.
+        Data by name, for input layers with ``path: dask://NAME``. A single value is for ``dask://train``. A value is an
+        array of NumPy, Dask or xarray, a frame of pandas or Dask, a pyarrow Table, or a pair (X, y) of such objects;
+        see `as_dataset` in `singa_dask.jobs.datasets.making`. The data are written to files during the run, one
+        partition at a time.
     client : distributed.Client or str, optional
         Client of the Dask cluster to run on, or the address of its scheduler. By default a cluster of the job's size is
-        started for this job; if it has several processes, a script needs ``if __name__ == "__main__":``, as for
-        multiprocessing.
+        started for this job. If this cluster has several processes, a script needs ``if __name__ == "__main__":``, as
+        for multiprocessing.
     run_dir : str, optional
-        URL of the run directory; by default a new one in the job's ``cluster.workspace``, or in ``runs/``.
+        URL of the run directory. The default is a new directory in the job's ``cluster.workspace``, or in ``runs/``.
     resume : str or bool
-        URL of a run, or one of its steps, to resume; True for the run in ``run_dir`` or the newest run of this job.
+        URL of a run to resume, or of one of its checkpoints. True resumes the run in ``run_dir``, or else the newest
+        run of this job.
     overwrite : bool
         Replace the run in ``run_dir``.
     init_from : str or sequence of str
-        Checkpoints with initial values; later ones win.
+        Checkpoints with initial values. If several have a param, the last one is used.
     queue : bool
-        Queue the job if there is no room on the cluster.
+        If the cluster has no room for the job, wait in its queue.
     priority : int
         Jobs of higher priority come first in the queue.
     progress : bool
         Show progress on stderr, or below the cell of a notebook.
     on_event : callable, optional
-        Called with each event of the job, a dict, in another thread: metrics, checkpoints, warnings, restarts. If it
-        raises an error, the job stops with a checkpoint, and the error is raised at the end.
+        Called in another thread with each event of the job, such as metrics, checkpoints, warnings and restarts. An
+        event is a dict. If the function raises an error, the job stops with a checkpoint, and the error is raised at
+        the end.
 
     Raises
     ------
     ConfigError, CheckpointError, DataError
-        The job is wrong; nothing was started.
+        The job is wrong. Nothing was started.
     ClusterError
         The job does not fit the cluster.
     """
@@ -161,7 +163,9 @@ def start(
 
 
 def train(job: Job | str | os.PathLike[str], **given: Unpack[RunOptions]) -> Run:
-    """Train a job to its end; Ctrl-C, or a notebook's stop button, stops it with a checkpoint, and twice aborts it.
+    """Train a job to its end.
+
+    Ctrl-C, or the stop button of a notebook, stops the job with a checkpoint. Pressed twice, it aborts the job.
 
     Parameters
     ----------
@@ -172,7 +176,7 @@ def train(job: Job | str | os.PathLike[str], **given: Unpack[RunOptions]) -> Run
     Raises
     ------
     SingaError
-        The job cannot be started, see `start`, or has failed, see `Run.wait`.
+        The job cannot be started (see `start`), or it failed (see `Run.wait`).
     """
     __tracebackhide__ = True
     for key in given.keys() - RunOptions.__annotations__.keys():

@@ -1,16 +1,18 @@
-"""Layers, each with its block of the job file, one file a family.
+"""Layers of neural nets. Each file has the layers of one family, with their blocks of the job file.
 
-A new layer is a class in a file of this directory, and its name below: the file is imported when a job names it.
+To add a layer, write its class in a file of this directory and add its name to the list below. The file is imported
+when a job first names one of its layers.
 
-The contract of all layers
-    `base`: the class `Layer`. `traits`: what a type of layer declares. `feature`: the outputs of layers. `param`: their
-    weights. `fused`: their neighbours' work that they do. `metrics`: sums of what they measure. `context`: what all
-    layers of a net share. `feedback`, `forwarding`: layers that close a cycle, and layers that pass on their sources.
-What several families share
-    `window`: windows that move over images. `fused_params`: params of gates in one array. `contiguous`: arrays in C
-    order.
-Inserted by a net
-    `connection`: Split, Slice and Concate. `bridge`: edges between workers.
+Used by all layers
+    `base` has the class `Layer`, and `traits` the properties that a layer class declares. `feature` has the outputs of
+    layers, and `param` their weights. `fused` describes the work that a layer does for its neighbours. `metrics` sums
+    what layers measure. `context` has the values that all layers of a net share. `feedback` is for layers that close a
+    cycle, `forwarding` for layers that pass on their sources.
+Used by several families
+    `window`: windows that move over images. `fused_params`: the params of several gates in one array. `contiguous`:
+    copies of arrays in C order.
+Inserted by the net
+    `connection`: Split, Slice and Concate. `bridge`: edges between two workers.
 """
 
 from singa_dask.layers.base import LAYERS, Layer, LayerSite, ShardIndex

@@ -1,6 +1,6 @@
 """Activation layers: elementwise functions, after SINGA's src/neuralnet/neuron_layer/.
 
-Most gradients are computed from the output; layers that extend `OfSource` compute it from the source.
+Most layers compute the gradient from their output. Layers that extend `OfSource` compute it from their source.
 """
 
 from __future__ import annotations
@@ -37,15 +37,19 @@ class Kernels:
 
     @property
     def is_relu(self) -> bool:
-        """Whether it is the ReLU without a slope below zero."""
+        """Whether the function is a ReLU with slope 0 for negative values."""
         return self._name == "relu" and not self._options.get("negative_slope")
 
     def forward(self, ops: Ops, x: Array, out: Array) -> None:
-        """Compute the function."""
+        """Compute the function of ``x`` and write the result to ``out``."""
         getattr(ops, self._name)(x, out=out, **self._options)
 
     def backward(self, ops: Ops, values: Array, gy: Array, out: Array) -> None:
-        """Compute the gradient of the source, from ``values`` of the output or the source, as the kernel requires."""
+        """Compute the gradient of the source and write it to ``out``.
+
+        ``values`` are the values of the output or of the source, whichever the gradient kernel needs. ``gy`` is the
+        gradient of the output.
+        """
         getattr(ops, f"{self._name}_grad")(values, gy, out=out, **self._options)
 
 
@@ -53,9 +57,9 @@ class Kernels:
 class Activation(Layer):
     """y = f(x), elementwise; f is ``activation_conf.type``: RELU, SIGMOID, TANH or STANH.
 
-    With ``share_src_blobs`` it computes in the memory of its source if that layer does not read its output again, with
-    the same results. (SINGA loses the incoming gradient.) In training a BatchNorm, a Convolution or an Add computes a
-    ReLU behind it.
+    With ``share_src_blobs`` the layer writes its output to the memory of its source, if the source layer does not read
+    this memory again. The results stay the same. (SINGA loses the incoming gradient.) In training, a ReLU that follows
+    a BatchNorm, a Convolution or an Add is computed by the kernel of that layer.
     """
 
     block: ClassVar[type[Conf] | None] = ActivationConf
@@ -89,7 +93,10 @@ class Activation(Layer):
 
 @LAYERS.register()
 class ReLU(Activation):
-    """y = x where positive, else ``relu_conf.negative_slope`` x (SINGA ignores the slope)."""
+    """y = x where x is positive, else y = ``relu_conf.negative_slope`` x.
+
+    SINGA ignores the slope.
+    """
 
     block = ReLUConf
     speed = Activation.speed
@@ -123,7 +130,7 @@ class STanh(Activation):
 
 
 class OfSource(Layer):
-    """Base of y = f(x), elementwise, with a gradient that is computed from x."""
+    """Base of layers y = f(x), elementwise, whose gradient is computed from x."""
 
     speed = Speed(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
     function: ClassVar[str]
@@ -146,14 +153,17 @@ class OfSource(Layer):
 
 
 class Elementwise(OfSource):
-    """Base of y = f(x), elementwise, by formulas of f and its derivative, compiled to a fused kernel.
+    """Base of elementwise layers y = f(x) that are defined by the formulas of f and of its derivative.
+
+    The formulas are compiled to one fused kernel.
 
     Attributes
     ----------
     value, derivative : str
-        f(x) and f'(x): Python expressions of ``x``, numbers, ``+ - * /``, ``** 2``, and the functions ``exp``, ``log``,
-        ``sqrt``, ``tanh``, ``sigmoid``, ``abs``, ``max`` and ``min``; after assignments to your own names, which end
-        with semicolons. Numbers are rounded to the dtype of features.
+        Formulas of f(x) and f'(x), as Python expressions. They may use ``x``, numbers, ``+ - * /``, ``** 2``, and the
+        functions ``exp``, ``log``, ``sqrt``, ``tanh``, ``sigmoid``, ``abs``, ``max`` and ``min``. Assignments to names
+        of your own may precede the expression; each assignment ends with a semicolon. Numbers are rounded to the dtype
+        of features.
     """
 
     speed = OfSource.speed
@@ -180,9 +190,9 @@ class GELUConf(Conf):
 
 @LAYERS.register()
 class GELU(OfSource):
-    """y = x (1 + erf(x / sqrt(2))) / 2, or with ``approximate: tanh`` its approximation, elementwise.
+    """y = x (1 + erf(x / sqrt(2))) / 2, elementwise. After Hendrycks and Gimpel (2016).
 
-    The approximation is x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. After Hendrycks and Gimpel (2016).
+    With ``approximate: tanh`` y = x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2.
     """
 
     block = GELUConf
@@ -201,7 +211,7 @@ class LeakyReLUConf(Conf):
 
 @LAYERS.register()
 class LeakyReLU(Activation):
-    """y = x where positive, else ``negative_slope`` x, elementwise. After Maas et al. (2013)."""
+    """y = x where x is positive, else y = ``negative_slope`` x, elementwise. After Maas et al. (2013)."""
 
     block = LeakyReLUConf
     speed = Activation.speed

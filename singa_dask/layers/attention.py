@@ -36,7 +36,7 @@ class MultiHeadAttentionConf(Conf):
 
 
 class _Projection(NamedTuple):
-    """A product of a source with some ``rows`` of the params: queries, keys and values, or a part of these."""
+    """A product of a source with the ``rows`` of the params that compute queries, keys or values."""
 
     source: Feature
     rows: slice
@@ -51,17 +51,20 @@ HIDDEN = -1e30
 class MultiHeadAttention(Layer):
     """y = concat_h(softmax(Q_h K_h^T / sqrt(d)) V_h) W_o^T + b_o, with [Q K V] = x W_i^T + b_i and d = D / num_heads.
 
-    x and y (T N, D) are rows of T time steps, the first step first; a sequence attends to itself. Params:
-    qkv_weight W_i (3 D, D), the rows of queries, keys, values; output_weight W_o (D, D); qkv_bias (3 D,);
-    output_bias (D,). With ``causal`` a query reads the keys of its own and earlier time steps.
+    With one source, a sequence attends to itself. x and y (T N, D) have N rows for each of T time steps, the first step
+    first. With ``causal`` a query attends only to the keys of its own and of earlier time steps.
 
-    For cross-attention, a second source (S N, D) gives keys and values of S time steps. A PaddingMask as last source
-    gives keys of padding the weight 0. A query without keys gets b_o.
+    The params are qkv_weight W_i (3 D, D), with D rows each for queries, keys and values; output_weight W_o (D, D);
+    qkv_bias (3 D,); and output_bias (D,).
+
+    For cross-attention, keys and values are computed from a second source (S N, D) of S time steps. If the last source
+    is a PaddingMask, keys of padding have the weight 0. If all keys of a query are padding, its output is b_o.
 
     Notes
     -----
     After Vaswani et al. (2017), "Attention is all you need"; ``rotary_base`` after Su et al. (2021), "RoFormer". With
-    ``carry_state`` keys and values are kept, so that text is generated one time step at a time.
+    ``carry_state`` the layer keeps keys and values from batch to batch, so that a net can generate text one time step
+    at a time.
     """
 
     block = MultiHeadAttentionConf
@@ -142,7 +145,13 @@ class MultiHeadAttention(Layer):
             raise ConfigError(Problem(("srclayers", 1), message))
 
     def heads(self, *arrays: Array) -> list[Array]:
-        """Return views (N, H, T, d) of rows (T N, k H d), one for each of the k parts of the columns."""
+        """Divide the columns of arrays (T N, k H d) into k arrays of H heads each.
+
+        Returns
+        -------
+        list of ndarray
+            Views (N, H, T, d), k for each array.
+        """
         views, width = list[Array](), self.features[0].shape[1]
         for rows in arrays:
             by_head = rows.reshape(-1, self.n_sequences, rows.shape[1] // width, self.n_heads, width // self.n_heads)
@@ -163,14 +172,17 @@ class MultiHeadAttention(Layer):
             self.set_angles(self.rotary_base, 0)
 
     def set_angles(self, base: float, first: int) -> None:
-        """Set the angles of time steps from ``first`` on."""
+        """Set the rotation angles of the time steps; ``first`` is the position of the first one."""
         powers = base ** -np.linspace(0, 1, self.cos.shape[1], endpoint=False)
         angles = np.arange(first, first + self.n_steps)[:, None] * powers
         self.ops.copy(np.cos(angles), out=self.cos.data)
         self.ops.copy(np.sin(angles), out=self.sin.data)
 
     def rotate(self, heads: Array, back: bool = False) -> None:
-        """Rotate queries or keys (N, H, T, d) in place by the angles of their time steps, or ``back``."""
+        """Rotate queries or keys (N, H, T, d) in place by the angles of their time steps.
+
+        With ``back`` the rotation is undone.
+        """
         ops, width = self.ops, self.cos.shape[1]
         one, other = heads[..., :width], heads[..., width:]
         parts = [ops.scratch(f"rotated {k}", (one.size,), one.dtype).reshape(one.shape) for k in range(2)]
@@ -211,7 +223,7 @@ class MultiHeadAttention(Layer):
             ops.linear_add(self.attended.data, self.output_weight.data, output_bias, added.data, out=y)
 
     def remembered(self, keys: Array, values: Array) -> tuple[Array, Array]:
-        """Append keys and values to the state; return all since the stream of records started."""
+        """Append keys and values to the state, and return all of them since the stream of records started."""
         before = None if self.context.stream_start else self.state
         n_before = 0 if before is None else before[0].shape[2]
         n_steps = n_before + self.n_steps
@@ -245,7 +257,10 @@ class MultiHeadAttention(Layer):
                 ops.linear_grad_input(grad, weight.data[rows], out=source.grad)
 
     def through_heads(self, g_attended: Array, out: list[Array]) -> None:
-        """Compute the gradients of queries, keys and values from those of the heads' outputs, all (N, H, T, d)."""
+        """Compute the gradients of queries, keys and values from the gradients of the heads' outputs.
+
+        All arrays are (N, H, T, d).
+        """
         ops, rows = self.ops, self.weights.data
         queries, keys, values = self.heads(*(product.data for *_, product in self.projections))
         g_rows = ops.scratch("attention weights", rows.shape, rows.dtype)

@@ -23,7 +23,10 @@ class ReshapeConf(Conf):
 
 @LAYERS.register()
 class Reshape(Layer):
-    """y (N, ``shape``) = the values of x (N, ...) in their order, C, H, W for images."""
+    """Reshape each record of x to ``shape``: y (N, ``shape``).
+
+    The values keep their order. Values of images are in the order C, H, W.
+    """
 
     block = ReshapeConf
     speed = Speed(time_foldable=True, capturable=True, reads_gradients=True)
@@ -51,12 +54,12 @@ class Reshape(Layer):
 
 
 class Moved(Layer):
-    """Base of layers whose output is a copy of their source with other axes."""
+    """Base of layers whose output has the values of the source with rearranged axes."""
 
     speed = Speed(time_foldable=True, capturable=True, reads_gradients=True)
 
     def view(self, x: Array) -> Array:
-        """Return a view of values in the shape of the source with the axes of the output."""
+        """Return a view of an array in the shape of the source, with its axes arranged as in the output."""
         raise NotImplementedError
 
     def forward(self, phase: Phase) -> None:
@@ -78,7 +81,7 @@ class TransposeConf(Conf):
 
 @LAYERS.register()
 class Transpose(Moved):
-    """y = x with two axes, ``axes``, exchanged."""
+    """Exchange two axes of x; ``axes`` names them."""
 
     block = TransposeConf
     speed = Moved.speed
@@ -104,7 +107,10 @@ class StackConf(Conf):
 
 @LAYERS.register()
 class Stack(Moved):
-    """y (N, T, D) = rows x (T N, D) of T time steps as one record of each sequence. The layer has ``unroll_len: 1``."""
+    """Join the T time steps of each sequence to one record: x (T N, D) becomes y (N, T, D).
+
+    Set ``unroll_len: 1`` for this layer.
+    """
 
     block = StackConf
     traits = Moved.traits.replace(steps="all")
@@ -121,9 +127,9 @@ class Stack(Moved):
 
 @LAYERS.register()
 class Unstack(Moved):
-    """y (T N, D) = rows of T time steps of records x (N, T, D), each a sequence, or of images (N, D, 1, T).
+    """Divide each record into T time steps: x (N, T, D), or images (N, D, 1, T), becomes y (T N, D).
 
-    The layer has ``unroll_len: T``.
+    Set ``unroll_len: T`` for this layer.
     """
 
     traits = Moved.traits.replace(steps="all")

@@ -1,7 +1,7 @@
-"""Layer: the contract of every layer, its place in a net, and the memory that it declares.
+"""Layer: the base class of all layers, with its position in a net and the memory that it declares.
 
-An author writes `Layer.setup`, `Layer.forward` and `Layer.backward`. They never have to check how many sources there
-are, allocate memory or touch a device.
+Authors of a layer write `Layer.setup`, `Layer.forward` and `Layer.backward`. The base class checks the number of
+sources and allocates memory on the device.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from singa_dask.registry import Registry
 
 @dataclass(frozen=True)
 class ShardIndex:
-    """Shard ``index`` of ``count``."""
+    """One of ``count`` shards: shard ``index``, counted from 0."""
 
     index: int = 0
     count: int = 1
@@ -40,24 +40,26 @@ WHOLE = ShardIndex()
 
 @dataclass(frozen=True)
 class LayerSite:
-    """The place of one instance of a layer in a net, set by the net.
+    """The position of one instance of a layer in a net. The net sets it.
 
     Attributes
     ----------
     layer : str
         Name of the layer in the job.
     batch_shard : ShardIndex
-        Part of the group's batch that the instance computes.
+        Which shard of the group's batch the instance computes.
     feature_shard : ShardIndex
-        Part of the layer's output features that it computes.
+        Which shard of the layer's output features the instance computes.
     first_step, n_steps : int
-        Time steps that it computes; the rows of the first step come first.
+        The first time step that the instance computes, and the number of its time steps. In arrays, the rows of the
+        first step come first.
     prototype : Layer or None
-        For later copies in an unrolled net: the copy of step 0, whose params they use.
+        In an unrolled net, the instance for time step 0, whose params all other instances use. None for the instance
+        for time step 0.
     peer : int
         For a bridge: the worker at the other end.
     channel : str
-        For a bridge: its name, the same at both ends.
+        For a bridge: a name that both ends share.
     """
 
     layer: str
@@ -74,18 +76,18 @@ When: TypeAlias = Literal["always", "training", "backward"]
 
 
 class Buffer:
-    """Memory of a layer that `Layer.forward` and `Layer.backward` share.
+    """A workspace of a layer, which `Layer.forward` and `Layer.backward` can both use.
 
     Attributes
     ----------
     shape : tuple of int
     dtype : dtype
     when : {"always", "training", "backward"}
-        Needed in every net, in training nets, or if the layer has gradients.
+        When the buffer is needed: in every net, in nets for training, or only if the layer computes gradients.
     make : callable
-        (shape, dtype) returns the memory.
+        Allocates the array, given shape and dtype.
     data : ndarray
-        The memory; RuntimeError if it is not needed, see `data_if_needed`.
+        The array. Reading it raises RuntimeError if the buffer is not needed; see `data_if_needed`.
     """
 
     def __init__(self, shape: Sequence[int], dtype: DType, when: When, make: Callable[..., Array]) -> None:
@@ -109,7 +111,7 @@ class Buffer:
 
     @property
     def data_if_needed(self) -> Array | None:
-        """`data`, or None if it is not needed."""
+        """`data`, or None if the buffer is not needed."""
         return self._data
 
 
@@ -126,37 +128,39 @@ class Layer:
     Attributes
     ----------
     traits : Traits
-        What the type declares.
+        Properties that the layer class declares.
     speed : Speed
-        Optimisations that its code permits. A subclass that overrides a method declares it again.
+        Optimisations that the code of the class permits. A subclass that overrides a method must declare ``speed``
+        again.
     block : type of Conf or None
-        The type's block of the job file, if any.
+        The model of the class's own block in the job file, if it has one.
     conf : LayerConf
-        The layer as the job describes it.
+        The layer's entry in the job file.
     name, conf_name : str
-        Name of this instance, ``<step>#<layer>`` for a copy in an unrolled net; and of the layer in the job.
+        ``conf_name`` is the name of the layer in the job. ``name`` is the name of this instance; in an unrolled net it
+        is ``<step>#<layer>``.
     site : LayerSite
-        Its place in the net.
+        Position of this instance in the net.
     context : Context
-        Shared by all layers of the net.
+        Values that all layers of the net share.
     ops : Ops
-        Kernels of the device, set before `setup`.
+        Kernels of the device. They are set before `setup` is called.
     sources : list of Feature
-        The outputs that the layer reads.
+        The outputs of other layers that this layer reads.
     features : list of Feature
-        Its outputs: one, or one for each consumer.
+        The outputs of this layer: a single one, or one for each layer that reads it.
     params : list of Param
     metrics : Metrics
-        Sums over the batches.
+        Sums of the layer's metrics over the batches.
     learns : bool
-        Whether gradients pass through this layer; the net decides.
+        Whether gradients pass through this layer. The net sets it.
     fused : Fused
-        Work of its neighbours that it does; the net decides.
+        Work that this layer does for its neighbours. The net sets it.
 
     Notes
     -----
-    Features, gradients and params are arrays of the device; elementwise NumPy functions accept them on a GPU too.
-    Labels and features of integers are always NumPy arrays.
+    Features, gradients and params are arrays of the device. Elementwise NumPy functions accept these arrays also on a
+    GPU. Labels, and features of integers, are always NumPy arrays.
     """
 
     traits: Traits = Traits()
@@ -166,13 +170,13 @@ class Layer:
     metrics: Metrics
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Accept SINGA's names of methods, and check that a class that overrides methods declares its own ``speed``.
+        """Check the definition of a layer class, and accept SINGA's names of methods.
 
         Raises
         ------
         TypeError
-            The class defines a method under both names; sets a trait outside of ``traits``; or overrides a method of a
-            class with a ``speed``, but has none of its own.
+            The class defines a method under both its names, or sets a trait outside of ``traits``. Or the class
+            overrides a method of a class that declares ``speed``, but does not declare ``speed`` itself.
         """
         super().__init_subclass__(**kwargs)
         own = vars(cls)
@@ -213,31 +217,40 @@ class Layer:
     # -- methods that the author of a layer defines ------------------------------------------------
 
     def setup(self) -> None:
-        """Declare outputs, params and buffers: `add_output`, `add_param`, `buffer`. Allocates nothing.
+        """Declare outputs, params and buffers, by calling `add_output`, `add_param` and `buffer`.
+
+        The net allocates the memory later.
 
         Raises
         ------
         ConfigError
-            With a path relative to the layer.
+            The layer's conf or its sources are invalid. The path of the error is relative to the layer.
         """
         raise TypeError(f"{type(self).__name__} has no setup() to declare its outputs")
 
     def prepare(self, phase: Phase) -> None:
-        """Do the host's work before `forward`, such as drawing. The net calls it in every forward pass."""
+        """Do work that must run on the host, such as drawing random numbers.
+
+        The net calls this method before each `forward`.
+        """
 
     def forward(self, phase: Phase) -> None:
-        """Compute ``features[*].data`` from ``sources[*].data``. Also called ``compute_feature``, as in SINGA."""
+        """Compute ``features[*].data`` from ``sources[*].data``. SINGA's name ``compute_feature`` works, too."""
         raise TypeError(f"{type(self).__name__} has no forward()")
 
     def backward(self, phase: Phase) -> None:
-        """Compute the gradients of params and sources from ``features[*].grad``. Also called ``compute_gradient``.
+        """Compute the gradients of params and sources from ``features[*].grad``.
 
-        Overwrites gradients; if `Phase.accumulates`, a type that `accumulates` adds to the gradients of params. A layer
-        without this method is refused if its params, or layers before it, learn.
+        The method overwrites gradients. If ``phase.accumulates`` is set, a class that declares ``accumulates`` adds to
+        the gradients of its params instead. SINGA's name ``compute_gradient`` works, too. A net that has to train the
+        params of a layer without this method, or the params of layers before it, is refused.
         """
 
     def attach(self) -> None:
-        """Bind outputs to other memory than their own. Called once, after the net has allocated memory."""
+        """Bind outputs to memory that belongs to another feature.
+
+        The net calls it once, after it has allocated memory.
+        """
 
     # -- declarations, for setup ----------------------------------------------------------------------
 
@@ -256,17 +269,17 @@ class Layer:
         Parameters
         ----------
         shape : sequence of int
-            Batch first. A layer that is `feature_parallel` one-to-all passes the shape with all features, on axis 1;
-            the output has the features that this instance computes.
+            Shape of the output, batch first. A layer with ``feature_parallel`` one-to-all passes the number of all
+            features on axis 1; the output then has only the features that this instance computes.
         dtype : dtype, optional
-            By default `Context.dtype`.
+            Data type of the output. The default is `Context.dtype`.
         requires_grad, overwritable, own_data, own_grad
-            See `Feature`.
+            Attributes of the new `Feature`.
 
         Raises
         ------
         ConfigError
-            There are fewer features than workers that share them.
+            The output has fewer features than the number of workers among which they are divided.
         """
         dtype = self.context.dtype if dtype is None else dtype
         shard, span = self.site.feature_shard, None
@@ -291,23 +304,25 @@ class Layer:
         requires_grad: bool = True,
         axis: int = 0,
     ) -> Param:
-        """Add the next param that the traits name. The job need not describe or name it.
+        """Add a param. Call it once for each name in ``traits.params``, in their order.
 
-        If options leave a param out, as ``bias_term: false`` does, set the attribute of its name to None instead.
+        The job need not describe or name the param. If an option disables a param, as ``bias_term: false`` does, set
+        the attribute of its name to None instead of calling this method.
 
         Parameters
         ----------
         shape : sequence of int
-            Shape of the shard that this instance has.
+            Shape of this instance's shard of the param.
         value : float, optional
-            Initial values, if the job sets none.
+            Constant initial value, used if the job sets no initial values.
         initial : InitConf or callable, optional
-            How to draw initial values that neither the job nor a checkpoint has; or a function that returns it for the
-            shape of the whole param.
+            Distribution of the initial values, used if neither the job nor a checkpoint sets them. Or a function that
+            returns the distribution, given the shape of the whole param.
         running_statistic : bool
-            See `Param`.
+            Whether the layer updates the param itself; see `Param`.
         requires_grad : bool
-            False if the gradient is always 0: it gets no memory and is not sent. The param still counts as a sharer.
+            Pass False if the gradient is always 0. The gradient then gets no memory and is not sent. The param still
+            counts as one of the params that share the values.
         axis : int
             Axis of the output features, along which the param is sharded.
         """
@@ -345,22 +360,23 @@ class Layer:
         zeros: bool = False,
         make: Callable[..., Array] | None = None,
     ) -> Buffer:
-        """Declare memory of the layer's own. Its ``data`` exists once the net is allocated.
+        """Declare a workspace. Its ``data`` exists once the net has allocated memory.
 
         Parameters
         ----------
         name : str
-            Unique in the layer.
+            Name of the buffer, unique in the layer.
         shape : sequence of int
-            Four axes are laid out as images, (N, C, H, W).
+            A buffer with four axes is laid out in memory like images (N, C, H, W).
         dtype : dtype, optional
-            By default `Context.param_dtype`.
+            The default is `Context.param_dtype`.
         when : {"always", "training", "backward"}
-            Needed in every net, in training nets, or if the layer has gradients; otherwise it is not allocated.
+            When the buffer is needed: in every net, in nets for training, or only if the layer computes gradients. A
+            buffer that is not needed is not allocated.
         zeros : bool
-            Start with zeros instead of arbitrary values.
+            Fill the buffer with zeros. By default its values are arbitrary.
         make : callable, optional
-            (shape, dtype) returns the memory, if a kernel needs a special one.
+            Allocates the array, given shape and dtype. Pass it if a kernel needs special memory.
         """
         make = make or (self.ops.zeros if zeros else self.ops.features)
         buffer = Buffer(shape, self.context.param_dtype if dtype is None else dtype, when, make)
@@ -369,7 +385,10 @@ class Layer:
 
     @property
     def state(self) -> tuple[Array, ...] | None:
-        """Arrays kept from one batch to the next, shared by all copies; None before the first batch."""
+        """Arrays that the layer keeps from one batch to the next; None before the first batch.
+
+        In an unrolled net all instances of the layer share the state.
+        """
         return self.context.states.get(self.conf_name)
 
     @state.setter
@@ -379,7 +398,7 @@ class Layer:
     # -- helpers, for forward and backward ----------------------------------------------------------------
 
     def rows(self, source: int = 0) -> Array:
-        """Return the data of a source as rows (N, D), values of images in the order C, H, W."""
+        """Return the data of a source as rows (N, D). The values of images are in the order C, H, W."""
         data = self.sources[source].data
         if data.ndim == 2:
             return data
@@ -393,18 +412,27 @@ class Layer:
 
     @contextmanager
     def grad_rows(self, source: int = 0) -> Iterator[Array]:
-        """Yield memory (N, D) to write the gradient of a source to, in the order of `rows`."""
+        """Yield an array (N, D) for the gradient of a source.
+
+        Write the gradient to it, in the order of `rows`.
+        """
         grad = self.sources[source].output_grad
         with contiguous_out(self.ops, grad, "grad rows") as memory:
             yield memory if memory.ndim == 2 else memory.reshape(len(grad), -1)
 
     def random_key(self, *more: int | str) -> tuple[int | str, ...]:
-        """Return the key of this layer's random numbers at this step; ``more`` tells several draws apart."""
+        """Return the key that determines this layer's random numbers at the current step.
+
+        Pass different values as ``more`` to draw several times in one step.
+        """
         context = self.context
         return (context.seed, self.conf_name, context.group, int(context.phase), context.step, *more)
 
     def first_row(self, n_rows: int) -> int:
-        """Return the row of the whole group's batch at which the ``n_rows`` of this worker start."""
+        """Return the position of this worker's first row in the batch of the whole group.
+
+        ``n_rows`` is the number of rows of this worker.
+        """
         shares, index = self.context.shares, self.site.batch_shard.index
         return n_rows * sum(shares[:index]) // shares[index] if shares else index * n_rows
 
@@ -414,7 +442,7 @@ class Layer:
         Raises
         ------
         DataError
-            There are none; or ``n_classes`` is given and a label is not in [0, n_classes).
+            The source has no labels; or ``n_classes`` is passed and a label is not in [0, n_classes).
         """
         labels = self.sources[source].records.labels
         if labels is None:
@@ -428,39 +456,45 @@ class Layer:
     def add_metric(
         self, name: str, total: Scalar | None, count: float | None = None, *, scale: float = 1.0, n: float = 1.0
     ) -> None:
-        """Add ``scale * total / n`` to a metric, which is shown as its sum / count.
+        """Add ``scale * total / n`` to the sum of a metric.
+
+        The metric is shown as its sum divided by its count.
 
         Parameters
         ----------
         name : str
-        total : float, or a kernel's result, which stays on a GPU; or None to add to the count alone
+            Name of the metric.
+        total : float, result of a kernel, or None
+            The value to add. The result of a kernel stays on a GPU. None adds only to the count.
         count : float
-            How many values, e.g. words, total is the sum of. By default total / n is a mean over the batch.
+            Number of values that ``total`` sums, e.g. the number of words. By default total / n is taken as the mean
+            over the batch.
         scale, n : float
+            Factor and divisor of ``total``.
         """
         self.metrics.add(name, total, count, scale, n)
 
     # -- methods that the net calls ----------------------------------------------------------------------
 
     def take_metrics(self) -> dict[str, tuple[float, float]]:
-        """Return (sum, count) of each metric since the last call."""
+        """Return (sum, count) of each metric since the previous call."""
         return self.metrics.take()
 
     def check_source(self) -> None:
-        """Check that the files that the layer reads, if any, are as the job describes them.
+        """Check that the files that the layer reads match their description in the job.
 
         Raises
         ------
         ConfigError
-            With paths relative to the layer.
+            A file does not match. Paths in the error are relative to the layer.
         """
 
     def close(self) -> None:
-        """Close what the layer holds open: readers, files, threads."""
+        """Close readers and files that the layer has opened, and end its threads."""
 
 
 def append_output(layer: Layer, feature: Feature, span: Span | None = None) -> None:
-    """Add an output that the layer made itself; see `Layer.add_output`."""
+    """Append a `Feature` that the layer has created itself to its outputs; see `Layer.add_output`."""
     feature.n_steps = layer.site.n_steps
     if layer.site.feature_shard.count > 1:
         feature.span = span or layer.sources[0].span
@@ -468,12 +502,13 @@ def append_output(layer: Layer, feature: Feature, span: Span | None = None) -> N
 
 
 def check_axes(layer: Layer, expected: str, *counts: int) -> None:
-    """Check that the first source of a layer has one of these numbers of axes.
+    """Check that the number of axes of a layer's first source is one of ``counts``.
 
     Raises
     ------
     ConfigError
-        It does not; or images without channels are to be partitioned by features.
+        The source has another number of axes. Or the source has images without a channel axis, and the layer is
+        partitioned by features.
     """
     shape = layer.sources[0].shape
     if len(shape) not in counts:
@@ -490,7 +525,7 @@ def data_error(layer: Layer, message: str) -> DataError:
 
 
 def check_labels(layer: Layer, source: int, labels: Array, n_classes: int) -> None:
-    """Check that labels of a source are in [0, n_classes); raise DataError if not."""
+    """Raise DataError unless all labels of a source are in [0, n_classes)."""
     # as unsigned numbers, negative labels are large, so one comparison is enough
     if np.maximum.reduce(labels.view(f"u{labels.itemsize}"), axis=None) >= n_classes:
         wrong = labels[(labels < 0) | (labels >= n_classes)][0]
@@ -499,12 +534,12 @@ def check_labels(layer: Layer, source: int, labels: Array, n_classes: int) -> No
 
 
 def check_all_steps(layer: Layer) -> None:
-    """Check that a layer computes all time steps in one call.
+    """Check that one instance of a layer computes all time steps.
 
     Raises
     ------
     ConfigError
-        There is a copy of it for each time step.
+        The net has a separate instance for each time step.
     """
     if layer.name.startswith(f"{layer.site.first_step}#"):
         message = (
@@ -516,14 +551,27 @@ def check_all_steps(layer: Layer) -> None:
 
 
 def split_mask(layer: Layer, most: int, masked: int = 0) -> tuple[list[Feature], Feature | None]:
-    """Return the sources of a layer apart from its padding mask, and the mask, bool (T N, 1), or None.
+    """Separate the sources of a layer from its padding mask.
 
-    At most ``most`` sources are allowed beside the mask, which is for source ``masked`` of these.
+    Parameters
+    ----------
+    layer : Layer
+    most : int
+        Maximum number of sources besides the mask.
+    masked : int
+        Index of the source to whose rows the mask belongs.
+
+    Returns
+    -------
+    sources : list of Feature
+        The sources without the mask.
+    mask : Feature or None
+        The mask, bool (T N, 1), or None if the layer has none.
 
     Raises
     ------
     ConfigError
-        There are others, or the mask has another number of rows.
+        There are too many sources, or the mask does not have as many rows as the source that it belongs to.
     """
     sources = [source for source in layer.sources if source.dtype != bool]
     masks = [k for k, source in enumerate(layer.sources) if source.dtype == bool]
@@ -540,5 +588,5 @@ def split_mask(layer: Layer, most: int, masked: int = 0) -> tuple[list[Feature],
 
 
 def key_at(key: Sequence[int | str], step: int) -> tuple[int | str, ...]:
-    """Return a key of `Layer.random_key` for another step."""
+    """Return the same key of random numbers for another step; ``key`` is a result of `Layer.random_key`."""
     return (*key[:4], step, *key[5:])

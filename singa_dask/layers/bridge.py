@@ -28,12 +28,12 @@ STREAM_START = "stream start"
 
 
 class Bridge(Forwarding):
-    """Base of both ends.
+    """Base of the two ends of a bridge.
 
     Attributes
     ----------
     takes_gradient : bool
-        Whether the consumer of this end writes a gradient.
+        Whether the layer that reads this end writes a gradient.
     """
 
     takes_gradient = False
@@ -44,27 +44,27 @@ class Bridge(Forwarding):
         self.add_output(source.shape, dtype=source.dtype, **how).span = source.span
 
     def key(self, what: str) -> str:
-        """Return the key of a message over this bridge."""
+        """Return the key of a message over this bridge; ``what`` names its content."""
         return f"{int(self.context.phase)} {what} {self.site.channel}"
 
     def arrived(self, phase: Phase) -> bool:
-        """Return whether this layer can run without waiting for another worker."""
+        """Return whether this end has received what it needs to run, so that it would not wait."""
         raise NotImplementedError
 
     def plain(self, values: Array) -> Array:
-        """Return values as a contiguous host array, images as (N, H, W, C)."""
+        """Return an array as contiguous host memory; images (N, C, H, W) become (N, H, W, C)."""
         ordered = values.transpose(0, 2, 3, 1) if values.ndim == 4 else values
         return np.ascontiguousarray(self.ops.to_host(ordered))
 
 
 @LAYERS.register(hidden=True)
 class BridgeSrc(Bridge):
-    """Sends the data of its source, and receives the gradient."""
+    """Send the data of the source to the other end, and receive its gradient."""
 
     n_sent = 0
 
     def bytes_per_step(self) -> tuple[int, int]:
-        """Return the bytes that a step sends to the other end, and the bytes of gradients back."""
+        """Return how many bytes one step sends to the other end, and how many bytes of gradients it receives."""
         feature, (n_rows, *_) = self.features[0], self.features[0].shape
         n_bytes = n_rows * feature.size * feature.dtype.itemsize
         n_more = n_rows * sum(SIZES.get(name, 0) for name in feature.consumed_as)
@@ -97,7 +97,7 @@ class BridgeSrc(Bridge):
 
 @LAYERS.register(hidden=True)
 class BridgeDst(Bridge):
-    """Outputs the data that the other end has sent, and sends the gradient back."""
+    """Output the data that the other end has sent, and send the gradient back."""
 
     takes_gradient = True
 
@@ -120,5 +120,5 @@ class BridgeDst(Bridge):
 
 
 def _images(values: Array) -> Array:
-    """Return images (N, C, H, W), given a result of `Bridge.plain`."""
+    """Turn a result of `Bridge.plain` back into images (N, C, H, W)."""
     return values.transpose(0, 3, 1, 2) if values.ndim == 4 else values

@@ -15,7 +15,7 @@ Kernel: TypeAlias = Callable[[Array, Array, Array], None]
 
 
 class Combined(Layer):
-    """Base of layers that combine sources of one shape by one kernel, two at a time."""
+    """Base of layers that combine sources of equal shape, two at a time, with an elementwise kernel."""
 
     traits = Traits(n_sources=(2, None))
     speed = Speed(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
@@ -28,7 +28,10 @@ class Combined(Layer):
         self.add_output(shapes[0], overwritable=True)
 
     def combine(self, kernel: Kernel, values: Sequence[Array], out: Array, last: Kernel | None = None) -> None:
-        """Combine two or more arrays by a kernel, the last one by ``last`` if given."""
+        """Combine two or more arrays with ``kernel``, and write the result to ``out``.
+
+        ``last``, if passed, replaces ``kernel`` for the last array.
+        """
         total, *others, end = values
         for value in others:
             kernel(total, value, out)
@@ -38,9 +41,10 @@ class Combined(Layer):
 
 @LAYERS.register()
 class Add(Combined):
-    """y = x1 + x2 + ..., of two or more sources of one shape. Each source has the gradient of y.
+    """y = x1 + x2 + ..., for two or more sources of equal shape.
 
-    The shortcut connection of He et al. (2016), "Deep residual learning for image recognition".
+    The gradient of each source is the gradient of y. This is the shortcut connection of He et al. (2016), "Deep
+    residual learning for image recognition".
     """
 
     # the layer writes to its output's gradient only if a fused ReLU is the output, and its gradient is not shared
@@ -61,9 +65,9 @@ class Add(Combined):
 
 @LAYERS.register()
 class Multiply(Combined):
-    """y = x1 x2 ..., elementwise, of two or more sources of one shape.
+    """y = x1 x2 ..., elementwise, for two or more sources of equal shape.
 
-    The gradient of a source is the gradient of y times the other sources.
+    The gradient of a source is the gradient of y times all other sources.
     """
 
     speed = Combined.speed

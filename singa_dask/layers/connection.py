@@ -50,7 +50,7 @@ class SplitConf(Conf):
 
 @LAYERS.register()
 class Split(Forwarding):
-    """Gives each of ``num_splits`` consumers the same data, and its source the sum of their gradients."""
+    """Pass the data of the source to ``num_splits`` layers, and sum the gradients of these layers."""
 
     block = SplitConf
     outputs_key = "num_splits"
@@ -66,7 +66,7 @@ class Split(Forwarding):
             output.span = source.span
 
     def prepare(self, phase: Phase) -> None:
-        """Pass on what the source has."""
+        """Give each output the ids and labels of the source."""
         source = self.sources[0]
         for feature in self.features:
             if source.has_data:
@@ -95,20 +95,24 @@ class Split(Forwarding):
 
 
 def _by_steps(values: Array, n_steps: int) -> Array:
-    """Return a view (T, N, ...) of the rows of several time steps; the values unchanged for one."""
+    """Return a view (T, N, ...) of the rows of T time steps; values of one time step are unchanged."""
     return values if n_steps == 1 else values.reshape(n_steps, -1, *values.shape[1:])
 
 
 def _stretch(values: Array, axis: int, n_steps: int, start: int, stop: int) -> Array:
-    """Return a view of a span of an axis, or of the batch of each of several time steps."""
+    """Return a view of the indices from ``start`` to ``stop`` along an axis.
+
+    Axis 0 is the batch; with several time steps the view has these rows of each time step.
+    """
     return _by_steps(values, n_steps)[(slice(None),) * (axis if n_steps == 1 else 1) + (slice(start, stop),)]
 
 
 @LAYERS.register()
 class Slice(Forwarding):
-    """Slices its source in ``num_slices`` nearly equal pieces along axis ``slice_dim``, one for each consumer.
+    """Divide the source into ``num_slices`` nearly equal pieces along axis ``slice_dim``.
 
-    Axis 0 is the batch, in an unrolled net the batch of each time step. Pieces of the batch are views, not copies.
+    Each layer that reads the Slice gets one piece. Axis 0 is the batch; in an unrolled net the batch of each time step
+    is divided. Pieces of the batch are views, not copies.
     """
 
     block = SliceConf
@@ -140,11 +144,11 @@ class Slice(Forwarding):
 
     @property
     def copies(self) -> bool:
-        """Whether pieces have memory of their own."""
+        """Whether each piece has its own memory."""
         return self.axis > 0 or self.steps > 1
 
     def piece(self, values: Array, k: int) -> Array:
-        """Return a view of piece k of the source's values."""
+        """Return a view of piece ``k`` of an array in the shape of the source."""
         return _stretch(values, self.axis, self.steps, self.spans[k].start, self.spans[k].stop)
 
     def _rows_of(self, values: Array, k: int) -> Array:
@@ -184,7 +188,7 @@ class Slice(Forwarding):
 
 @LAYERS.register()
 class Concate(Forwarding):
-    """Joins its sources along axis ``concate_dim``; 0 is the batch, and joins labels too.
+    """Join the sources along axis ``concate_dim``. Axis 0 is the batch; then labels are joined, too.
 
     In an unrolled net the batches of each time step are joined.
     """
@@ -220,7 +224,7 @@ class Concate(Forwarding):
             output.span = self.sources[0].span
 
     def pieces(self, values: Array) -> Iterator[tuple[Feature, Array]]:
-        """Yield each source and the view of its part of the output's values."""
+        """Yield each source with a view of its part of an array in the shape of the output."""
         start = 0
         for source in self.sources:
             stop = start + source.shape[self.axis] // self.steps

@@ -1,4 +1,4 @@
-"""Context: what all layers of one net share."""
+"""Context: the values that all layers of one net share."""
 
 from __future__ import annotations
 
@@ -14,51 +14,56 @@ from singa_dask.ops.contract import Array
 
 
 class Exchange(Protocol):
-    """How bridges send arrays to the other workers of the group."""
+    """The interface through which bridges send arrays to other workers of the group."""
 
     def send(self, worker: int, key: str, arrays: Sequence[Array], names: Sequence[str]) -> None:
         """Send arrays to another worker of the group, without waiting."""
 
     def receive(self, key: str) -> dict[str, Array]:
-        """Wait for the oldest arrays with a key, and return them by name."""
+        """Wait for arrays with this key, and return the oldest ones as a dict of names and arrays."""
 
     def has(self, key: str) -> bool:
-        """Return whether `receive` would not wait."""
+        """Return whether arrays with this key have arrived, so that `receive` would not wait."""
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until arrivals make a condition true; ``what`` describes the wait in messages."""
+        """Wait until ``condition()`` is true. The condition is checked when arrays arrive.
+
+        ``what`` describes the wait in messages.
+        """
 
 
 @dataclass
 class Context:
-    """What all layers of one net share: its worker, seed and step.
+    """The values that all layers of one net share, such as worker, seed and step.
 
     Attributes
     ----------
     phase : Phase
-        TRAIN, VALIDATION or TEST: the phase that the net was built for.
+        The phase that the net was built for: TRAIN, VALIDATION or TEST.
     seed : int
-        The job's seed; every random number is a function of the seed, a name and the step.
+        The job's seed. Every random number is a function of the seed, a name and the step.
     dtype : dtype
-        Of features and their gradients.
+        Data type of features and their gradients.
     worker, n_workers : int
-        Place in the worker group; a batch is split over the group by rows.
+        Index of this worker in its group, and the number of workers in the group. The rows of a batch are divided among
+        the workers.
     shares : tuple of int
-        Proportions in which the workers of the group divide a batch; empty if the parts are equal.
+        Proportions in which a batch is divided among the workers of the group. Empty if all workers get equal parts.
     group, n_groups : int
-        The worker group; groups read disjoint parts of the records.
+        Index of the worker group, and the number of groups. Groups read disjoint parts of the records.
     step : int
-        Set by whoever runs the net, before each pass.
+        The current step. The caller sets it before each pass through the net.
     states : dict of str to tuple of ndarray
-        `Layer.state` by the name of the layer.
+        `Layer.state` of each layer, by the name of the layer.
     exchange : Exchange or None
-        How bridges reach the other workers of the group, in a partitioned net.
+        Sends arrays between the workers of the group. None unless the net is partitioned over workers.
     stream_start : bool
-        Whether the batch starts a new stream of records, so that layers must ignore their state.
+        Whether the batch starts a new stream of records. Layers must then ignore their state.
     cancellation : Cancellation
-        Where the threads of the unit wait for params, and see that the job has ended.
+        Wakes threads of the unit that wait for params, and tells them when the job has ended.
     frozen : bool
-        Whether params never change after the first pass, so that layers may keep what they derived from them.
+        Whether params never change after the first pass. Layers may then keep arrays that they have computed from
+        params.
     """
 
     phase: Phase = Phase.TRAIN
@@ -85,7 +90,7 @@ class Context:
 
     @property
     def weight(self) -> float:
-        """Weight of this worker's mean in the average over the workers of the group; 1 if all have equal parts."""
+        """Weight of this worker's mean in the average over the group; 1 if all parts of the batch are equal."""
         return self.shares[self.worker] * self.n_workers / sum(self.shares) if self.shares else 1.0
 
     @property

@@ -9,7 +9,10 @@ from singa_dask.ops.contract import Array, Ops
 
 
 def contiguous(ops: Ops, values: Array, name: str) -> Array:
-    """Return an array in C order: the array itself, or a copy that is valid until the next call with this name."""
+    """Return an array in C order: the array itself, or a copy.
+
+    The copy is valid until the next call with the same ``name``.
+    """
     if values.flags.c_contiguous:
         return values
     memory = _scratch(ops, values, name)
@@ -19,7 +22,10 @@ def contiguous(ops: Ops, values: Array, name: str) -> Array:
 
 @contextmanager
 def contiguous_out(ops: Ops, out: Array, name: str) -> Iterator[Array]:
-    """Yield memory in C order to write to: ``out`` itself, or a buffer that is copied to ``out`` at the end."""
+    """Yield an array in C order to write to: ``out`` itself, or a buffer.
+
+    A buffer is copied to ``out`` at the end of the context.
+    """
     memory = out if out.flags.c_contiguous else _scratch(ops, out, name)
     yield memory
     if memory is not out:

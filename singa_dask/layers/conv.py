@@ -25,14 +25,17 @@ class ConvolutionConf(FilterConf):
 class Convolution(Windowed):
     """y[n, f, i, j] = b[f] + sum_{c, k, l} W[f, c, k, l] x[n, c, i s + k d - pad, j s + l d - pad].
 
-    Here s is ``stride``, d ``dilation``. x (N, C, H, W) is 0 outside; y (N, F, OH, OW); W (F, C kernel_y kernel_x) with
-    columns in the order c, k, l; b (F,). The kernel is not flipped. ``bias_term: false`` leaves b out. With ``groups``
-    G, filters and channels are divided into G groups, filters see the channels of their group, and W has C / G
-    channels; with G = C the convolution is depthwise.
+    Here s is ``stride`` and d is ``dilation``. x has the shape (N, C, H, W) and counts as 0 outside the image. y has
+    the shape (N, F, OH, OW). The params are W (F, C kernel_y kernel_x), with columns in the order c, k, l, and b (F,).
+    The kernel is not flipped. With ``bias_term: false`` there is no b.
+
+    With ``groups`` G, filters and channels are divided into G groups. A filter reads only the channels of its group,
+    and W has C / G channels. With G = C the convolution is depthwise.
 
     Notes
     -----
-    SINGA's kConvolution uses the sizes of x for both axes; here all types use both sizes.
+    SINGA's kConvolution uses the horizontal kernel, stride and padding for both axes. Here all types use the sizes of
+    each axis.
     """
 
     block = ConvolutionConf
@@ -105,10 +108,10 @@ class ConvTransposeConf(FilterConf):
 class ConvTranspose(Windowed):
     """y[n, f, i s + k d - pad, j s + l d - pad] += W[c, f, k, l] x[n, c, i, j], from y = b.
 
-    Here s is ``stride``, d ``dilation``. x (N, C, H, W); y (N, F, OH, OW) with
-    OH = (H - 1) s + d (kernel - 1) + 1 - 2 pad + output_pad, and the width likewise; W (C, F kernel_y kernel_x) with
-    columns in the order f, k, l; b (F,). It computes the gradient of a `Convolution` of y with respect to its input.
-    With ``groups`` G, channels and filters are divided into G groups, and W has F / G filters.
+    Here s is ``stride`` and d is ``dilation``. x has the shape (N, C, H, W) and y (N, F, OH, OW), with OH = (H - 1) s +
+    d (kernel - 1) + 1 - 2 pad + output_pad and OW likewise. The params are W (C, F kernel_y kernel_x), with columns in
+    the order f, k, l, and b (F,). Without b the layer computes the gradient of a `Convolution` with respect to its
+    input. With ``groups`` G, channels and filters are divided into G groups, and W has F / G filters.
 
     Notes
     -----

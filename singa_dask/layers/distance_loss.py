@@ -1,4 +1,4 @@
-"""Losses of distances between records, for nets with shared params that learn an embedding of them."""
+"""Losses that compare distances between records, for nets that learn embeddings with shared params."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from singa_dask.ops.contract import Array
 
 
 class DistanceLoss(Loss):
-    """Base of the losses of distances. Their output is the loss of each row, (N, 1)."""
+    """Base of losses of distances. The output is the loss of each row, (N, 1)."""
 
     traits = Loss.traits.replace(n_sources=(3, 3))
     speed = Loss.speed.replace(capturable=False)
 
     def add_losses(self, losses: Array) -> None:
-        """Write the losses of rows, (N,), all at least 0, and add their mean to the metric."""
+        """Write the losses of the rows, (N,), to the output, and add their mean to the metric "loss"."""
         self.features[0].data[...] = losses[:, None]
         self.add_metric("loss", self.ops.sum_squares(np.sqrt(losses)), n=len(losses))
 
     def write_grad(self, source: int, difference: Array, sign: float) -> None:
-        """Write the gradient of a source, of the mean over rows: ``sign`` times a difference (N, D)."""
+        """Write the gradient of a source: ``sign * difference / N``, with ``difference`` (N, D)."""
         if self.sources[source].grad is not None:
             with self.grad_rows(source) as gx:
                 self.ops.multiply(difference, sign * self.site.n_steps / len(difference), out=gx)
@@ -46,9 +46,10 @@ class ContrastiveLossConf(Conf):
 
 @LAYERS.register()
 class ContrastiveLoss(DistanceLoss):
-    """Loss = sum s d^2 + (1 - s) max(0, margin - d)^2 / (2 N), d = ||x1 - x2||: of Hadsell et al. (2006), as in Caffe.
+    """Loss = sum(s d^2 + (1 - s) max(0, margin - d)^2) / (2 N), with d = ||x1 - x2||.
 
-    Sources: x1 and x2, (N, ...) taken as (N, D), and s (N, 1), e.g. a TargetInput: 1 if both are alike, 0 if not.
+    The sources are x1 and x2, (N, ...) read as rows (N, D), and s (N, 1), for example a TargetInput. s is 1 if the two
+    records are alike, else 0. After Hadsell et al. (2006); Caffe has the same loss.
     """
 
     speed = DistanceLoss.speed
@@ -88,9 +89,10 @@ class TripletLossConf(Conf):
 
 @LAYERS.register()
 class TripletLoss(DistanceLoss):
-    """Loss = mean of max(0, d(a, p) - d(a, n) + margin), d(x, y) = ||x - y + 1e-6||: PyTorch's TripletMarginLoss.
+    """Loss = mean of max(0, d(a, p) - d(a, n) + margin), with d(x, y) = ||x - y + 1e-6||.
 
-    Sources: anchors a, similar records p, and different records n, each (N, ...) taken as (N, D).
+    The sources are anchors a, records p that are similar to them, and records n that are not, each (N, ...) read as
+    rows (N, D). PyTorch's TripletMarginLoss computes the same.
     """
 
     speed = DistanceLoss.speed

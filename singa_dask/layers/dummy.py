@@ -23,9 +23,10 @@ class DummyConf(Conf):
 
 @LAYERS.register()
 class Dummy(Layer):
-    """Stands in for any layer in tests: ``input`` draws data, ``output`` gradients from U[0, 1); else both are copied.
+    """Stand in for any other layer in tests.
 
-    ``dummy_conf.shape`` is the shape of the whole group's batch.
+    With ``input`` the layer draws its data from U[0, 1); with ``output`` it draws the gradients of its source.
+    Otherwise it copies data and gradients. ``dummy_conf.shape`` is the shape of the whole group's batch.
     """
 
     block = DummyConf
@@ -42,7 +43,7 @@ class Dummy(Layer):
         self.add_output(self.sources[0].shape if self.sources else self.own_shape(block))
 
     def own_shape(self, block: DummyConf) -> tuple[int, ...]:
-        """Return this worker's part of the configured shape."""
+        """Return the shape of this worker's part of the batch."""
         n_workers = self.site.batch_shard.count
         if not block.shape or block.shape[0] % n_workers:
             message = f"must start with a batch that {n_workers} workers can share equally, not {list(block.shape)}."

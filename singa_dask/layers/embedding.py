@@ -1,4 +1,4 @@
-"""Layers that read numbers of words or characters: one-hot rows, embeddings, labels of the next step."""
+"""Layers that read integers, such as numbers of words: one-hot rows, embeddings, next labels."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ INITIAL = InitConf(type="Uniform", low=-0.05, high=0.05)
 
 
 class Numbers(Layer):
-    """Base of layers that read numbers.
+    """Base of layers that read integers, such as the numbers of words.
 
-    From a source that is not unrolled a time step reads its own column, or the single column that all share.
+    If the source is not unrolled, each time step reads its own column of the source. A source with a single column is
+    read by all time steps.
     """
 
     traits = Traits(steps="columns")
@@ -59,7 +60,7 @@ class Numbers(Layer):
         self.n_numbers = source.shape[0] * self.site.n_steps // source.n_steps
 
     def numbers(self) -> Array:
-        """Return the numbers of all rows, the first time step first: (rows,) int64."""
+        """Return the numbers of all rows, (rows,) int64. The rows of the first time step come first."""
         data = self.ops.to_host(self.rows())
         if self.own_columns:
             first = self.site.first_step + self.ahead
@@ -80,7 +81,7 @@ class Numbers(Layer):
 
 
 def _vocab_size(block: OneHotConf | EmbeddingConf, conf: LayerConf, key: str) -> int:
-    """Return the size of the vocabulary, which the job has to set."""
+    """Return the size of the vocabulary from the block; raise ConfigError if the job does not set it."""
     if not block.vocab_size:
         raise ConfigError(Problem((key, "vocab_size"), f"{conf.type} needs it: how many numbers there are."))
     return block.vocab_size
@@ -88,9 +89,10 @@ def _vocab_size(block: OneHotConf | EmbeddingConf, conf: LayerConf, key: str) ->
 
 @LAYERS.register()
 class OneHot(Numbers):
-    """One-hot rows: zeros with a one in the column that the source gives, (rows, vocab_size).
+    """Turn each number of the source into a one-hot row: (rows, vocab_size).
 
-    If no layer reads the rows, only the columns are computed.
+    The column of the number has the value 1, all other columns 0. If no layer reads the rows themselves, only the index
+    of the column is computed.
     """
 
     block = OneHotConf
@@ -114,10 +116,10 @@ class OneHot(Numbers):
 
 @LAYERS.register()
 class Embedding(Numbers):
-    """Rows of a table (vocab_size, feature_dim), selected by the source: (rows, feature_dim).
+    """Turn each number of the source into a row of a table (vocab_size, feature_dim): (rows, feature_dim).
 
-    -1 is padding, a row of zeros, as in SINGA's documents. The gradient of a row of the table is the sum over all rows
-    of the output that were taken from it. (SINGA loses some of them.)
+    The number -1 is padding and gives a row of zeros, as SINGA's documents say. The gradient of a row of the table is
+    the sum over all output rows that are copies of it. (SINGA loses some of them.)
     """
 
     block = EmbeddingConf
@@ -151,7 +153,7 @@ class Embedding(Numbers):
 
 @LAYERS.register()
 class RNNLabel(Numbers):
-    """Labels of time steps: the number of the source at the next step."""
+    """Give each time step the number of the source at the next time step as its label."""
 
     speed = Numbers.speed
     ahead = 1
@@ -187,7 +189,7 @@ class PositionalEmbeddingConf(Conf):
 class PositionalEmbedding(Layer):
     """y = x + table[t], where x (T N, D) are rows of T time steps, and t is the time step of a row.
 
-    The table is a param (max_length, D), at first normal with standard deviation 0.02.
+    The table is a param (max_length, D). Its initial values are normal with standard deviation 0.02.
 
     Notes
     -----
@@ -223,7 +225,10 @@ class PositionalEmbedding(Layer):
         self.index = self.positions_from(self.site.first_step)
 
     def positions_from(self, first: int, before: Array | None = None) -> Array:
-        """Return the position of each row, given the first one; reuses the memory of ``before``."""
+        """Return the position of each row, given the position of the first time step.
+
+        ``before`` is an earlier result, whose memory is reused.
+        """
         positions = np.arange(first, first + self.site.n_steps)
         n_rows = self.features[0].shape[0] // self.site.n_steps
         return self.ops.row_index(np.repeat(positions, n_rows), self.max_length, before)

@@ -14,7 +14,7 @@ from singa_dask.ops.contract import Array, DType, Ops
 
 
 class Span(NamedTuple):
-    """Items [start, stop) of ``total``."""
+    """The items from ``start`` to ``stop``, exclusive, of ``total`` items."""
 
     start: int
     stop: int
@@ -22,12 +22,12 @@ class Span(NamedTuple):
 
     @classmethod
     def of(cls, total: int, index: int, count: int) -> Span:
-        """Return part ``index`` of ``count`` nearly equal parts."""
+        """Return the span of part ``index`` of ``count`` nearly equal parts of ``total`` items."""
         return cls(index * total // count, (index + 1) * total // count, total)
 
     @property
     def size(self) -> int:
-        """Number of items."""
+        """Number of items in the span."""
         return self.stop - self.start
 
 
@@ -39,11 +39,12 @@ class RecordIds:
     ----------
     labels : ndarray, shape (N,), int32, or None
     ids, epochs : ndarray, shape (N,), int64, or None
-        Number of each record in its store, and the epoch in which it is read.
+        ``ids`` are the numbers of the records in their store. ``epochs`` are the epochs in which the records are read.
     partner_labels : ndarray, shape (N,), int32, or None
-        For rows that mix two records: the label of the one with the smaller share; ``labels`` has the other.
+        If each row mixes two records: the label of the record with the smaller share. ``labels`` then has the label of
+        the record with the larger share.
     shares : ndarray, shape (N,), float64, or None
-        The larger shares, from 0.5 to 1.
+        If each row mixes two records: the larger share, from 0.5 to 1.
     """
 
     labels: Array | None = None
@@ -53,24 +54,27 @@ class RecordIds:
     shares: Array | None = None
 
     def slice(self, take: Callable[[Array], Array]) -> RecordIds:
-        """Return the columns of some rows; ``take`` selects these rows of an array (N,)."""
+        """Return the labels, ids and epochs of some rows; ``take`` selects these rows of an array (N,)."""
         return RecordIds(*(None if values is None else take(values) for values in self._values()))
 
     @classmethod
     def join(cls, parts: Sequence[RecordIds], join: Callable[[list[Array]], Array]) -> RecordIds:
-        """Join several batches; ``join`` joins arrays (N,). Columns that one part lacks are left out."""
+        """Join several batches to one; ``join`` concatenates arrays (N,).
+
+        Columns that one of the batches lacks are left out.
+        """
         columns = zip(*(part._values() for part in parts), strict=True)
         known = ([values for values in column if values is not None] for column in columns)
         return cls(*(join(column) if len(column) == len(parts) else None for column in known))
 
     @classmethod
     def first(cls, parts: Sequence[RecordIds]) -> RecordIds:
-        """Merge several descriptions of the same rows: each column is from the first that has it."""
+        """Merge descriptions of the same rows: each column comes from the first description that has it."""
         columns = zip(*(part._values() for part in parts), strict=True)
         return cls(*(next((values for values in column if values is not None), None) for column in columns))
 
     def stored(self, ops: Ops) -> RecordIds:
-        """Return a copy whose labels are in memory where kernels read them."""
+        """Return a copy whose labels are in memory that kernels can read."""
         return self if self.labels is None else replace(self, labels=ops.labels(self.labels))
 
     def _values(self) -> tuple[Array | None, ...]:
@@ -78,14 +82,14 @@ class RecordIds:
 
 
 class Raw(NamedTuple):
-    """Records as stored, for a consumer that normalises them itself.
+    """Records before normalisation, for a layer that normalises them itself.
 
     Attributes
     ----------
     values : ndarray, shape (N, ...), uint8 or float32
-        Valid until the next batch is computed.
-    mean, std : ndarray of one record's shape, a number, or None
-        Subtract the mean, then divide by std.
+        The records as stored; valid until the next batch is computed.
+    mean, std : ndarray with the shape of one record, a number, or None
+        To normalise, subtract ``mean``, then divide by ``std``.
     """
 
     values: Array
@@ -94,38 +98,41 @@ class Raw(NamedTuple):
 
 
 class Feature:
-    """An output of a layer for one consumer: ``data`` forward, ``grad`` backward.
+    """An output of a layer. The forward pass writes ``data``, the backward pass ``grad``.
 
     Attributes
     ----------
     shape : tuple of int
-        Batch first; images are (N, C, H, W), whatever their order in memory.
+        Shape, batch first. Images are (N, C, H, W), whatever their layout in memory.
     data : ndarray, shape ``shape``
-        Written by the layer that owns this feature, ``data[...] = values``. An array of the device; integers are in
-        host memory. RuntimeError if it has no memory; see `has_data`.
+        The values, which the layer with this output writes: ``data[...] = values``. The array is on the device;
+        integers are in host memory. Reading it raises RuntimeError if it has no memory; see `has_data`.
     grad : ndarray, shape ``shape``, or None
-        Overwritten by the consumer, ``grad[...] = values``; None if no gradient is needed.
+        The gradient, which the consumer overwrites: ``grad[...] = values``. None if no gradient is needed.
     requires_grad : bool
-        Whether the net needs the gradient: on a path from a loss back to params.
+        Whether the net needs the gradient, because the feature is on a path from a loss back to params.
     overwritable : bool
-        Whether the consumer may compute in the memory of ``data``: ``backward`` does not read it.
+        Whether the consumer may write its results to the memory of ``data``, because ``backward`` of the layer with
+        this output does not read it.
     own_data : bool or "consumed"
-        Whether the net allocates ``data``: always, never, or unless all consumers read another form of it.
+        Whether the net allocates ``data``: always (True), never (False), or only if a consumer reads ``data`` and not
+        another form of it ("consumed").
     own_grad : bool
-        Whether the net allocates ``grad`` if it is required.
+        Whether the net allocates ``grad`` if a gradient is needed.
     records : RecordIds
         Labels, ids and epochs of the rows, as far as they are known.
     raw : Raw or None
-        In place of ``data`` if all consumers take records as stored.
+        Replaces ``data`` if all consumers read records as stored.
     one_hot_index : ndarray, shape (rows,), integers, or None
-        Column of the one in each one-hot row; replaces ``data`` if no consumer reads that.
+        For one-hot rows: the column of the one in each row. Replaces ``data`` if no consumer reads ``data``.
     n_steps : int
-        Number of time steps in the rows; rows of the first step come first.
+        Number of time steps in the rows. The rows of the first step come first.
     span : Span
-        Which features of the layer these are, along axis 1: all, unless it is partitioned by features.
+        Which of the layer's features this output has along axis 1. It has all features unless the layer is partitioned
+        by features.
     consumed_as : set of str
-        What the consumers read: "data", "labels", "ids" (and epochs), "raw", "one_hot_index", or "nothing". Once the
-        net is wired, "data" if there is no consumer.
+        What the consumers read: "data", "labels", "ids" (and epochs), "raw", "one_hot_index", or "nothing". "data" if
+        there is no consumer once the net is wired.
     """
 
     def __init__(
@@ -167,7 +174,7 @@ class Feature:
 
     @property
     def has_data(self) -> bool:
-        """Whether there is `data`."""
+        """Whether `data` has memory."""
         return self._data is not None
 
     @property
@@ -187,21 +194,21 @@ class Feature:
 
     @property
     def output_grad(self) -> Array:
-        """`grad`, for the layer that owns this feature; RuntimeError if there is none."""
+        """The gradient, for the layer with this output; RuntimeError if there is none."""
         if self.grad is None:
             raise RuntimeError(f"feature {self.shape}: it has no gradient. Expected one in a backward pass.")
         return self.grad
 
     def allocate(self, name: str, make: Callable[..., Array]) -> None:
-        """Allocate ``data`` or ``grad``; ``make`` takes shape and dtype."""
+        """Allocate ``data`` or ``grad``; ``make`` allocates an array, given shape and dtype."""
         setattr(self, name, make(self.shape, self.dtype))
 
     @property
     def size(self) -> int:
-        """Number of values of a record."""
+        """Number of values in one record."""
         return math.prod(self.shape[1:])
 
 
 def on_host(feature: Feature) -> bool:
-    """Return whether the data of a feature is in host memory also on a GPU: integers, such as indices, are."""
+    """Return whether the data of a feature is in host memory even on a GPU, as integers are."""
     return feature.dtype.kind in "iub"

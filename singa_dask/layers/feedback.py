@@ -7,19 +7,22 @@ from singa_dask.layers.feature import Feature
 
 
 class Feedback:
-    """Mixin for a layer that closes a cycle of the net. Its feedback edges do not order the layers."""
+    """Mixin for a layer that closes a cycle of the net.
+
+    Feedback edges are ignored when the layers are ordered.
+    """
 
     @classmethod
     def feedback_sources(cls, conf: LayerConf) -> list[str]:
-        """Return the names of further layers, beside ``srclayers``, whose outputs of an earlier pass it reads."""
+        """Return the names of layers, besides ``srclayers``, whose outputs of an earlier pass the layer reads."""
         return []
 
     def bind_feedback(self, source: Feature) -> None:
-        """Connect the feature of a feedback edge, once all layers are wired.
+        """Connect the source of a feedback edge. The net calls it after all layers are wired.
 
         Raises
         ------
         ConfigError
-            It does not fit, with a path relative to the layer.
+            The source does not fit the layer. The path of the error is relative to the layer.
         """
         raise NotImplementedError

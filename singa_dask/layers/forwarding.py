@@ -1,4 +1,4 @@
-"""Forwarding: base of the layers that pass on their sources."""
+"""Forwarding: base of the layers that pass their sources on."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from singa_dask.layers.traits import Consumed, Traits
 
 
 class Forwarding(Layer):
-    """Base of the layers that pass on their sources. A source is consumed as the readers consume the outputs.
+    """Base of the layers that pass their sources on.
+
+    The layer reads from a source whatever the readers of its outputs need.
 
     Attributes
     ----------
     forwards : frozenset of str
-        What can be consumed of its outputs just as of its sources.
+        The forms of a source, such as "labels" or "raw", that readers can read from the outputs.
     outputs_key : str
-        Key of the block with the number of outputs, one for each reader; empty if all readers share one.
+        Key of the block that sets the number of outputs, one for each reader. Empty if all readers share one output.
     """
 
     traits = Traits(role="connection", takes_mask=True)

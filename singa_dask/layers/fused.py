@@ -1,4 +1,4 @@
-"""Fused: which work of its neighbours a layer does in its own kernels."""
+"""Fused: the work of its neighbours that a layer does in its own kernels."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from singa_dask.layers.feature import Feature
 
 @dataclass
 class Fused:
-    """Which work of its neighbours a layer does. `singa_dask.net.fuse` sets it, as `Speed.fuses` permits.
+    """The work of its neighbours that a layer does in its own kernels.
+
+    `singa_dask.net.fuse` sets it, within the limits that `Speed.fuses` declares.
 
     Attributes
     ----------
     relu : bool
-        "relu": apply a ReLU to output 0.
+        Apply a ReLU to output 0. Needs "relu" in `Speed.fuses`.
     masks_output : bool
-        "relu" too: set the gradient of output 0 to 0 where the output is 0, before using it.
+        Before using the gradient of output 0, set it to 0 where the output is 0. Needs "relu".
     masks_source : bool
-        "relu_grad": set the gradient of source 0 to 0 where the source is 0.
+        Set the gradient of source 0 to 0 where the source is 0. Needs "relu_grad".
     added : Feature or None
-        "add": a feature to add to output 0.
+        A feature to add to output 0. Needs "add".
     added_grad : Feature or None
-        "add_grad": a feature whose gradient is added to the gradient of source 0.
+        A feature whose gradient is added to the gradient of source 0. Needs "add_grad".
     shared : tuple of Feature
-        "pass_grad": sources whose ``grad`` is the same array as that of output 0.
+        Sources whose ``grad`` is the same array as the gradient of output 0. Needs "pass_grad".
     idle : tuple of str
-        Methods of this layer that do nothing, as a neighbour does their work.
+        Methods of this layer that do nothing, because a neighbour does their work.
     """
 
     relu: bool = False

@@ -17,14 +17,16 @@ def padded_matrix(ops: Ops, shape: Sequence[int], dtype: DType) -> Array:
 
 
 class FusedParams:
-    """The params of several gates side by side in one array, copied once a batch on first use.
+    """The params of several gates side by side in one array.
+
+    The array is filled once a batch, when it is first used.
 
     Parameters
     ----------
     params : sequence of Param
         Weights (D, V) or biases (D,), in their order in the array.
     biases : sequence of Param, optional
-        If not None, the array is transposed, (V, gates D), and these biases, if any, are added to each row.
+        If passed, the array is transposed, to (V, gates D), and the biases are added to each row. May be empty.
     """
 
     def __init__(self, params: Sequence[Param], biases: Sequence[Param] | None = None) -> None:

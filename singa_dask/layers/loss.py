@@ -1,8 +1,9 @@
-"""Loss layers: where gradients start. Source one is the prediction, source two has the labels or the target.
+"""Loss layers, where gradients start.
 
-Each call adds the mean over this worker's rows to the metric "loss"; gradients are those of that mean, in an unrolled
-net those of the sum over the time steps. Source three, if there is one, has a weight for each record: the loss is
-``sum(weight * loss) / N``, not divided by the sum of the weights.
+The first source is the prediction, the second has the labels or the target. Each call adds the mean loss over this
+worker's rows to the metric "loss". Gradients are gradients of this mean; in an unrolled net, of its sum over the time
+steps. An optional third source has a weight for each record. The loss is then ``sum(weight * loss) / N``; it is not
+divided by the sum of the weights.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from singa_dask.ops.contract import Array
 
 
 class Loss(Layer):
-    """What the loss layers share: the sizes of their sources, and weights of records."""
+    """Base of the loss layers. It checks the sizes of the sources and applies weights of records."""
 
     traits = Traits(n_sources=(2, 3), role="loss", metrics=("loss",))
     speed = Speed(time_foldable=True, capturable=True)
 
     def check_sizes(self, expected: str, n: int = 2) -> None:
-        """Check that the first ``n`` sources have the same number of values for each row.
+        """Check that the first ``n`` sources have the same number of values in each row.
 
         Raises
         ------
         ConfigError
-            They have not; ``expected`` ends the message.
+            The numbers differ; the message ends with ``expected``.
         """
         x, names = self.sources[0], self.conf.srclayers
         for k, t in enumerate(self.sources[1:n], 1):
@@ -44,7 +45,7 @@ class Loss(Layer):
         Raises
         ------
         ConfigError
-            It has others, or learns.
+            The third source has another shape, or requires a gradient.
         """
         if len(self.sources) < 3:
             return
@@ -60,7 +61,7 @@ class Loss(Layer):
 
     @property
     def weights(self) -> Array | None:
-        """The weight of each row, (N,), or None."""
+        """The weight of each row, (N,), or None if the layer has no third source."""
         return self.sources[2].data.reshape(-1) if len(self.sources) > 2 else None
 
     def weigh(self, gradient: Array) -> None:
@@ -72,11 +73,13 @@ class Loss(Layer):
 
 @LAYERS.register()
 class EuclideanLoss(Loss):
-    """Loss = sum (x - t)^2 / N; as in SINGA the gradient is (x - t) / N, that of half the loss.
+    """Loss = sum (x - t)^2 / N, for a prediction x and a target t.
 
-    Its output is x - t, (N, D). A target that requires a gradient gets the opposite one.
+    As in SINGA, the gradient is (x - t) / N, which is the gradient of half the loss. If the target requires a gradient,
+    its gradient is (t - x) / N.
 
-    A third source, a WeightInput, has a weight for each record: loss = sum w (x - t)^2 / N, gradient w (x - t) / N.
+    The output is x - t, (N, D). A third source, a WeightInput, has a weight w for each record. Then loss = sum w (x -
+    t)^2 / N, and the gradient is w (x - t) / N.
     """
 
     traits = Loss.traits.replace(predicts="values")
@@ -97,7 +100,15 @@ class EuclideanLoss(Loss):
         self.write_grads(self.features[0].data)
 
     def write_grads(self, slopes: Array, n_values: int = 1) -> None:
-        """Write the gradients of a mean over rows, and over ``n_values`` of each, by its slopes (N, D)."""
+        """Write the gradients of prediction and target.
+
+        Parameters
+        ----------
+        slopes : ndarray, shape (N, D)
+            Derivative of the loss of each value.
+        n_values : int
+            Number of values of each row that the mean is taken over, besides the rows.
+        """
         for i, sign in enumerate((1, -1)):
             if self.sources[i].grad is not None:
                 with self.grad_rows(i) as gx:
@@ -114,10 +125,10 @@ class HuberLossConf(Conf):
 
 @LAYERS.register()
 class HuberLoss(EuclideanLoss):
-    """Loss = mean of h(x - t), h(d) = d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2): PyTorch's HuberLoss.
+    """Loss = mean of h(x - t), with h(d) = d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2).
 
-    The mean is over records and values. With ``delta`` 1 it is the smooth L1 loss. Sources, output and weights are as
-    in EuclideanLoss.
+    The mean is over records and values, as in PyTorch's HuberLoss. With ``delta: 1`` it is the smooth L1 loss. Sources,
+    output and weights are the same as in EuclideanLoss.
     """
 
     block = HuberLossConf
@@ -144,17 +155,17 @@ class HuberLoss(EuclideanLoss):
 
 @LAYERS.register()
 class SigmoidCrossEntropyLoss(Loss):
-    """Sigmoids and binary cross entropy: loss = mean of -t log p - (1 - t) log(1 - p), p = sigmoid(x), of (N, D).
+    """Sigmoids and binary cross entropy: loss = mean of -t log p - (1 - t) log(1 - p), p = sigmoid(x).
 
-    For multi-label classification: source one has a score for each label, source two a target for each, in [0, 1],
-    where 1 means that the record has the label, e.g. from a TargetInput. The loss is computed from the scores, in a
-    form that does not overflow. The mean is over records and labels.
+    This loss is for multi-label classification. The first source x (N, D) has a score for each label. The second source
+    t (N, D), for example a TargetInput, has a target in [0, 1] for each label; 1 means that the record has the label.
+    The loss is computed from the scores, in a form that does not overflow. The mean is over records and labels.
 
-    Its output is p (N, D). The metric "binary_accuracy" is the share of all labels with (p > 0.5) == (t > 0.5). The
-    gradient is (p - t) / (N D). A target that requires a gradient gets -x / (N D).
+    The output is p (N, D). The metric "binary_accuracy" is the share of labels with (p > 0.5) == (t > 0.5). The
+    gradient is (p - t) / (N D). If the target requires a gradient, its gradient is -x / (N D).
 
-    A third source, a WeightInput, has a weight for each record, which multiplies its loss and gradient. The metric
-    "binary_accuracy" is that of all records alike.
+    A third source, a WeightInput, has a weight for each record, which multiplies the record's loss and gradient. The
+    metric "binary_accuracy" counts all records alike.
     """
 
     traits = Loss.traits.replace(metrics=("loss", "binary_accuracy"), predicts="labels")

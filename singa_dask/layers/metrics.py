@@ -1,4 +1,7 @@
-"""Metrics: sums of what a layer measures in its batches, kept on the device until they are taken."""
+"""Metrics: sums of the values that a layer measures in its batches.
+
+They stay on the device until they are read.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,16 @@ def add_totals(parts: Iterable[Mapping[str, Sequence[float]]]) -> dict[str, tupl
 
 
 class Metrics:
-    """Sums of metrics by name. On a GPU they stay on the device, so that a step need not wait for them.
+    """Sums of metrics by name.
+
+    On a GPU the sums stay on the device, so that a step need not wait for them.
 
     Attributes
     ----------
     counts : dict of str to float
-        What each sum is divided by when it is shown.
+        The divisor of each metric: a metric is shown as its sum divided by its count.
     own_counts : set of str
-        Metrics that are not means over rows: the layer counts what it sums, e.g. words.
+        Metrics for which the layer passes its own counts, such as numbers of words, instead of numbers of rows.
     """
 
     def __init__(self, ops: Ops) -> None:
@@ -50,7 +55,7 @@ class Metrics:
             self.own_counts.add(name)
 
     def count(self, more: Mapping[str, float]) -> None:
-        """Add to counts."""
+        """Add numbers to the counts; ``more`` has them by name of the metric."""
         for name, n in more.items():
             self.counts[name] = self.counts.get(name, 0.0) + n
 
@@ -73,7 +78,7 @@ class Metrics:
         return {"totals": totals, "counts": dict(self.counts)} if self.counts else {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue the sums that `state` returned."""
+        """Set the sums to ``state``, an earlier result of `state`."""
         self._totals = {(name, scale, n): total for name, scale, n, total in state["totals"]}
         self.counts = dict(state["counts"])
 

@@ -55,9 +55,10 @@ def linear_gradients(
 
 @LAYERS.register()
 class InnerProduct(Layer):
-    """y = x W^T + b: x (N, ...) as rows (N, D), images in the order C, H, W; W (H, D), b (H,), y (N, H).
+    """y = x W^T + b, where x (N, ...) is read as rows (N, D), W is (H, D), b is (H,) and y is (N, H).
 
-    With ``transpose`` y = x W + b and W (D, H). ``bias_term: false``, which SINGA ignores, leaves b out.
+    The values of images are in the order C, H, W. With ``transpose`` y = x W + b, and W is (D, H). With
+    ``bias_term: false``, which SINGA ignores, there is no b.
     """
 
     block = InnerProductConf
@@ -100,15 +101,15 @@ class InnerProduct(Layer):
 
 @LAYERS.register("Softmax", "CudnnSoftmax")
 class Softmax(Layer):
-    """y = exp(x) / sum exp(x), of each record x (N, ...) taken as a row: y (N, D).
+    """y = exp(x) / sum exp(x), for each record of x (N, ...) read as a row: y (N, D).
 
-    With ``num_softmax_per_instance`` n each of n equal parts of a row has its own softmax. For images (N, C, H, W) n is
-    1, or H W for a softmax over the channels of each pixel; then y is (N, C, H, W). The gradient is
-    y (gy - sum(gy y)).
+    With ``num_softmax_per_instance`` n, each row is divided into n equal parts, and each part has its own softmax. For
+    images (N, C, H, W) n is 1, or H W for a softmax over the channels of each pixel; y is then (N, C, H, W). The
+    gradient is y (gy - sum(gy y)).
 
     Notes
     -----
-    SINGA has no gradient of it on a CPU, and ignores the number.
+    SINGA's Softmax has no gradient on a CPU, and ignores ``num_softmax_per_instance``.
     """
 
     block = SoftmaxConf
@@ -154,7 +155,8 @@ class Softmax(Layer):
 class Dropout(Layer):
     """In training y = x mask, mask = [u < 1 - p] / (1 - p), u uniform in [0, 1); otherwise y = x.
 
-    The mask is a function of seed, layer, step, time step and the row in the group's batch.
+    The mask depends only on the seed, the layer, the step, the time step and the row in the group's batch, so that it
+    is the same for any number of workers.
     """
 
     block = DropoutConf
@@ -183,7 +185,10 @@ class Dropout(Layer):
         self.ops.multiply(x, self.mask.data, out=self.y.data)
 
     def draw(self, key: tuple[int | str, ...], mask: Array) -> None:
-        """Draw the mask of a time step; a shard of the features has its part of the whole mask."""
+        """Draw the mask of a time step.
+
+        A layer that is partitioned by features draws its part of the whole mask.
+        """
         span, first_row = self.features[0].span, self.first_row(len(mask))
         if span.size == span.total:
             self.ops.dropout_mask(key, self.keep, out=mask, first_row=first_row)

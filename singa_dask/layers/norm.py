@@ -50,9 +50,9 @@ class BMConf(Conf):
 class LRN(Layer):
     """y = x / S^beta, with S[c] = knorm + alpha / local_size times the sum of x^2 over local_size channels around c.
 
-    x and y (N, C, H, W). At the first and last channels fewer are summed; the divisor of alpha stays the same. The
-    gradient is gy / S^beta - 2 beta alpha / local_size x T, with T[c] the sum of gy x / S^(beta + 1) over the same
-    channels.
+    x and y have the shape (N, C, H, W). At the first and last channels the sum has fewer terms, but alpha is still
+    divided by local_size. The gradient is gy / S^beta - 2 beta alpha / local_size x T, where T[c] is the sum of gy x /
+    S^(beta + 1) over the same channels.
     """
 
     block = LRNConf
@@ -87,16 +87,18 @@ class LRN(Layer):
 class BatchNorm(Layer):
     """y = scale (x - m) / sqrt(v + epsilon) + shift for each channel of x (N, C, H, W), or each column of x (N, C).
 
-    In training m and v are mean and variance of the worker's batch, over all rows and pixels; in tests they are running
-    averages, ``mean = momentum mean + (1 - momentum) m``, and the variance likewise. A batch of images (N, H, W) has
-    one channel. Params, each (C,), with initial values: scale (1), shift (0), mean (0), variance (1). The updater does
-    not change mean and variance; several workers average them.
+    In training m and v are the mean and the variance of the worker's batch, over all rows and pixels. In tests they are
+    running averages: ``mean = momentum mean + (1 - momentum) m``, and likewise for the variance. Images (N, H, W) have
+    one channel.
+
+    The params, each (C,), are scale, shift, mean and variance, with initial values 1, 0, 0 and 1. The updater does not
+    change mean and variance; the workers of a group average them.
 
     Notes
     -----
-    After Ioffe and Szegedy (2015), but the variance always divides by the number of values. Gradients are as in
-    LayerNorm, with means over a channel. SINGA's BM does nothing on a CPU; its CudnnBM keeps the statistics of the last
-    batch only, and its updater changes them.
+    After Ioffe and Szegedy (2015), but the variance is always the sum of squares divided by the number of values.
+    Gradients are computed as in LayerNorm, with means over a channel. SINGA's BM does nothing on a CPU. Its CudnnBM
+    keeps only the statistics of the last batch, and its updater changes them.
     """
 
     block = BMConf
@@ -138,7 +140,7 @@ class BatchNorm(Layer):
 
     @property
     def has_one_value(self) -> bool:
-        """Whether each channel has a single value in a batch, which always normalises to zero."""
+        """Whether a batch has a single value for each channel, which would always be normalised to zero."""
         return math.prod(self.sources[0].shape) == self.mean.shape[0]
 
     def channels(self, x: Array) -> Array:
@@ -159,12 +161,13 @@ class GroupNormConf(Conf):
 class GroupNorm(Layer):
     """y = scale (x - m) / sqrt(v + epsilon) + shift, with mean m and variance v of each group of channels of an image.
 
-    x and y (N, C, H, W). Params, each (C,): scale (at first 1), shift (0).
+    x and y have the shape (N, C, H, W). The params, each (C,), are scale and shift, with initial values 1 and 0.
 
     Notes
     -----
-    After Wu and He (2018), by default with their 32 groups. One group is layer normalisation of images; one group for
-    each channel is instance normalisation. Gradients are as in LayerNorm, with means over a group.
+    After Wu and He (2018), with 32 groups by default, as in their paper. A single group is layer normalisation of
+    images; one group for each channel is instance normalisation. Gradients are computed as in LayerNorm, with means
+    over a group.
     """
 
     block = GroupNormConf
@@ -208,7 +211,7 @@ class RMSNormConf(Conf):
 class RMSNorm(Layer):
     """y = scale x / sqrt(m + epsilon), with the mean m of the squares of each row of x (N, D).
 
-    Params: scale (D,), at first 1.
+    The param is scale (D,), with initial value 1.
 
     Notes
     -----
@@ -228,7 +231,7 @@ class RMSNorm(Layer):
         self.widths = self.buffer("widths", shape[:1], self.context.dtype)
 
     def row_means(self, x: Array, y: Array, out: Array) -> None:
-        """``out`` (N,) = means of x y, rows (N, D)."""
+        """Write the mean of x y over each row to ``out`` (N,); x and y have the shape (N, D)."""
         self.ops.batch_matmul(x[:, None], y[:, :, None], out=out[:, None, None], scale=1 / x.shape[1])
 
     def forward(self, phase: Phase) -> None:
@@ -264,13 +267,13 @@ class LayerNormConf(Conf):
 class LayerNorm(Layer):
     """y = scale (x - m) / sqrt(v + epsilon) + shift, with mean m and variance v of each row of x (N, D).
 
-    Params, each (D,): scale (at first 1), shift (0).
+    The params, each (D,), are scale and shift, with initial values 1 and 0.
 
     Notes
     -----
-    After Ba et al. (2016), who call the params gain and bias. The variance divides by D. In NumPy, with columns
-    s = sqrt(v + epsilon) and rows n = (x - m) / s, g = scale * gy, the gradients are ``(gy * n).sum(0)`` of scale,
-    ``gy.sum(0)`` of shift and ``(g - g.mean(1) - n * (g * n).mean(1)) / s`` of x, the means as columns.
+    After Ba et al. (2016), who call the params gain and bias. The variance is the sum of squares divided by D. With s =
+    sqrt(v + epsilon), n = (x - m) / s and g = scale * gy, the gradients in NumPy are ``(gy * n).sum(0)`` for scale,
+    ``gy.sum(0)`` for shift, and ``(g - g.mean(1) - n * (g * n).mean(1)) / s`` for x, where s and the means are columns.
     """
 
     block = LayerNormConf

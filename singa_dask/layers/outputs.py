@@ -1,4 +1,4 @@
-"""Output layers whose scores are counted or sorted. None has a gradient."""
+"""Output layers that sort or count scores. They have no gradients."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class ArgSortConf(Conf):
 
 @LAYERS.register()
 class ArgSort(Layer):
-    """Columns of the ``argsort_conf.topk`` highest scores of each row, best first: (N, topk), as floats.
+    """The columns of the ``argsort_conf.topk`` highest scores of each row, best first: (N, topk) floats.
 
-    Of equal scores the higher column comes first.
+    Of equal scores the one in the higher column comes first.
     """
 
     block = ArgSortConf
@@ -41,9 +41,9 @@ class ArgSort(Layer):
 
 @LAYERS.register()
 class Accuracy(ArgSort):
-    """ArgSort that also adds the share of rows with their label among the first to the metric "accuracy".
+    """Add the share of rows whose label is among the ``topk`` highest scores to the metric "accuracy".
 
-    Sources: scores, labels.
+    The first source has the scores, the second the labels. The output is the same as that of ArgSort.
     """
 
     traits = ArgSort.traits.replace(n_sources=(2, 2), consumes=("data", "labels"), metrics=("accuracy",))

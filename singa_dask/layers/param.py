@@ -18,25 +18,28 @@ ORTHOGONAL = InitConf(type="Orthogonal")
 
 
 def glorot(fan_in: int, fan_out: int) -> InitConf:
-    """Return the uniform distribution of Glorot and Bengio (2010): within sqrt(6 / (fan_in + fan_out)) of zero."""
+    """Return the uniform distribution of Glorot and Bengio (2010), between -r and r.
+
+    Here r = sqrt(6 / (fan_in + fan_out)).
+    """
     # round to few digits, because job files show this number
     bound = float(f"{math.sqrt(6 / (fan_in + fan_out)):.6g}")
     return InitConf(type="Uniform", low=-bound, high=bound)
 
 
 class ParamShard(NamedTuple):
-    """The part of a logical param that a partition of a layer has: a span of one axis."""
+    """A shard of a logical param: a span of indices along one axis."""
 
     part: int
     axis: int
     span: Span
 
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return the shape of the whole param, given the shape of this part."""
+        """Return the shape of the whole param, given the shape of this shard."""
         return (*shape[: self.axis], self.span.total, *shape[self.axis + 1 :])
 
     def of(self, values: Array) -> Array:
-        """Return a view of this part of the whole param's values."""
+        """Return a view of this shard, given the values of the whole param."""
         part: Array = values[(slice(None),) * self.axis + (slice(self.span.start, self.span.stop),)]
         return part
 
@@ -47,38 +50,42 @@ class Param:
     Parameters
     ----------
     name : str
-        Unique in the net.
+        Name of the param, unique in the net.
     shape : sequence of int
     conf : ParamConf
-        Initialiser, ``lr_scale``, ``wd_scale``, ``share_from``.
+        Initialiser, ``lr_scale``, ``wd_scale`` and ``share_from``.
     dtype : dtype
         float32 in training, float64 in gradient checks.
     running_statistic : bool
-        Not trained: ``grad`` holds the amount to subtract, and an update is ``data -= grad / n_sharers``, whatever the
-        job's updater. So the workers of a group keep one average, saved in checkpoints like weights.
+        Whether the layer updates the param itself, as BatchNorm does with its mean. ``grad`` then holds the amount to
+        subtract: an update is ``data -= grad / n_sharers``, whatever updater the job has. So the workers of a group
+        keep one average, which is saved in checkpoints like weights.
     shard : ParamShard, optional
-        Which part of a logical param it is, if the layer is partitioned by features.
+        Which part of a logical param this is, if the layer is partitioned by features.
 
     Attributes
     ----------
     view : ParamShard or None
-        Replaces ``shard`` if this process keeps the whole param, because layers use different parts of it.
+        If this process stores the whole param, because its layers use different shards: the shard that this layer uses.
+        ``shard`` is then None.
     grad : ndarray, shape ``shape``
-        Gradient of this sharer alone; RuntimeError if it has none, see `has_grad`.
+        Gradient that this layer computes. Other layers that share the values have gradients of their own. Reading it
+        raises RuntimeError if the param has none; see `has_grad`.
     memory : ndarray, shape `memory_shape`
         The array that ``grad`` is a view of.
     initial : InitConf or None
-        How to draw initial values that neither the job nor a checkpoint has; None if one of them must.
+        Distribution of the initial values, used if neither the job nor a checkpoint sets them. If None, the job or a
+        checkpoint must set them.
     is_idle : bool
-        Its gradient is always 0 and has no memory; it still counts as a sharer.
+        Whether the gradient is always 0 and has no memory. The param still counts as one of the sharers of its values.
     owner : Param
-        The param whose values it uses; itself if it is not shared.
+        The param whose values this param uses; the param itself if it does not share.
     version : int
         Number of updates of the values; -1 before they are initialised. Only the owner's is used.
     last_version : int
-        `version` when the gradient was last sent.
+        Value of `version` when the gradient was last sent.
     cancellation : Cancellation
-        Where to wait for versions; shared by all params of a net. Only the owner's is used.
+        Where threads wait for versions. All params of a net share it. Only the owner's is used.
     """
 
     def __init__(
@@ -109,11 +116,11 @@ class Param:
 
     @property
     def key(self) -> str:
-        """Name of this part of the param on the servers."""
+        """Name of this shard of the param on the servers."""
         return self.key_of(self.name)
 
     def key_of(self, owner: str) -> str:
-        """Return the name on the servers of this part of an owner's values."""
+        """Return the name on the servers of the owner's values that this param uses."""
         return owner if self.shard is None else f"{owner}@{self.shard.part}"
 
     @property
@@ -124,17 +131,17 @@ class Param:
 
     @property
     def memory_shape(self) -> tuple[int, ...]:
-        """Shape of the array that is kept and sent: of the part, or of the whole param if that is kept."""
+        """Shape of the array that this process stores and sends: the shard, or the whole param."""
         return self.shape if self.view is None else self.whole_shape
 
     @property
     def size(self) -> int:
-        """Number of values of the array that is kept and sent."""
+        """Number of values of the array that this process stores and sends."""
         return math.prod(self.memory_shape)
 
     @property
     def values(self) -> Array:
-        """The owner's values, shape `memory_shape`, which units of one process may share; see `has_data`."""
+        """The owner's values, shape `memory_shape`. Units in one process may share this array; see `has_data`."""
         values = self.owner._data
         if values is None:
             raise RuntimeError(f"param {self.name!r}: it has no values. Expected them to be set or drawn first.")
@@ -143,12 +150,12 @@ class Param:
 
     @property
     def has_data(self) -> bool:
-        """Whether there are `values`."""
+        """Whether `values` has memory."""
         return self.owner._data is not None
 
     @property
     def data(self) -> Array:
-        """The values that the layer uses, shape ``shape``: `values`, or a part of them."""
+        """The values that the layer uses, shape ``shape``: all of `values`, or a view of a part."""
         return self.values if self.view is None else self.view.of(self.values)
 
     @data.setter
@@ -157,17 +164,20 @@ class Param:
 
     @classmethod
     def part_of(cls, owner: Param, like: Param) -> Param:
-        """Return a param that keeps the same part of the owner's values as ``like``, on a worker without the owner."""
+        """Return a param for the same shard as ``like``, on a worker that does not have the owner.
+
+        The param uses the owner's values.
+        """
         shape = like.shape if like.shard else owner.whole_shape
         return cls(owner.name, shape, owner.conf, owner.dtype, owner.running_statistic, like.shard)
 
     def keep_whole(self) -> None:
-        """Keep the whole param, and use a part of it."""
+        """Store the whole param, and let the layer use a view of its shard."""
         self.view, self.shard = self.shard, None
 
     @property
     def has_grad(self) -> bool:
-        """Whether it has a gradient: it is trained and not `is_idle`."""
+        """Whether the param has a gradient: it is trained and not `is_idle`."""
         return self._grad is not None
 
     @property
@@ -182,7 +192,7 @@ class Param:
             raise TypeError("grad = ... would not be sent. Write into its memory: grad[...] = ...")
 
     def swap_grad(self, values: Array) -> Array:
-        """Let the gradient use other memory; return its memory before."""
+        """Use ``values`` as the memory of the gradient, and return the memory used before."""
         before, self._grad = self.grad, values
         return before
 
@@ -193,13 +203,13 @@ class Param:
         return self._memory
 
     def allocate_grad(self, zeros: Callable[..., Array]) -> None:
-        """Allocate the gradient, unless there is one; ``zeros`` makes memory of a shape and dtype."""
+        """Allocate the gradient, unless it exists; ``zeros`` allocates zeros, given shape and dtype."""
         if self._grad is None:
             self._memory = zeros(self.memory_shape, self.dtype)
             self._grad = self._memory if self.view is None else self.view.of(self._memory)
 
     def share(self, owner: Param) -> None:
-        """Use the values of ``owner``, with a gradient of its own."""
+        """Use the values of ``owner``. The param keeps a gradient of its own."""
         self.owner = owner.owner
 
     def wait(self, version: int) -> None:

@@ -34,13 +34,14 @@ class PoolingConf(WindowConf):
 class Pooling(Windowed):
     """y (N, C, OH, OW) = the largest value of each window of x (N, C, H, W), or their mean: ``pool`` MAX or AVG.
 
-    Padding is never the largest. Of equal values the first, by rows, gets the gradient, or all do (``ties``). A mean is
-    the sum of the window's pixels over kernel_y kernel_x, or over the number of its pixels inside the image if
-    ``count_include_pad`` is false, the default of CudnnPool.
+    Padding is never the largest value. If several values are equally large, the first one, row by row, gets the
+    gradient; with ``ties: all`` each of them gets it. The mean is the sum of the window's pixels divided by kernel_y
+    kernel_x. If ``count_include_pad`` is false, which is the default of CudnnPool, the sum is divided by the number of
+    pixels inside the image.
 
     Notes
     -----
-    SINGA's kPooling ignores ``pad`` and gives the gradient to all equal values, as ``ties: all`` does; its kCPooling
+    SINGA's kPooling ignores ``pad`` and gives the gradient to all equal values, as ``ties: all`` does. Its kCPooling
     confuses the axes.
     """
 
@@ -103,9 +104,9 @@ class GlobalPoolingConf(Conf):
 
 @LAYERS.register()
 class GlobalPooling(Layer):
-    """y (N, C) = the mean of each channel of x (N, C, H, W) over its pixels, or its largest value: ``pool`` AVG or MAX.
+    """y (N, C) = the mean or the largest value of each channel of x (N, C, H, W): ``pool`` AVG or MAX.
 
-    Of equal largest values the first, by rows, gets the gradient. After Lin et al. (2014).
+    If several values are equally large, the first one, row by row, gets the gradient. After Lin et al. (2014).
     """
 
     block = GlobalPoolingConf
@@ -153,10 +154,11 @@ class AdaptivePoolingConf(Conf):
 
 @LAYERS.register()
 class AdaptivePooling(Layer):
-    """y (N, C, OH, OW) = the mean of each of OH OW windows of x (N, C, H, W), or its largest value: ``pool``.
+    """Pool images of any size to OH rows and OW columns: x (N, C, H, W) becomes y (N, C, OH, OW).
 
-    Window i has the rows from floor(i H / OH) to ceil((i + 1) H / OH) - 1, and columns likewise, so that images of any
-    size give ``height`` OH and ``width`` OW. Neighbouring windows share a row if OH does not divide H.
+    ``height`` sets OH, ``width`` sets OW. Each value of y is the mean or the largest value of a window of x: ``pool``
+    AVG or MAX. Window i has the rows from floor(i H / OH) to ceil((i + 1) H / OH) - 1, and likewise the columns.
+    Neighbouring windows share a row if OH does not divide H.
     """
 
     block = AdaptivePoolingConf

@@ -1,8 +1,8 @@
 """The two layers of a restricted Boltzmann machine (RBM), which contrastive divergence trains.
 
 After Hinton, "Training products of experts by minimizing contrastive divergence" (2002), and SINGA's
-src/neuralnet/neuron_layer/rbm.cc: all statistics are of probabilities, or of means of Gaussian units; only
-reconstructions start from samples, of the hidden units.
+src/neuralnet/neuron_layer/rbm.cc. Statistics are computed from the probabilities of units, or from the means of
+Gaussian units. Only reconstructions use samples of the hidden units.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from singa_dask.ops.contract import Array, DType
 
 
 class RBMConf(Conf):
-    """``rbm_conf``, in the visible and in the hidden layer (SINGA's RBMProto)."""
+    """``rbm_conf``, for the visible and the hidden layer (SINGA's RBMProto)."""
 
     hdim: Size
     """Number of hidden units; set it in both layers."""
@@ -37,20 +37,21 @@ INITIAL = InitConf(type="Gaussian", std=0.01)
 
 
 class Units(Feature):
-    """The states of the units of one layer of an RBM, given the records and given the model.
+    """The states of the units of one layer of an RBM: given the records, and given the model.
 
     Attributes
     ----------
     data : ndarray, shape (N, D)
-        The records, or the probabilities (means of Gaussian units) given them.
+        In the visible layer the records, in the hidden layer the probabilities (means of Gaussian units) given the
+        records.
     model : ndarray, shape (N, D)
-        The same after Gibbs sampling.
+        The states after Gibbs sampling.
     both : Buffer, shape (2 N, D)
-        ``data`` and ``model`` are its halves.
+        The array whose halves are ``data`` and ``model``.
     gaussian : bool
-        Whether units are linear with unit variance, instead of Bernoulli.
+        Whether the units are linear with unit variance. Otherwise they are Bernoulli units.
     weight : Param
-        Between the two layers.
+        The weights between the two layers.
     """
 
     model: Array
@@ -69,7 +70,7 @@ class _RBMLayer(Layer):
     traits = Traits(params=("weight", "bias"), role="unsupervised")
 
     def add_units(self, n_rows: int, n_units: int, n_visible: int, *, requires_grad: bool = True) -> None:
-        """Add output and params; ``requires_grad`` is of the weight."""
+        """Add the output and the params; ``requires_grad`` is False if the weight gets no gradient here."""
         block, dtype = self.conf.block(RBMConf), self.context.dtype
         self.weight = self.add_param((block.hdim, n_visible), initial=INITIAL, requires_grad=requires_grad)
         self.bias = self.add_param((n_units,), initial=ZEROS) if block.bias_term else None
@@ -82,14 +83,14 @@ class _RBMLayer(Layer):
         units.data, units.model = units.both.data[:n_rows], units.both.data[n_rows:]
 
     def drive(self, x: Array, out: Array, transpose: bool = False) -> None:
-        """Compute the probabilities, or means, of the units given the other layer's units."""
+        """Compute the probabilities, or means, of this layer's units given the other layer's states ``x``."""
         bias = None if self.bias is None else self.bias.data
         self.ops.linear(x, self.weight.data, bias, out=out, transpose=transpose)
         if not self.units.gaussian:
             self.ops.sigmoid(out, out=out)
 
     def backward(self, phase: Phase) -> None:
-        """Compute the gradient of the bias: mean of ``model`` minus mean of ``data``."""
+        """Compute the gradient of the bias: the mean of ``model`` minus the mean of ``data``."""
         if self.bias is None:
             return
         grad, units, ops = self.bias.grad, self.units, self.ops
@@ -101,14 +102,17 @@ class _RBMLayer(Layer):
 
 @LAYERS.register()
 class RBMVis(Feedback, _RBMLayer):
-    """The visible units v: records x (N, ...) taken as (N, D), images in the order C, H, W; and their reconstruction.
+    """The visible units of an RBM: the records x (N, ...), read as rows (N, D), and their reconstruction.
 
-    ``srclayers`` are the layer of the records and the RBMHid. Params: W (H, D), H being ``rbm_conf.hdim``, and b (D,).
-    A reconstruction is sigmoid(h W + b), of Gaussian units h W + b, where h is a sample of the hidden units: 1 with
-    their probability, or Gaussian with their mean and variance 1. The reconstruction is not sampled. The gradient of W
-    is (h-^T v- - h+^T v+) / N, of the model (-) and of the records (+).
+    The ``srclayers`` are the layer with the records and the RBMHid. The values of images are in the order C, H, W. The
+    params are W (H, D), where H is ``rbm_conf.hdim``, and b (D,).
 
-    The metric "squared_error" is the mean over records of sum (x - v)^2, v being the first reconstruction of x.
+    A reconstruction is sigmoid(h W + b), or h W + b for Gaussian units, where h is a sample of the hidden units. A
+    hidden unit is 1 with its probability; a Gaussian hidden unit is normal with its mean and variance 1. The
+    reconstruction itself is not sampled. The gradient of W is (h-^T v- - h+^T v+) / N, where - marks states of the
+    model and + states given the records.
+
+    The metric "squared_error" is the mean over records of sum (x - v)^2, where v is the first reconstruction of x.
 
     Notes
     -----
@@ -137,7 +141,10 @@ class RBMVis(Feedback, _RBMLayer):
         self.signed = self.buffer("signed", (2 * shape[0], *shape[1:]), dtype, when="backward")
 
     def forward(self, phase: Phase) -> None:
-        """Copy the records; or with `Phase.NEGATIVE` reconstruct, in tests from the records' hidden units."""
+        """Copy the records; with `Phase.NEGATIVE`, reconstruct them from samples of the hidden units.
+
+        In tests the reconstruction uses the hidden units that were computed from the records.
+        """
         if not phase & Phase.NEGATIVE:
             self.n_samples = 0
             self.ops.copy(self.rows(), out=self.units.data)
@@ -151,7 +158,7 @@ class RBMVis(Feedback, _RBMLayer):
             self.add_metric("squared_error", self.ops.sum_squares(difference), n=len(difference))
 
     def draw(self, chances: Array, gaussian: bool) -> None:
-        """Sample the hidden units."""
+        """Sample the hidden units, given their probabilities or means in ``chances``."""
         key, first_row = self.random_key("hidden", self.n_samples), self.first_row(len(chances))
         self.n_samples += 1
         if gaussian:
@@ -171,11 +178,11 @@ class RBMVis(Feedback, _RBMLayer):
 
 @LAYERS.register()
 class RBMHid(_RBMLayer):
-    """The hidden units: probabilities sigmoid(v W^T + c) of the visible ones v (N, D), or means v W^T + c.
+    """The hidden units of an RBM: probabilities sigmoid(v W^T + c), or means v W^T + c.
 
-    The source is the RBMVis. Params: W (H, D), shared from the RBMVis or shared by it, and c (H,). The RBMVis
-    computes the gradient of W. This layer adds 0 to it but counts as a sharer, so that W learns from half of the
-    gradient, as in SINGA, unless one of the two has ``share_gradient: sum``.
+    The source is the RBMVis, with visible units v (N, D). The params are W (H, D), which RBMVis and RBMHid share, and c
+    (H,). The RBMVis computes the gradient of W. The RBMHid adds 0 to it but counts as a sharer, so that W learns from
+    half of the gradient, as in SINGA. To use the whole gradient, set ``share_gradient: sum`` in one of the two.
     """
 
     def setup(self) -> None:
@@ -186,7 +193,7 @@ class RBMHid(_RBMLayer):
         self.add_units(self.visible.shape[0], self.conf.block(RBMConf).hdim, self.visible.size, requires_grad=False)
 
     def forward(self, phase: Phase) -> None:
-        """Compute the units' probabilities given the records; with `Phase.NEGATIVE` given the reconstruction."""
+        """Compute the probabilities given the records; with `Phase.NEGATIVE`, given the reconstruction."""
         if phase & Phase.NEGATIVE:
             self.drive(self.visible.model, self.units.model)
         else:

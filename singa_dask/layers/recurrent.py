@@ -38,7 +38,7 @@ Own = TypeVar("Own", bound="Recurrent")
 
 
 class _TimeStep(NamedTuple):
-    """The rows of a time step, and the rows in memory of the states before and after it."""
+    """The rows of a time step, and the rows of the states before and after it."""
 
     rows: slice
     before: slice
@@ -46,28 +46,30 @@ class _TimeStep(NamedTuple):
 
 
 class Recurrent(Layer):
-    """Base of recurrent layers. Sources: x (T N, ...), optionally the first state (N, D). Output: (T N, D).
+    """Base of recurrent layers.
 
-    A PaddingMask may be a further source. The state does not change in time steps of padding, so the last output is the
-    state after the last other step, and a layer with ``reverse`` starts there.
+    Sources: x (T N, ...), optionally the first state (N, D). Output: (T N, D). A PaddingMask may be one more source.
+    The state does not change in time steps of padding, so the last output is the
+    state after the last time step that is not padding. With ``reverse`` the layer starts at that time step.
 
-    By default the first state is zeros, or with ``carry_state`` the last state of the previous batch, which gets no
-    gradient. Params are a W (D, V), a U (D, D) and a b (D,) for each gate: all W, all U, all b. There are no b with
-    ``bias_term: false``, or if the job lists just the W and the U, as in SINGA.
+    By default the first state is zeros. With ``carry_state`` it is the last state of the previous batch, which gets no
+    gradient. The params are a W (D, V), a U (D, D) and a b (D,) for each gate, in this order: all W, all U, all b.
+    There is no b with ``bias_term: false``, or if the job lists only the W and the U, as in SINGA.
 
-    A shard of the units, ``own``, has its rows of all params, and computes single time steps from whole states.
+    If the layer is partitioned by features, each instance computes the units in ``own``. It has the rows of all params
+    for these units, and computes one time step at a time from the whole state.
 
     Attributes
     ----------
     gates : tuple of str
-        In the order of their params.
+        Names of the gates, in the order of their params.
     input_order, state_order : tuple of int
-        Order of ``gates`` in memory, for products with the input and with the state.
+        Order of ``gates`` in memory, for products with the input and for products with the state.
     n_kept : int
-        Number of arrays (T N, D) that a step keeps side by side for its gradient: first products with the input, last
-        products with the state. Gradients overwrite them.
+        Number of arrays (T N, D) that a time step stores side by side for its gradient. The first ones hold products
+        with the input, the last ones products with the state. Gradients overwrite them.
     skips : bool
-        Whether the next state depends on the state other than by its matrix product.
+        Whether the next state depends on the state also outside of its matrix product.
     """
 
     traits = Traits(n_sources=(1, 3), consumes=("one_hot_index",), takes_mask=True, steps="recurrent")
@@ -102,7 +104,10 @@ class Recurrent(Layer):
             self.fused_params["b"] = FusedParams(by_input[1])
 
     def _add_params(self, block: RecurrentConf) -> None:
-        """Add the params. Initial values: W Glorot, U orthogonal, b 0, or 1 for the forget gate of an LSTM."""
+        """Add the params.
+
+        By default W is Glorot uniform and U is orthogonal; b is 0, or 1 for the forget gate of an LSTM.
+        """
         n_gates, n_inputs = len(self.gates), self.sources[0].size
         self.weights = [
             self.add_param((self.dim, n_inputs), initial=lambda whole: glorot(*whole)) for _ in range(n_gates)
@@ -170,12 +175,16 @@ class Recurrent(Layer):
     # -- methods that each type defines -------------------------------------------------------------
 
     def step(self, xw: Array, hu: Array, at: _TimeStep) -> None:
-        """Compute a step: from ``states[at.before]`` to ``states[at.after]``, with ``kept[at.rows]`` for its gradient.
+        """Compute one time step.
+
+        Reads the state in ``states[at.before]`` and writes the new state to ``states[at.after]``. Writes the values
+        that the gradient needs to ``kept[at.rows]``.
 
         Parameters
         ----------
-        xw, hu : (N, gates D)
-            Products with the input, plus biases, and with the state; ``xw`` may be columns of ``kept[at.rows]``.
+        xw, hu : ndarray, shape (N, gates D)
+            Products with the input, biases included, and products with the state. ``xw`` may be columns of
+            ``kept[at.rows]``.
         at : _TimeStep
         """
         raise TypeError(f"{type(self).__name__} has no step()")
@@ -185,9 +194,9 @@ class Recurrent(Layer):
 
         Parameters
         ----------
-        gy, gh : (N, D)
-            Their sum is the gradient of ``states[at.after]``. Written to ``gh``: the gradient of the state before,
-            except through its matrix product, if it `skips`.
+        gy, gh : ndarray, shape (N, D)
+            Their sum is the gradient of ``states[at.after]``. If the layer `skips`, the gradient of the state before,
+            without the path through its matrix product, is written to ``gh``.
         at : _TimeStep
         """
         raise TypeError(f"{type(self).__name__} has no step_grad()")
@@ -196,15 +205,15 @@ class Recurrent(Layer):
 
     @property
     def first(self: Own) -> Own:
-        """The copy of the first time step; this layer if there are no copies."""
+        """The instance for the first time step; this layer itself if it has only one instance."""
         return cast(Own, self.site.prototype or self)
 
     def weights_of(self, key: str) -> Array:
-        """Return the params of all gates side by side."""
+        """Return the params of all gates side by side in one array; ``key`` selects W, U or b."""
         return self.first.fused_params[key].value(self.ops)
 
     def columns(self, order: Sequence[int], gate: int, values: Array) -> Array:
-        """Return the columns that belong to a gate."""
+        """Return the columns of ``values`` that belong to a gate; ``order`` is their order of the gates."""
         place = order.index(gate) * self.dim
         return values[:, place : place + self.dim]
 
@@ -240,7 +249,7 @@ class Recurrent(Layer):
             self.state = tuple(values[self.steps[-1].after] for values in self.memories)
 
     def from_input(self, out: Array) -> None:
-        """Compute the products with the input in all time steps."""
+        """Compute the products with the input in all time steps, and write them to ``out``."""
         index = self.sources[0].one_hot_index
         if index is None:
             self.x = self.rows()
@@ -249,7 +258,7 @@ class Recurrent(Layer):
             self.ops.take_rows(self.weights_of("table"), index, out=out)
 
     def looked_up(self, index: Array, rows: slice) -> Array:
-        """Return the products with a one-hot input in one time step, valid until the next call."""
+        """Return the products with a one-hot input in one time step. The array is valid until the next call."""
         table = self.weights_of("table")
         out = self.ops.scratch("input products", (self.n_rows, table.shape[1]), self.kept.dtype)
         self.ops.take_rows(table, index[rows], out=out)
@@ -266,7 +275,7 @@ class Recurrent(Layer):
             self.ops.copy(before[:, self.own.start : self.own.stop], out=self.states[: self.n_rows])
 
     def take_over(self, values: Array, place: int) -> None:
-        """Set rows to an array of `state`; zeros if there is none."""
+        """Copy array number ``place`` of `state` to ``values``; without a state, set ``values`` to zeros."""
         if self.state is not None:
             self.ops.copy(self.state[place], out=values)
         else:
@@ -274,7 +283,7 @@ class Recurrent(Layer):
 
     @property
     def memories(self) -> list[Array]:
-        """Arrays (T N + N, D) of values that pass from step to step."""
+        """The arrays (T N + N, D) whose values pass from one time step to the next."""
         return [self.states]
 
     # -- backward ------------------------------------------------------------------------------------------------
@@ -292,7 +301,7 @@ class Recurrent(Layer):
                 self.ops.linear_grad_input(by_input, self.weights_of("w"), out=gx)
 
     def through_time(self, phase: Phase) -> None:
-        """Compute the gradients of the gates from the last time step to the first, and that of the first state."""
+        """Compute the gradients of the gates, from the last time step to the first, and of the first state."""
         ops, gy, n_rows, width = self.ops, self.features[0].output_grad, self.n_rows, len(self.gates) * self.dim
         wanted = None if self.first_state is None else self.first_state.grad
         gh, zeros = (ops.scratch(name, (n_rows, self.dim), gy.dtype) for name in ("state grad", "zeros"))
@@ -317,7 +326,10 @@ class Recurrent(Layer):
                         ops.add(own, more, out=own)
 
     def hold_back(self, grad: Array, at: _TimeStep, name: str) -> Array:
-        """Set the gradient after a step to 0 for padding, and return its values there, as they skip the step."""
+        """Set the gradient after a time step to 0 in rows of padding, and return the gradients of these rows.
+
+        The state skips a time step of padding, so its gradient passes unchanged to the time step before.
+        """
         held = self.ops.scratch(name, grad.shape, grad.dtype)
         self.ops.scale_rows(grad, self.padding.data[at.rows], out=held)
         self.ops.scale_rows(grad, self.valid.data[at.rows], out=grad)
@@ -391,8 +403,8 @@ class GRU(Recurrent):
 
     Notes
     -----
-    After SINGA's GRULayer: z keeps the old state, and r is applied after the matrix product. Its gradient of h lacks
-    the factor of the term with z; ours has it.
+    As in SINGA's GRULayer, z keeps the old state, and r is applied after the matrix product. SINGA's gradient of h
+    lacks the term of z h; the gradient here has it.
     """
 
     block = GRUConf
@@ -418,8 +430,8 @@ class LSTMConf(RecurrentConf):
 class LSTM(Recurrent):
     """Long short-term memory: c' = f c + i g, h' = o tanh(c').
 
-    i = sigmoid(x W_i^T + h U_i^T + b_i), likewise f and o; g = tanh(x W_g^T + h U_g^T + b_g). The cell c starts like
-    the state h, but at zeros if h comes from another layer.
+    i = sigmoid(x W_i^T + h U_i^T + b_i), and likewise f and o; g = tanh(x W_g^T + h U_g^T + b_g). The first cell c is
+    set like the first state h. If h comes from another layer, c starts with zeros.
     """
 
     block = LSTMConf

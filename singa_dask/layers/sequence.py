@@ -29,10 +29,11 @@ class PaddingMaskConf(Conf):
 
 @LAYERS.register()
 class PaddingMask(Numbers):
-    """Marks time steps that are not padding: (rows, 1) bool, true if the number of the source is not ``padding``.
+    """Mark the time steps that are not padding: (rows, 1) bool.
 
-    With ``lengths`` the source has the length of each sequence, (N, 1), and earlier time steps are true. Layers that
-    read the mask as an additional source ignore padding: MultiHeadAttention, TimePooling, GRU, LSTM and RNN.
+    A value is true if the number of the source is not ``padding``. With ``lengths`` the source has the length of each
+    sequence, (N, 1), and time steps before that length are true. MultiHeadAttention, TimePooling, GRU, LSTM and RNN
+    ignore padding if they read the mask as an additional source.
     """
 
     block = PaddingMaskConf
@@ -73,7 +74,7 @@ def time_steps(layer: Layer) -> int:
     Raises
     ------
     ConfigError
-        The layer itself has several, or its source has one.
+        The layer itself has several time steps, or its source has only one.
     """
     check_axes(layer, "rows", 2)
     if layer.site.n_steps > 1:
@@ -95,10 +96,11 @@ class TimePoolingConf(Conf):
 
 @LAYERS.register()
 class TimePooling(Layer):
-    """y (N, D) = the mean of the time steps of x (T N, D), their largest values, the first or the last one: ``pool``.
+    """Pool the time steps of each sequence to one record: x (T N, D) becomes y (N, D).
 
-    The layer has ``unroll_len: 1``. A PaddingMask as second source leaves padding out; a sequence of padding
-    gives zeros. Of equal largest values the first gets the gradient.
+    ``pool`` selects the mean of the time steps, their largest values, the first or the last time step. Set
+    ``unroll_len: 1`` for this layer. If the second source is a PaddingMask, time steps of padding are left out; a
+    sequence of nothing but padding gives zeros. If several values are equally large, the first one gets the gradient.
     """
 
     block = TimePoolingConf
@@ -174,11 +176,14 @@ class TimePooling(Layer):
 
 @LAYERS.register()
 class ClassToken(Layer):
-    """y ((T + 1) N, D) = a learned row, shared by all sequences, before the rows x (T N, D) of T time steps.
+    """Put a learned row before the rows of each sequence: x (T N, D) becomes y ((T + 1) N, D).
 
-    The layer and its readers have ``unroll_len: T + 1``. Params: token (D,), at first normal with standard deviation
-    0.02. A TimePooling with ``pool: FIRST`` returns its final value. With a PaddingMask, begin records with a number
-    for the token, which an Embedding learns, instead of using a ClassToken.
+    All sequences share the row. Set ``unroll_len: T + 1`` for this layer and its readers. The param is token (D,), with
+    normal initial values of standard deviation 0.02. To read the row at the end of the net, use a TimePooling with
+    ``pool: FIRST``.
+
+    ClassToken cannot be used with a PaddingMask. Instead, begin each record with an additional number for the token,
+    whose row an Embedding learns.
 
     Notes
     -----

@@ -42,7 +42,7 @@ class SoftmaxLossConf(Conf):
     """Focal loss: multiplies the loss of a row by (1 - p)^focal_gamma, where p is the probability of its label."""
 
     def rules(self) -> Iterator[Finding]:
-        """Check that labels of a focal loss are not smoothed."""
+        """Check that a job does not combine focal loss with label smoothing."""
         if self.focal_gamma and self.label_smoothing:
             yield ("focal_gamma",), "label_smoothing is set, too. Expected one of them: remove the other."
 
@@ -193,7 +193,7 @@ def _key(layer: SoftmaxLoss, worker: int) -> str:
 
 
 def _ratio(sums: Array) -> float:
-    """Return the number of rows divided by the sum of their weights; 0 if that is 0."""
+    """Return the number of rows divided by the sum of their weights; 0 if the weights sum to 0."""
     n_rows, weight = sums
     return float(n_rows / weight) if weight else 0.0
 
@@ -203,27 +203,30 @@ _EQUAL = _EqualRows()
 
 @LAYERS.register("SoftmaxLoss", "CudnnSoftmaxLoss")
 class SoftmaxLoss(Loss):
-    """Softmax and cross entropy: loss = scale / N sum -log p[label], of x (N, ...) taken as (N, D).
+    """Softmax and cross entropy: loss = scale / N sum -log p[label], of x (N, ...) read as rows (N, D).
 
-    Also called CudnnSoftmaxLoss, which in SINGA reports only the loss, as a sum.
+    SINGA's name CudnnSoftmaxLoss works, too. In SINGA that type reports only the loss, as a sum.
 
-    Its output is p (N, D). The metric "accuracy" is scale / N times the rows with their label among the
-    ``topk`` highest; of equal ones the higher class comes first. The gradient is scale / N (p - onehot).
+    The output is p (N, D), with p = softmax(x). The metric "accuracy" is scale / N times the number of rows whose label
+    is among the ``topk`` highest scores; of equal scores the higher class comes first. The gradient is scale / N (p -
+    onehot).
 
-    With ``label_smoothing`` e, after Szegedy et al. (2016), the target is (1 - e) onehot + e / D in place of onehot.
+    With ``label_smoothing`` e the target is (1 - e) onehot + e / D instead of onehot, after Szegedy et al. (2016).
 
-    A third source, a WeightInput, has a weight for each record: loss = scale / N sum -w log p[label], and the gradient
-    of a record is multiplied by its weight. The accuracy is that of all records alike.
+    A third source, a WeightInput, has a weight w for each record. Then loss = scale / N sum -w log p[label], and the
+    gradient of a record is multiplied by its weight. The accuracy counts all records alike.
 
-    With ``class_weights`` c, and c = 0 where the label is ``ignore_index``, the loss is scale / Z sum -c[label] log
-    p[label] with Z = sum c[label], as that of PyTorch's cross_entropy. Z is the sum over the batch of a worker group,
-    whose workers send each other their sums in each step of training. The metrics are means over all rows that count;
-    classes have no weights in the accuracy. A batch of ignored rows has gradients of 0. Label smoothing takes the
-    weight of the label for all classes, where PyTorch takes that of each class. Z is that of all time steps of an
-    unrolled net, or of each of them where they are computed one by one.
+    With ``class_weights`` c, loss = scale / Z sum -c[label] log p[label], where Z = sum c[label], as in PyTorch's
+    cross_entropy. Rows whose label is ``ignore_index`` have the weight 0. Z is the sum over the batch of the whole
+    worker group: in each training step the workers send each other their sums. In an unrolled net Z is the sum over all
+    time steps, or over each time step if the steps are computed one by one. If all rows of a batch are ignored, the
+    gradients are 0. Label smoothing multiplies the loss of all classes by the weight of the label; PyTorch multiplies
+    each by the weight of its class.
 
-    Of rows that are mixed of two records, by ``mixup`` or ``cutmix`` in ``store_conf``, the loss is s loss(label) +
-    (1 - s) loss(label'), where s is the share of the first; the accuracy counts the label of the larger share.
+    The metrics are means over all rows that are not ignored. Class weights do not change the accuracy.
+
+    If ``mixup`` or ``cutmix`` in ``store_conf`` mixes two records in each row, the loss is s loss(label) + (1 - s)
+    loss(label'), where s is the share of the first record. The accuracy counts the label with the larger share.
 
     With ``focal_gamma`` g the loss of a row is -(1 - p[label])^g log p[label], after Lin et al. (2017).
     """
@@ -246,12 +249,14 @@ class SoftmaxLoss(Loss):
         self.add_output((self.sources[0].shape[0], self.n_classes), dtype=self.context.param_dtype)
 
     def set_classes(self, n_classes: int, n_pixels: int = 0) -> None:
-        """Take over the block, for scores of ``n_classes`` classes, of each pixel if there are any.
+        """Read the options of the block, given the number of classes.
+
+        ``n_pixels`` is the number of pixels in an image if each pixel has its own scores, else 0.
 
         Raises
         ------
         ConfigError
-            It does not fit their number.
+            An option does not fit the number of classes.
         """
         block = self.conf.block(self.block)
         self.n_classes, self.topk, self.scale = n_classes, block.topk, block.scale
@@ -271,7 +276,7 @@ class SoftmaxLoss(Loss):
                 self.speed = self.speed.replace(capturable=False)
 
     def given_labels(self) -> Array:
-        """Return the labels of all rows as the source has them, (N,) integers."""
+        """Return the labels of all rows as the source has them, including ignored ones: (N,) integers."""
         return super().labels(1)
 
     def labels(self, source: int, n_classes: int | None = None) -> Array:
@@ -294,7 +299,7 @@ class SoftmaxLoss(Loss):
             self._batch = self._mixed = _MixedRows.of(self, records.partner_labels, records.shares, self._mixed)
 
     def _compare_classes(self) -> None:
-        """Check that all classes of the labels have scores, those too that no record of the first steps has."""
+        """Check that each class has a score, including classes that the first batches do not have."""
         self._is_compared, source = True, self.conf.srclayers[1]
         names = self.context.classes_of(source)
         if len(names) > self.n_classes and self.ignored is None:

@@ -1,4 +1,4 @@
-"""Traits and Speed: what a type of layer declares about itself, and which optimisations its code permits."""
+"""Traits and Speed: properties that a layer class declares, and optimisations that its code permits."""
 
 from __future__ import annotations
 
@@ -19,36 +19,38 @@ class Connection(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """What a type of layer declares about itself. Subclasses inherit it.
+    """Properties that a layer class declares. Subclasses inherit them.
 
     Attributes
     ----------
     n_sources : tuple of int and (int or None)
-        Fewest and most source layers; None means no upper bound.
+        Minimum and maximum number of source layers; None means no maximum.
     params : tuple of str
         Names of the params, in the order in which `Layer.setup` adds them and a job lists them.
     consumes : tuple of str, or of tuples of str
-        What the layer reads of each source: "data", "labels", "ids" (and epochs), "raw" or "one_hot_index"; by default
-        "data". A partitioned net sends nothing else. "raw" and "one_hot_index" may be missing; then ``data`` is there.
+        What the layer reads from each source: "data", "labels", "ids" (and epochs), "raw" or "one_hot_index". The
+        default is "data". A partitioned net sends only what is named here. If a source has no "raw" or "one_hot_index",
+        it has ``data``.
     metrics : tuple of str
-        Metrics that the layer adds, so that all workers of a group use the same names.
+        Names of the metrics that the layer adds. They are declared so that all workers of a group use the same names.
     role : {"", "input", "loss", "output", "unsupervised", "connection"}
-        "input": records enter here. "loss": gradients start here. "output": results leave here, without gradients.
-        "unsupervised": trained without a loss, e.g. an RBM; outputs have no gradients. "connection": a `Forwarding`.
+        "input": the layer reads records. "loss": gradients start at the layer. "output": the layer outputs results and
+        has no gradients. "unsupervised": the layer is trained without a loss, e.g. an RBM; its outputs have no
+        gradients. "connection": the layer is a `Forwarding`.
     predicts : {"", "classes", "labels", "values"}
-        What a loss compares with its second source. "classes": its output, probabilities of exclusive classes, as a
-        Softmax of its first source. "labels": its output, independent probabilities, as a Sigmoid. "values": its first
-        source. A layer with "classes" that is not a loss outputs class probabilities.
+        What a loss compares with its second source. "classes": its output, which has probabilities of exclusive
+        classes, like a Softmax of its first source. "labels": its output, which has independent probabilities, like a
+        Sigmoid. "values": its first source. A layer with "classes" that is not a loss outputs class probabilities.
     reads_beside : {"", "targets", "labels", "weights"}
-        For an input layer that reads no features, but this field of the records of another input layer.
+        For an input layer that reads no features: the field that it reads from the records of another input layer.
     mixes_labels : bool
-        Whether a loss reads both labels of rows that are mixed from two records, see `RecordIds`.
+        Whether a loss reads both labels of rows that mix two records; see `RecordIds`.
     steps : {"own", "recurrent", "columns", "all", "memory"}
         What a time step reads. "own": the same time step of its sources. "recurrent": also the layer's previous time
         step, as the last source. "columns": its own column of a source that is not unrolled. "all": all time steps of
-        its sources, `Feature.n_steps`. "memory": all time steps of the sources after the first.
+        its sources; see `Feature.n_steps`. "memory": all time steps of the sources after the first.
     takes_mask : bool
-        Whether one more source may be a PaddingMask: bool, (T N, 1), true where a row is not padding.
+        Whether an additional source may be a PaddingMask: bool, (T N, 1), true where a row is not padding.
     """
 
     n_sources: tuple[int, int | None] = (1, 1)
@@ -67,41 +69,43 @@ class Traits:
         return replace(self, **changes)
 
     def consumed(self, source: int) -> set[Consumed]:
-        """Return what the layer reads of a source."""
+        """Return what the layer reads from source number ``source``."""
         wanted = self.consumes[source] if source < len(self.consumes) else "data"
         return {wanted} if isinstance(wanted, str) else set(wanted)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """Which optimisations the code of a type of layer permits. The defaults are right for every layer.
+    """Optimisations that the code of a layer class permits. The defaults are right for every layer.
 
-    A class that overrides a method declares it again, as its code may permit less. `singa_dask.testing` checks it.
+    A class that overrides a method must declare ``speed`` again, because its code may permit less. `singa_dask.testing`
+    checks the declaration.
 
     Attributes
     ----------
     time_foldable : bool
-        No row depends on another. An unrolled net then computes all time steps in one call, as more rows.
+        No row depends on another row. An unrolled net then computes all time steps in one call, as additional rows.
     feature_parallel : Connection or None
-        The layer can be partitioned by features: it can compute some output features, `Feature.span`, from the same
-        features of its source (one-to-one) or from all of them (one-to-all).
+        The layer can be partitioned by features. Each instance computes the output features in `Feature.span`, from the
+        same features of its source (one-to-one) or from all of them (one-to-all).
     capturable : bool
-        `Layer.forward` and `Layer.backward` only call kernels, always the same ones on the same arrays. A GPU then
-        replays them without the host; a CPU does so for built-in layers. Host work belongs in `Layer.prepare`.
+        `Layer.forward` and `Layer.backward` only call kernels, always the same kernels on the same arrays. A GPU then
+        replays the kernels without the host; a CPU does so for built-in layers. Put work for the host in
+        `Layer.prepare`.
     reads_on_host : bool
-        `Layer.prepare` reads the data of the sources on the host. Steps of a net are then captured only if the layers
-        of that data are not `capturable`, so that they run before all that is replayed.
+        `Layer.prepare` reads the data of the sources on the host. The net can then capture its steps only if the source
+        layers are not `capturable`, so that they run before everything that is replayed.
     accumulates : bool
-        `Layer.backward` adds to the gradients of params if `Phase.accumulates`. Without it the net keeps the gradients
-        of each further copy apart and adds them itself.
+        `Layer.backward` adds to the gradients of params if `Phase.accumulates` is set. For other layers the net stores
+        the gradients of each additional instance separately and adds them itself.
     reads_gradients : bool
-        `Layer.backward` does not write to the gradients of its outputs, so that a layer such as `Add` can give several
+        `Layer.backward` does not write to the gradients of its outputs. A layer such as `Add` can then give several
         features the same gradient array.
     fuses : tuple of {"relu", "relu_grad", "add", "add_grad", "pass_grad"}
-        What the layer can compute for its neighbours; `Layer.fused` says what it has to. "relu": the ReLU of its
-        output, and its gradient. "relu_grad": the gradient of a ReLU that is its source. "add": adds a feature to its
-        output. "add_grad": adds a gradient to the gradient of its source. "pass_grad": all sources may share the
-        gradient array of the output; `Layer.backward` copies it to the others.
+        Work that the layer can do for its neighbours; `Layer.fused` says which of it the layer has to do. "relu": the
+        ReLU of its output, and the gradient of this ReLU. "relu_grad": the gradient of a ReLU that is its source.
+        "add": add a feature to its output. "add_grad": add a gradient to the gradient of its source. "pass_grad": all
+        sources may share the gradient array of the output; `Layer.backward` copies it to sources that do not share it.
     """
 
     time_foldable: bool = False
@@ -113,5 +117,5 @@ class Speed:
     fuses: tuple[Fusable, ...] = ()
 
     def replace(self, **changes: Any) -> Speed:
-        """Return a copy with some of it changed."""
+        """Return a copy with some values changed."""
         return replace(self, **changes)

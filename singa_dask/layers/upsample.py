@@ -1,4 +1,4 @@
-"""Upsample: images made larger by a whole factor."""
+"""Upsample: enlarge images by an integer factor."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class UpsampleConf(Conf):
 
 @LAYERS.register()
 class Upsample(Layer):
-    """y (N, C, factor H, factor W) = images x (N, C, H, W), ``factor`` times as high and wide: ``mode``.
+    """Enlarge images x (N, C, H, W) by ``factor``: y (N, C, factor H, factor W).
 
-    NEAREST repeats each pixel. BILINEAR interpolates x at (i + 1/2) / factor - 1/2 for pixel i of y, linearly between
-    the two nearest pixels, on both axes.
+    With ``mode: NEAREST`` each pixel is repeated. With ``mode: BILINEAR`` pixel i of y is x at the position (i + 1/2) /
+    factor - 1/2, interpolated linearly between the two nearest pixels, on both axes.
     """
 
     block = UpsampleConf
@@ -57,7 +57,7 @@ class Upsample(Layer):
         return memory
 
     def _phases(self, y: Array) -> Iterator[Array]:
-        """Yield views of y, each with one of the copies of every pixel of x."""
+        """Yield factor^2 views of y. Each view has one of the copies of every pixel of x."""
         for i, j in np.ndindex(*self.window):
             yield y[:, :, i :: self.window[0], j :: self.window[1]]
 

@@ -1,9 +1,9 @@
-"""Windows that move over images: the keys and the checks that convolution and pooling share.
+"""Windows that move over images: keys and checks that convolution and pooling share.
 
-Images are (N, C, H, W), or (N, H, W) with one channel. A window has ``kernel``, ``stride`` and ``pad``, one number for
-both axes or one for each (``kernel_x`` for widths, ``kernel_y`` for heights). It has
-floor((H + 2 pad - kernel) / stride) + 1 places vertically, and likewise horizontally. With ``dilation`` d the pixels of
-a window are d apart, and it spans d (kernel - 1) + 1 pixels.
+Images are (N, C, H, W), or (N, H, W) with one channel. A window has ``kernel``, ``stride`` and ``pad``. Each is one
+number for both axes, or one number for each axis: ``kernel_x`` for the width, ``kernel_y`` for the height. A window has
+floor((H + 2 pad - kernel) / stride) + 1 vertical positions, and likewise horizontal ones. With ``dilation`` d the
+pixels of a window are d apart, and the window spans d (kernel - 1) + 1 pixels.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class WindowConf(Conf):
     """Step of the window down."""
 
     def sizes(self, of: str) -> tuple[int, int]:
-        """Return (height, width) of the window, (rows, columns) of padding, or the step (down, to the right)."""
+        """Return the vertical and the horizontal value of a key: "kernel", "stride", "pad" or "dilation"."""
         return getattr(self, self.key(of, 0)), getattr(self, self.key(of, 1))
 
     def key(self, of: str, axis: int) -> str:
-        """Return the key that sets an axis, 0 for height, 1 for width."""
+        """Return the key that sets the value of an axis; axis 0 is vertical, axis 1 horizontal."""
         return of if getattr(self, of) is not None else f"{of}_{'yx'[axis]}"
 
 
@@ -71,29 +71,31 @@ class FilterConf(WindowConf):
 
 
 def image_shape(layer: Layer) -> tuple[int, int, int, int]:
-    """Return (N, C, H, W) of the images that a layer reads; errors of `check_axes`."""
+    """Return the shape (N, C, H, W) of the images that a layer reads; raises the errors of `check_axes`."""
     check_axes(layer, "images (channels, height, width)", 3, 4)
     n, *rest = layer.sources[0].shape
     return (n, *rest) if len(rest) == 3 else (n, 1, *rest)  # type: ignore[return-value]
 
 
 def as_images(x: Array) -> Array:
-    """Return images (N, C, H, W); images (N, H, W) have one channel."""
+    """Return images as (N, C, H, W). Images (N, H, W) get an axis for one channel."""
     return x if x.ndim == 4 else x[:, None]
 
 
 class Windowed(Layer):
-    """Base of layers with a window, with its size and checks."""
+    """Base of layers with a window. It reads and checks the size of the window."""
 
     speed = Speed(time_foldable=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def set_window(self, block: WindowConf, name: str, sizes: tuple[int, int]) -> tuple[int, int]:
-        """Set the window of a block; return how many places it has on images of (height, width).
+        """Read the window of a block, and return the number of its (vertical, horizontal) positions.
+
+        ``sizes`` is the (height, width) of the images.
 
         Raises
         ------
         ConfigError
-            It is larger than an image with its padding.
+            The window is larger than an image with its padding.
         """
         self.take_window(block)
         for axis, (size, what) in enumerate(zip(sizes, ("height", "width"), strict=True)):
@@ -110,7 +112,10 @@ class Windowed(Layer):
         return down, right
 
     def take_window(self, block: WindowConf) -> None:
-        """Set the sizes of the window of a block; ``reach`` is the number of pixels that it spans."""
+        """Read the sizes of the window of a block.
+
+        Sets ``reach``, the number of pixels that the window spans on each axis.
+        """
         self.kernel, self.stride, self.pad = block.sizes("kernel"), block.sizes("stride"), block.sizes("pad")
         self.dilation = block.sizes("dilation") if isinstance(block, FilterConf) else UNDILATED
         down, right = ((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True))

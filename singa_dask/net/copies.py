@@ -1,4 +1,4 @@
-"""Copies: sums the gradients of the copies of each layer in an unrolled net."""
+"""Copies: run layers backward, and sum the gradients over the copies of a layer in an unrolled net."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from singa_dask.ops.contract import Array, Ops
 
 
 class Copies:
-    """Runs layers backward, and sums the gradients of the copies of each layer.
+    """Runs layers backward, and sums the gradients over the copies of each layer.
 
     Attributes
     ----------
     before : dict of Layer to list of Layer
-        For each layer that learns, the layers that run backward before it: its readers and the previous copy.
+        For each layer that learns, the layers that must run backward first: the layers that read it, and the previous
+        copy.
     """
 
     def __init__(self, layers: Sequence[Layer], readers: Mapping[Layer, Sequence[Layer]]) -> None:
@@ -35,15 +36,18 @@ class Copies:
         self._n_copies = Counter(layer.conf_name for layer in self.before)
 
     def is_last(self, layer: Layer) -> bool:
-        """Return whether no other copy of a layer follows in the backward pass."""
+        """Return whether the backward pass runs this copy of a layer after all its other copies."""
         return self._last.get(layer.conf_name, layer) is layer
 
     def adds(self, layer: Layer) -> bool:
-        """Return whether the gradients of a layer are added to the gradients of a previous copy."""
+        """Return whether the gradients of this copy are added to the gradients of a previous copy."""
         return layer in self._adding
 
     def memory(self, ops: Ops) -> Iterator[tuple[Layer, Allocation]]:
-        """Yield memory for the gradients of one copy, for layers that do not add gradients themselves."""
+        """Yield the memory for gradients of a single copy.
+
+        Only layers that cannot add gradients themselves need it.
+        """
         for layer in self._adding:
             for param in () if layer.speed.accumulates else layer.params:
                 if not param.is_idle:
@@ -55,12 +59,12 @@ class Copies:
             self._own_grads[param] = ops.zeros(param.shape, param.dtype)
 
     def allocate(self, ops: Ops) -> None:
-        """Allocate `memory`."""
+        """Allocate the memory that `memory` yields."""
         for _, memory in self.memory(ops):
             memory.allocate()
 
     def backward(self, layer: Layer, phase: Phase, run: Run = run_method) -> None:
-        """Run a layer backward, adding its gradients to the gradients of previous copies."""
+        """Run one copy of a layer backward, and add its gradients to the gradients of previous copies."""
         if layer not in self._adding:
             for param in layer.params:
                 if param.view is not None:  # several layers add to different parts of this memory
@@ -76,7 +80,7 @@ class Copies:
                 layer.ops.multiply(param.grad, 1 / n_copies, out=param.grad)
 
     def _add_own_gradients(self, layer: Layer, phase: Phase, run: Run) -> None:
-        """Compute the gradients of a layer's params in other memory, then add them."""
+        """Compute the gradients of a layer's params in separate memory, then add them."""
         params = [param for param in layer.params if param.has_grad]
         sums = [param.swap_grad(self._own_grads[param]) for param in params]
         try:

@@ -1,7 +1,8 @@
-"""Check for ``debug: true`` and for `singa_dask.testing` that layers overwrite their own arrays, and no others.
+"""Check what layers write, for ``debug: true`` and for `singa_dask.testing`.
 
-Arrays that a layer has to overwrite are first filled with a number that no layer computes. If it is still there
-afterwards, or something was added to it, the layer has not overwritten the array.
+A layer has to overwrite its own arrays, and must not change other arrays. Arrays that it has to overwrite are first
+filled with a number that no layer computes. If the number is still there afterwards, or something was added to it, the
+layer has not overwritten the array.
 """
 
 from __future__ import annotations
@@ -44,12 +45,19 @@ def watch_forward(layer: Layer, phase: Phase) -> None:
 def watch_backward(layer: Layer, phase: Phase, backward: Callable[[Layer, Phase], None], adds: bool) -> None:
     """Run a layer backward, and check what it writes.
 
-    ``backward`` runs the layer; with ``adds`` the gradients of params are added to those of other copies of the layer.
+    Parameters
+    ----------
+    layer : Layer
+    phase : Phase
+    backward : callable
+        Runs the layer, given layer and phase.
+    adds : bool
+        Whether the gradients of params are added to the gradients of other copies of the layer.
 
     Raises
     ------
     PartError
-        The layer does not overwrite its gradients, writes to its sources, or declares something false.
+        The layer does not overwrite its gradients, writes to its sources, or declares a property that it does not have.
     """
     gradients = [] if adds else param_gradients(layer)
     if not isinstance(layer, Forwarding):
@@ -72,7 +80,10 @@ def watch_backward(layer: Layer, phase: Phase, backward: Callable[[Layer, Phase]
 
 
 def check_accumulates(layer: Layer, phase: Phase, before: Sequence[Array]) -> None:
-    """Check that a layer has added its gradients of params to those ``before``; runs it backward once more."""
+    """Check that a layer has added its gradients of params to the gradients in ``before``.
+
+    The layer is run backward once more.
+    """
     sums = [_copy(layer, grad) for _, grad in param_gradients(layer)]
     layer.backward(phase)
     for (name, grad), total, earlier in zip(param_gradients(layer), sums, before, strict=True):
@@ -84,7 +95,7 @@ def check_accumulates(layer: Layer, phase: Phase, before: Sequence[Array]) -> No
 
 
 def check_overwritable(layer: Layer, phase: Phase) -> None:
-    """Check that gradients are the same after overwriting the outputs that are ``overwritable``."""
+    """Check that a layer computes the same gradients after its ``overwritable`` outputs were overwritten."""
     outputs = [feature.data for feature in layer.features if feature.overwritable and feature.has_data]
     if not outputs:
         return
@@ -101,7 +112,7 @@ def check_overwritable(layer: Layer, phase: Phase) -> None:
 
 
 def param_gradients(layer: Layer) -> Named:
-    """Return the gradients of params, with names for messages."""
+    """Return the gradients of a layer's params, with their names for messages."""
     return [(f"the gradient of param {param.name!r}", param.grad) for param in layer.params if param.has_grad]
 
 
@@ -111,7 +122,10 @@ def _source_gradients(layer: Layer) -> Named:
 
 
 def _source_data(layer: Layer) -> list[tuple[str, Array, Array]]:
-    """Return data and labels of sources, with copies, except data in whose memory the layer computes."""
+    """Return data and labels of a layer's sources with copies.
+
+    Data that the layer may overwrite is left out.
+    """
     in_place = not all(feature.own_data for feature in layer.features)
     read: Named = []
     for name, source in zip(layer.conf.srclayers, layer.sources, strict=False):
@@ -123,7 +137,7 @@ def _source_data(layer: Layer) -> list[tuple[str, Array, Array]]:
 
 
 def _copy(layer: Layer, array: Array) -> Array:
-    """Return a copy in host memory, float64."""
+    """Return a copy of an array in host memory, as float64."""
     return np.array(layer.ops.to_host(array), np.float64)
 
 
@@ -133,7 +147,7 @@ def _fill(arrays: Named) -> None:
 
 
 def _check(layer: Layer, method: str, own: Named, kept: list[tuple[str, Array, Array]], remedy: str) -> None:
-    """Check that a layer has overwritten its own arrays, and not changed arrays that it reads."""
+    """Check that a layer has overwritten its own arrays, and has not changed arrays that it reads."""
     for name, data, values in kept:
         if not np.array_equal(_copy(layer, data), values, equal_nan=True):
             what = f"{method}() writes into {name}, which others read."

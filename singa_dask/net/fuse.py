@@ -1,7 +1,7 @@
-"""Fuse layers of a training net: one layer does the work of a neighbour in the same kernels and memory.
+"""Fuse layers of a net for training: a layer does the work of a neighbour in the same kernel.
 
-No bit changes. `Speed.fuses` lists what a type of layer can do for its neighbours, and `Layer.fused` what an instance
-has to do. The neighbour stays in the net, but its methods without work are replaced by one that does nothing.
+Results stay the same bit for bit. `Speed.fuses` lists what a layer class can do for its neighbours, and `Layer.fused`
+what an instance has to do. The neighbour stays in the net. Its methods that have nothing left to do are replaced.
 """
 
 from __future__ import annotations
@@ -17,10 +17,15 @@ from singa_dask.layers.connection import Split
 
 
 def fuse(layers: Sequence[Layer], with_sums: bool) -> None:
-    """Fuse layers of a net, after `find_gradients` and before memory is allocated.
+    """Fuse the layers of a net. Call this function after `find_gradients`, before memory is allocated.
 
-    ``layers`` are in the order of a forward pass. ``with_sums`` fuses additions too, which saves a kernel each: not for
-    partitioned nets, nor for nets whose outputs are inspected.
+    Parameters
+    ----------
+    layers : sequence of Layer
+        All layers, in the order of a forward pass.
+    with_sums : bool
+        Also fuse additions; each saves one kernel. Pass False for a partitioned net, and for a net whose outputs are
+        inspected.
     """
     owners = {feature: layer for layer in layers for feature in layer.features}
     readers = {source: layer for layer in layers for source in layer.sources}
@@ -43,19 +48,22 @@ def fuse(layers: Sequence[Layer], with_sums: bool) -> None:
 
 
 def bind_shared_gradients(layers: Sequence[Layer]) -> None:
-    """Bind gradients of sources that share the gradient of an output, once memory is allocated."""
+    """Bind gradients of sources to the gradient of an output that they share.
+
+    Call this function once memory is allocated.
+    """
     for layer in reversed(layers):
         for source in layer.fused.shared:
             source.grad = layer.features[0].grad
 
 
 def is_relu(layer: Layer) -> bool:
-    """Return whether a layer is a ReLU without a slope."""
+    """Return whether a layer is a ReLU with slope 0 for negative values."""
     return isinstance(layer, Activation) and type(layer) in (Activation, ReLU) and layer.kernels.is_relu
 
 
 def _join_only_gradient(split: Split) -> None:
-    """Let the only reader of a Split with a gradient write to the gradient of the source."""
+    """Make the only reader of a Split that has a gradient write it to the Split's source."""
     wanted = [feature for feature in split.features if feature.requires_grad]
     if len(wanted) == 1:
         wanted[0].own_grad = False
@@ -63,7 +71,7 @@ def _join_only_gradient(split: Split) -> None:
 
 
 def _share_gradients(layer: Layer, owners: Mapping[Feature, Layer]) -> None:
-    """Let sources share the gradient of the output if their layers only read it."""
+    """Make the sources of a layer share the gradient of its output, if their layers only read it."""
     for source in layer.sources:
         is_read_only = source in owners and owners[source].speed.reads_gradients
         if is_read_only and source.requires_grad and source.own_grad and source.dtype == layer.features[0].dtype:
@@ -72,7 +80,7 @@ def _share_gradients(layer: Layer, owners: Mapping[Feature, Layer]) -> None:
 
 
 def _fuse_relu(relu: Layer, below: Layer, reader: Layer | None) -> None:
-    """Let the layer before a ReLU compute it, and that layer or the reader compute its gradient."""
+    """Make the layer below a ReLU compute the ReLU, and this layer or the reader compute its gradient."""
     source, output = relu.sources[0], relu.features[0]
     source.overwritable = output.own_data = output.own_grad = False
     below.fused.relu = True
@@ -84,7 +92,7 @@ def _fuse_relu(relu: Layer, below: Layer, reader: Layer | None) -> None:
 
 
 def _fuse_sum(add: Add, first: Feature, last: Feature, owner: Layer) -> None:
-    """Let the layer of the last source of an Add compute the sum, as the output of both."""
+    """Make the layer of an Add's last source compute the sum, in memory that it shares with the Add."""
     if "add" in owner.speed.fuses and first.dtype == last.dtype:
         owner.fused.added = first
         add.features[0].own_data = False
@@ -92,7 +100,7 @@ def _fuse_sum(add: Add, first: Feature, last: Feature, owner: Layer) -> None:
 
 
 def _fuse_sum_of_gradients(split: Split, wanted: Sequence[Feature], readers: Mapping[Feature, Layer]) -> None:
-    """Let the last of two readers of a Split to run backward add the gradient of the other."""
+    """Make one of two readers of a Split add both gradients: the reader that runs backward last."""
     if len(wanted) == 2 and wanted[0].own_grad and "add_grad" in readers[wanted[0]].speed.fuses:
         readers[wanted[0]].fused.added_grad = wanted[1]
         wanted[0].own_grad = False
@@ -100,16 +108,16 @@ def _fuse_sum_of_gradients(split: Split, wanted: Sequence[Feature], readers: Map
 
 
 def _relieve(layer: Layer, *methods: str, attach: Callable[[], None]) -> None:
-    """Replace methods of a layer whose work a neighbour does, and its `Layer.attach`."""
+    """Replace the methods of a layer whose work a neighbour does, and its `Layer.attach`."""
     layer.fused.idle = methods
     vars(layer).update(dict.fromkeys(methods, _nothing), attach=attach)
 
 
 def _nothing(phase: Phase) -> None:
-    """Do nothing, as a neighbour does the work."""
+    """Do nothing, because a neighbour does the work of this method."""
 
 
 def _join(feature: Feature, other: Feature, *names: str) -> None:
-    """Let a feature have the ``data`` or ``grad`` of another one."""
+    """Make ``feature`` use the ``data`` or ``grad`` of ``other``, as ``names`` says."""
     for name in names:
         setattr(feature, name, getattr(other, name))

@@ -1,4 +1,4 @@
-"""Decide which features and layers of a net have gradients."""
+"""Determine which features and layers of a net have gradients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from singa_dask.net.nodes import Node
 
 
 def find_gradients(layers: Sequence[Layer], phase: Phase) -> None:
-    """Decide which features and layers have gradients: those between params and a loss."""
+    """Set which features and layers have gradients: all that are between a param and a loss."""
     if not phase & Phase.TRAIN:
         for layer in layers:
             for feature in layer.features:

@@ -20,11 +20,11 @@ class Allocation(NamedTuple):
     Attributes
     ----------
     owner : object
-        Memory of one owner is allocated once, though several layers may need it.
+        The object that has the memory. If several layers need memory of the same owner, it is allocated once.
     shape : tuple of int
     dtype : dtype
     allocate : callable
-        Allocates it, unless the owner already has it.
+        Allocates the memory, unless the owner already has it.
     """
 
     owner: object
@@ -34,7 +34,7 @@ class Allocation(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """Its size in bytes."""
+        """Number of bytes to allocate."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
@@ -61,7 +61,7 @@ def memory_of(layer: Layer) -> Iterator[Allocation]:
 
 
 def allocate(layer: Layer) -> None:
-    """Allocate `memory_of` a layer, then call `Layer.attach`."""
+    """Allocate the memory that `memory_of` yields for a layer, then call `Layer.attach`."""
     for memory in memory_of(layer):
         memory.allocate()
     layer.attach()

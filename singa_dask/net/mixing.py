@@ -1,4 +1,4 @@
-"""Check which layers read a batch whose records are mixed by mixup or cutmix."""
+"""Check that all layers that read mixed records can do so. Mixup and cutmix mix records."""
 
 from __future__ import annotations
 

@@ -32,35 +32,35 @@ from singa_dask.registry import suggest
 
 
 class NeuralNet:
-    """The net of one phase; `make_net` builds it.
+    """The net of one phase. Build it with `make_net`.
 
     Attributes
     ----------
     context : InputContext
-        Shared with all layers; set ``context.step`` before each pass.
+        Values that all layers share. Set ``context.step`` before each pass.
     layers : list of Layer
-        The layers of this worker, sources before readers, including inserted ones.
+        The layers of this worker, including layers that the net has inserted. Sources precede their readers.
     all_layers : list of Layer
         The layers of all workers of the group if the net is partitioned, else ``layers``.
     sources, readers : dict of Layer to list of Layer
-        The layers of this worker that each layer reads, and that read it.
+        For each layer of this worker: the layers of this worker that it reads, and the layers that read it.
     params : list of Param
-        Of ``layers``, in their order.
+        The params of ``layers``, in the same order.
     owners : list of Param
-        The params that this worker keeps and sends, each once; other params use their values.
+        The params whose values this worker stores and sends, each once. All other params use the values of an owner.
     logical : dict of str to LogicalParam
-        The params of the whole group on the servers, by name, in the order of all layers.
+        The params of the whole group by their names on the servers, in the order of all layers.
     shared_params : Params
-        The params with their owners.
+        The params together with their owners.
     cancellation : Cancellation
-        Where threads wait for versions of these params; closed when the job ends.
+        Where threads wait for versions of the params. It ends all waits when the job ends.
     ops : Ops
-        Kernels that compute it.
+        Kernels of the device.
     on_layer : callable or None
-        Called after each pass of a layer with the layer, ``"forward"`` or ``"backward"``, and its start in
+        Called each time a layer has run, with the layer, ``"forward"`` or ``"backward"``, and the start time in
         ``time.monotonic_ns``.
     is_watched : bool
-        Check in each pass that layers keep their contract; raises PartError if one does not.
+        Whether each pass checks that layers keep their contract. A layer that does not raises PartError.
     """
 
     def __init__(self, context: InputContext, ops: Ops, wiring: Wiring, params: Params) -> None:
@@ -85,11 +85,11 @@ class NeuralNet:
 
     @property
     def is_partitioned(self) -> bool:
-        """Whether workers of the group have different layers or parts of layers."""
+        """Whether the workers of the group have different layers, or different parts of layers."""
         return self.nodes[0].worker is not None
 
     def leave_out(self, layers: Iterable[Layer]) -> None:
-        """Drop some layers that no other layer needs, and their params."""
+        """Remove layers that no other layer reads, and their params."""
         left = set(layers)
         self.layers[:] = [layer for layer in self.layers if layer not in left]
         wanted = {param.owner for param in self.params}
@@ -105,17 +105,17 @@ class NeuralNet:
         self._copies.allocate(self.ops)
 
     def allocate_params(self) -> None:
-        """Allocate the values of params that have none, for a net without servers."""
+        """Allocate the values of all params that have none. Nets without servers need this."""
         for param in self.owners:
             if not param.has_data:
                 param.data = self.ops.zeros(param.memory_shape, param.dtype)
 
     def memory_bytes(self) -> int:
-        """Return the bytes that `allocate` and `allocate_params` take on the device."""
+        """Return the number of bytes that `allocate` and `allocate_params` allocate on the device."""
         return sum(self.memory_of_layers().values())
 
     def memory_of_layers(self) -> dict[str, int]:
-        """Return `memory_bytes` by layer of the job, counting shared memory once."""
+        """Return the bytes of `memory_bytes` for each layer of the job. Shared memory counts once."""
         n_bytes: dict[str, int] = dict.fromkeys((layer.conf_name for layer in self.layers), 0)
         counted: set[object] = set()
         memories = [(layer, memory) for layer in self.layers for memory in memory_of(layer)]
@@ -159,16 +159,16 @@ class NeuralNet:
         return max(1 if kept.summed else n_users, 1) * (1 if self.is_partitioned else self.context.n_workers)
 
     def n_gradients(self, key: str) -> int:
-        """Return how many gradients of a logical param the whole group has in a step."""
+        """Return the number of gradients of a logical param that the whole group computes in a step."""
         return self.logical[key].n_gradients * (1 if self.is_partitioned else self.context.n_workers)
 
     def sharers(self, owner: Param) -> list[Param]:
-        """Return the params whose gradients add up to the gradient of ``owner``, itself among them."""
+        """Return the params whose gradients add up to the gradient of ``owner``, including ``owner``."""
         learning = dict.fromkeys(param for layer in self.layers if layer.learns for param in layer.params)
         return [param for param in learning if param.owner is owner.owner]
 
     def in_turn(self, phase: Phase) -> Iterator[Layer]:
-        """Yield the layers of this worker in the order of a pass; in a backward pass only layers that learn.
+        """Yield the layers of this worker in the order of a pass. A backward pass has only layers that learn.
 
         Compute each layer before taking the next one. Layers that wait for another worker come later.
         """
@@ -193,7 +193,7 @@ class NeuralNet:
         yield from ready_order(layers, before, arrived, wait)
 
     def forward(self, layer: Layer, phase: Phase) -> None:
-        """Run `Layer.prepare` and `Layer.forward`; raise `Aborted` if the job has ended."""
+        """Run `Layer.prepare` and `Layer.forward` of a layer; raise `Aborted` if the job has ended."""
         if self.cancellation.reason:
             self.cancellation.check()
         start = time.monotonic_ns() if self.on_layer else 0
@@ -206,9 +206,10 @@ class NeuralNet:
             self.on_layer(layer, "forward", start)
 
     def backward(self, layer: Layer, phase: Phase) -> None:
-        """Run `Layer.backward`, and add the gradients of copies of a layer; raise `Aborted` if the job has ended.
+        """Run `Layer.backward` of a layer; raise `Aborted` if the job has ended.
 
-        The gradient of a running statistic is averaged over the copies.
+        If the layer has several copies, their gradients are added. The gradient of a running statistic is averaged over
+        the copies.
         """
         if self.cancellation.reason:
             self.cancellation.check()
@@ -221,29 +222,30 @@ class NeuralNet:
             self.on_layer(layer, "backward", start)
 
     def gradients_complete(self, layer: Layer) -> bool:
-        """Return whether no other copy of a layer follows in the backward pass."""
+        """Return whether a layer's gradients are final, because the backward pass has run all other copies."""
         return self._copies.is_last(layer)
 
     def name2layer(self, name: str) -> Layer:
-        """Return the layer of a name; the method is called as in SINGA."""
+        """Return the layer with a name. The method has SINGA's name."""
         return self._layers[name]
 
     def param(self, name: str) -> Param:
-        """Return the param of a name."""
+        """Return the param with a name."""
         return self.shared_params.by_name[name]
 
     def param_path(self, name: str) -> tuple[str | int, ...]:
-        """Return the place in the job of a param, for an error."""
+        """Return the path of a param in the job, for an error."""
         paths = [
             node.problem("", ("param", k)).path for param, node, k in self.shared_params.located() if param.name == name
         ]
         return paths[0]
 
     def take_metrics(self, weight: float = 1.0) -> Totals:
-        """Return (sum, count) of each metric since the last call.
+        """Return (sum, count) of each metric since the previous call.
 
-        Copies of a layer share one metric. If several layers of the group have a metric, it is called
-        ``<layer>.<metric>``. Sums and counts of means over a batch are multiplied by ``weight``.
+        All copies of a layer share one metric. If several layers of the group have a metric of the same name, the
+        result has it as ``<layer>.<metric>`` for each layer. For metrics that are means over a batch, sum and count are
+        multiplied by ``weight``.
         """
         taken: dict[str, dict[str, tuple[float, float]]] = {}
         for layer in self.layers:
@@ -270,20 +272,23 @@ class NeuralNet:
         return {layer.name: state for layer in self.layers if (state := layer.metrics.state())}
 
     def restore_metrics(self, state: Mapping[str, Any]) -> None:
-        """Continue the sums that `metrics_state` returned."""
+        """Set the sums of metrics to ``state``, an earlier result of `metrics_state`."""
         for layer in self.layers:
             if layer.name in state:
                 layer.metrics.restore(state[layer.name])
 
     def check_sources(self, without: Collection[int] = ()) -> None:
-        """Check that the files that input layers read are as the job describes them.
+        """Check that the files that input layers read match their description in the job.
 
-        ``without`` are places in the job of layers to skip.
+        Parameters
+        ----------
+        without : collection of int
+            Indices of layers in the job that are not checked.
 
         Raises
         ------
         ConfigError
-            All problems at once, with paths from the top of the job.
+            Lists all problems, with paths from the top of the job.
         """
         problems: list[Problem] = []
         # keep one part of each layer, because all parts read the same store
@@ -299,17 +304,22 @@ class NeuralNet:
             raise ConfigError(problems)
 
     def cursors(self) -> dict[str, dict[str, Any]]:
-        """Return the position of each input layer of this worker in its records, the same for all its parts."""
+        """Return the position in its records of each input layer of this worker.
+
+        If an input layer is partitioned, all its parts have the same position.
+        """
         cursors = {layer.conf_name: layer.cursor() for layer in self.inputs}
         return {name: cursor for name, cursor in cursors.items() if cursor is not None}
 
     def seek(self, cursors: Mapping[str, Mapping[str, Any]]) -> None:
-        """Move the input layers of this worker to positions of `cursors`; layers without one stay.
+        """Move the input layers of this worker to positions that `cursors` has returned.
+
+        Layers that ``cursors`` does not have keep their position.
 
         Raises
         ------
         CheckpointError
-            A position is of a layer that this net lacks.
+            ``cursors`` has a layer that this net lacks.
         """
         known = {layer.conf_name for layer in self.all_layers}
         for name, cursor in cursors.items():
@@ -320,12 +330,15 @@ class NeuralNet:
                     layer.seek(cursor)
 
     def advance(self, n_batches: int) -> None:
-        """Skip batches of all input layers of this worker without reading them; negative goes back."""
+        """Skip ``n_batches`` batches of all input layers of this worker, without reading them.
+
+        A negative number goes back.
+        """
         for layer in self.inputs:
             layer.advance(n_batches)
 
     def close(self) -> None:
-        """Close all layers, even if one fails."""
+        """Close all layers, even if closing one fails."""
         failed: list[Exception] = []
         for layer in self.layers:
             try:
@@ -336,12 +349,15 @@ class NeuralNet:
             raise failed[0]
 
     def layers_of_job(self) -> list[tuple[Layer, int]]:
-        """Return the layers with params and their places in the job, one copy or part of each."""
+        """Return the layers that have params, with their indices in the job.
+
+        Each has one copy or part in the list.
+        """
         layers = {self._node_of[layer.name].index: layer for layer in reversed(self.all_layers) if layer.params}
         return [(layer, index) for index, layer in sorted(layers.items())]
 
     def unread_layers(self) -> list[Node]:
-        """Return a node of each layer of the job that no other layer reads, in the order of the job."""
+        """Return a node for each layer of the job that no other layer reads, in the order of the job."""
         owner = {feature: layer.conf_name for layer in self.all_layers for feature in layer.features}
         edges = {(layer.conf_name, owner[source]) for layer in self.all_layers for source in layer.sources}
         read = {source for reader, source in edges if reader != source}
@@ -351,7 +367,10 @@ class NeuralNet:
         return sorted(nodes.values(), key=lambda node: node.index)
 
     def describe(self) -> str:
-        """Return a table of the layers: worker if partitioned, name, type, sources, shape, params."""
+        """Return a table of the layers as text.
+
+        The columns are name, type, sources, shape and params, and the worker if the net is partitioned.
+        """
         hidden = 0 if self.is_partitioned else 1
         rows = [("worker", "layer", "type", "reads", "shape", "params")[hidden:]]
         for layer, node in zip(self.all_layers, self.nodes, strict=True):
@@ -376,22 +395,22 @@ def _show_param(param: Param) -> str:
 
 
 def make_net(job: JobConf, context: InputContext, ops: Ops, share_from: NeuralNet | None = None) -> NeuralNet:
-    """Build the net of one phase: shapes and params, no memory, no records.
+    """Build the net of one phase. It gets shapes and params, but no memory, and reads no records.
 
     Parameters
     ----------
     job : JobConf
     context : InputContext
-        Phase, place in the group, seed, precision. ``shares`` is taken from the job unless it is set.
+        Phase, worker, seed and precision. ``shares`` is read from the job unless it is set.
     ops : Ops
-        Kernels that compute the net.
+        Kernels of the device.
     share_from : NeuralNet, optional
-        Net whose params of the same names are used: the training net, for a test or validation net.
+        A net whose params of the same names are used. For a test or validation net, pass the net for training.
 
     Raises
     ------
     ConfigError
-        Every mistake at once, with paths from the top of the job.
+        Lists all mistakes, with paths from the top of the job.
     """
     conf, shares = job.neuralnet, context.shares
     nodes = plan(conf, context.phase, context.n_workers)

@@ -1,4 +1,7 @@
-"""Nodes of a plan: each is a layer to build, of the job or inserted by the net."""
+"""Nodes of a plan.
+
+Each node describes a layer to build: a layer of the job, or one that the net inserts.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,15 @@ Path: TypeAlias = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class NodeOutput:
-    """An output of a node, as readers refer to it.
+    """A reference to an output of a node.
 
     Attributes
     ----------
     node : str
         Name of the node.
     index : int or None
-        Which output, if the node has one for each reader; None if there is one, or none is chosen yet.
+        Number of the output, if the node has an output for each reader. None if it has a single output, or while none
+        is chosen.
     """
 
     node: str
@@ -39,31 +43,32 @@ class Node:
     Attributes
     ----------
     conf : LayerConf
-        Its name is unique in the plan.
+        The conf of the layer, with a name that is unique in the plan.
     index : int
-        Place in the job's list of the layer that it is made for: errors point there.
+        Index in the job of the layer that the node belongs to. Errors point there.
     sources : tuple of NodeOutput
-        The outputs that it reads, in order.
+        The outputs that the layer reads, in order.
     layer : str
-        Name in the job of the layer that it is made for.
+        Name in the job of the layer that the node belongs to.
     first_step, n_steps : int
-        Time steps that it computes.
+        The first time step that the layer computes, and the number of its time steps.
     n_outputs : int
-        Number of outputs, one for each reader; 0 if there is one that all readers share.
+        Number of outputs, one for each reader; 0 if there is one output that all readers share.
     feedback : tuple of NodeOutput
-        Outputs of an earlier pass that it reads.
+        Outputs that the layer reads as an earlier pass has left them.
     worker : int or None
-        The worker that computes it; None: each worker of the group, by records.
+        The worker that computes the layer. None: all workers of the group compute it, each for its records.
     partition_dim, part, n_parts : int
-        The axis along which the layer is partitioned, or -1; and which part of how many it is.
+        The axis along which the layer is partitioned, or -1; the index of this part, and the number of parts.
     peer : int
         For a bridge: the worker at the other end.
     channel : str
-        For a bridge: its name, the same at both ends.
+        For a bridge: a name that both ends share.
     inherits_partition : bool
-        It is partitioned as its source is.
+        Whether the layer is partitioned in the same way as its source.
     inserted : bool
-        Inserted by partitioning for the layer at ``index``: its errors are about ``partition_dim`` there.
+        Whether partitioning inserted the layer, for the layer at ``index``. Its errors are then about ``partition_dim``
+        of that layer.
     """
 
     conf: LayerConf
@@ -90,7 +95,7 @@ class Node:
 
     @property
     def cls(self) -> type[Layer]:
-        """Class of the layer; ConfigError if the type is unknown."""
+        """Class of the layer; raises ConfigError if the type is unknown."""
         return LAYERS.find(self.conf.type)
 
     @property
@@ -104,30 +109,30 @@ class Node:
         return self.cls.speed.feature_parallel or Connection.ONE_TO_ONE
 
     def reads_all_steps(self, source: int) -> bool:
-        """Return whether a time step reads all time steps of a source."""
+        """Return whether each time step of the layer reads all time steps of source number ``source``."""
         return self.traits.steps == "all" or (self.traits.steps == "memory" and source > 0)
 
     @property
     def needs_split(self) -> bool:
-        """Whether several readers need a Split, which sums their gradients."""
+        """Whether a Split has to follow the layer if it has several readers, to sum their gradients."""
         return self.cls.backward is not Layer.backward and self.traits.role not in ("input", "unsupervised")
 
     def renamed(self, name: str, **changes: Any) -> Node:
-        """Return a copy with another name, and other attributes if ``changes`` has them."""
+        """Return a copy with another name. ``changes`` has other attributes to change."""
         return replace(self, conf=self.conf.model_copy(update={"name": name}), **changes)
 
     @property
     def outputs(self) -> list[NodeOutput]:
-        """Its outputs."""
+        """References to all outputs of the node."""
         return [NodeOutput(self.name, k) for k in range(self.n_outputs)] or [NodeOutput(self.name)]
 
     @property
     def source_names(self) -> tuple[str, ...]:
-        """Names of its sources, for messages."""
+        """Names of the source nodes, for messages."""
         return tuple(map(str, self.sources))
 
     def located(self, error: ConfigError) -> list[Problem]:
-        """Return problems of this layer with paths from the top of the job."""
+        """Return the problems of an error of this layer, with paths from the top of the job."""
         if not self.inserted:
             here = self.problem("").path
             return [replace(problem, path=(*here, *problem.path)) for problem in error.problems]
@@ -149,24 +154,36 @@ def _node(
 
 
 def slice_node(name: str, source: NodeOutput, index: int, axis: int, n_slices: int, **attributes: Any) -> Node:
-    """Return a Slice that cuts an output in pieces along an axis; ``attributes`` are more attributes of the `Node`."""
+    """Return a Slice that divides an output into pieces along an axis.
+
+    ``attributes`` are additional attributes of the `Node`.
+    """
     block = {"slice_conf": {"slice_dim": axis, "num_slices": n_slices}}
     return _node("Slice", name, (source,), index, block, n_outputs=n_slices, **attributes)
 
 
 def concate_node(name: str, sources: Sequence[NodeOutput], index: int, axis: int, **attributes: Any) -> Node:
-    """Return a Concate that joins outputs along an axis; ``attributes`` as of `slice_node`."""
+    """Return a Concate that joins outputs along an axis.
+
+    ``attributes`` are additional attributes of the `Node`.
+    """
     return _node("Concate", name, sources, index, {"concate_conf": {"concate_dim": axis}}, **attributes)
 
 
 def split_node(source: NodeOutput, index: int, n_splits: int, **attributes: Any) -> Node:
-    """Return a Split that gives each of several readers an output of its own; ``attributes`` as of `slice_node`."""
+    """Return a Split that gives each of several readers its own output.
+
+    ``attributes`` are additional attributes of the `Node`.
+    """
     block = {"split_conf": {"num_splits": n_splits}}
     return _node("Split", f"split({source})", (source,), index, block, n_outputs=n_splits, **attributes)
 
 
 def bridge_nodes(source: NodeOutput, index: int, worker: int, other: int, **attributes: Any) -> tuple[Node, Node]:
-    """Return both ends of a bridge that sends an output to another worker; ``attributes`` as of `slice_node`."""
+    """Return both ends of a bridge that sends an output to another worker.
+
+    ``attributes`` are additional attributes of both nodes.
+    """
     channel = f"{source}@{worker}->{other}"
     names = f"bridge_src({channel})", f"bridge_dst({channel})"
     start = _node("BridgeSrc", names[0], (source,), index, {}, worker=worker, peer=other, channel=channel, **attributes)

@@ -13,7 +13,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 def topological_order(nodes: Sequence[Node]) -> list[Node]:
-    """Return nodes with sources before readers, otherwise in the given order.
+    """Return nodes with sources before their readers. Otherwise the order stays the same.
 
     Raises
     ------
@@ -37,20 +37,23 @@ def ready_order(
     is_ready: Callable[[T], bool],
     wait: Callable[[Callable[[], bool], Sequence[T]], None],
 ) -> Iterator[T]:
-    """Yield each item after the items before it; items that are not ready come later.
+    """Yield items so that each one follows all items in its ``before``.
 
-    Of several possible items the first of the list is next. So the workers of a group never wait for each other in a
-    cycle: the first item of the whole net waits for no other. Items in a cycle, and items after them, are left out.
+    Items that are not ready come later. Of all possible items the next one is the first in ``items``. This keeps the
+    workers of a group from waiting for each other in a cycle, because the first item of the whole net never has to
+    wait. Items in a cycle, and items after a cycle, are not yielded.
 
     Parameters
     ----------
     items : sequence
-        The caller finishes each one before it takes the next.
+        The items. The caller must finish each one before it takes the next.
     before : mapping of item to sequence of items
+        The items that each item has to follow.
     is_ready : callable
-        (item) -> whether everything else that it waits for has arrived.
+        Returns whether everything else that an item waits for has arrived.
     wait : callable
-        (condition, items that are not ready) returns once another thread has made the condition true.
+        Called as ``wait(condition, waiting)``, with the items that are not ready. Returns once another thread has made
+        ``condition()`` true.
     """
     place = {item: i for i, item in enumerate(items)}
     open_edges = {item: {place[other] for other in before[item] if other in place} for item in items}

@@ -15,24 +15,25 @@ from singa_dask.registry import suggest
 
 @dataclass
 class LogicalParam:
-    """A param, or a part of one, that the servers keep for a whole worker group.
+    """A param, or a part of one, as the servers store it for a whole worker group.
 
     Attributes
     ----------
     owner : Param
-        Has its values and settings.
+        The param with the values and settings.
     param : Param
-        One of the params that use it: has its shape and part.
+        One of the params that use the values. It has their shape and part.
     n_gradients : int
-        Number of its gradients in a step of this worker, or of the whole group if the net is partitioned.
+        Number of gradients that this worker computes in a step; if the net is partitioned, that the whole group
+        computes.
     users : set of str
-        Layers with these gradients.
+        Names of the layers that compute these gradients.
     summed : bool
-        Whether the gradients of layers that share it are summed, not averaged.
+        Whether the gradients of layers that share the param are summed instead of averaged.
     holder : int
-        The first worker of the group with it.
+        The first worker of the group that has the param.
     workers : set of int
-        All workers with it, if the net is partitioned.
+        All workers that have the param, if the net is partitioned.
     """
 
     owner: Param
@@ -50,12 +51,12 @@ def whole_params(logical: Mapping[str, LogicalParam]) -> list[Param]:
 
 
 class Params:
-    """The params of one net, of all workers of the group if it is partitioned.
+    """The params of one net; of all workers of the group if the net is partitioned.
 
     Attributes
     ----------
     by_name : dict of str to Param
-        The first of each name.
+        The first param of each name.
     owners : list of Param
         See `NeuralNet`.
     logical : dict of str to LogicalParam
@@ -73,7 +74,7 @@ class Params:
         self._families: dict[str, list[tuple[Param, Node]]] = {}
 
     def located(self) -> list[tuple[Param, Node, int]]:
-        """Return each param with its node and its index there, for errors."""
+        """Return each param with its node and its index in the node, for errors."""
         layers = [layer for layer in self.wiring.all_layers if layer.site.prototype is None]
         nodes = self.wiring.node_of
         return [(param, nodes[layer.name], k) for layer in layers for k, param in enumerate(layer.params)]
@@ -90,7 +91,7 @@ class Params:
         return problems
 
     def resolve_sharing(self) -> list[Problem]:
-        """Find the owner of each param by ``share_from``, in a net with params of its own."""
+        """Follow ``share_from`` to find the owner of each param, in a net that has params of its own."""
         problems = []
         for param, node, k in self.located():
             owner = self.owner_of(param)
@@ -106,7 +107,7 @@ class Params:
         return problems
 
     def owner_of(self, param: Param) -> Param | str:
-        """Follow ``share_from`` to the param that owns the values; return a message if that fails."""
+        """Follow ``share_from`` to the param that has the values; return a message if that fails."""
         passed = [param]
         while name := passed[-1].conf.share_from:
             # SINGA 0.3 writes 0#w1 for a param that job files call w1
@@ -119,7 +120,7 @@ class Params:
         return passed[-1]
 
     def share_with(self, other: Params) -> list[Problem]:
-        """Use the values of another net's params of the same names."""
+        """Use the values of the params of another net that have the same names."""
         problems = []
         theirs: dict[tuple[str, int, int | None], Param] = {}
         for param, node, _ in other.located():
@@ -147,7 +148,10 @@ class Params:
         return problems
 
     def assign_owners(self) -> None:
-        """Decide whether parts of each param are kept and sent, or the whole, if layers use different parts."""
+        """Decide for each param whether its parts are stored and sent, or the whole param.
+
+        The whole param is stored if layers use different parts of it.
+        """
         learning = {param for layer in self.wiring.all_layers if layer.learns for param in layer.params}
         for name in [param.name for param, _, _ in self.located() if not param.conf.share_from]:
             family, owner = self._families.pop(name, []), self.by_name[name]
@@ -168,7 +172,7 @@ class Params:
                     self._assign(param, owner)
 
     def _assign(self, param: Param, owner: Param) -> None:
-        """Make a param of this worker use the values of its owner that are kept here."""
+        """Make a param of this worker use the values of its owner that this worker stores."""
         key = param.key_of(owner.name)
         kept = next((owned for owned in self.owners if owned.key == key), None)
         if kept is None:

@@ -1,8 +1,9 @@
 """Partition a net among the workers of a group, after SINGA's NeuralNet::AddPartitionConnectionLayers.
 
-A layer is partitioned by records (``partition_dim`` 0), by features (1), or not at all (-1: on worker 0 or at its
-``location``). If a reader needs other parts than its source has, Slice and Concate are inserted between them, and a
-pair of bridges if they are on different workers.
+A layer is partitioned by records (``partition_dim`` 0), by features (1), or not at all (-1). A layer that is not
+partitioned is computed by worker 0, or by the worker that its ``location`` names. If a reader needs other parts than
+its source has, the net inserts a Slice and a Concate between the two layers. If they are on different workers, it also
+inserts a pair of bridges.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ WHOLE = -1
 
 
 class Resharding(NamedTuple):
-    """How the parts of a source are sent to the parts of a reader.
+    """Describes how the parts of a source are sent to the parts of a reader.
 
     Attributes
     ----------
     slice_dim : int or None
-        Axis along which each part of the source is sliced, a piece for each part of the reader; None sends it whole.
+        Axis along which each part of the source is sliced into a piece for each part of the reader. None sends the part
+        whole.
     concate_dim : int or None
-        Axis along which a part of the reader joins pieces of the parts of the source; None if there is one piece.
+        Axis along which each part of the reader joins the pieces that it gets. None if it gets one piece.
     """
 
     slice_dim: int | None
@@ -68,14 +70,15 @@ def cut_by_features(nodes: Sequence[Node], partition_dim: int = 0) -> set[str]:
 
 
 def partition(nodes: Sequence[Node], n_workers: int, partition_dim: int = 0) -> list[Node]:
-    """Return the nodes of all workers of a group, or the given nodes if all are partitioned by records.
+    """Return the nodes of all workers of a group.
 
-    Nodes and result have sources before readers. ``partition_dim`` is for layers that do not set it.
+    If all layers are partitioned by records, the nodes are returned unchanged. In ``nodes`` and in the result, sources
+    precede their readers. ``partition_dim`` is used for layers that do not set it.
 
     Raises
     ------
     ConfigError
-        A location is not a worker of the group.
+        The ``location`` of a layer is not a worker of the group.
     """
     if n_workers == 1:
         return list(nodes)
@@ -96,15 +99,17 @@ def partition(nodes: Sequence[Node], n_workers: int, partition_dim: int = 0) -> 
 
 
 class _Plan(NamedTuple):
-    """How a layer is partitioned.
+    """Describes how a layer is partitioned.
 
     Attributes
     ----------
     dim : int
+        The ``partition_dim`` of the layer.
     location : int
-        The worker of a layer that is not partitioned.
+        The worker that computes the layer, if it is not partitioned.
     copied : bool
-        Every worker has the whole layer: it reads records, or integers in them, which are not partitioned by features.
+        Whether every worker has the whole layer. This is so for layers that read records, or integers in records,
+        because they are not partitioned by features.
     """
 
     dim: int
@@ -113,7 +118,7 @@ class _Plan(NamedTuple):
 
     @classmethod
     def of(cls, node: Node, default: int) -> _Plan:
-        """Return the plan of a node."""
+        """Return the plan of a node; ``default`` is the ``partition_dim`` of nodes that do not set it."""
         kind, parallel, conf = node.traits, node.cls.speed.feature_parallel, node.conf
         dim = default if conf.partition_dim is None else conf.partition_dim
         if conf.location is not None or dim == WHOLE:
@@ -126,7 +131,7 @@ class _Plan(NamedTuple):
 
 
 class _Partitioner:
-    """Makes the nodes of all workers, inserting connections where they are first needed."""
+    """Creates the nodes of all workers, and inserts connections when they are first needed."""
 
     def __init__(self, plans: dict[str, _Plan], n_workers: int) -> None:
         self.plans = plans
@@ -156,7 +161,7 @@ class _Partitioner:
         return [plan.location] if plan.dim == WHOLE and not plan.copied else range(self.n_workers)
 
     def _taken_whole(self, node: Node) -> list[NodeOutput]:
-        """Return the sources that each part of a layer needs whole."""
+        """Return the sources that every part of a layer reads whole."""
         connection, ours = node.connection, self.plans[node.name].dim
         taken = []
         for k, output in enumerate(node.sources):
@@ -183,14 +188,14 @@ class _Partitioner:
         )
 
     def _at(self, output: NodeOutput, worker: int) -> NodeOutput:
-        """Return the output of the part on a worker."""
+        """Return the output of the part that is on ``worker``."""
         plan = self.plans[output.node]
         return output if plan.dim == WHOLE and not plan.copied else replace(output, node=f"{output.node}@{worker}")
 
     # -- edges ---------------------------------------------------------------------------------------
 
     def _localise(self, output: NodeOutput, reader: Node, part: int, worker: int) -> NodeOutput:
-        """Return the output on a reader's worker that has what a part of the reader needs."""
+        """Return an output on ``worker`` with the values that part number ``part`` of a reader needs."""
         ours, theirs = self.plans[reader.name], self.plans[output.node]
         connection = reader.connection
         way = TABLE[theirs.dim, ours.dim, connection]
@@ -205,7 +210,7 @@ class _Partitioner:
         return self._collect(output, way, reader, part, worker)
 
     def _collect(self, output: NodeOutput, way: Resharding, reader: Node, part: int, worker: int) -> NodeOutput:
-        """Return the output that joins the pieces that a part of a reader needs."""
+        """Return the output that joins all pieces that one part of a reader needs."""
         pieces = []
         for at in self._workers(self.originals[output.node]):
             piece = self._cut(output, self._at(output, at), way.slice_dim, reader, at, part)
@@ -222,7 +227,7 @@ class _Partitioner:
     def _cut(
         self, of: NodeOutput, output: NodeOutput, axis: int | None, reader: Node, worker: int, part: int
     ) -> NodeOutput:
-        """Return the piece of an output, sliced along an axis, for one part of its readers."""
+        """Return the piece of an output, sliced along an axis, that one part of its readers needs."""
         if axis is None:
             return output
         name = f"slice({output},{axis})"
@@ -232,7 +237,7 @@ class _Partitioner:
         return NodeOutput(name, part)
 
     def _bridge(self, of: NodeOutput, output: NodeOutput, worker: int, other: int, reader: Node) -> NodeOutput:
-        """Return an output, sent to another worker if need be."""
+        """Return an output on the worker ``other``; if it is not there, insert a bridge."""
         if worker == other:
             return output
         start, end = bridge_nodes(output, reader.index, worker, other, **self._attributes(of))
@@ -242,7 +247,7 @@ class _Partitioner:
         return NodeOutput(end.name)
 
     def _attributes(self, of: NodeOutput) -> dict[str, Any]:
-        """Return the attributes of nodes that are inserted behind an output."""
+        """Return the attributes of nodes that are inserted after an output."""
         source = self.originals[of.node]
         steps = {"first_step": source.first_step, "n_steps": source.n_steps}
         return {**steps, "partition_dim": WHOLE, "inserted": True}

@@ -1,4 +1,4 @@
-"""Picture: a net as boxes and edges, written for Graphviz's ``dot`` or as SINGA's JSON."""
+"""Picture: a net as boxes and edges. It is written for Graphviz's ``dot``, or as SINGA's JSON."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ SMALL_BOX = 'fontsize=9, margin="0.03,0", height=0.2, width=0.2, style=rounded'
 
 @dataclass(frozen=True)
 class Box:
-    """One layer.
+    """One layer of a picture.
 
     Attributes
     ----------
     name, kind : str
-        Of the layer and its type.
+        Name and type of the layer.
     shape : tuple of int
-        Of its first output; empty where it has none.
+        Shape of the first output; empty if the layer has none.
     n_steps : int
-        Time steps that it computes.
+        Number of time steps that the layer computes.
     notes : tuple of str
-        Further lines: the axis of a Slice or Concate, and each param with its shape.
+        Additional lines: the axis of a Slice or Concate, and each param with its shape.
     worker : int or None
-        The worker that has it; None: each worker of the group.
+        The worker that has the layer. None: all workers of the group have it.
     """
 
     name: str
@@ -59,33 +59,33 @@ class Box:
 
     @property
     def is_small(self) -> bool:
-        """Whether it only passes on its sources, and is drawn small."""
+        """Whether the layer only passes on its sources, so that its box is drawn small."""
         return self.kind in SMALL
 
     @property
     def is_bridge(self) -> bool:
-        """Whether it is an end of a bridge."""
+        """Whether the layer is an end of a bridge."""
         return self.kind.startswith("Bridge")
 
     @property
     def shown_shape(self) -> str:
-        """The shape as text, of one time step if there are several."""
+        """The shape as text. With several time steps it is the shape of one time step."""
         steps = f"{self.n_steps} steps of " if self.n_steps > 1 else ""
         return steps + by_shape((*(n // self.n_steps for n in self.shape[:1]), *self.shape[1:]))
 
 
 @dataclass(frozen=True)
 class Edge:
-    """An output that a layer reads.
+    """An edge from a layer to a layer that reads it.
 
     Attributes
     ----------
     source, target : int
-        Indices of boxes.
+        Indices of the two boxes.
     forward, back : int
-        Bytes in one step, of an edge to another worker.
+        For an edge to another worker: the bytes that a step sends forward and back.
     is_feedback : bool
-        The output is of an earlier pass.
+        Whether the target reads the output of an earlier pass.
     """
 
     source: int
@@ -107,12 +107,12 @@ class Picture:
     Attributes
     ----------
     title : tuple of str
-        Lines.
+        Lines of the title.
     boxes : tuple of Box
-        Sources before readers; of all workers if the net is partitioned.
+        The layers, sources before their readers. If the net is partitioned, it has the layers of all workers.
     edges : tuple of Edge
     frame : str
-        Label of a frame around boxes that each worker has; empty for none.
+        Label of the frame around boxes that every worker has; empty for no frame.
     """
 
     title: tuple[str, ...]
@@ -142,7 +142,7 @@ class Picture:
     # -- SINGA's JSON -----------------------------------------------------------------------------
 
     def json(self) -> dict[str, Any]:
-        """Return the object that SINGA writes as ``train_net.json``, with all boxes, including bridges."""
+        """Return the object that SINGA writes as ``train_net.json``. It has all boxes, including bridges."""
         nodes = [
             {
                 "id": box.name,
@@ -165,9 +165,9 @@ class Picture:
     # -- Graphviz ---------------------------------------------------------------------------------
 
     def dot(self) -> str:
-        """Return the text for ``dot``: a frame around each worker, and each bridge as an edge.
+        """Return the picture as text for ``dot``. Each worker has a frame, and each bridge is an edge.
 
-        Bytes are written on the edge, or in the box if several bridges lead to it.
+        The bytes of a bridge are written at the edge; if several bridges lead to a box, they are written in the box.
         """
         arrows = list(self._arrows())
         arrivals: dict[int, list[_Arrow]] = {}
@@ -187,7 +187,7 @@ class Picture:
         return "\n".join([*lines, "}", ""])
 
     def _arrows(self) -> Iterator[_Arrow]:
-        """Yield the edges; an edge to a bridge leads on to the reader of its other end."""
+        """Yield the edges to draw. An edge to a bridge is drawn to the layer that reads the other end."""
         leads_to = {edge.source: edge for edge in self.edges if self.boxes[edge.source].is_bridge}
         for edge in self.edges:
             if not self.boxes[edge.source].is_bridge:
@@ -196,7 +196,7 @@ class Picture:
                 yield _Arrow(edge.source, target, self.boxes[edge.source].worker, bridge, edge.is_feedback)
 
     def _drawn(self, worker: int | None, arrivals: Mapping[int, Sequence[_Arrow]]) -> Iterator[str]:
-        """Yield the boxes of a worker without bridges."""
+        """Yield the boxes of a worker, without bridges."""
         boxes = [(i, box) for i, box in enumerate(self.boxes) if box.worker == worker and not box.is_bridge]
         drawn = [(box.name.split("."), f"  n{i} [{_look(box, arrivals.get(i, ()))}]") for i, box in boxes]
         return _in_blocks(drawn, f"cluster_{worker or 0}")
@@ -213,7 +213,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class _Arrow:
-    """An edge as it is drawn, across a bridge if it leads to another worker."""
+    """An edge to draw. Its two layers may be on different workers, with a bridge between them."""
 
     source: int
     target: int
@@ -234,7 +234,7 @@ def _box(node: Node, layer: Layer) -> Box:
 
 
 def _axis(layer: Slice | Concate) -> str:
-    """Return the name of the axis of a layer."""
+    """Return the name of the axis that a Slice or Concate uses."""
     if layer.axis == 0 and any(source.n_steps != layer.site.n_steps for source in layer.sources):
         return "steps"
     return AXES.get(layer.axis, f"axis {layer.axis}")
@@ -268,7 +268,7 @@ def _colour(colours: Sequence[str], worker: int | None) -> str:
 
 
 def _coloured(bridge: Edge, worker: int | None) -> str:
-    """Return the bytes of a bridge in the colour of the sender."""
+    """Return the bytes of a bridge as text in the colour of the sender."""
     return f'<font color="{_colour(LINES, worker)}">{bridge.shown_bytes}</font>'
 
 
@@ -282,7 +282,7 @@ def _quoted(value: str) -> str:
 
 
 def _rows(rows: Iterable[str]) -> str:
-    """Return a label of several rows, as ``dot`` sets lines of plain text too close."""
+    """Return a label with several rows, as a table: ``dot`` sets lines of plain text too close together."""
     cells = "".join(f"<tr><td>{row}</td></tr>" for row in rows if row)
     return f'<<table border="0" cellborder="0" cellspacing="0" cellpadding="1">{cells}</table>>'
 
@@ -298,7 +298,10 @@ def _framed(label: str, worker: int | None, lines: Iterable[str]) -> list[str]:
 
 
 def _in_blocks(drawn: Sequence[tuple[list[str], str]], frame: str, depth: int = 0) -> Iterator[str]:
-    """Yield boxes, given with the parts of their names, with a frame around the boxes of each block."""
+    """Yield boxes, with a frame around the boxes of each block.
+
+    Each item of ``drawn`` has the parts of a box's name and the text of the box.
+    """
     of_part: dict[str, list[tuple[list[str], str]]] = {}
     for number, (parts, line) in enumerate(drawn):
         of_part.setdefault(parts[depth] if len(parts) > depth + 1 else f".{number}", []).append((parts, line))
@@ -314,7 +317,7 @@ def _in_blocks(drawn: Sequence[tuple[list[str], str]], frame: str, depth: int = 
 
 
 def _look(box: Box, arrivals: Sequence[_Arrow]) -> str:
-    """Return the attributes of a box, including the bytes of bridges that lead to it."""
+    """Return the attributes of a box in ``dot``, including the bytes of bridges that lead to it."""
     rows = [
         *(_small(box) if box.is_small else _large(box)),
         " + ".join(_coloured(arrow.bridge, arrow.worker) for arrow in arrivals if arrow.bridge),
@@ -330,7 +333,7 @@ def _large(box: Box) -> list[str]:
 
 
 def _small(box: Box) -> list[str]:
-    """Return the rows of a layer that only passes on, with its name if the job has set one."""
+    """Return the rows of a small box, with the name of the layer if the job has set one."""
     said = SMALL[box.kind] if "(" in box.name else box.name
     shape = [box.shown_shape] if box.kind == "Concate" else []
     return [_text(" ".join([said, *box.notes])), *map(_text, shape)]

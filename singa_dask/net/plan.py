@@ -1,7 +1,8 @@
-"""Plan a net: from a job's list of layers to the list of nodes that is built.
+"""Plan a net: turn a job's list of layers into a list of nodes to build.
 
-Each step takes a list of nodes and returns one. It uses names and types of layers, but no shapes, which are known once
-the layers are made. Names, sources and cycles in the job are checked before. `unroll` and `partition` are steps, too.
+Each step of planning takes a list of nodes and returns a new list; `unroll` and `partition` are steps, too. The steps
+use names and types of layers. They do not use shapes, which are unknown until the layers exist. Names, sources and
+cycles in the job have been checked before.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from singa_dask.registry import suggest
 
 
 def plan(net: NetConf, phase: Phase, n_workers: int = 1) -> list[Node]:
-    """Return the nodes of one phase's net, sources before readers; of all workers if it is partitioned.
+    """Return the nodes of the net of one phase, sources before their readers.
+
+    If the net is partitioned, the result has the nodes of all workers.
 
     Raises
     ------
     ConfigError
-        There are no layers, types are unknown, layers form a cycle, or they read time steps that do not exist.
+        There are no layers, a type is unknown, layers form a cycle, or a layer reads time steps that do not exist.
     """
     nodes = cut_feedback_edges(check_types(layers_in_phase(net.layer, phase)))
     by_features = cut_by_features(nodes, net.partition_dim) if n_workers > 1 else ()
@@ -39,7 +42,7 @@ def plan(net: NetConf, phase: Phase, n_workers: int = 1) -> list[Node]:
 
 
 def layers_in_phase(layers: Sequence[LayerConf], phase: Phase) -> list[Node]:
-    """Return a node for each layer in a phase's net."""
+    """Return a node for each layer that the net of a phase has."""
     kept = [
         Node(conf, i, tuple(map(NodeOutput, conf.srclayers)), conf.name)
         for i, conf in enumerate(layers)
@@ -52,7 +55,13 @@ def layers_in_phase(layers: Sequence[LayerConf], phase: Phase) -> list[Node]:
 
 
 def check_types(nodes: Sequence[Node]) -> list[Node]:
-    """Set the number of outputs of each node; raise ConfigError for types that are unknown or internal."""
+    """Set the number of outputs of each node.
+
+    Raises
+    ------
+    ConfigError
+        A type is unknown, or jobs cannot use it.
+    """
     problems, known = [], []
     for node in nodes:
         if LAYERS.is_hidden(node.conf.type):
@@ -70,14 +79,17 @@ def check_types(nodes: Sequence[Node]) -> list[Node]:
 
 
 def outputs_key(node: Node) -> tuple[str, ...]:
-    """Return block and key of the number of outputs of a layer; empty if all its readers share one."""
+    """Return the block and key that set the number of outputs of a layer.
+
+    The result is empty if all readers of the layer share one output.
+    """
     if issubclass(node.cls, Forwarding) and node.cls.outputs_key and node.cls.block:
         return node.cls.block.block_key, node.cls.outputs_key
     return ()
 
 
 def cut_feedback_edges(nodes: Sequence[Node]) -> list[Node]:
-    """Make edges that close a cycle feedback edges, which read the output of an earlier pass."""
+    """Turn edges that close a cycle into feedback edges, which read the output of an earlier pass."""
     sources = {node.name: [source.node for source in node.sources] for node in nodes}
     cut, problems = [], []
     for node in nodes:
@@ -101,12 +113,12 @@ def cut_feedback_edges(nodes: Sequence[Node]) -> list[Node]:
 
 
 def choose_outputs(nodes: Sequence[Node]) -> list[Node]:
-    """Give each reader its own output, in order, of nodes that have one for each reader.
+    """Give each reader its own output, in order, where a node has an output for each reader.
 
     Raises
     ------
     ConfigError
-        There are more readers than outputs.
+        A node has more readers than outputs.
     """
     by_name = {node.name: node for node in nodes}
     free = {node.name: iter(node.outputs) for node in nodes if node.n_outputs}
@@ -131,7 +143,7 @@ def choose_outputs(nodes: Sequence[Node]) -> list[Node]:
 
 
 def add_splits(nodes: Sequence[Node]) -> list[Node]:
-    """Put ``split(<name>)`` after each output that several layers read, if these need outputs of their own."""
+    """Insert a Split, named ``split(<name>)``, after each output whose readers need outputs of their own."""
     readers = Counter(source for node in nodes for source in node.sources)
     several = [node for node in nodes if node.needs_split or node.n_outputs]
     split = {output for node in several for output in node.outputs if readers[output] > 1}

@@ -34,10 +34,10 @@ def run_method(layer: Layer, phase: Phase, name: str) -> None:
 
 
 class Replays:
-    """Runs layers; on a CPU it replays built-in layers that are `capturable`. A GPU captures whole steps instead.
+    """Runs layers. On a CPU, it replays the kernels of built-in layers that are `capturable`.
 
-    A layer is replayed after two passes in a row that call the same kernels with the same arguments, as long as its
-    arrays stay in the same memory. `Layer.prepare` is never replayed.
+    A layer is replayed once two successive passes have called the same kernels with the same arguments, as long as its
+    arrays stay in the same memory. `Layer.prepare` is never replayed. A GPU captures whole steps instead.
     """
 
     def __init__(self, ops: Ops) -> None:
@@ -60,9 +60,10 @@ class Replays:
 
 
 def is_replayable(layer: Layer) -> bool:
-    """Return whether a layer is `capturable` and built-in, as these call kernels only by ``self.ops``.
+    """Return whether a layer is `capturable` and built-in.
 
-    Copies of a recurrent layer, one for each time step, pass states to each other and are not replayed.
+    Built-in layers call kernels only by ``self.ops``. The result is False for a recurrent layer with a copy for each
+    time step, because its copies pass states to each other.
     """
     is_copy = layer.traits.steps == "recurrent" and layer.name != layer.conf_name
     is_ours = type(layer).__module__.startswith("singa_dask.layers.")
@@ -70,12 +71,12 @@ def is_replayable(layer: Layer) -> bool:
 
 
 class _Pass:
-    """A pass of a layer in one phase.
+    """Forward or backward of one layer in one phase.
 
     Attributes
     ----------
     n_captures : int
-        Number of captures since two captures were the same.
+        Number of captures since two successive captures were equal.
     """
 
     def __init__(self, layer: Layer, name: str) -> None:
@@ -89,7 +90,7 @@ class _Pass:
         self._conditions: object = None
 
     def replay(self) -> bool:
-        """Call the kernels again; return False if there are none, or arrays of the layer have changed."""
+        """Call the captured kernels; return False if there are none, or if arrays of the layer have moved."""
         if self._kernels is None:
             return False
         self._n_misses = 0 if self._is_valid() else self._n_misses + 1
@@ -113,7 +114,7 @@ class _Pass:
         return self._layer.ops.conditions() == self._conditions
 
     def run(self, phase: Phase) -> None:
-        """Run the layer, and capture its kernels unless these are the first passes."""
+        """Run the layer, and capture its kernels. The first passes are not captured."""
         self._n_passes += 1
         if self._n_passes <= FIRST_PASSES or self._kernels is not None:
             self._method(phase)
@@ -140,7 +141,7 @@ CHANGING = {"raw": "raw", "one_hot_index": "one_hot_index", "labels": "records",
 
 
 def places(layer: Layer, method: str) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """Yield (attributes, name) of everything that a pass of a layer reads and writes."""
+    """Yield each attribute that a pass of a layer reads or writes, as (attributes, name)."""
     context, names = layer.context, ("_data",) if method == "forward" else ("_data", "_grad")
     yield from ((vars(context), "stream_start"), (vars(context), "frozen"), (vars(context), "states"))
     yield context.states, layer.conf_name
@@ -178,7 +179,7 @@ class Capture:
         return call
 
     def repeats(self, before: Capture) -> bool:
-        """Return whether another capture has the same calls with the same arguments."""
+        """Return whether this capture has the same calls with the same arguments as the one ``before``."""
         if self._is_void or len(self._calls) != len(before._calls):
             return False
         return all(
@@ -187,12 +188,15 @@ class Capture:
         )
 
     def bound(self) -> list[Callable[[], Any]]:
-        """Return the calls, with their arguments bound."""
+        """Return the captured calls as functions without arguments."""
         return [self._ops.bound(name, *args, **kwargs) for name, args, kwargs in self._calls]
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two arguments of a kernel are the same: arrays in the same memory, other values equal."""
+    """Return whether two arguments of a kernel are the same.
+
+    Arrays are the same if they are in the same memory, other values if they are equal.
+    """
     if isinstance(one, np.ndarray):
         return is_in_place(one, other)
     if isinstance(one, dict):
@@ -203,7 +207,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def is_in_place(one: Any, other: Any) -> bool:
-    """Return whether two objects are one, or arrays in the same memory, or tuples of such."""
+    """Return whether two objects are identical, arrays in the same memory, or tuples of such objects."""
     if isinstance(one, np.ndarray):
         return isinstance(other, np.ndarray) and place_of(one) == place_of(other)
     if type(one) is tuple:

@@ -15,7 +15,7 @@ from singa_dask.net.nodes import Node
 
 
 def find_shares(nodes: Sequence[Node], n_workers: int) -> tuple[int, ...]:
-    """Return the proportions in which the workers of a group divide a batch; empty if the parts are equal.
+    """Return the proportions in which the workers of a group divide a batch; empty if all parts are equal.
 
     A batch that cannot be divided equally has nearly equal parts if all input layers read stores, all layers are
     partitioned by records, and no part is empty.
@@ -40,7 +40,10 @@ def _reduced(sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def check_shares(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> list[Problem]:
-    """Return problems with unequal parts: partitioned layers, or input layers that read no store."""
+    """Return a problem for each layer that does not work with unequal parts of a batch.
+
+    These are partitioned layers, and input layers that read no store.
+    """
     inputs = [(node, layers[node.name]) for node in nodes if node.name in layers and not node.sources]
     if nodes[0].worker is not None:
         message = (
@@ -55,7 +58,10 @@ def check_shares(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> list[Pro
 
 
 def check_equal_parts(node: Node, layer: Layer) -> None:
-    """Raise ConfigError if a Slice would give workers unequal parts of a batch, as their means would be wrong."""
+    """Raise ConfigError if a Slice would give workers unequal parts of a batch.
+
+    The mean over the workers would then be wrong.
+    """
     if node.inserted and isinstance(layer, Slice) and not layer.axis:
         sizes = [feature.shape[0] for feature in layer.features]
         if len(set(sizes)) > 1:

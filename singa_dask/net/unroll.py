@@ -1,7 +1,7 @@
 """Unroll a net over its time steps, after SINGA's NeuralNet::Unrolling.
 
-`unroll` makes a copy of each layer for each time step, ``<step>#<name>``, and connects them. `merge` merges the copies
-of a layer again if one call can compute all time steps.
+`unroll` creates a copy of each layer for each time step, named ``<step>#<name>``, and connects the copies. `merge`
+joins the copies of a layer again if one call can compute all time steps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from singa_dask.net.nodes import Node, NodeOutput, concate_node, slice_node
 
 
 class _Edge(NamedTuple):
-    """How time steps of a source are connected to the time steps of a layer."""
+    """Describes how the time steps of a layer are connected to the time steps of one of its sources."""
 
     source: str
     kind: str
@@ -24,14 +24,15 @@ class _Edge(NamedTuple):
 
 
 def unroll(nodes: Sequence[Node], unroll_len: int = 1) -> list[Node]:
-    """Return a copy of each layer for each of its time steps, one after the other, named ``<step>#<layer>``.
+    """Return a copy of each layer for each of its time steps, named ``<step>#<layer>``.
 
-    ``unroll_len`` is for layers that do not set it, except layers that read records, which have one step by default.
+    ``unroll_len`` is the number of time steps of layers that do not set it. Layers that read records have one time step
+    by default.
 
     Raises
     ------
     ConfigError
-        A layer reads steps that its source does not have, or records would be read more than once.
+        A layer reads time steps that its source does not have, or records would be read more than once.
     """
     lengths = {node.name: _length(node, unroll_len) for node in nodes}
     if set(lengths.values()) == {1}:
@@ -66,7 +67,7 @@ def _reads_records(node: Node) -> bool:
 
 
 def _edges(node: Node, lengths: Mapping[str, int]) -> list[_Edge]:
-    """Return how each source of a layer is connected."""
+    """Return how a layer is connected to each of its sources."""
     conf, edges = node.conf, []
     custom = iter(conf.unroll_steps)
     for k, source in enumerate(output.node for output in node.sources):
@@ -78,7 +79,7 @@ def _edges(node: Node, lengths: Mapping[str, int]) -> list[_Edge]:
 
 
 def _copy(node: Node, edges: Sequence[_Edge], lengths: Mapping[str, int], step: int) -> Node:
-    """Return the copy of a layer for one step."""
+    """Return the copy of a layer for one time step."""
     sources: list[NodeOutput] = []
     for k, edge in enumerate(edges):
         for other in _steps_read(node, k, edge, lengths, step):
@@ -104,7 +105,7 @@ def _copy_of(layer: str, step: int) -> NodeOutput:
 
 
 def _steps_read(node: Node, k: int, edge: _Edge, lengths: Mapping[str, int], step: int) -> Sequence[int]:
-    """Return the steps of a source that a step of the layer reads."""
+    """Return the time steps of source number ``k`` that one time step of the layer reads."""
     last = lengths[edge.source] - 1
     if edge.kind == "OneToAll":
         return range(last + 1)
@@ -120,14 +121,19 @@ def _steps_read(node: Node, k: int, edge: _Edge, lengths: Mapping[str, int], ste
 
 
 def merge(copies: Sequence[Node], by_features: Collection[str] = ()) -> list[Node]:
-    """Merge the copies of a layer if one call can compute all steps; merged layers have the name of the layer.
+    """Merge the copies of each layer for which one call can compute all time steps.
 
-    Layers ``by_features`` are partitioned by features: a recurrent one of them is not merged, as each step needs the
-    outputs of all workers for the step before.
+    Copies are merged if the layer class is `Speed.time_foldable`, each time step reads the same time step of its
+    sources, and no time step depends on another one through other layers. A merged layer has the name of the layer in
+    the job. In its arrays, the rows of the first time step come first. Slice and Concate are inserted between copies
+    and merged layers.
 
-    The type has to be `Speed.time_foldable`, no step may depend on another step of the layer through other layers, and
-    each step has to read the same step of its sources. Rows of the first step come first in merged layers. Concate and
-    Slice are inserted between copies and merged layers.
+    Parameters
+    ----------
+    copies : sequence of Node
+    by_features : collection of str
+        Names of layers that are partitioned by features. Recurrent layers among them are not merged, because each time
+        step needs the outputs of all workers for the previous one.
     """
     groups: dict[str, list[Node]] = {}
     for copy in copies:
@@ -136,7 +142,7 @@ def merge(copies: Sequence[Node], by_features: Collection[str] = ()) -> list[Nod
 
 
 class _Merger:
-    """Merges copies, and inserts Slices and Concates."""
+    """Merges copies of layers, and inserts Slices and Concates."""
 
     def __init__(self, groups: Mapping[str, Sequence[Node]], by_features: Collection[str]) -> None:
         self.groups = groups
@@ -168,7 +174,7 @@ class _Merger:
         )
 
     def _is_stepwise(self, name: str, k: int, edge: _Edge) -> bool:
-        """Return whether all steps can read this source at once."""
+        """Return whether one call can read source number ``k`` for all time steps."""
         node, n_steps = self.groups[name][0], self.lengths[edge.source]
         if edge.kind == "OneToOne":
             return not edge.shift and n_steps == self.lengths[name]
@@ -177,7 +183,7 @@ class _Merger:
         return edge.kind == "FirstToLast" and node.traits.steps == "recurrent" and k > 0
 
     def _waits_for_itself(self, name: str) -> bool:
-        """Return whether a layer is in a cycle with other layers, at any step."""
+        """Return whether a layer is in a cycle with other layers, at any time step."""
         seen: set[str] = set()
         waiting = [edge.source for edge in self.edges[name]]
         while waiting:
@@ -190,7 +196,7 @@ class _Merger:
         return False
 
     def nodes(self) -> list[Node]:
-        """Return the merged list."""
+        """Return the nodes after merging."""
         nodes: list[Node] = []
         for name, group in self.groups.items():
             before = set(self.concates)

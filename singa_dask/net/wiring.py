@@ -1,4 +1,4 @@
-"""Wiring: makes the layers of a net from its nodes, and connects them."""
+"""Wiring: create the layers of a net from its nodes, and connect them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from singa_dask.ops.contract import Ops
 
 
 class Wiring:
-    """Makes and connects the layers of a net. Layers behind a failed one are skipped.
+    """Creates and connects the layers of a net. Layers that read a failed layer are skipped.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class Wiring:
     node_of : dict of str to Node
         Nodes by the names of their layers.
     sources, readers : dict of Layer to list of Layer
-        The layers of this worker that each layer reads, and that read it.
+        For each layer of this worker: the layers of this worker that it reads, and the layers that read it.
     """
 
     def __init__(self, nodes: Sequence[Node], context: Context, ops: Ops) -> None:
@@ -52,7 +52,7 @@ class Wiring:
         return node.worker is None or node.worker == self.context.worker
 
     def _add(self, node: Node) -> list[Problem]:
-        """Make the layer of a node, connect it to its sources, and return its mistakes."""
+        """Create the layer of a node, connect it to its sources, and return its mistakes."""
         if any(source.node not in self.by_name for source in node.sources):
             return []
         layer = self._make(node)
@@ -109,7 +109,7 @@ def wire(layer: Layer, sources: Sequence[Feature], ops: Ops) -> None:
     Raises
     ------
     ConfigError
-        With paths relative to the layer.
+        The layer is wrong. The path of the error is relative to the layer.
     """
     traits, kind = layer.traits, layer.conf.type
     least, most = traits.n_sources
@@ -135,7 +135,7 @@ def wire(layer: Layer, sources: Sequence[Feature], ops: Ops) -> None:
 
 
 def _mistake(layer: Layer) -> str:
-    """Return the mistake in what `Layer.setup` added, or an empty text."""
+    """Return a message about a mistake in what `Layer.setup` has added; empty if there is none."""
     message = ""
     for name in layer.traits.params[len(layer.params) :]:
         if getattr(layer, name, layer) is not None:
@@ -147,7 +147,7 @@ def _mistake(layer: Layer) -> str:
 
 
 def pass_on_reads(layers: Sequence[Layer]) -> None:
-    """Make `Forwarding` layers consume what their readers do, or data if they cannot forward it."""
+    """Make each `Forwarding` layer read what its readers need, or data if it cannot forward that."""
     for layer in reversed(layers):
         forwards = layer.forwards if isinstance(layer, Forwarding) else frozenset[Consumed]()
         # an unread output is computed only if no output of the layer is read

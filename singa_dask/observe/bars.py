@@ -69,8 +69,8 @@ def epoch_of(row: progress.Task, event: Mapping[str, Any]) -> tuple[float | None
 class GroupBars(progress.Progress):
     """A table of steps, bars, times, rates and metrics, as wide as the terminal allows.
 
-    ``eta`` is the time until the job ends, ``ends`` the time until the epoch ends. For the parameters see
-    `LinesProgress`.
+    ``eta`` is the time until the job ends, ``ends`` the time until the epoch ends. See `LinesProgress` for the
+    parameters.
     """
 
     def __init__(self, console: Console, n_groups: int, n_steps: int) -> None:

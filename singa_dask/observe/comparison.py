@@ -53,7 +53,7 @@ class Target:
 
 
 class _Clock:
-    """Seconds of training, and samples of all worker groups, at each event of a run.
+    """Converts events of a run to seconds of training, and to samples of all worker groups.
 
     ``events`` are the metrics of all groups, ordered by time; ``batch`` is the number of samples of a group's step.
     """

@@ -26,7 +26,9 @@ OTHERS = ("lr", "samples_per_s", *WAITS)
 
 @dataclasses.dataclass(frozen=True)
 class PlottedCurve:
-    """One line of a panel: at most `MAX_POINTS`, the values of ``y`` that are not finite as nan.
+    """One line of a panel.
+
+    It has at most `MAX_POINTS` points; values of ``y`` that are not finite are nan.
 
     Attributes
     ----------
@@ -52,10 +54,10 @@ class PlottedCurve:
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """Curves that share their axes, curves of single groups first.
+    """Curves that share their axes. Curves of single groups come first.
 
-    ``label`` is that of the vertical axis, with its unit; ``from_zero`` says whether it starts at zero. ``mark`` and
-    ``goal`` are the positions of a vertical line, and of a horizontal one.
+    ``label`` is the label of the vertical axis, with its unit. ``from_zero`` says whether this axis starts at zero.
+    ``mark`` is the position of a vertical line, ``goal`` of a horizontal one.
     """
 
     label: str

@@ -23,24 +23,24 @@ REWRITE_SHARE = 20
 class Journal:
     """A text file to which lines are appended.
 
-    On a local disk every line is written at once, completely or not at all, so that closing cannot fail. Elsewhere
-    files cannot be appended to: the whole file is written again by `save`, and after a line if the last write was more
-    than a second, and twenty times its duration, ago.
+    On a local disk every line is written immediately, completely or not at all, so that closing cannot fail. On other
+    filesystems files cannot be appended to. There `save` writes the whole file again. A line also does so if the last
+    write was more than a second ago, and more than twenty times its duration.
 
     Parameters
     ----------
     url : str
     in_use : bool
-        Lock the file, so that `is_in_use` returns True while it is open. Only on local disks.
+        Lock the file, so that `is_in_use` returns True while it is open. This works only on local disks.
     once : bool
         Skip lines that are already in the file when it is opened, and drop an incomplete last line.
     check : callable
-        Called just before each change of the file. It raises an error if another process owns the file now.
+        Called just before each change of the file. It must raise an error if another process owns the file now.
 
     Attributes
     ----------
     is_ours : bool
-        With ``in_use``: no other journal, of this or another process, has locked the file.
+        With ``in_use``, whether no other journal, of this or another process, has locked the file.
     """
 
     def __init__(

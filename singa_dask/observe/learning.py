@@ -1,4 +1,4 @@
-"""Judge whether a run has learnt, by the best constant answer, its curves and its layers."""
+"""Judge whether a run has learned, from the best constant answer, its curves and its layers."""
 
 from __future__ import annotations
 
@@ -64,17 +64,17 @@ def sentences(
     Parameters
     ----------
     facts : mapping
-        From `facts_of_workers`.
+        Result of `facts_of_workers`.
     summary : mapping
         ``steps``, and the last metrics of each phase.
     events : iterable of mapping
         The metrics of the run.
     is_fresh : bool
-        Whether the net started with initial values, not with those of another run.
+        Whether the net started with initial values, and not with values of another run.
     first_step : int
-        Step at which the run started or resumed last; step times are known from there on.
+        Step at which the run last started or resumed. Step times are known from this step on.
     job : mapping, optional
-        The job with every default. Advice that it already follows is not given.
+        The job with all defaults. Advice that the job already follows is left out.
     """
     known = list(events)
     curves = _curves(known)

@@ -50,8 +50,8 @@ TAG = "singa_dask.run"
 class MlflowRun:
     """Sends params, metrics and, at its end, small files of a run to an MLflow server.
 
-    When a run is resumed, and after each error, the server's run is found by a tag, and asked what it already has. So a
-    server that was down gets everything once. `on_event` never waits.
+    When a run is resumed, and after each error, the run on the server is found by a tag, and the server is asked which
+    data it already has. So a server that was down gets everything once. `on_event` never waits.
 
     Parameters
     ----------

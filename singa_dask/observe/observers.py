@@ -20,7 +20,7 @@ Observer = TensorboardFiles | MlflowRun
 class Observers:
     """The observers of a run. One that fails is dropped with a warning, and the job continues.
 
-    Use it in a ``with`` block around that of the `RunDirectory`; call ``on_event`` after that of the directory.
+    Use it in a ``with`` block around the block of the `RunDirectory`. Call its ``on_event`` after the directory's.
     """
 
     def __init__(self, observers: list[Observer]) -> None:

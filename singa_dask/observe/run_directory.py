@@ -101,27 +101,29 @@ class RunDirectory:
     ----------
     url : str
     job_text : str
-        The job file as given.
+        Text of the job file.
     resolved_text : str
-        The job with every default.
+        Text of the job with all defaults.
     goes_on : bool
-        Continue an existing run; otherwise one is an error.
+        Continue an existing run. If False, an existing run is an error.
     replaces : bool
         When the job starts, delete an existing run, and nothing else in its directory.
     steps : mapping of int to int
         First step of each worker group of a resumed run.
     command : mapping, optional
-        Line for ``commands.jsonl``. Without it that file is not written, and the summary covers only this time.
+        Line for ``commands.jsonl``. Without it that file is not written, and the summary covers only the time since the
+        last start.
     job_id : str
         Unique id of this run.
     driver : int
-        Number of the driver of a detached job; 0 for a client. Above 1 an earlier driver was lost that may have started
-        the run: lines that are already there are not repeated.
+        Number of the driver of a detached job; 0 for a client. If it is above 1, an earlier driver was lost that may
+        have started the run. Lines that are already in the files are then not repeated.
 
     Raises
     ------
     ConfigError
-        Another run exists or is running there, or another program's files have names of its files.
+        Another run exists in the directory or is running there, or the directory has other programs' files with the
+        same names.
     """
 
     def __init__(
@@ -178,11 +180,11 @@ class RunDirectory:
         Raises
         ------
         DataError
-            The job starts, and the URL cannot be written to.
+            The event is the start of the job, and the directory cannot be written.
         ConfigError
-            Another run has started there meanwhile.
+            Another run has started in the directory meanwhile.
         TakenOverError
-            Another process records the run, or a later one there.
+            Another process records this run, or a later run in the directory.
         """
         if event["event"] == "started":
             begun = bool(event.get("begun"))
@@ -294,7 +296,10 @@ class RunDirectory:
                 self._remove("checkpoint", name)
 
     def _is_kept(self, event: Mapping[str, Any]) -> bool:
-        """Return whether an earlier event stays. A test before the first step does, as it may not be repeated."""
+        """Return whether an earlier event is kept.
+
+        A test before the first step is kept, because it may not be repeated.
+        """
         step, group = int(event["step"]), int(event.get("group", 0))
         first = self._steps.get(group, self._steps[0])
         return step < first or (step == first and event.get("phase") != "train")

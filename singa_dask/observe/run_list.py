@@ -21,8 +21,8 @@ def list_runs(url: str) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        See `singa_dask.runtime.job.scheduler.views.Views.list`. ``state`` may also be ``"lost"``: there is no summary,
-        and no process is known to write to the run. On remote file systems this cannot be detected.
+        See `singa_dask.runtime.job.scheduler.views.Views.list`. ``state`` may also be ``"lost"``, if there is no
+        summary and no process is known to write to the run. On remote file systems this cannot be detected.
 
     Raises
     ------

@@ -30,7 +30,7 @@ class StoredRun:
 
     @functools.cached_property
     def job(self) -> dict[str, Any]:
-        """The job with every default."""
+        """The job with all defaults."""
         url = fs.join(self.url, "resolved.yaml")
         job = read_plain(fs.read_bytes(url).decode(errors="replace"), url)
         return job if isinstance(job, dict) else {}
@@ -65,8 +65,8 @@ class StoredRun:
     def state(self) -> str:
         """The state: done, failed, stopped, running, or unknown.
 
-        Without a summary it is unknown unless a process of this machine writes to the directory: the run was killed, or
-        it is on a remote file system, or on another machine.
+        Without a summary the state is unknown, unless a process on this machine writes to the directory. The run may
+        have been killed, may be on a remote file system, or may run on another machine.
         """
         if self.summary:
             return str(self.summary.get("state", "unknown"))

@@ -1,4 +1,4 @@
-"""TensorboardFiles: pass the metrics of a run to TensorBoard, by tensorboardX."""
+"""TensorboardFiles: pass the metrics of a run to TensorBoard, with tensorboardX."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ MARKERS = ("·", "x", "o", "+", "*", "#", "@")
 def draw_text(panels: Sequence[Panel], names: Sequence[str], axis: str, width: int, colours: bool) -> str:
     """Return a picture as text of ``width`` characters, one panel below the other.
 
-    For the parameters see `figure.draw`; ``colours`` permits escape sequences. ConfigError if plotille is not
+    See `figure.draw` for the parameters. ``colours`` permits escape sequences. Raises a ConfigError if plotille is not
     installed.
     """
     plotille = require("plotille", "plot", "a picture in the terminal")

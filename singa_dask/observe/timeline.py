@@ -20,7 +20,7 @@ INCHES, TRACK_INCHES = 10.0, 0.28
 
 
 class Interval(NamedTuple):
-    """Activity of a thread, ``process: name``, in milliseconds from the start of the step."""
+    """An activity of a thread, named ``process: name``; times are milliseconds from the start of the step."""
 
     track: str
     kind: str
@@ -29,7 +29,7 @@ class Interval(NamedTuple):
 
 
 def read_trace(path: str) -> list[Interval]:
-    """Return the last step of a ``trace.json``; DataError if the file is missing, or is not a trace."""
+    """Return the last step in a ``trace.json``; raise a DataError if the file is missing or not a trace."""
     try:
         return last_step(json.loads(fs.read_bytes(fs.absolute(path))))
     except (KeyError, TypeError, ValueError) as error:

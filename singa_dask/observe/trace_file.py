@@ -47,8 +47,8 @@ def write_spans(run_url: str, recorded: Mapping[str, Any]) -> None:
 class TraceFile:
     """Writes ``trace.json`` from the newest spans of the processes of a job. The file is always complete.
 
-    ``began`` is the start of the run, in seconds since the epoch; older spans move the origin of times to the first of
-    them. For ``check`` see `Journal`.
+    ``began`` is the start of the run in seconds since the epoch. If there are earlier spans, the origin of times is the
+    first of them. See `Journal` for ``check``.
     """
 
     def __init__(self, run_url: str, began: float, check: Callable[[], None] = lambda: None) -> None:
@@ -64,7 +64,10 @@ class TraceFile:
         self._save_after = time.monotonic() + REWRITE_S
 
     def save_late(self) -> None:
-        """Write the trace if there are new spans, the last some time ago; DataError if it cannot."""
+        """Write the trace if there are new spans and the last write was some time ago.
+
+        Raises a DataError if the trace cannot be written.
+        """
         if not self._is_saved and time.monotonic() >= self._save_after:
             self._save_after = time.monotonic() + REWRITE_S
             self.save()

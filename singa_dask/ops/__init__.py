@@ -1,7 +1,8 @@
-"""Kernels on arrays: a backend for each kind of device; `singa_dask.ops.numpy` documents each kernel.
+"""Kernels on arrays.
 
-`get_ops` returns a backend, a value that is passed to every layer; nothing here is global. `contract` has the types of
-kernels. A backend is imported on first use.
+There is a backend for each kind of device; `singa_dask.ops.numpy` documents each kernel. `get_ops` returns a backend,
+which is an object that is passed to every layer; there is no global backend. `contract` has the types of kernels. A
+backend is imported on first use.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The backends by name, and the choice of one for a device."""
+"""The backends by name, and the function that chooses one for a device."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ def get_ops(name: str = "auto", precision: str = "float32") -> NumpyOps:
     Parameters
     ----------
     name : str
-        Name of a backend. ``"auto"``: the fastest one installed for the CPU. ``"cuda:<number>"``: a GPU, by its number
-        in this process. ``"cupy"``: the first GPU.
+        Name of a backend. ``"auto"`` is the fastest backend for the CPU that is installed, ``"cuda:<number>"`` a GPU by
+        its number in this process, and ``"cupy"`` the first GPU.
     precision : str
-        Dtype of the features: ``"float32"``, ``"float64"``, ``"bf16"``, or ``"tf32"``: float32, but a GPU rounds the
-        factors of matrix products and convolutions.
+        Dtype of the features: ``"float32"``, ``"float64"``, ``"bf16"`` or ``"tf32"``. ``"tf32"`` is float32, but a GPU
+        rounds the factors of matrix products and convolutions.
 
     Raises
     ------
     ConfigError
-        The device does not exist, cannot be used, or lacks the precision (with the path ``precision``).
+        The device does not exist, cannot be used, or does not support the precision. In the last case the path of the
+        error is ``precision``.
     """
     if name == "cupy" or name.startswith("cuda"):
         return _on_gpu(name, precision)
@@ -58,7 +59,7 @@ def _on_gpu(name: str, precision: str) -> NumpyOps:
 
 
 def _check_bfloat16(ops: NumpyOps, forced: bool) -> None:
-    """Raise `ConfigError` if a backend has no bfloat16, or is slow in it and was not chosen by name."""
+    """Raise `ConfigError` if a backend lacks bfloat16, or is slow in it and was not chosen by name."""
     if not isinstance(ops, OneDnnOps):
         message = f"bf16 is for ops onednn and cupy, not {ops.name}. Install {DISTRIBUTION!r}, or use float32."
     elif not ops.does_bfloat16:
@@ -74,7 +75,7 @@ def _check_bfloat16(ops: NumpyOps, forced: bool) -> None:
 
 
 def _fastest(precision: str) -> NumpyOps:
-    """Return the fastest kernels for a CPU; logs which."""
+    """Return the fastest kernels for a CPU, and log their name."""
     if precision == "float64":
         return NumpyOps()
     try:

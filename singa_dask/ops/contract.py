@@ -1,7 +1,8 @@
 """The types of kernels, for the layers, nets, updaters and units that get a backend as a value.
 
-`Ops` is the class of the reference, `singa_dask.ops.numpy`: its docstrings say what each kernel computes, from which
-shapes and dtypes, and what may share memory. The other backends extend it, and are tested against it.
+`Ops` is the class of the reference backend, `singa_dask.ops.numpy`. Its docstrings say what each kernel computes, for
+which shapes and dtypes, and which arrays may share memory. The other backends extend this class and are tested against
+it.
 """
 
 from __future__ import annotations
@@ -48,11 +49,11 @@ Key: TypeAlias = Sequence[int | str]
 
 
 class CapturedKernels(Protocol):
-    """Kernels that were captured by `NumpyOps.capture` and are launched together."""
+    """Kernels that `NumpyOps.capture` has captured. They are launched together."""
 
     @property
     def is_valid(self) -> bool:
-        """Whether the kernels still have the memory that they were captured with."""
+        """Whether the memory that the kernels were captured with is still in use."""
 
     def replay(self, key_now: Callable[[Key], Key]) -> None:
         """Enqueue the kernels once more.
@@ -62,14 +63,14 @@ class CapturedKernels(Protocol):
 
 
 class Event(Protocol):
-    """A point in the work of a device."""
+    """A point in the sequence of a device's work."""
 
     def synchronize(self) -> None:
-        """Wait until the device has reached it."""
+        """Wait until the device has reached the event."""
 
 
 class Transfers(Protocol):
-    """Copies between a device and page-locked host memory that run beside kernels; see `NumpyOps.transfers`."""
+    """Copies data between a device and page-locked host memory, in parallel with kernels; see `NumpyOps.transfers`."""
 
     def mark(self) -> Event:
         """Return an event that occurs once all kernels enqueued so far are done."""
@@ -90,9 +91,9 @@ class Running(NamedTuple):
     Attributes
     ----------
     mean, var : (C,)
-        Their values.
+        Values of the running mean and variance.
     grad_mean, grad_var : (C,)
-        Their gradients, the amounts that an update subtracts.
+        Gradients of the running mean and variance: the amounts that an update subtracts.
     rate : float
         1 minus the decay rate.
     """
@@ -105,14 +106,14 @@ class Running(NamedTuple):
 
 
 class ArrayList(tuple[Array, ...]):
-    """Arrays (n_i,) of several params, of one dtype: their values, their gradients, or one name of their state.
+    """Arrays (n_i,) of several params, with the same dtype: their values, their gradients, or a state of an updater.
 
-    Make it once, and use it in each step.
+    Create the list once and use it in each step.
 
     Attributes
     ----------
     on_device : object
-        Table of the arrays on a GPU, made in the first call.
+        Table of the arrays on a GPU, which the first call creates.
     """
 
     on_device: Any = None
@@ -124,22 +125,22 @@ T = TypeVar("T")
 
 
 class Each(tuple[T, ...]):
-    """A value for each array of an `ArrayList`, in their order."""
+    """One value for each array of an `ArrayList`, in the same order."""
 
 
 class Preparation(NamedTuple):
-    """How a gradient is prepared for an update rule: ``clip(scale g, low, high) + decay w``.
+    """Preparation of a gradient for an update rule: ``clip(scale g, low, high) + decay w``.
 
     Attributes
     ----------
     low, high : float
-        Bounds; the gradient is clipped if ``high > low``.
+        Bounds of the gradient. It is clipped only if ``high > low``.
     scale : float
-        Applied before clipping, so that the bounds are for the mean over all sharers.
+        Factor of the gradient. It is applied before clipping, so that the bounds apply to the mean over all sharers.
     decay : float
-        Weight decay, not below 0.
+        Weight decay, at least 0.
     value_factor : float
-        Multiplies the values before the rule changes them: decoupled weight decay.
+        Factor of the values before the rule changes them, for decoupled weight decay.
     """
 
     low: float = 0.0

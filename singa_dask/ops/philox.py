@@ -27,7 +27,7 @@ HALF_BITS = np.uint64(32)
 
 
 class _Drawing(threading.local):
-    """A generator of this thread that `uniform` reuses, as making one takes five times as long."""
+    """A random generator that `uniform` reuses in each thread, because a new one takes five times as long."""
 
     def __init__(self) -> None:
         self.bits: Any = np.random.Philox(0)
@@ -35,7 +35,7 @@ class _Drawing(threading.local):
         self.state: Any = self.bits.state
 
     def at(self, key: Key, count: int) -> np.random.Generator:
-        """Return the generator in the state that `generator` returns a new one in."""
+        """Return the reused generator, in the state of a new one that `generator` would return."""
         self.state["state"]["key"][:] = words_of(key)
         self.state["state"]["counter"][:] = count, 0, 0, 0
         self.bits.state = self.state
@@ -46,12 +46,12 @@ _DRAWING = _Drawing()
 
 
 def generator(key: Key, count: int = 0) -> np.random.Generator:
-    """Return the generator of a key, ``count`` steps of its counter ahead.
+    """Return a random generator for a key, whose counter starts at ``count``.
 
     Parameters
     ----------
     key : sequence of int or str
-        E.g. ``(seed, param_name)``.
+        What the numbers depend on, e.g. ``(seed, param_name)``.
     count : int
         Where in the stream to start, in units of eight float32 values.
     """
@@ -59,7 +59,7 @@ def generator(key: Key, count: int = 0) -> np.random.Generator:
 
 
 def words_of(key: Key) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """Return the two words of a key for Philox 4x64."""
+    """Return a key as the two integers that Philox 4x64 takes."""
     digest = hashlib.blake2b(repr(tuple(key)).encode(), digest_size=16).digest()
     return np.frombuffer(digest, "<u8")
 
@@ -78,7 +78,7 @@ def uniform(key: Key, shape: Sequence[int], first_row: int = 0) -> np.ndarray[An
     Returns
     -------
     ndarray, shape ``shape``, float32
-        Drawn in float32 for every precision, so that a float64 run sees the same numbers.
+        The numbers. They are float32 at every precision of a job, so that a float64 job draws the same numbers.
     """
     size = int(np.prod(shape[1:], dtype=np.int64))
     counts = -(-size // VALUES_PER_COUNT)
@@ -87,11 +87,12 @@ def uniform(key: Key, shape: Sequence[int], first_row: int = 0) -> np.ndarray[An
 
 
 def gaussian(key: Key, shape: Sequence[int], first_row: int = 0) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Draw from N(0, 1) for rows ``first_row ...`` of a batch; parameters as in `uniform`.
+    """Draw from N(0, 1) for rows ``first_row ...`` of a batch; takes the same parameters as `uniform`.
 
     Notes
     -----
-    Box and Muller's transform: unlike rejection methods it uses a fixed number of draws a value.
+    The numbers are computed by the Box-Muller transform. Unlike rejection methods, it needs the same number of uniform
+    draws for every value.
     """
     angle = uniform((*key, "angle"), shape, first_row) * np.float32(2 * np.pi)
     radius = np.sqrt(-2 * np.log1p(-uniform((*key, "radius"), shape, first_row)))
@@ -108,7 +109,7 @@ def words(
     ----------
     key : sequence of int or str
     low, high : (N,) non-negative int64
-        The address, e.g. record and epoch.
+        The two parts of each address, e.g. the index of a record and the epoch.
 
     Returns
     -------
@@ -124,7 +125,10 @@ def words(
 def philox4x32(
     counter: np.ndarray[Any, Any], key: np.ndarray[Any, Any]
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.uint64]]:
-    """Return Philox 4x32 with ten rounds, of counters (4, N) and a key (2,): words below 2^32, (4, N)."""
+    """Compute Philox 4x32 with ten rounds from counters (4, N) and a key (2,).
+
+    Returns words below 2^32, (4, N).
+    """
     even, odd = counter[::2].astype(np.uint64), counter[1::2].astype(np.uint64)
     key = key.astype(np.uint64)[:, None]
     for _ in range(ROUNDS):

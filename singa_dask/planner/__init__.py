@@ -1,12 +1,12 @@
-"""Planner: predicts what a job takes on a cluster, and chooses its topology.
+"""Planner: predict the speed of a job on a cluster, and choose its topology.
 
-`search`: the search for the best topology. `model`: a cluster and predictions for it. `what_if`: clusters that do not
-exist.
+`search`: the search for the best topology. `model`: a cluster and predictions for it. `what_if`: hypothetical clusters.
 Simulation
     `simulation`: steps of a job in virtual time. `virtual_time`: simulated cores and network. `phantoms`: arrays
-    without data. `many`: jobs of very many processes. `failures`: time lost to failures, in closed form.
+    without data. `many`: jobs with very many processes. `failures`: time lost to failures, in closed form.
 Measured on this machine
-    `costs`: work of a job. `loop`: training steps. `reading`: records. `links`: connections.
+    `costs`: times of the work of a job. `loop`: times training steps. `reading`: times reading records. `links`:
+    measures connections.
 `report`: results as values, a job file and a page.
 """
 

@@ -1,4 +1,4 @@
-"""Costs: times of the work of a job on this machine, measured on demand and kept in a file.
+"""Costs: how long the work of a job takes on this machine, measured on demand and stored in a file.
 
 Layers are timed in whole training steps of their net, on made-up records and without servers, so that caches are as
 warm as in a job. Times of other batch sizes are interpolated.
@@ -82,7 +82,7 @@ Times = tuple[float, float]
 
 
 def cost_file() -> Path:
-    """Return the file with the times of this machine for this version of the package."""
+    """Return the file with the times measured on this machine by this version of the package."""
     text = ""
     with contextlib.suppress(OSError):
         text = Path("/proc/cpuinfo").read_text()
@@ -92,7 +92,7 @@ def cost_file() -> Path:
 
 
 class CostTable:
-    """Times by key and size, kept in a file. An unreadable file is ignored."""
+    """Times by key and size, stored in a file. An unreadable file is ignored."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -112,7 +112,7 @@ class CostTable:
             return {}
 
     def save(self) -> None:
-        """Write the file, merged with what other processes have written meanwhile."""
+        """Write the file. Times that other processes have written meanwhile are kept."""
         times = self._read()
         for key, sizes in self._times.items():
             times[key] = {**times.get(key, {}), **sizes}
@@ -141,7 +141,7 @@ class CostTable:
 
 
 def layer_key(layer: Layer) -> tuple[str, int]:
-    """Return the key of the time of a layer on given kernels, and its number of rows."""
+    """Return the key for the time of a layer with some kernels, and its number of rows."""
     rows = max([feature.shape[0] for feature in layer.features or layer.sources], default=1)
     conf = layer.conf.model_dump(mode="json", exclude=NO_MATTER)
     for block in conf.values():
@@ -165,7 +165,7 @@ def _added_byte_s() -> float:
 
 
 def keep_busy() -> None:
-    """Compute steps of the job file in argv between pairs of bytes on stdin, until stdin ends."""
+    """Compute steps of the job file in argv. Bytes on stdin start and pause it in turn; its end ends it."""
     loop = Loop(loads(Path(sys.argv[1]).read_text(), sys.argv[1], registries=REGISTRIES, with_lines=False).job)
     with limit_process(1), limit_thread(1):
         loop.step()
@@ -216,7 +216,10 @@ class Neighbours:
 
 
 class MeasuredCosts(Costs):
-    """Costs of a job with initialisers on this machine; a context that keeps them in a file at its end."""
+    """Costs of a job, which must have initialisers, on this machine.
+
+    Use it as a context manager; at its end the costs are stored in a file.
+    """
 
     def __init__(self, job: JobConf, file: Path | None = None) -> None:
         self._job = self._variant = plain = job.model_copy(update=PLAIN)
@@ -252,7 +255,7 @@ class MeasuredCosts(Costs):
         return costs
 
     def _once(self, key: str, measure: Callable[[], float], beside: bool = True) -> Times:
-        """Return the times of a key, measured by ``measure`` unless they are known."""
+        """Return the times of a key. If they are not known, ``measure`` measures them."""
         if (times := self.table.get(key)) is None:
             alone = measure()
             times = alone, alone
@@ -263,7 +266,7 @@ class MeasuredCosts(Costs):
         return times
 
     def _at(self, times: Times, n_threads: int, n_busy: int) -> float:
-        """Return the time with ``n_busy`` busy cores, at most as many as this machine has."""
+        """Return the time while ``n_busy`` cores are busy, but at most as many as this machine has."""
         share = min(max(n_busy - n_threads, 0) / max(self._n_cores - n_threads, 1), 1.0)
         return times[0] + share * (times[1] - times[0])
 
@@ -276,9 +279,10 @@ class MeasuredCosts(Costs):
         return Link(*(times[0] for key in keys if (times := self.table.get(key))))
 
     def layer_s(self, layer: Layer, verb: str, n_threads: int, n_busy: int) -> float:
-        """Return the time of a pass of a layer, see `Costs`; bridges only send messages.
+        """Return the time of a pass of a layer; see `Costs`.
 
-        With more threads than this machine has cores it is extrapolated from one thread and from all cores.
+        Bridges take no time, because they only send messages. For more threads than this machine has cores, the time is
+        extrapolated from one thread and from all cores.
         """
         if isinstance(layer, Bridge) or (verb == "backward" and not layer.learns):
             return 0.0
@@ -311,7 +315,7 @@ class MeasuredCosts(Costs):
         return f"{name} {verb}, {self._ops}, {n_threads} threads"
 
     def _measure_net(self, n_workers: int, worker: int, part: int, n_threads: int) -> None:
-        """Measure the layers of a worker of a group, with a fraction of the batch."""
+        """Measure the layers of one worker of a group, with a fraction of the batch."""
         # the net of a single worker is not partitioned
         dims = [layer.partition_dim for layer in self._variant.neuralnet.layer if n_workers > 1]
         if (what := (n_workers, worker, part, n_threads, *dims)) in self._measured:
@@ -364,7 +368,7 @@ class MeasuredCosts(Costs):
 
     @cached_property
     def _loop(self) -> Loop:
-        """Steps to run between updates, so that caches are as cold as in a job."""
+        """The loop of steps to run between updates, so that caches are as cold as in a job."""
         return Loop(self._job)
 
     def _measure_handled(self) -> float:
@@ -386,7 +390,7 @@ class MeasuredCosts(Costs):
         return max(median_s(handle) / MANY - self._measure_update(1, 1, is_cold=False), 0.0)
 
     def _measure_pass(self) -> float:
-        """Return how much longer a pass takes beside a thread of the same process than of another process."""
+        """Return how much longer a pass takes beside a thread of its own process than of another process."""
         job = self._job.model_copy(update={"threads": 1})
         loop, other, is_over = Loop(job), Loop(job), threading.Event()
 
@@ -407,9 +411,9 @@ class MeasuredCosts(Costs):
         return max(together_s - apart_s, 0.0) / len(passes)
 
     def _measure_step(self) -> float:
-        """Return the part of a step of a run that is not simulated, for a worker with one thread.
+        """Return the time of the part of a step that is not simulated, for a worker with one thread.
 
-        If its records cannot be read from here, it is the time that the loop takes outside of layers.
+        If this machine cannot read the job's records, the result is the time that the loop spends outside of layers.
         """
         job = self._job.model_copy(update={"threads": 1})
         loop = Loop(job)
@@ -419,7 +423,7 @@ class MeasuredCosts(Costs):
         return step_s - inside_s
 
     def crowding(self, n_groups: int) -> float:
-        """Return the ratio of a step of two processes with all cores to its simulation."""
+        """Return the measured time of a step of two processes that use all cores, over its simulated time."""
         more = {"nworkers_per_group": 2, "nservers_per_group": 2}
         if n_groups > 1:
             more = {"nworker_groups": 2, "nserver_groups": 2, "sync_freq": 1}
@@ -434,7 +438,7 @@ class MeasuredCosts(Costs):
         return max(found[0] / found[1], 1.0) if found else 1.0
 
     def _compare(self, job: JobConf, loop: Loop, link: Link, **facts: Any) -> tuple[float, float] | None:
-        """Return the time of a step in the best of some runs here, and by simulation; None if runs fail.
+        """Return the measured and the simulated time of a step in the best of some runs; None if runs fail.
 
         ``facts`` replace measured costs in the simulation.
         """

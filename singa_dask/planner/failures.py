@@ -1,8 +1,9 @@
 """Share of the time that a job loses to snapshots and failing processes, in closed form.
 
 After J. W. Young (1974), "A first order approximation to the optimum checkpoint interval", and J. T. Daly (2006), "A
-higher order estimate of the optimum checkpoint interval for restart dumps". Processes fail independently of each other
-and of their age, never both holders of a snapshot at once, and there is always a Dask worker to replace one.
+higher order estimate of the optimum checkpoint interval for restart dumps". The model assumes that processes fail
+independently of each other and of their age, that both holders of a snapshot never fail at once, and that there is
+always a Dask worker to replace a lost one.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ def lost_share(interval_s: float, save_s: float, down_s: float, rate: float) -> 
     Parameters
     ----------
     interval_s, save_s, down_s : float
-        Seconds of work until the state is saved, to save it, and from a failure until work continues. A failure
-        restarts them.
+        Seconds of work between two saves, seconds that a save takes, and seconds from a failure until work continues.
+        After a failure each of them begins again.
     rate : float
         Failures per second.
 
@@ -52,11 +53,12 @@ def state_bytes(job: JobConf) -> int:
 
 
 def lost_time(job: JobConf, layout: Layout, n_bytes: int, step_s: float, life_s: float) -> float:
-    """Return the share of its time that a job loses; ``n_bytes`` of a snapshot, mean life in seconds.
+    """Return the share of its time that a job loses to failures and snapshots.
 
-    The loss of a process with a server, or of any process in a job of one worker group, takes all units back; any other
-    loss stops only its worker group. It is noticed after the longest silence. Without snapshots, as with a single
-    process, a job returns to its checkpoints, which count as free, or to its beginning.
+    A snapshot has ``n_bytes`` bytes, and the mean lifetime of a process is in seconds. If a process with a server is
+    lost, or any process in a job with one worker group, all units go back to the last saved state. Any other loss stops
+    only its worker group. A loss is noticed after the longest permitted silence. Without snapshots, as with a single
+    process, a job goes back to its checkpoints, which count as free, or to its beginning.
     """
     conf, processes = job.cluster, layout.processes
     n_with_server = sum(any(unit.kind == "server" for unit in units) for units in processes)

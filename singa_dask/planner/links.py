@@ -1,4 +1,4 @@
-"""Measure links between processes with the transport of jobs, on this machine and on Dask clusters."""
+"""Measure connections between processes with the transport of jobs, here and on Dask clusters."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class LinkEnd:
-    """One end of a link, with the options of `Transport`: it answers messages, or times them.
+    """One end of a link, with the options of `Transport`. It answers messages, or measures their times.
 
     Both ends have the same token.
     """
@@ -70,8 +70,8 @@ class LinkEnd:
     def send(self, address: str, array: np.ndarray | None = None) -> np.ndarray:
         """Send a message after other work, during which the message threads fall asleep, as in a job.
 
-        Return its duration in seconds, and the CPU time of the message threads at both ends until then. CommError if
-        the other end cannot be reached.
+        Returns the duration in seconds, and the CPU time of the message threads at both ends until then. Raises a
+        CommError if the other end cannot be reached.
         """
         arrays = () if array is None else (array,)
         info = {"n_bytes": 0 if array is None else array.nbytes, "answer_to": self.transport.address}
@@ -108,7 +108,7 @@ class LinkEnd:
 
 
 def woken_s() -> float:
-    """Return the seconds until a sleeping thread continues after another one has notified it."""
+    """Return the seconds from the notification of a sleeping thread until it continues."""
     times = []
     with ThreadPoolExecutor(1) as pool:
         for _ in range(N_TURNS):
@@ -120,7 +120,10 @@ def woken_s() -> float:
 
 
 def answer() -> None:
-    """Answer in a process of its own until stdin ends; its first line has token and shared bytes."""
+    """Answer messages in a process of its own until stdin ends.
+
+    The first line of stdin has the token and the size of shared memory.
+    """
     token, shared_bytes = sys.stdin.readline().split()
     end = LinkEnd(LOOPBACK, token, shared_bytes=int(shared_bytes))
     print(end.transport.address, flush=True)
@@ -199,9 +202,9 @@ def _on(client: Client, workers: Sequence[str], calls: Sequence[Callable[[], T]]
 def measure_cluster(client: Client, within: Link) -> Cluster:
     """Return the hosts of a Dask cluster, their speed relative to this machine, and the link between them.
 
-    One host sends to the next one; then all do at once, because a network may carry less than all interfaces together.
-    ``within`` is the link between processes of one host. ClusterError if there are no workers, or they cannot reach
-    each other.
+    First one host sends to the next one. Then all hosts send at once, because a network may carry less than all
+    interfaces together. ``within`` is the link between processes of one host. Raises a ClusterError if there are no
+    workers, or if they cannot reach each other.
     """
     workers = present_workers(client)
     if not workers:

@@ -30,7 +30,7 @@ Passes = dict[tuple[Layer, str], float]
 
 
 class _Elsewhere:
-    """The other workers of a group, which have always sent what a bridge waits for: zeros."""
+    """Stands in for the other workers of a group. A bridge never waits for them and receives zeros."""
 
     def __init__(self, net: NeuralNet) -> None:
         self._features = {each.site.channel: each.features[0] for each in net.layers if isinstance(each, Bridge)}
@@ -51,7 +51,7 @@ class _Elsewhere:
 
 
 def _made_up(layer: StoreInput) -> dict[str, Array]:
-    """Return a batch with the fields of a layer's records, or usual ones if its store is not here."""
+    """Return a batch with the fields of a layer's records, or with usual fields if its store is not here."""
     n, *shape = layer.features[0].shape
     fields = {name: Field(np.dtype(np.float32), tuple(shape)) for name in ("data", "target", "weight")}
     fields["label"] = Field(np.dtype(np.int32))
@@ -65,7 +65,7 @@ def _made_up(layer: StoreInput) -> dict[str, Array]:
 class Loop:
     """Training steps of one worker's net on made-up records, without an exchange of gradients.
 
-    ``worker`` is its number in its group.
+    ``worker`` is the index of the worker in its group.
     """
 
     def __init__(self, job: JobConf, worker: int = 0) -> None:
@@ -88,7 +88,7 @@ class Loop:
         self._algorithm.train_one_batch(self.net.context.step + 1)
 
     def measure(self, n_threads: int) -> tuple[Passes, float, float]:
-        """Return median seconds: of a pass of each layer, of all passes of a step, and of the step."""
+        """Return median times in seconds: of a pass of each layer, of all passes of a step, and of the step."""
         passes: dict[tuple[Layer, str], list[float]] = defaultdict(list)
         inside: list[float] = []
 
@@ -114,7 +114,7 @@ class Loop:
 
 
 def median_s(call: Callable[[], object], before: Callable[[], object] = lambda: None) -> float:
-    """Return the median time of a call in seconds; ``before`` runs before each call, and is not timed."""
+    """Return the median time of a call in seconds. ``before`` is called before each call and not timed."""
     times: list[float] = []
     end = time.perf_counter() + SECONDS
     while len(times) < MIN_PASSES or (time.perf_counter() < end and len(times) < MAX_PASSES):

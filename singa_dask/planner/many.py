@@ -1,9 +1,10 @@
-"""Simulate jobs with very many processes: all messages at one height of their tree are one event.
+"""Simulate jobs with very many processes.
 
-`simulation` follows each message; here an event is all messages of a bucket at one height, as arrays over processes.
-Bytes and messages are the same, except where small and large slices share a bucket: there the number of messages
-depends on their order. Times differ: the messages of an event are sequential, all processes send in the same order, and
-message threads have their own cores.
+All messages at one height of the process tree are one event. The module `simulation` follows each message. Here an
+event has all messages of a bucket at one height, as arrays over processes. Bytes and numbers of messages are the same
+in both, except if small and large slices share a bucket; then the number of messages depends on their order. Times
+differ, because here the messages of an event are sequential, all processes send in the same order, and message threads
+have their own cores.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ Vector = np.ndarray[Any, Any]
 
 
 def is_for_many(job: JobConf, plan: JobPlan) -> bool:
-    """Return whether `Many` supports a job: all processes have a worker, and no common norm."""
+    """Return whether `Many` supports a job: each process has a worker, and gradients have no common norm."""
     has_tree = plan.tree is not None and plan.tree.n_processes == job.cluster.nworkers_per_group
     return has_tree and not job.updater.clip_norm
 
 
 class _Sends(NamedTuple):
-    """Messages from ``src`` to ``dst``, an element for each pair.
+    """Messages from ``src`` to ``dst``. The arrays have one element for each pair of processes.
 
-    ``n_parts`` counts the messages in packs, ``n_fused`` the bytes that are copied to travel in one array.
+    ``n_parts`` counts the messages in packs. ``n_fused`` counts the bytes that are copied to be sent in one array.
     """
 
     src: Vector
@@ -57,7 +58,10 @@ class _Sends(NamedTuple):
 
     @classmethod
     def of(cls, src: Vector, dst: Vector, n_bytes: Vector, source: Vector) -> _Sends:
-        """Group slices by pairs; all of one ``source`` travel together, except small ones."""
+        """Group slices by pairs of processes.
+
+        All slices of one ``source`` are sent together, except small ones.
+        """
         n = max(src.max(initial=0), dst.max(initial=0), source.max(initial=0)) + 1
         pairs, place = np.unique(src * n + dst, return_inverse=True)
         is_alone = n_bytes >= FUSED_BYTES
@@ -76,8 +80,8 @@ class _Sends(NamedTuple):
 class _Bucket:
     """Slices whose gradients leave a process together.
 
-    ``up`` are messages with sums, by height, ``down`` messages with values, from the top. ``served`` are sizes of
-    slices by the process that has their whole sum, and that of their server.
+    ``up`` has messages with sums, by height. ``down`` has messages with values, from the top. ``served`` has sizes of
+    slices, by the process that has their whole sum and by the process of their server.
     """
 
     def __init__(self, plan: JobPlan, tree: ProcessTree, numbers: Sequence[int]) -> None:
@@ -95,10 +99,10 @@ class _Bucket:
 
 
 class _Recorder(TreeExchange):
-    """Runs the algorithm of a worker once, and sends nothing.
+    """Runs the algorithm of a worker once, and records its actions instead of sending messages.
 
-    ``actions`` are a step of the worker: ``"compute"`` a layer and verb, ``"collect"`` a param, ``"send"`` a bucket.
-    ``buckets`` are the slices of each.
+    ``actions`` are the actions in a step: ``"compute"`` with a layer and a direction, ``"collect"`` with a param,
+    ``"send"`` with a bucket. ``buckets`` has the slices of each bucket.
     """
 
     def __init__(self, job: JobConf, plan: JobPlan, tree: ProcessTree, net: NeuralNet) -> None:
@@ -133,9 +137,9 @@ class _Recorder(TreeExchange):
 
 
 class Many:
-    """Simulates all processes of a job that `is_for_many`.
+    """Simulates all processes of a job for which `is_for_many` is true.
 
-    Parameters are those of `simulate`. All workers get as large a share of the batch as the first.
+    See `simulate` for the parameters. All workers have the same share of the batch as the first one.
     """
 
     # arrays have one element per process, or one per host
@@ -231,7 +235,10 @@ class Many:
         self._taken = np.vstack([self._taken[1:], self._now])
 
     def _exchange(self, at: Vector) -> None:
-        """Send gradients up and values down, in the order in which they are ready; ``at``: when buckets leave."""
+        """Send gradients up and values down, in the order in which they are ready.
+
+        ``at`` has the times at which buckets leave.
+        """
         self._values_at, number = at, count()
         events = [(at[k, : self._n].mean(), next(number), k, 0) for k in range(len(at))]
         heapq.heapify(events)
@@ -273,9 +280,9 @@ class Many:
         return _Sends(src, dst, *more), _Sends(dst, src, *more)
 
     def _carry(self, sends: _Sends, at: Vector, adds: bool = False) -> Vector:
-        """Send messages once senders are ready; update ``at`` for receivers, return arrival times.
+        """Send messages once their senders are ready; return arrival times, and update ``at`` for receivers.
 
-        ``adds``: the receiver adds them up. Messages of one process, or one interface, are sequential.
+        With ``adds`` the receiver adds up the arrays. Messages of one process, or of one interface, are sequential.
         """
         copied_s = self._costs.copied_byte_s(1)
         handled_s = sends.n_parts * self._costs.handled_s + (sends.n_bytes if adds else sends.n_fused) * copied_s
@@ -319,7 +326,7 @@ class Many:
 
 
 def _in_turn(who: Vector, ready: Vector, seconds: Vector, free: Vector, busy_s: Vector) -> tuple[Vector, Vector]:
-    """Use resources for jobs one after the other, as they are ready; return start and end times."""
+    """Give resources to jobs one after the other, as jobs become ready; return start and end times."""
     order = np.lexsort((ready, who))
     begin, end = np.empty_like(ready), np.empty_like(ready)
     first = np.searchsorted(who[order], who[order])

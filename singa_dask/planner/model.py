@@ -14,7 +14,10 @@ from singa_dask.runtime.planning.layout import Layout
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine: memory in bytes, speed of its cores relative to those on which costs were measured."""
+    """A machine, with its memory in bytes and the speed of its cores.
+
+    The speed is relative to the machine on which costs were measured.
+    """
 
     name: str
     n_cores: int
@@ -24,18 +27,18 @@ class Machine:
 
 @dataclass(frozen=True)
 class Link:
-    """Connection of two processes.
+    """A connection between two processes.
 
     Attributes
     ----------
     latency_s : float
-        From the write of a small message to its read, if both threads are idle.
+        Seconds from writing a small message until it is read, if both threads are idle.
     bytes_per_s : float
-        Of one direction of a host's network interface; within a host, of one connection.
+        Rate of one direction of a host's network interface; within a host, of one connection.
     sent_s, received_s : float
-        CPU time of the thread that writes or reads a message, apart from its bytes.
+        CPU seconds of the thread that writes or reads a message, without the time for its bytes.
     sent_byte_s, received_byte_s : float
-        CPU time of these threads for each byte.
+        CPU seconds of these threads for each byte.
     """
 
     latency_s: float
@@ -54,13 +57,13 @@ class Cluster:
     ----------
     hosts : tuple of Machine
     host_of : tuple of int
-        Index of the host of each process, in the order in which a job takes them.
+        Index of the host of each process, in the order in which a job uses the processes.
     within, between : Link
-        Between processes of one host, and of two.
+        The links between processes on the same host, and on two hosts.
     read_bytes_per_s : float
-        Rate at which a host reads records; 0 is no limit.
+        Rate at which a host reads records; 0 means no limit.
     threads : tuple of int
-        Threads of the Dask worker of each process, the most first; empty is no limit.
+        Number of threads of each process's Dask worker, in descending order; empty means no limit.
     """
 
     hosts: tuple[Machine, ...]
@@ -82,7 +85,7 @@ class Cluster:
 
 
 class Costs(Protocol):
-    """Costs of the work of a job, in seconds on a core of a host with speed 1."""
+    """Costs of the work of a job, in seconds on one core of a host with speed 1."""
 
     step_s: float
     """For each step of a worker, outside of layers and messages: loader, metrics, the loop."""
@@ -96,24 +99,24 @@ class Costs(Protocol):
     """For each pass of a layer and each other running thread of its process: they share Python's lock."""
 
     def layer_s(self, layer: Layer, verb: str, n_threads: int, n_busy: int) -> float:
-        """Return the time of ``"forward"`` or ``"backward"`` of a layer of a built net, for its shapes there.
+        """Return the time of ``"forward"`` or ``"backward"`` of a layer, for its shapes in a built net.
 
-        ``n_threads`` compute it while ``n_busy`` cores of the host are busy, including these.
+        ``n_threads`` threads compute the layer, while ``n_busy`` cores of the host are busy, including their own.
         """
 
     def update_s(self, sizes: Sequence[int], n_busy: int) -> float:
-        """Return the time in which a server updates slices of these sizes in one call."""
+        """Return the time in which a server updates slices with these sizes in one call."""
 
     def copied_byte_s(self, n_busy: int) -> float:
-        """Return the time to copy or add up a byte of arrays."""
+        """Return the time to copy or add one byte of arrays."""
 
     def read_s(self, rows: int, n_busy: int) -> float:
         """Return the time in which a thread reads and decodes the records of a batch."""
 
     def crowding(self, n_groups: int) -> float:
-        """Return the ratio of a step to its simulation if processes use all cores.
+        """Return the time of a step divided by its simulated time, if processes use all cores.
 
-        With several worker groups, the groups do not wait for each other.
+        If there are several worker groups, they do not wait for each other.
         """
 
 
@@ -124,19 +127,19 @@ class Prediction:
     Attributes
     ----------
     step_s : float
-        Mean duration of the steps of worker groups, once they have settled.
+        Mean duration of a step of a worker group in seconds, after the first steps.
     samples_per_s : float
-        Of all worker groups.
+        Records per second of all worker groups.
     bytes_sent, messages_sent : tuple of int
-        From each process to others, in a step.
+        Bytes and messages that each process sends to others in a step.
     busy : mapping of str to float
-        Share of the step for which the busiest of each kind was busy: ``"compute"``, ``"update"``, ``"messages"``,
-        ``"network"``, ``"reading"``.
+        Share of the step in which the busiest resource of each kind was busy. Kinds are ``"compute"``, ``"update"``,
+        ``"messages"``, ``"network"`` and ``"reading"``.
     waits : mapping of str to float
-        Seconds of a step in which the slowest worker waited for ``"params"``, ``"records"``, ``"group"``.
+        Seconds in a step in which the slowest worker waited for ``"params"``, ``"records"`` or ``"group"``.
     staleness : float
-        Mean number of other updates between the values from which a gradient was computed and its own update; 0 if
-        synchronous.
+        Mean staleness of gradients: the number of updates between the values that a gradient was computed from and the
+        gradient's own update. 0 for synchronous training.
     trace : tuple
         Events of one step in Chrome's trace format, if requested.
     """

@@ -1,4 +1,4 @@
-"""Phantom arrays: they have shape, dtype and strides, and count operations; nothing is computed."""
+"""Phantom arrays: arrays with shape, dtype and strides that count operations and compute nothing."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from singa_dask.training import Updater
 
 
 class Meter:
-    """Counts the work of the running code until it is taken.
+    """Counts the work of the running code, until `take_s` is called.
 
-    ``n_messages`` that a stub or a server has handled, including parts of packs; ``n_bytes`` copied or added up; and
-    the sizes of the slices of each of the ``updates``.
+    ``n_messages`` is the number of messages that a stub or a server has handled, including parts of packs. ``n_bytes``
+    is the number of bytes that were copied or added up. ``updates`` has the sizes of the slices of each update.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,10 @@ class Meter:
         return seconds
 
     def array(self, shape: int | Sequence[int], dtype: DType) -> Phantom:
-        """Return a phantom array in C order. All share memory that is never touched, so they cost none."""
+        """Return a phantom array in C order.
+
+        All phantom arrays share memory that is never touched, so they use none.
+        """
         kind, sizes = np.dtype(dtype), (shape,) if isinstance(shape, int) else tuple(shape)
         n_bytes = math.prod(sizes) * kind.itemsize
         if self._memory.size < n_bytes:
@@ -57,7 +60,7 @@ class Meter:
 
 
 class Phantom(np.ndarray[Any, Any]):
-    """An array of a `Meter`; so are its views, its copies, and results of arithmetic."""
+    """An array of a `Meter`. Its views, its copies and results of arithmetic are phantoms, too."""
 
     meter: Meter | None = None
 
@@ -135,7 +138,7 @@ def _sizes(arrays: Arrays) -> list[int]:
 
 
 def replace_layers(net: NeuralNet, compute: Callable[[Layer, str], None]) -> None:
-    """Replace the work of layers by ``compute``(layer, ``"forward"`` or ``"backward"``).
+    """Replace the work of layers by calls of ``compute`` with the layer, and "forward" or "backward".
 
     Bridges to other workers still run.
     """

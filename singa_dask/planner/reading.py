@@ -1,4 +1,4 @@
-"""Measure what the records of a job cost to read, with the loaders of its own input layers."""
+"""Measure the cost of reading a job's records, with the loaders of its own input layers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def rows_read(net: NeuralNet) -> int:
 def with_any_scaling(job: JobConf) -> JobConf:
     """Return the job with made-up means and deviations instead of standardisation.
 
-    Computing them takes a pass over all records, and applying any takes as long.
+    Real means and deviations would take a pass over all records. Applying them takes the same time as applying made-up
+    ones.
     """
     # these values scale the records of any column close to 0
     made_up = {"standardise": False, "mean_value": 0.0, "std_value": 1e6}
@@ -36,10 +37,10 @@ def with_any_scaling(job: JobConf) -> JobConf:
 
 
 def measure_reading(job: JobConf, warns: bool = True) -> tuple[float, float]:
-    """Return the CPU seconds, and bytes of blocks, that one more record in a batch costs to read.
+    """Return the cost of reading one more record in a batch: CPU seconds, and bytes of blocks.
 
-    Records that stay in memory cost what they cost after the first pass. Stores that cannot be opened here count as
-    free; with ``warns`` a warning names them.
+    For records that stay in memory it is the cost after the first pass. Stores that cannot be opened on this machine
+    count as free; with ``warns``, a warning names them.
     """
     totals = [0.0, 0.0]
     for layer in build_net(with_any_scaling(job), Phase.TRAIN).inputs:

@@ -48,14 +48,14 @@ class Plan:
     file : JobFile
         The job.
     candidates : sequence of Candidate
-        The simulated ones, see `singa_dask.planner.search.search`.
+        The simulated candidates; see `singa_dask.planner.search.search`.
     where : str
-        The cluster, in words.
+        Description of the cluster.
     price : float
-        Of a host for an hour; 0 if unknown.
+        Price of one host for one hour; 0 if unknown.
     events : sequence of mapping
-        Of a simulated step of the best one, see `Prediction`; empty if not requested, or if it has more than
-        `MAX_PROCESSES` processes.
+        Events of a simulated step of the best candidate; see `Prediction`. Empty if they were not requested, or if the
+        candidate has more than `MAX_PROCESSES` processes.
     """
 
     file: JobFile
@@ -103,7 +103,7 @@ class Plan:
         ]
 
     def to_frame(self) -> Any:
-        """Return `values` as a pandas DataFrame; ConfigError if pandas is not installed."""
+        """Return `values` as a pandas DataFrame; raise a ConfigError if pandas is not installed."""
         return require("pandas", "pandas", "a table of plans").DataFrame(self.values())
 
     def to_yaml(self, candidate: Candidate | None = None) -> str:
@@ -118,7 +118,10 @@ class Plan:
         return replace(self.file, job=job).given()
 
     def trace(self) -> str:
-        """Return the events in Chrome's trace format, as a profiled run does; ConfigError if there are none."""
+        """Return the events in Chrome's trace format, as for a profiled run.
+
+        Raises a ConfigError if there are none.
+        """
         if not self.events:
             n, why = len(self.best.layout.processes), "it was not requested. Pass trace=True to plan."
             if n > MAX_PROCESSES:
@@ -142,7 +145,7 @@ class Plan:
         return [{title: COLUMNS[title].format_map(values) for title in titles} for values in chosen]
 
     def reason(self) -> str:
-        """Return the best candidate and the reason in words."""
+        """Return the best candidate, and in words why it is the best."""
         best, alone = self.best, next((each for each in self.candidates if len(each.layout.processes) == 1), None)
         text = f"{best.topology}: {1e3 * best.prediction.step_s:.3g} ms a step, limited by {best.limit}"
         if alone is best:
@@ -152,8 +155,8 @@ class Plan:
     def page(self, measured: Sequence[Interval] = ()) -> str:
         """Return an HTML page with tables, and if possible with curves and timelines.
 
-        ``measured`` is a step of a profiled run, see `read_trace`, drawn below the simulated one. Pictures need
-        matplotlib.
+        ``measured`` is a step of a profiled run (see `read_trace`), which is drawn below the simulated step. Pictures
+        need matplotlib.
         """
         parts = [f"<p>{escape(f'On {self.where}: {self.reason()}.')}</p>"]
         for kind in KINDS:

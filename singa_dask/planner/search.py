@@ -1,8 +1,8 @@
-"""Search the topologies and partitions of a job on a cluster for the best ones by simulation.
+"""Search for the best topologies and partitions of a job on a cluster, by simulation.
 
-Each has a quickly computed lower bound of its step time: the computation of its slowest worker, the updates of its
-busiest server, and the params on the network interfaces of hosts. Candidates are simulated in the order of their bounds
-until the rest cannot be among the best.
+A lower bound of the step time of each candidate is computed quickly. It considers the computation of the slowest
+worker, the updates of the busiest server, and the params on the network interfaces of hosts. Candidates are simulated
+in the order of their bounds, until no other candidate can be among the best.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ class Candidate:
     Attributes
     ----------
     job : JobConf
-        With its ``cluster``, ``threads`` and ``partition_dim`` of layers.
+        The job with the candidate's ``cluster``, ``threads`` and ``partition_dim`` of layers.
     partition : str
-        Its name, see `partitions_of`.
+        Name of the partition; see `partitions_of`.
     threads : int
-        Of each worker.
+        Number of threads of each worker.
     memory : int
-        Bytes of the process that needs most.
+        Bytes of memory of the process that needs most.
     limit : str
         The main bottleneck of a step.
     efficiency : float
-        Samples per second and computing core, relative to the best synchronous candidate with one process.
+        Samples per second for each computing core, relative to the best synchronous candidate with one process.
     lost : float, optional
         Share of the time lost to failing processes and snapshots.
     """
@@ -93,7 +93,7 @@ class Candidate:
 
 
 class _Draft(NamedTuple):
-    """A candidate before its simulation; ``bound_s`` is the least seconds of its steps."""
+    """A candidate before its simulation; ``bound_s`` is the lower bound of its step time in seconds."""
 
     bound_s: float
     partition: str
@@ -106,20 +106,20 @@ class _Draft(NamedTuple):
 def search(
     job: JobConf, cluster: Cluster, costs: CostsOf, *, simulate: Callable[..., Prediction], n_best: int = 10
 ) -> list[Candidate]:
-    """Return the simulated candidates: synchronous ones by step time, then others by rate.
+    """Return the simulated candidates: synchronous ones sorted by step time, then all others by rate.
 
-    In all of them each worker group has the batch size of the job.
+    In all candidates each worker group has the batch size of the job.
 
     Parameters
     ----------
     job : JobConf
-        Trains on CPUs.
+        A job that trains on CPUs.
     costs : callable
-        (job with another cluster or partition) -> its `Costs`.
+        Takes the job with another cluster or partition, and returns its `Costs`.
     simulate : callable
         `singa_dask.planner.simulation.simulate`.
     n_best : int
-        Number of each kind that must be the best ones.
+        Number of candidates of each kind that must be the best ones.
 
     Raises
     ------
@@ -163,7 +163,7 @@ def search(
 
 
 def limit_of(prediction: Prediction, layout: Layout, speeds: set[float]) -> str:
-    """Return the main bottleneck of a step in words; ``speeds`` of the hosts."""
+    """Return the main bottleneck of a step in words; ``speeds`` are the speeds of the hosts."""
     what = max(prediction.busy, key=lambda name: prediction.busy[name], default="compute")
     if prediction.waits.get("records", 0.0) > prediction.step_s / 4:
         return "reading"
@@ -201,7 +201,7 @@ class _Drafts:
                     yield draft
 
     def _build(self, partition: str, n_workers: int) -> tuple[list[NeuralNet], list[int]]:
-        """Return the nets of the workers of a group, one if they have the same layers, and the memory of each."""
+        """Return the nets of a group's workers, and the memory of each. One net is built for equal workers."""
         layers, block = self._jobs[partition].neuralnet.layer, ClusterConf(nworkers_per_group=n_workers)
         job = self._job.with_layers(list(layers)).model_copy(update={"cluster": block})
         first = build_nets(job)[Phase.TRAIN]
@@ -286,11 +286,12 @@ def with_dims(job: JobConf, dims: dict[int, int]) -> JobConf:
 
 
 def partitions_of(job: JobConf, net: NeuralNet) -> Iterator[tuple[str, dict[int, int]]]:
-    """Yield names of partitions, and the ``partition_dim`` that they change, by index of the layer.
+    """Yield each partition: its name, and the ``partition_dim`` that it changes, by index of the layer.
 
-    ``""`` is the job's own, ``batch`` partitions all layers by records. ``feature`` partitions by features the layers
-    with more params than input and output values, and elementwise layers on their outputs, and others by records:
-    Krizhevsky (2014), "One weird trick for parallelizing convolutional neural networks".
+    ``""`` is the job's own partition. ``batch`` partitions all layers by records. ``feature`` partitions layers that
+    have more params than input and output values by features, and elementwise layers on their outputs, too; all other
+    layers are partitioned by records. This follows Krizhevsky (2014), "One weird trick for parallelizing convolutional
+    neural networks".
     """
     yield "", {}
     layers = job.neuralnet.layer
@@ -317,7 +318,8 @@ def partitions_of(job: JobConf, net: NeuralNet) -> Iterator[tuple[str, dict[int,
 def topologies(conf: ClusterConf, cluster: Cluster, batch: int) -> Iterator[ClusterConf]:
     """Yield ``cluster`` blocks with other topologies, servers beside workers or apart.
 
-    Numbers of workers of a group divide the batch; worker groups, and servers apart, are powers of two.
+    The number of workers of a group divides the batch. The numbers of worker groups, and of servers apart from workers,
+    are powers of two.
     """
     n_slots, cores = len(cluster.host_of), max(host.n_cores for host in cluster.hosts)
     n_cores, powers = sum(host.n_cores for host in cluster.hosts), [1 << i for i in range(n_slots.bit_length())]

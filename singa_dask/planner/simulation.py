@@ -1,10 +1,10 @@
-"""Simulate training steps of a job on a cluster in virtual time, with the code of the runtime itself.
+"""Simulate training steps of a job on a cluster in virtual time, with the code of the runtime.
 
-Routers, stubs, servers, exchanges, algorithms and bridges are those of a job. Only the parts below them are simulated:
-arrays are phantoms, layers and updates take the time that `Costs` says, and threads, cores and the network are those of
-`virtual_time`. So messages are the same as in a job.
+Routers, stubs, servers, exchanges, algorithms and bridges run the same code as in a job. Only the parts below them are
+simulated: arrays are phantoms, layers and updates take the time in `Costs`, and `virtual_time` provides threads, cores
+and the network. So messages are the same as in a job.
 
-Snapshots and the loss of processes are not simulated, see `failures`, nor are GPUs.
+Snapshots, the loss of processes (see `failures`) and GPUs are not simulated.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ def simulate(
     Parameters
     ----------
     plan : JobPlan
-        Of the job.
+        Plan of the job.
     n_steps : int
-        Number of steps, at least 4. The first quarter of them is not timed.
+        Number of steps, at least 4. The first quarter of the steps is not timed.
     threads : int, optional
-        Of each worker; by default as many as the runtime would choose.
+        Number of threads of each worker. By default it is the number that the runtime would choose.
     trace : bool
-        Whether to return the events of the last step. Every message is then followed.
+        Whether to return the events of the last step. The simulation then follows each message.
 
     Raises
     ------
@@ -118,9 +118,9 @@ class _Stub(Stub):
 
 
 class _Process:
-    """A process: its stub and router, and the message thread, which is also the `Transport` of the router.
+    """A process with its stub, its router and its message thread, which is also the router's `Transport`.
 
-    ``n_sent``: bytes and messages to other processes so far.
+    ``n_sent`` has the bytes and messages sent to other processes so far.
     """
 
     def __init__(self, index: int, job: JobConf, plan: JobPlan, cores: Cores, network: Network) -> None:
@@ -202,7 +202,7 @@ class _Server:
 
 
 class _Reader:
-    """The records of a worker, and the thread that reads them ahead, in the time that costs say."""
+    """The records of a worker, and the thread that reads them ahead in the time given by the costs."""
 
     def __init__(self, name: str, rows: int, process: _Process, wait: VirtualWait) -> None:
         self.thread = SerialThread(f"prefetch-{name}", process.index, process.cores)
@@ -232,7 +232,10 @@ class _Reader:
 
 
 class _Worker:
-    """A worker and its thread; ``ends`` of steps, and ``waited_s`` up to them by cause, see ``waits``."""
+    """A worker and its thread.
+
+    ``ends`` are the end times of its steps. ``waited_s`` are its waits up to these times, by cause.
+    """
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Virtual time: threads of simulated hosts that share cores, and the network between hosts.
 
-The code of the runtime takes no virtual time. Its effects on others happen later: once its simulated thread has spent
-the time of the work before. `Thread.collect` gathers them.
+The code of the runtime itself takes no virtual time. Its effects on other threads happen later, once its simulated
+thread has spent the time of the work before. `Thread.collect` collects the effects.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ COLD_S = 0.002
 
 
 class VirtualClock:
-    """Calls functions in the order of their times; ``events``: thread, work, start and end."""
+    """Calls functions in the order of their times.
+
+    ``events`` has thread, work, start and end of each piece of work.
+    """
 
     def __init__(self, costs: Costs, meter: Meter, trace: bool = False) -> None:
         self.costs, self.meter, self.now = costs, meter, 0.0
@@ -63,7 +66,7 @@ class VirtualClock:
 
 
 class _Task:
-    """Work of one or several threads; ``left_s``: work left, in seconds of a core."""
+    """Work of one or several threads; ``left_s`` is the remaining work, in seconds of a core."""
 
     def __init__(self, thread: Thread, n_threads: int, left_s: float, then: Effect) -> None:
         self.thread, self.n_threads, self.left_s, self.then = thread, n_threads, left_s, then
@@ -71,10 +74,11 @@ class _Task:
 
 
 class _Slot:
-    """Cores that run the first one of some tasks.
+    """Cores that run the first task in a list of tasks.
 
-    ``since``: time of the last note of its work; ``turn``: start of its turn; ``planned``: number of the valid plan of
-    its end; ``n_shared``: cores that it shares with slots of one core, whose ``sharer`` it is.
+    ``since`` is the time at which its work was last recorded, and ``turn`` the start of its turn. ``planned`` is the
+    number of the valid plan for its end. ``n_shared`` is the number of cores that it shares with slots of one core; it
+    is the ``sharer`` of these slots.
     """
 
     def __init__(self, n_cores: int = 0, sharer: _Slot | None = None) -> None:
@@ -102,9 +106,10 @@ class _Slot:
 class Cores:
     """The cores of a host, and the scheduler of its threads.
 
-    As in Linux, a waking thread takes a free core, or interrupts the thread of another core, which continues after it.
-    Threads of one core take turns of `TURN_S`. After waiting for `COLD_S` a thread moves to a free core. It shares a
-    core with one of several threads that wait for each other; these take the cores that are free.
+    As in Linux, a waking thread gets a free core, or interrupts the thread on another core, which continues after it.
+    Threads on the same core take turns of `TURN_S` seconds. After waiting for `COLD_S` seconds, a thread moves to a
+    free core. If several threads wait for each other, a single thread may share a core with one of them; the group uses
+    the cores that are free.
     """
 
     def __init__(self, clock: VirtualClock, host: Machine) -> None:
@@ -161,7 +166,7 @@ class Cores:
         self.clock.after(seconds, end)
 
     def _share(self, slot: _Slot) -> _Slot:
-        """Return a slot for one of the cores of another one, which continues."""
+        """Return a slot for one of the cores of another slot, which continues."""
         self._change_shared(slot, 1)
         self._slots.append(_Slot(1, slot))
         return self._slots[-1]
@@ -202,7 +207,7 @@ class Cores:
             self._move_from(other)
 
     def _close(self, slot: _Slot) -> None:
-        """Return the cores of a slot without tasks; shared ones go to the sharing slots."""
+        """Give back the cores of a slot without tasks. Shared cores go back to the slots that share them."""
         self._slots.remove(slot)
         if slot.sharer is not None:
             self._change_shared(slot.sharer, -1)
@@ -258,7 +263,7 @@ class Thread:
 
 
 class SerialThread(Thread):
-    """A thread with a queue of jobs, such as a server's, or the message thread of a process."""
+    """A thread with a queue of jobs, such as the thread of a server or the message thread of a process."""
 
     def __init__(self, name: str, process: int, cores: Cores) -> None:
         super().__init__(name, process, cores)
@@ -357,7 +362,7 @@ class CodeThread(Thread):
 
 
 class VirtualWait(Cancellation):
-    """Wait of the code of ``thread``; ``waited_s``: for how long it has waited."""
+    """A wait of the code of ``thread``; ``waited_s`` is how long it has waited."""
 
     thread: CodeThread
 
@@ -392,9 +397,10 @@ class VirtualWait(Cancellation):
 
 
 class Network:
-    """Connections between processes: hosts share their interfaces; within a host each is separate.
+    """Connections between processes.
 
-    ``busy_s``: for how long each way has been busy.
+    Processes of a host share its interface; connections within a host are separate. ``busy_s`` has the time for which
+    each direction has been busy.
     """
 
     def __init__(self, clock: VirtualClock, cluster: Cluster) -> None:
@@ -423,7 +429,7 @@ class Network:
         self._clock.at(self._occupy(("read", cores), n_bytes / rate if rate else 0.0), then)
 
     def _occupy(self, way: object, seconds: float) -> float:
-        """Use a way once it is free; return the end of the use."""
+        """Use a direction of a connection once it is free; return the end of the use."""
         self._free_at[way] = max(self._clock.now, self._free_at[way]) + seconds
         self.busy_s[way] += seconds
         return self._free_at[way]

@@ -1,4 +1,4 @@
-"""Hypothetical clusters: read their description, and make a `Cluster` of it."""
+"""Hypothetical clusters: read a description of a cluster, and return a `Cluster`."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ def read_what_if(text: str) -> dict[str, float]:
     Returns
     -------
     dict of str to float
-        ``hosts``; ``cores`` and bytes of ``memory`` of each; ``speed`` of a core relative to this machine; bytes per
-        second of the ``link``; seconds of ``latency`` between hosts; bytes per second that each can ``read``; seconds
-        of the mean lifetime of a process, ``life``. 0 means as this machine, or no limit.
+        ``hosts``, their number; ``cores`` and ``memory`` of each, in bytes; ``speed`` of a core, relative to this
+        machine; ``link``, in bytes per second; ``latency`` between hosts, in seconds; ``read``, the bytes per second
+        that a host can read; ``life``, the mean lifetime of a process in seconds. 0 means the value of this machine, or
+        no limit.
 
     Raises
     ------
@@ -61,10 +62,10 @@ def read_what_if(text: str) -> dict[str, float]:
 
 
 def imagined_cluster(values: Mapping[str, float], within: Link, over_tcp: Link) -> Cluster:
-    """Return a cluster of equal hosts, see `read_what_if`; a job takes a process of each in turn.
+    """Return a cluster of equal hosts; see `read_what_if`. A job uses one process of each host in turn.
 
-    ``within`` is the link between processes of one host, ``over_tcp`` the same without shared memory: threads take as
-    long to write and read as between hosts.
+    ``within`` is the link between processes of one host. ``over_tcp`` is this link without shared memory, in which
+    threads take as long to write and read messages as between hosts.
     """
     n, cores = int(values["hosts"]), int(values["cores"]) or cpu_count()
     memory = int(values["memory"]) or machine_memory()

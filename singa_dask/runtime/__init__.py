@@ -1,6 +1,7 @@
-"""Run jobs: workers and servers as long-running tasks on a Dask cluster, and their driver.
+"""Run jobs on a Dask cluster.
 
-Commands import the names below on first use, so importing this package loads neither Dask nor the nets.
+Workers and servers are long-running tasks; a driver starts and follows them. Commands import the names below on first
+use, so importing this package loads neither Dask nor the nets.
 ``dask_setup`` is for ``dask scheduler --preload singa_dask.runtime``.
 """
 

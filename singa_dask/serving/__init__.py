@@ -1,6 +1,6 @@
-"""Serve trained nets over HTTP: requests that arrive together are computed in one batch.
+"""Serve trained nets over HTTP. Requests that arrive together are computed in one batch.
 
-Names are imported on first use, as they need Starlette and uvicorn (extra ``serve``).
+Names are imported on first use, because they need Starlette and uvicorn (extra ``serve``).
 """
 
 from __future__ import annotations

@@ -52,13 +52,15 @@ LATER = {"Retry-After": "1"}
 
 
 class App:
-    """Answers requests with a model's predictions, by ``layer`` unless a request names another.
+    """Answers requests with a model's predictions.
+
+    Predictions are computed from ``layer`` unless a request names another layer.
 
     Attributes
     ----------
     asgi : Starlette
     example : dict or None
-        Example record of a table, see `Model.example`.
+        Example record of a table; see `Model.example`.
     ending : bool
         Whether new requests are refused.
     statuses : Counter of int
@@ -218,13 +220,13 @@ class App:
             self._bytes_open -= n_bytes
 
     def _reserve(self, n_bytes: int) -> None:
-        """Reserve memory for a body; raises Refused if all bodies together need too much."""
+        """Reserve memory for a body; raise Refused if all bodies together need too much memory."""
         if self._bytes_open + n_bytes > self._limits.max_total_bytes:
             raise Refused(429, "other requests take all the memory for bodies. Try again later.", LATER)
         self._bytes_open += n_bytes
 
     async def _work(self, is_small: bool, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function, in another thread unless its work is small."""
+        """Call a function. It runs in another thread unless its work is small."""
         if is_small:
             return function(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._readers, function, *arguments)
@@ -300,7 +302,7 @@ def _error(status: int, message: str, headers: dict[str, str] | None = None) -> 
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    """Return the error of an unknown path or method."""
+    """Return the response for an unknown path or method."""
     assert isinstance(error, HTTPException)
     known = "Known: POST /predict, GET /health, GET /model."
     message = f"{request.method} {request.url.path[:80]}: {error.detail}. {known}"

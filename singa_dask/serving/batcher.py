@@ -1,4 +1,7 @@
-"""Batcher: computes waiting requests in batches, in a thread or on the event loop; and the limits of a server."""
+"""Batcher: compute waiting requests in batches, in a thread or on the event loop.
+
+Also has the limits of a server.
+"""
 
 from __future__ import annotations
 
@@ -30,19 +33,19 @@ class Limits:
     Attributes
     ----------
     max_batch : int
-        Records that are computed together.
+        Maximum number of records that are computed together.
     max_wait_s : float
-        How long a batch that is not full waits for more records.
+        How many seconds a batch that is not full waits for more records.
     max_queue : int
-        Requests in progress at a time.
+        Maximum number of requests in progress.
     max_records : int
-        Records in a request.
+        Maximum number of records in a request.
     max_bytes : int
-        Size of a request's body, and of the values of an answer.
+        Maximum size of a request's body, and of the values in an answer.
     timeout_s : float
-        Time from the head of a request to its answer.
+        Maximum time from the head of a request to its answer, in seconds.
     max_connections : int
-        Open connections of clients, including idle ones.
+        Maximum number of open connections, including idle ones.
     """
 
     max_batch: int
@@ -55,12 +58,12 @@ class Limits:
 
     @property
     def max_total_bytes(self) -> int:
-        """Size of all bodies in memory at a time."""
+        """Maximum size of all bodies that are in memory at the same time."""
         return MAX_BODIES * self.max_bytes
 
 
 def batch_sizes(most: int) -> tuple[int, ...]:
-    """Return the batch sizes that batches are padded to: 1, and ``most`` halved repeatedly."""
+    """Return the sizes that batches are padded to: 1, ``most``, and ``most`` halved repeatedly."""
     return tuple(sorted({1, *(-(-most >> i) for i in range(MAX_SIZES - 1))}))
 
 
@@ -80,12 +83,12 @@ class _Entry:
 
 
 class Batcher:
-    """Computes records in the order of submission; waiting ones are joined to batches.
+    """Computes records in the order of submission. Waiting records are joined to batches.
 
     Attributes
     ----------
     n_batches, n_records : int
-        Computed so far.
+        Numbers of batches and records computed so far.
     """
 
     def __init__(self, model: Model, limits: Limits) -> None:
@@ -103,9 +106,9 @@ class Batcher:
         self._thread.start()
 
     def submit(self, arrays: Arrays, layer: str) -> Future[Array]:
-        """Return a future of the values of a layer for encoded records.
+        """Return a future with the values of a layer for encoded records.
 
-        A future that is cancelled while it waits is not computed. Wrong records fail only their own future.
+        A future that is cancelled while it waits is not computed. Wrong records make only their own future fail.
         """
         entry = _Entry(arrays, len(next(iter(arrays.values()))), layer)
         with self._changed:
@@ -116,8 +119,8 @@ class Batcher:
     async def values(self, arrays: Arrays, layer: str) -> Array:
         """Return the values of a layer for encoded records, on the event loop.
 
-        The event loop computes batches of the layer of `warm_up` itself if they are quick and the thread is idle, as
-        passing them to the thread would take longer.
+        Batches for the layer of `warm_up` are computed on the event loop itself if they are quick and the thread is
+        idle, because passing them to the thread would take longer.
         """
         entry = _Entry(arrays, len(next(iter(arrays.values()))), layer)
         with self._changed:
@@ -143,7 +146,7 @@ class Batcher:
             self._start(batch)
 
     def warm_up(self, arrays: Arrays, layer: str) -> None:
-        """Build the nets of all batch sizes, so that first requests are fast, and time the largest one."""
+        """Build the nets for all batch sizes, so that the first requests are fast, and time the largest one."""
         for size in self._sizes:
             self._model.compute(_joined([arrays], size), layer)
         began = time.perf_counter()
@@ -153,7 +156,7 @@ class Batcher:
         self._quick = layer if is_quick and not self._limits.max_wait_s else None
 
     def close(self) -> None:
-        """End the thread after it has computed all waiting requests; later ones are not computed."""
+        """End the thread after it has computed all waiting requests. Later requests are not computed."""
         with self._changed:
             self._closed = True
             self._wake()

@@ -18,7 +18,7 @@ from singa_dask.texts import unique_keys
 
 
 class Refused(Exception):
-    """Raised for a request that is refused with an HTTP status, a message and headers."""
+    """Raised to refuse a request with an HTTP status, a message and headers."""
 
     def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -36,7 +36,10 @@ MAX_PIXELS = (1 << 30) // 12
 
 
 class PredictRequest(NamedTuple):
-    """A request for predictions, or ``proba``, of ``n`` records as `Model.encode` takes them."""
+    """A request for predictions of ``n`` records, or for probabilities with ``proba``.
+
+    The records have a form that `Model.encode` accepts.
+    """
 
     records: Any
     n: int
@@ -45,7 +48,9 @@ class PredictRequest(NamedTuple):
 
 
 def read_body(body: bytes, content_type: str, query: Mapping[str, str], limits: Limits) -> PredictRequest:
-    """Parse the body of a request and its options: ``query`` of the URL, and a JSON body's own, which override them.
+    """Parse the body and the options of a request.
+
+    Options are in the ``query`` of the URL, or in a JSON body, which takes precedence.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""ModelServer: a model served over HTTP at a port of this machine."""
+"""ModelServer: serve a model over HTTP at a port of this machine."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class ModelServer:
     limits : Limits
     host : str
     port : int
-        0 for any free port.
+        Port; 0 uses any free port.
     layer : str, optional
-        Layer to predict from, for requests that name none.
+        Layer to predict from if a request does not name one.
 
     Attributes
     ----------
@@ -76,12 +76,12 @@ class ModelServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Refuse new requests, and end after answering the current ones. Does not wait."""
+        """Refuse new requests, and end after the current requests are answered. Does not wait."""
         self.app.ending = True
         self._server.should_exit = True
 
     def wait(self) -> None:
-        """Wait until the server has ended; raises the error that ended it, if any."""
+        """Wait until the server has ended; raise the error that ended it, if there was one."""
         self._thread.join()
         if self._error is not None:
             raise self._error

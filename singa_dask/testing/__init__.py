@@ -1,9 +1,10 @@
-"""Checks for layers, updaters and stores of users, which our own pass, too. ``singa-dask check`` runs them.
+"""Checks for layers, updaters and stores that users write. ``singa-dask check`` runs them.
 
-Each raises `PartError` with all mistakes of a part and what to do, and returns what it could not check here.
+The package's own parts pass them, too. A check raises `PartError` with all mistakes of a part and advice, and returns
+what it could not check on this machine.
 
-`layer_exam`, `updater_exam` and `store_exam` have the checks; `examine` runs them and reports the mistakes. `case`
-wires a layer to made-up sources.
+`layer_exam`, `updater_exam` and `store_exam` have the checks. `examine` runs them and reports the mistakes. `case`
+connects a layer to sources with made-up values.
 """
 
 from singa_dask.testing.layer_exam import check_layer

@@ -1,4 +1,4 @@
-"""Case: a layer with made-up sources to check."""
+"""Case: a layer to check, connected to sources with made-up values."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ CPU = get_ops("numpy")
 
 
 class Case(NamedTuple):
-    """A layer to compute.
+    """A layer to check.
 
     Attributes
     ----------
     kind : str or type of Layer
-        The class, or its name in a job file.
+        The class of the layer, or its name in a job file.
     shapes : sequence of tuple of int
-        Shapes of its sources, batch first, with the rows of all time steps.
+        Shapes of the layer's sources, batch first. Rows of all time steps count.
     conf : dict or None
-        Further keys of the layer, e.g. its block.
+        Other keys of the layer, e.g. its block.
     n_steps : int
-        Time steps in the rows of its sources.
+        Number of time steps in the rows of the sources.
     labels : sequence of int or None
-        Labels of the rows of sources whose labels the layer consumes.
+        Labels of the rows, for sources whose labels the layer reads.
     fixed : int
-        Number of sources, the last ones, without a gradient.
+        Number of sources without a gradient. They are the last ones.
     kink : float
-        Least distance of the sources' values from 0, where the layer has no derivative.
+        Minimum distance of the sources' values from 0, if the layer has no derivative at 0.
     loss_factor : float
-        Factor of a loss: its gradients are the gradients of this times its first metric.
+        For a loss: its gradients are the gradients of ``loss_factor`` times its first metric.
     integers : int
-        If not 0, sources without a gradient hold integers below it.
+        If not 0, sources without a gradient have integers below this number.
     source_steps : sequence of int
-        Time steps in the rows of each source, if not ``n_steps``.
+        Number of time steps in the rows of each source, if it differs from ``n_steps``.
     masked : bool
         Whether the last source is a padding mask.
     mixed : bool
-        Whether the rows of sources with labels are mixed of two records.
+        Whether the rows of sources with labels mix two records.
     """
 
     kind: str | type[Layer]
@@ -75,7 +75,10 @@ class Case(NamedTuple):
         return range(len(self.shapes))
 
     def sources(self, ops: NumpyOps = CPU, dtype: Any = np.float64, without: Collection[int] = ()) -> list[Feature]:
-        """Return made-up sources, some ``without`` gradients; a recurrent layer's second source is its first state."""
+        """Return sources with made-up values; the sources in ``without`` have no gradients.
+
+        The second source of a recurrent layer is its first state.
+        """
         sources = []
         n_fixed = max(self.fixed, self.masked)
         for k, shape in enumerate(self.shapes):
@@ -108,7 +111,10 @@ class Case(NamedTuple):
     def wired(
         self, ops: NumpyOps = CPU, dtype: Any = np.float64, sources: Sequence[Feature] | None = None, **more: Any
     ) -> Layer:
-        """Return the layer, wired to ``sources``, by default its own; ``more`` are arguments of `wire`."""
+        """Return the layer, connected to ``sources``; by default to the sources of the case.
+
+        ``more`` are arguments of `wire`.
+        """
         more.setdefault("context", InputContext(phase=Phase.TRAIN, dtype=np.dtype(dtype), seed=3, step=7))
         sources = self.sources(ops, dtype) if sources is None else sources
         return wire(self.kind, sources, n_steps=self.n_steps, ops=ops, **more, **(self.conf or {}))
@@ -125,9 +131,10 @@ def source(
     ops: NumpyOps = CPU,
     dtype: Any = np.float64,
 ) -> Feature:
-    """Return a feature with normal data; values nearer to 0 than ``kink`` are moved away from 0.
+    """Return a feature with normally distributed data.
 
-    Images have the memory layout of nets, N, H, W, C, unless ``plain``.
+    Values nearer to 0 than ``kink`` are moved away from 0. Images have the memory layout that nets use, N, H, W, C,
+    unless ``plain`` is set.
     """
     feature = Feature(shape, dtype, grad)
     data = np.random.default_rng(seed).normal(size=feature.shape)
@@ -152,7 +159,7 @@ def wire(
     first_step: int = 0,
     **conf: Any,
 ) -> Layer:
-    """Return a layer that is ready to run, with random params, for all of ``n_steps`` time steps."""
+    """Return a layer that is ready to run, with random params. It computes all of ``n_steps`` time steps."""
     names = [f"src{i}" for i in range(len(sources))]
     cls = LAYERS.find(kind) if isinstance(kind, str) else kind
     name = kind if isinstance(kind, str) else kind.__name__
@@ -178,7 +185,7 @@ def wire(
 
 @contextmanager
 def _without_data(sources: Sequence[Feature]) -> Iterator[None]:
-    """Remove the data of sources in the body, as a net allocates them after setting up all layers."""
+    """Remove the data of sources during the context, as a net allocates data after it sets up all layers."""
     kept = [(feature, feature.own_data, feature.data) for feature in sources if feature.has_data]
     for source, _, _ in kept:
         source.own_data, source.data = False, None
@@ -211,9 +218,10 @@ def results(
     between: Callable[[], None] = lambda: None,
     run: Run = run_method,
 ) -> dict[str, Array]:
-    """Run a layer forward and, with ``back``, backward; return copies of all that it has written, by name.
+    """Run a layer; return copies of all arrays that it has written, by name.
 
-    ``weights`` are the gradients of its outputs, by default random. ``between`` is called before the backward pass.
+    With ``back`` the layer runs forward and backward, else only forward. ``weights`` are the gradients of its outputs;
+    by default they are random. ``between`` is called before the backward pass.
     """
     random = np.random.default_rng(5)
     arrays: dict[str, Any] = {}

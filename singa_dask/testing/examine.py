@@ -19,12 +19,12 @@ HINTS = {
 
 
 def examine(name: str, checks: Mapping[str, Callable[[], None]]) -> list[str]:
-    """Run all checks of a part; return those except the first that are not possible here, and why.
+    """Run all checks of a part; return which checks were not possible on this machine, and why.
 
     Raises
     ------
     PartError
-        Some checks failed; the message has all of their errors.
+        Checks failed, or the first check was not possible. The message has all errors.
     """
     problems: dict[str, str] = {}
     left_out = []
@@ -42,7 +42,7 @@ def examine(name: str, checks: Mapping[str, Callable[[], None]]) -> list[str]:
 
 
 def _told(error: Exception) -> str:
-    """Return the message of an error, for unexpected ones with their type and line."""
+    """Return the message of an error. For unexpected errors, type and line are added."""
     if isinstance(error, SingaError):
         return str(error)
     entries = traceback.extract_tb(error.__traceback__)
@@ -52,12 +52,13 @@ def _told(error: Exception) -> str:
 
 
 def compare(what: str, actual: Any, wanted: Any, within: float, remedy: str) -> None:
-    """Compare arrays, with the tolerance ``within`` relative to the largest value, or to 1 if that is larger.
+    """Compare two arrays.
 
     Raises
     ------
     PartError
-        They differ; the message says where, how, and the ``remedy``.
+        The arrays differ by more than ``within``, relative to the largest value or to 1, whichever is larger. The
+        message says where and how, and has the ``remedy``.
     """
     actual, wanted = (np.asarray(values, np.float64) for values in (actual, wanted))
     if actual.shape != wanted.shape:

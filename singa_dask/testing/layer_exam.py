@@ -29,27 +29,27 @@ SMALL = 2.0**-200
 
 
 def check_layer(kind: str | type[Layer], shapes: Sequence[tuple[int, ...]], **more: Any) -> list[str]:
-    """Check a type of layer: gradients in float64, devices, partition, time steps, bfloat16, and its contract.
+    """Check a type of layer.
 
     Parameters
     ----------
     kind : str or type of Layer
-        The class, or its name in a job file.
+        The class of the layer, or its name in a job file.
     shapes : sequence of tuple of int
-        Shapes of its sources, batch first; small, as gradients are compared value by value.
+        Shapes of the layer's sources, batch first. Use small shapes, because gradients are compared value by value.
     more
-        ``conf``, ``n_steps``, ``labels``, ``fixed``, ``kink``, ``loss_factor``, ``integers``, ``source_steps``,
-        ``masked``: see `Case`.
+        ``conf``, ``n_steps``, ``labels``, ``fixed``, ``kink``, ``loss_factor``, ``integers``, ``source_steps`` or
+        ``masked``; see `Case`.
 
     Returns
     -------
     list of str
-        What could not be examined here, and why.
+        What could not be checked on this machine, and why.
 
     Raises
     ------
     PartError
-        All mistakes of the layer, and what to do.
+        The layer has mistakes. The message lists all of them, with advice.
     """
     case = Case(kind, shapes, **more)
     return examine(case.cls.__name__, {name: partial(check, case) for name, check in LAYER_ASPECTS.items()})
@@ -135,7 +135,7 @@ def _check_dtypes(layer: Layer) -> None:
 
 
 def check_case_gradients(case: Case) -> None:
-    """Compare gradients with central differences; for a loss, of its first metric."""
+    """Compare gradients with central differences; for a loss, the gradients of its first metric."""
     layer = case.wired()
     if not _learns(layer) or not (layer.params or any(source.requires_grad for source in layer.sources)):
         return
@@ -169,9 +169,10 @@ def check_gradients(layer: Layer, objective: Callable[[], float] | None = None) 
     Parameters
     ----------
     layer : Layer
-        From `wire`, with float64 sources.
+        A layer from `wire`, with float64 sources.
     objective : callable, optional
-        Function that the layer differentiates after a forward pass; by default a random weighting of its outputs.
+        Returns the value whose gradients the layer computes, after a forward pass. The default is a randomly weighted
+        sum of the outputs.
     """
     random = np.random.default_rng(5)
     weights = [random.normal(size=feature.shape) for feature in layer.features]
@@ -210,7 +211,7 @@ def _differences(layer: Layer, values: Any, measure: Callable[[], float]) -> Any
 
 
 def check_capturable(case: Case) -> None:
-    """Check that a `capturable` layer reads nothing of the step but its random keys outside of `prepare`."""
+    """Check that outside of `prepare` a `capturable` layer uses nothing of the step but its random keys."""
     if not case.cls.speed.capturable:
         return
     wanted, layer = _outputs(case, Phase.TRAIN, step=8), case.wired()
@@ -225,7 +226,7 @@ def check_capturable(case: Case) -> None:
 
 
 def check_fuses(case: Case) -> None:
-    """Check that fused operations give the same as those of the layer's neighbours."""
+    """Check that fused operations give the same results as the operations of the layer's neighbours."""
     weights = [np.random.default_rng(5).normal(size=feature.shape) for feature in case.wired().features]
     for what in case.wired().speed.fuses:
         layer, other = case.wired(), case.wired()
@@ -254,7 +255,7 @@ def check_fuses(case: Case) -> None:
 
 
 def check_replays(case: Case) -> None:
-    """Check that replayed passes of one of our layers compute the same as its own code."""
+    """Check that replayed passes of a built-in layer compute the same as its own code."""
     if not is_replayable(case.wired()):
         return
     for ops, dtype in [(CPU, np.float64), (get_ops(), np.float32)]:
@@ -278,7 +279,7 @@ def check_replays(case: Case) -> None:
 
 
 def _part(whole: Feature, take: Callable[[Array], Array], n_steps: int, span: Span | None = None) -> Feature:
-    """Return a source with some rows of another one, or with a span of its features."""
+    """Return a source with some rows of ``whole``, or with a span of its features."""
     part = Feature(take(np.empty(whole.shape)).shape, whole.dtype, whole.requires_grad)
     if whole.has_data:
         part.allocate("data", CPU.features)
@@ -299,7 +300,7 @@ def _outputs(case: Case, phase: Phase, sources: Sequence[Feature] | None = None,
 
 
 def _is_random(case: Case) -> bool:
-    """Return whether a layer draws random numbers, different ones at another step."""
+    """Return whether a layer draws random numbers that differ from step to step."""
     steps = zip(_outputs(case, Phase.TRAIN), _outputs(case, Phase.TRAIN, step=8), strict=True)
     return any(not np.array_equal(output, other) for output, other in steps)
 
@@ -325,7 +326,7 @@ def check_rows(case: Case) -> None:
 
 
 def check_time_steps(case: Case) -> None:
-    """Check that a `time_foldable` layer computes the same for two time steps in one call as in two."""
+    """Check that a `time_foldable` layer computes the same for two time steps in one call as in two calls."""
     traits = case.cls.traits
     if not case.cls.speed.time_foldable or traits.steps in ("recurrent", "columns"):
         return
@@ -399,7 +400,10 @@ def _columns(values: Array, span: Span) -> Array:
 
 
 def check_device(case: Case, name: str, precision: str, within: float) -> None:
-    """Compare the results of a device with NumPy in float64, ``within`` a share of the largest value of each array."""
+    """Compare the results of a device with NumPy in float64.
+
+    ``within`` is the tolerance, relative to the largest value of each array.
+    """
     ops = get_ops(name, precision)
     dtype = BFLOAT16 if precision == "bf16" else np.dtype(precision)
     remedy = "Use kernels, self.ops, arithmetic and x[...] = values; leave dtypes to singa-dask."

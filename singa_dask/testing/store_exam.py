@@ -24,21 +24,21 @@ def check_store(kind: str | type[Store], url: str, **options: Any) -> list[str]:
     Parameters
     ----------
     kind : str or type of Store
-        The class, or the ``backend`` of job files.
+        The class of the store, or its ``backend`` in job files.
     url : str
-        Records in its format, ideally of several blocks.
+        URL of records in the store's format, ideally with several blocks.
     options
         Options of the format.
 
     Returns
     -------
     list of str
-        What could not be examined here, and why.
+        What could not be checked on this machine, and why.
 
     Raises
     ------
     PartError
-        All mistakes of the store, and what to do.
+        The store has mistakes. The message lists all of them, with advice.
     """
     cls = STORES.find(kind) if isinstance(kind, str) else kind
     opened: Callable[[str], Store] = partial(cls, **options)
@@ -58,7 +58,7 @@ def check_blocks(store: Store) -> None:
 
 
 def check_reading(store: Store) -> None:
-    """Check that blocks fit the schema, are the same each time, and agree with their parts."""
+    """Check that blocks fit the schema, are the same at each read, and agree with their parts."""
     held = store.read_block(0)
     kept = {name: np.array(values) for name, values in held.items()}
     for block in [*store.blocks[:2], *store.blocks[-1:]]:
@@ -92,7 +92,7 @@ def check_travel(store: Store) -> None:
 
 
 def check_fetched(store: Store) -> None:
-    """Check that fetched and decoded blocks of a `RangeStore` are the same as those read at once."""
+    """Check that blocks of a `RangeStore` are the same if they are fetched first and decoded later."""
     if not isinstance(store, RangeStore):
         if store.remote:
             raise PartError("only a RangeStore can be remote: extend it, and implement index and decode.")

@@ -30,21 +30,21 @@ def check_updater(
     Parameters
     ----------
     kind : str or type of Updater
-        The class, or its name in a job file.
+        The class of the updater, or its name in a job file.
     conf : dict, optional
-        Keys of ``updater`` in a job: its block, ``momentum`` and so on.
+        Keys of ``updater`` in a job, such as its block or ``momentum``.
     learning_rate : float
-        Rate at which it should learn a linear model of five values within 400 steps.
+        Learning rate at which the updater should learn a linear model of five values within 400 steps.
 
     Returns
     -------
     list of str
-        What could not be examined here, and why.
+        What could not be checked on this machine, and why.
 
     Raises
     ------
     PartError
-        All mistakes of the updater, and what to do.
+        The updater has mistakes. The message lists all of them, with advice.
     """
     cls = UPDATERS.find(kind) if isinstance(kind, str) else kind
     rate = {"type": "Fixed", "base_lr": learning_rate}
@@ -64,7 +64,10 @@ def _run(
     start: Array = START,
     lr_scale: float = 1.0,
 ) -> Array:
-    """Return values after an update by each gradient, slice by slice; with ``new``, a new updater each time."""
+    """Return the values after an update with each gradient, slice by slice.
+
+    With ``new``, each update uses a new updater.
+    """
     start = start[: grads[0].size].astype(grads[0].dtype)
     value, updater = ops.from_host(start), make()
     state = {name: ops.zeros(start.shape, start.dtype) for name in updater.state_names}
@@ -84,7 +87,7 @@ def _drawn(size: int) -> list[Array]:
 
 
 def check_slices(make: Callable[[], Updater]) -> None:
-    """Check that a param gets the same bits as a whole and in slices, as servers and cache blocking use them."""
+    """Check that a param gets the same bits as a whole and in slices, as servers and caches use slices."""
     grads = _drawn(2 * PIECE + 77)
     remedy = "Compute value by value: no sum, norm or place of a slice may count."
     cut = _run(make, grads, (1, PIECE - 3, PIECE + 5))
@@ -92,13 +95,13 @@ def check_slices(make: Callable[[], Updater]) -> None:
 
 
 def check_state(make: Callable[[], Updater]) -> None:
-    """Check that a rule only keeps its declared state, so that a resumed job gives the same result."""
+    """Check that a rule keeps only its declared state, so that a resumed job gives the same results."""
     remedy = "Keep what lasts in state, and name it in state_names; draw no random numbers."
     compare("a value after a resume", _run(make, _drawn(9), new=True), _run(make, _drawn(9)), 0, remedy)
 
 
 def check_zero(make: Callable[[], Updater]) -> None:
-    """Check that gradients of 0 do not change values of 0; other values may shrink by weight decay."""
+    """Check that gradients of 0 do not change values of 0. Weight decay may shrink other values."""
     remedy = "A gradient of 0 says that a value is right. Does it divide by 0? See delta."
     zeros = np.zeros(9)
     compare("a value after gradients of 0", _run(make, [zeros] * 2, start=zeros), zeros, 0, remedy)

@@ -1,12 +1,12 @@
-"""Train nets: algorithms for a batch, update rules, learning rates, initial values.
+"""Train nets: algorithms for a batch, update rules, learning rates and initial values.
 
 Algorithms
-    `algorithm`: the base class. `bp`, `cd`: back-propagation and contrastive divergence. `captured_step`: a training
-    step as one launch on a GPU.
+    `algorithm`: the base class. `bp`, `cd`: back-propagation and contrastive divergence. `captured_step`: runs a
+    training step as one launch on a GPU.
 Registries
     `updaters`, `schedules`, `initialisers`.
 Metrics
-    `pass_metrics`: metrics of a whole pass of tests.
+    `pass_metrics`: metrics over a whole pass of tests.
 """
 
 from singa_dask.training.algorithm import ALGORITHMS, Algorithm

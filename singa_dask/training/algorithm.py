@@ -1,6 +1,6 @@
-"""Algorithm: how one batch changes the params, SINGA's TrainOneBatch.
+"""Algorithm: how one batch changes the params. SINGA calls this TrainOneBatch.
 
-An algorithm knows layers and params but no servers: it calls ``collect`` before it uses a param, and ``update`` after
+An algorithm knows layers and params, but no servers. It calls ``collect`` before it uses a param, and ``update`` after
 it has computed a gradient.
 """
 
@@ -41,20 +41,21 @@ class Algorithm:
     Parameters
     ----------
     net : NeuralNet
-        Allocated.
+        A net with memory.
     collect : callable (param), optional
-        Waits until the values of a param are up to date; called before each layer's forward pass in training.
+        Waits until the values of a param are up to date. Called for each param before the forward pass of its layer in
+        training.
     update : callable (step, param), optional
-        Takes a complete gradient; called right after each layer's backward pass.
+        Takes the complete gradient of a param. Called right after the backward pass of its layer.
     conf : AlgConf, optional
-        ``train_one_batch`` of the job; its ``user_conf`` is for custom algorithms.
+        The block ``train_one_batch`` of the job. Its ``user_conf`` has options of custom algorithms.
 
     Attributes
     ----------
     block : type of Conf or None
-        The block of ``train_one_batch`` that it reads, ``conf.block(XConf)``.
+        Model of the class's own block in ``train_one_batch``; read it with ``conf.block(XConf)``.
     layer : Layer or None
-        The layer being computed, to name it in errors; None between batches.
+        The layer being computed, for errors; None between batches.
     """
 
     block: ClassVar[type[Conf] | None] = None
@@ -70,41 +71,44 @@ class Algorithm:
 
     @classmethod
     def check(cls, net: NeuralNet) -> None:
-        """Check that this algorithm can train a net, before anything runs.
+        """Check that this algorithm can train a net. Called before anything runs.
 
         Raises
         ------
         ConfigError
-            All problems at once, with paths from the top of the job.
+            It cannot. The error lists all problems, with paths from the top of the job.
         """
 
     def capture_steps(self) -> None:
-        """Capture the constant part of a step on a GPU, if possible; gradients then come at its end."""
+        """Capture the constant part of each step on a GPU, if possible.
+
+        The gradients are then available only at the end of a step.
+        """
 
     def train_one_batch(self, step: int) -> None:
-        """Run forward and backward over the next batch of a training net."""
+        """Run the next batch of a training net forward and backward."""
         raise TypeError(f"{type(self).__name__} does not train: it has no train_one_batch()")
 
     def test_one_batch(self, phase: Phase) -> None:
-        """Run forward over the next batch of a test or validation net."""
+        """Run the next batch of a test or validation net forward."""
         raise TypeError(f"{type(self).__name__} does not test: it has no test_one_batch()")
 
     @contextmanager
     def _batch(self) -> Iterator[None]:
-        """Compute a batch. An overflow is reported as a loss that is not finite, not as warnings."""
+        """Compute a batch in this context. An overflow shows as a loss that is not finite, without warnings."""
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             yield
         self.layer = None
 
     def check_losses(self, wait: bool = False) -> None:
-        """Check that every loss, or error of an RBM, is finite, before a gradient reaches the params.
+        """Check that every loss, or error of an RBM, is finite before a gradient changes the params.
 
-        On a GPU the losses of some steps ago are checked, unless ``wait``.
+        On a GPU the losses of an earlier step are checked, unless ``wait`` is set.
 
         Raises
         ------
         NumericError
-            One is not finite.
+            A loss is not finite.
         """
         losses = [layer for layer in self.net.layers if layer.traits.role in ("loss", "unsupervised")]
         for layer in losses:
@@ -114,12 +118,14 @@ class Algorithm:
                     raise NumericError(f"the {metric.replace('_', ' ')} is not finite. {REMEDY}")
 
     def check_params(self) -> None:
-        """Check that all params are finite. Some kernels turn NaN into 0, so that no loss shows it.
+        """Check that all params are finite.
+
+        Losses do not always show NaN, because some kernels turn NaN into 0.
 
         Raises
         ------
         NumericError
-            One is not finite.
+            A param is not finite.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             for owner in self.net.owners:

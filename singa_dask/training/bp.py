@@ -1,4 +1,4 @@
-"""BP: back-propagation, in an unrolled net through time."""
+"""BP: back-propagation; in an unrolled net, back-propagation through time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from singa_dask.training.captured_step import CapturedStep
 
 
 def check_learns(net: NeuralNet) -> None:
-    """Raise a ConfigError, with advice, if there is no loss to start from, or no param to change."""
+    """Raise a ConfigError, with advice, if a net has no loss layer, or no param to train."""
     layers = net.all_layers
     if not any(layer.traits.role == "loss" for layer in layers):
         message = f"the train net has no loss layer, so that nothing is learnt. {_missing_loss(net)}"
@@ -45,10 +45,10 @@ BACK: Phase = Phase.TRAIN | Phase.BACKWARD
 
 @ALGORITHMS.register("BP", "BPTT")
 class BP(Algorithm):
-    """Back-propagation. The gradients of params are passed on as soon as they are complete.
+    """Back-propagation. It passes on the gradient of a param as soon as it is complete.
 
-    In an unrolled net this is back-propagation through time, BPTT: the gradients of all time steps are summed, and
-    passed on once, when the first step is reached.
+    In an unrolled net this is back-propagation through time (BPTT). The gradients of all time steps are summed, and
+    passed on once, when the backward pass has reached the first time step.
     """
 
     @classmethod
@@ -86,7 +86,7 @@ class BP(Algorithm):
             self.forward(phase | Phase.FORWARD, do_nothing)
 
     def forward(self, phase: Phase, collect: Collect) -> None:
-        """Compute all features in order."""
+        """Compute the features of all layers in order."""
         for layer in self.net.in_turn(phase):
             self.layer = layer
             for param in layer.params:
@@ -112,7 +112,7 @@ class BP(Algorithm):
             self.update(step, param)  # update the bias first, because it travels in the message that its weights fill
 
     def _replay(self, captured: CapturedStep, step: int) -> None:
-        """Run the host's part of a step, and replay the rest on a GPU."""
+        """Run the part of a step that needs the host, and replay the rest on a GPU."""
         phase = Phase.TRAIN | Phase.FORWARD
 
         def compute() -> None:
@@ -137,9 +137,10 @@ class BP(Algorithm):
             self._pass_on(step, layer)
 
     def share_loss(self, layer: Layer) -> None:
-        """Scale gradients of the mean over a shard of the batch to its share in the mean over the whole batch.
+        """Scale the gradients of a loss layer that computes a shard of the batch.
 
-        If all layers are partitioned by records this equals the average over the workers.
+        Gradients of the mean over the shard become gradients of the shard's share in the mean over the whole batch. If
+        all layers are partitioned by records, this equals the average over the workers.
         """
         n_shards = layer.site.batch_shard.count
         if n_shards == 1:

@@ -1,4 +1,4 @@
-"""CapturedStep: a training step whose kernels are captured once as a CUDA graph and launched together."""
+"""CapturedStep: a training step whose kernels are captured as a CUDA graph and launched together."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MAX_CAPTURES = 8
 
 
 class CapturedStep:
-    """A training step in two parts: layers that work on the host, and kernels to replay.
+    """A training step in two parts: layers that work on the host, and kernels that a GPU replays.
 
     Attributes
     ----------
     readers : list of Layer
-        Layers that work on the host in each step, before `layers`.
+        Layers that work on the host. They run before `layers` in each step.
     layers : list of Layer
         Layers whose kernels are replayed.
     n_captures : int
@@ -45,27 +45,28 @@ class CapturedStep:
         self._possible = net.ops.supports_capture and not net.is_partitioned and self._readers_come_first()
 
     def _readers_come_first(self) -> bool:
-        """Return whether work on the host depends on no kernels, and no layer there learns."""
+        """Return whether the work on the host depends on no kernel, and no layer with such work learns."""
         first = set(self.readers)
         independent = all(first.issuperset(self.net.sources[layer]) for layer in self._on_host)
         return independent and not any(layer.learns for layer in self.readers)
 
     def should_replay(self) -> bool:
-        """Count a step; return whether `run` should compute it.
+        """Count a step, and return whether `run` should compute it.
 
-        After scratch memory has grown a step runs uncaptured, because kernels keep tables of addresses on the device.
+        The result is False for the first step after scratch memory has grown. That step has to run uncaptured, because
+        kernels keep tables of addresses on the device.
         """
         self._n_steps += 1
         has_grown, self._n_grown = self._n_grown != self.net.ops.n_grown, self.net.ops.n_grown
         return self._possible and self._n_steps > FIRST_STEPS and not has_grown
 
     def run(self, compute: Callable[[], None]) -> None:
-        """Replay the kernels of ``compute``, after capturing them if there is no valid graph.
+        """Replay the kernels of ``compute``. If there is no valid graph, capture them first.
 
         Parameters
         ----------
         compute : callable
-            Runs `layers` forward and back. Called to capture its kernels, or if they cannot be captured.
+            Runs `layers` forward and backward. Called to capture its kernels, or if they cannot be captured.
         """
         addresses = [address for feature in self._read for address in self._addresses_of(feature)]
         if self._graph is None or not self._graph.is_valid or addresses != self._addresses:
@@ -81,7 +82,7 @@ class CapturedStep:
         self._graph.replay(lambda key: key_at(key, context.step))
 
     def _addresses_of(self, feature: Feature) -> list[int]:
-        """Return the addresses at which kernels read the output of a layer on the host."""
+        """Return the host addresses from which kernels read the output of a layer."""
         data = feature.data if feature.has_data else None
         return [self.net.ops.address(x) for x in (data, feature.records.labels, feature.one_hot_index)]
 

@@ -25,9 +25,10 @@ class CDConf(Conf):
 class CD(Algorithm):
     """CD-k, after Hinton (2002), and its persistent form, after Tieleman (2008).
 
-    One positive pass, through all layers, and ``cd_conf.cd_k`` negative ones, through the layers of RBMs: Gibbs
-    sampling that starts at the records or, with ``cd_conf.persistent``, where it stopped in the batch before. Only
-    RBM layers learn; the others compute as in a test, so that nothing is dropped out below an RBM.
+    Each step has one positive pass through all layers, and ``cd_conf.cd_k`` negative passes through the layers of RBMs.
+    The negative passes are Gibbs sampling. It starts with the records; with ``cd_conf.persistent``, it continues where
+    it stopped in the previous batch. Only RBM layers learn. All other layers compute as in a test, so that a Dropout
+    below an RBM has no effect.
     """
 
     block = CDConf
@@ -86,7 +87,7 @@ class CD(Algorithm):
             self.reconstruct(Phase.TEST)
 
     def sample(self) -> None:
-        """Run the Gibbs chains; the first pass always reconstructs the records, for their error."""
+        """Run the Gibbs chains. The first pass always reconstructs the records, to measure the error."""
         conf = self.conf.block(CDConf)
         self.reconstruct(Phase.TEST)
         chains = self.hidden if conf.persistent else []

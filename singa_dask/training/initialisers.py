@@ -1,6 +1,6 @@
-"""Initialisers: draw the initial values of params; after SINGA's src/utils/param.cc.
+"""Initialisers draw the initial values of params. After SINGA's src/utils/param.cc.
 
-Rows and columns are those of a matrix (outputs, inputs).
+In formulas, rows and columns are the rows and columns of a matrix (outputs, inputs).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class Initialiser:
     Parameters
     ----------
     conf : InitConf
-        Its ``user_conf`` is for custom initialisers.
+        The block ``init`` of the param. Its ``user_conf`` has options of custom initialisers.
 
     Attributes
     ----------
     block : type of Conf or None
-        The block of ``init`` that it reads, ``conf.block(XConf)``.
+        Model of the class's own block in ``init``; read it with ``conf.block(XConf)``.
     needs_matrix : bool
-        Whether it only draws params with rows and columns.
+        Whether the initialiser can only draw params with two axes.
     """
 
     block: ClassVar[type[Conf] | None] = None
@@ -44,7 +44,7 @@ class Initialiser:
         self.conf = conf
 
     def fill(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """Return floats of ``shape``, drawn only from ``random``."""
+        """Return floats of ``shape``. Random numbers must come only from ``random``."""
         raise TypeError(f"{type(self).__name__} draws nothing: it has no fill()")
 
 
@@ -53,7 +53,7 @@ INITIALISERS.base = Initialiser
 
 @INITIALISERS.register()
 class Constant(Initialiser):
-    """``value`` everywhere."""
+    """The number ``value`` everywhere."""
 
     def fill(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
         return np.full(shape, self.conf.value)
@@ -61,7 +61,7 @@ class Constant(Initialiser):
 
 @INITIALISERS.register()
 class Gaussian(Initialiser):
-    """``value`` times N(``mean``, ``std``)."""
+    """``value`` times a normal draw with mean ``mean`` and standard deviation ``std``."""
 
     def fill(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
         values = random.standard_normal(shape, np.float32)
@@ -72,7 +72,7 @@ class Gaussian(Initialiser):
 
 @INITIALISERS.register()
 class GaussianSqrtFanIn(Gaussian):
-    """Gaussian / sqrt(columns)."""
+    """A Gaussian draw divided by sqrt(columns)."""
 
     needs_matrix = True
 
@@ -93,7 +93,7 @@ class Uniform(Initialiser):
 
 @INITIALISERS.register()
 class UniformSqrtFanIn(Uniform):
-    """Uniform sqrt(3 / columns)."""
+    """A Uniform draw multiplied by sqrt(3 / columns)."""
 
     needs_matrix = True
 
@@ -103,7 +103,10 @@ class UniformSqrtFanIn(Uniform):
 
 @INITIALISERS.register()
 class UniformSqrtFanInOut(Uniform):
-    """Uniform / sqrt(rows + columns); low -2.449 and high 2.449, sqrt(6), are Glorot's bounds."""
+    """A Uniform draw divided by sqrt(rows + columns).
+
+    With ``low: -2.449`` and ``high: 2.449``, which is sqrt(6), it has the bounds of Glorot and Bengio (2010).
+    """
 
     needs_matrix = True
 
@@ -117,10 +120,11 @@ FFT_VALUES = 1 << 20
 
 @INITIALISERS.register()
 class Orthogonal(Initialiser):
-    """``value`` times a random matrix with orthonormal rows, or columns if these are fewer.
+    """``value`` times a random matrix with orthonormal rows, or columns if there are fewer columns.
 
-    Made by three rounds of random signs and a Hartley transform, after Yu et al. (2016), Orthogonal random features:
-    the same bits for any number of threads, which a QR decomposition does not guarantee.
+    The matrix is computed by three rounds of random signs and a Hartley transform, after Yu et al. (2016), Orthogonal
+    random features. The result has the same bits for any number of threads, which a QR decomposition does not
+    guarantee.
     """
 
     needs_matrix = True
@@ -145,11 +149,12 @@ def initial_values(conf: InitConf, param_name: str, shape: Sequence[int], seed: 
     Parameters
     ----------
     shape : sequence of int
-        Of the whole param, independent of its slices.
+        Shape of the whole param. The values do not depend on how the param is sliced.
     seed : int
-        The job's.
+        The job's seed.
     dtype : dtype
-        Values are drawn in float32 for every precision, so that float64 starts from the same net.
+        Data type of the result. Values are always drawn in float32, so that jobs with float64 start with the same
+        values.
 
     Returns
     -------
@@ -177,9 +182,9 @@ def check_initialisers(net: NeuralNet) -> None:
 
 
 def with_initialisers(job: JobConf, net: NeuralNet) -> JobConf:
-    """Return the job with the default ``init`` of the layer for each param that lacks one.
+    """Return the job with a default ``init`` for each param without one.
 
-    A param that uses the values of another one needs none.
+    The layer's class sets the default. A param that uses the values of another param needs no ``init``.
     """
     layers = list(job.neuralnet.layer)
     for layer, index in net.layers_of_job():

@@ -1,7 +1,8 @@
-"""PassMetrics: compute the ``metrics`` of a job from loss layers over a whole pass of tests.
+"""PassMetrics: compute the ``metrics`` of a job over a whole pass of tests.
 
-Definitions are those of scikit-learn. The state is a set of arrays: counts of (true, predicted) classes, moments of
-values in float64, and outputs if their order matters. Any division of a pass into parts gives the same metrics.
+The metrics are computed from the sources and outputs of loss layers. They are defined as in scikit-learn. The state is
+a set of arrays: counts of (true, predicted) classes, moments of values in float64, and all outputs for metrics that
+depend on their order. The metrics do not depend on how a pass is divided into parts.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class PassMetrics:
         return bool(self._scores)
 
     def add(self, net: NeuralNet) -> None:
-        """Add the batch that a net has computed last: this net, or one for batches of another size."""
+        """Add the batch that ``net`` has computed last. It may be a net for another batch size than this net."""
         for layer in net.layers if self._scores else ():
             scores = self._scores.get(layer.conf_name)
             if scores is not None:
@@ -87,34 +88,34 @@ class PassMetrics:
                 scores.add(y, p)
 
     def state(self) -> State:
-        """Return the state, as arrays by ``<layer>:<name>``, for `merge`."""
+        """Return the state for `merge`, as arrays by ``<layer>:<name>``."""
         states = {layer: scores.state() for layer, scores in self._scores.items()}
         return {f"{layer}:{name}": array for layer, state in states.items() for name, array in state.items()}
 
     def merge(self, state: State) -> None:
-        """Add the state of another one; equal states in equal order give equal bits."""
+        """Add the state of another `PassMetrics`. The same states in the same order give the same bits."""
         for layer, scores in self._scores.items():
             scores.merge(
                 {name.removeprefix(f"{layer}:"): state[name] for name in state if name.startswith(f"{layer}:")}
             )
 
     def values(self) -> dict[str, float]:
-        """Return the metrics by name except confusion matrices; nan if one is undefined."""
+        """Return the metrics by name; NaN if one is undefined. Confusion matrices are not included."""
         return {name: scores.value(metric) for name, metric, scores in self._each() if metric != CONFUSION}
 
     def matrices(self) -> dict[str, npt.NDArray[np.int64]]:
-        """Return confusion matrices by name: the number of records by true class (rows) and predicted class."""
+        """Return confusion matrices by name: numbers of records by true class (rows) and predicted class."""
         return {name: scores.confusion() for name, metric, scores in self._each() if metric == CONFUSION}
 
     def _each(self) -> Iterator[tuple[str, str, Scores]]:
-        """Yield the full name of each metric, the metric, and the scores of its layer."""
+        """Yield the full name of each metric, its short name, and the scores of its layer."""
         for layer, scores in self._scores.items():
             for metric in scores.names:
                 yield metric if self._times[metric] == 1 else f"{layer}.{metric}", metric, scores
 
 
 def _why_unfit(metric: str, layer: str, kind: str, n: int) -> str:
-    """Return why a metric cannot be computed from the ``n`` outputs of a layer; empty if it can."""
+    """Return the reason why a metric cannot be computed from a layer with ``n`` outputs; empty if it can."""
     top, several = TOP.fullmatch(metric), kind == "labels" and n > 1
     if (metric in VALUES) != (kind == "values"):
         return f"layer {layer!r} outputs {'values' if kind == 'values' else 'probabilities'}."
@@ -134,7 +135,8 @@ def _why_unfit(metric: str, layer: str, kind: str, n: int) -> str:
 class Scores:
     """Metrics of one layer with ``n`` outputs.
 
-    These are probabilities of ``"classes"`` that exclude each other, of independent ``"labels"``, or ``"values"``.
+    The kind of outputs is ``"classes"`` for probabilities of exclusive classes, ``"labels"`` for independent
+    probabilities, or ``"values"``.
     """
 
     def __init__(self, kind: str, n: int, names: Sequence[str]) -> None:
@@ -145,7 +147,15 @@ class Scores:
         self._kept: list[tuple[Array, Array]] = []
 
     def add(self, y: Array, p: Array) -> None:
-        """Add a batch: labels (N,), or targets (N, n); outputs (N, n)."""
+        """Add a batch.
+
+        Parameters
+        ----------
+        y : ndarray, (N,) or (N, n)
+            Labels, or targets.
+        p : ndarray, (N, n)
+            Outputs.
+        """
         if self.kind == "values":
             self.merge({"moments": _moments(np.asarray(y, np.float64), np.asarray(p, np.float64))})
             return
@@ -172,12 +182,12 @@ class Scores:
             self.merge({"own": np.array([len(y), likelihood, *hits])})
 
     def state(self) -> State:
-        """Return the state, as arrays by name, for `merge`."""
+        """Return the state for `merge`, as arrays by name."""
         kept = dict(zip("yp", map(np.concatenate, zip(*self._kept, strict=True)), strict=False))
         return {**self._arrays, **kept, "n_bytes": np.array([self._n_bytes])}
 
     def merge(self, state: State) -> None:
-        """Add the state of another one."""
+        """Add the state of another `Scores`."""
         known = self._arrays
         if "keys" in state:
             both = [known, state] if "keys" in known else [state]
@@ -202,7 +212,7 @@ class Scores:
             )
 
     def value(self, name: str) -> float:
-        """Return a metric; nan if it is undefined."""
+        """Return a metric; NaN if it is undefined."""
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             return float(self._value(name)) if self._arrays else np.nan
 
@@ -246,7 +256,7 @@ class Scores:
         return matrix.reshape(self._n_classes, -1)
 
     def _ranked(self, name: str) -> float:
-        """Return a metric that depends on the order of outputs, averaged over classes or labels."""
+        """Return a metric that depends on the order of the outputs, averaged over classes or labels."""
         y, p = map(np.concatenate, zip(*self._kept, strict=True)) if self._kept else (np.empty(0), np.full(1, np.nan))
         if np.isnan(p).any():
             return np.nan
@@ -261,8 +271,9 @@ class Scores:
 def _area(name: str, is_true: Array, p: Array) -> float:
     """Return the average precision, or the area under the ROC curve, of one class or label.
 
-    The former is the mean precision over steps of recall, 0 if nothing is true. The latter is the share of pairs of a
-    true and a false record that are in the right order; equal ones count half.
+    The average precision is the mean precision over steps of recall; it is 0 if no record is true. The area under the
+    ROC curve is the share of pairs of a true and a false record that are ordered correctly. Pairs with equal outputs
+    count half.
     """
     _, index, counts = np.unique(-p, return_inverse=True, return_counts=True)
     right = np.bincount(index, is_true, len(counts))
@@ -273,10 +284,10 @@ def _area(name: str, is_true: Array, p: Array) -> float:
 
 
 def _moments(t: Array, x: Array) -> Array:
-    """Return sums over records by target: (6, n).
+    """Return sums over the records for each target: (6, n).
 
-    Number of records; first target; mean deviation from it; sum of squared deviations from the mean; sums of squared
-    and absolute errors.
+    The six rows are the number of records, the first target, the mean deviation from the first target, the sum of
+    squared deviations from the mean, and the sums of squared and of absolute errors.
     """
     # deviations from the first target are exact for equal targets, and keep all digits of targets far from 0
     apart, error = t - t[0], t - x
@@ -285,7 +296,7 @@ def _moments(t: Array, x: Array) -> Array:
 
 
 def _merge_moments(a: Array, b: Array) -> Array:
-    """Return the moments of the union of two parts (Chan et al. 1983)."""
+    """Return the moments of two parts together (Chan et al. 1983)."""
     n, difference = a[0] + b[0], (b[1] - a[1]) + (b[2] - a[2])
     deviations = a[3] + b[3] + difference**2 * a[0] * b[0] / n
     return np.stack([n, a[1], a[2] + difference * b[0] / n, deviations, a[4] + b[4], a[5] + b[5]])

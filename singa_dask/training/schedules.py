@@ -1,6 +1,7 @@
-"""Learning-rate schedules, each with its block of the job file; after SINGA's src/utils/updater.cc.
+"""Learning-rate schedules with their blocks of the job file. After SINGA's src/utils/updater.cc.
 
-In formulas t is the step, b is ``base_lr``, f is ``change_freq`` of the schedule's block, or the job's steps.
+In formulas t is the step and b is ``base_lr``. f is ``change_freq`` of the schedule's block; the default is the number
+of steps of the job.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ SCHEDULES: Registry[Schedule] = Registry("learning-rate schedule")
 
 
 class Schedule:
-    """A learning rate for each step: a pure function of the step.
+    """A learning rate that is a function of the step alone.
 
     Parameters
     ----------
     conf : LRGenConf
-        Its ``user_conf`` is for custom schedules.
+        The block ``learning_rate``. Its ``user_conf`` has options of custom schedules.
 
     Attributes
     ----------
     block : type of Conf or None
-        The block of ``learning_rate`` that it reads, ``conf.block(XConf)``.
+        Model of the class's own block in ``learning_rate``; read it with ``conf.block(XConf)``.
     reads : tuple of str
-        Other keys of ``learning_rate`` that it reads.
+        Other keys of ``learning_rate`` that the schedule reads.
     base : float
         ``base_lr``.
     """
@@ -48,12 +49,12 @@ class Schedule:
         self.base = conf.base_lr
 
     def __call__(self, step: int) -> float:
-        """Return the rate at a step, counted from 0."""
+        """Return the learning rate of a step, counted from 0."""
         raise TypeError(f"{type(self).__name__} does not say its rate: it has no __call__()")
 
     @classmethod
     def lasting(cls, conf: LRGenConf, n_steps: int) -> LRGenConf:
-        """Return a conf that ends after ``n_steps`` of a job, if it does not set its own end."""
+        """Return a conf whose schedule ends after ``n_steps``, unless the job sets the end itself."""
         if cls.block is None or not issubclass(cls.block, FallingConf):
             return conf
         block = conf.block(cls.block)
@@ -66,9 +67,9 @@ SCHEDULES.base = Schedule
 
 
 def displayed_rate(conf: LRGenConf, step: int) -> float | None:
-    """Return the learning rate of a step for display.
+    """Return the learning rate of a step, to show it.
 
-    None if a custom schedule fails: the server that applies the rate reports that error.
+    The result is None if a custom schedule fails. The server that applies the rate then reports the error.
     """
     try:
         return SCHEDULES.find(conf.type)(conf)(step)
@@ -78,7 +79,7 @@ def displayed_rate(conf: LRGenConf, step: int) -> float | None:
 
 @SCHEDULES.register()
 class Fixed(Schedule):
-    """b."""
+    """The rate is always b."""
 
     def __call__(self, step: int) -> float:
         return self.base
@@ -95,7 +96,7 @@ class StepConf(Conf):
 
 @SCHEDULES.register("Step")
 class StepSchedule(Schedule):
-    """b gamma^floor(t / f)."""
+    """The rate is b gamma^floor(t / f)."""
 
     block = StepConf
 
@@ -105,14 +106,14 @@ class StepSchedule(Schedule):
 
 
 class FallingConf(Conf):
-    """The block of a schedule that ends."""
+    """Base of the blocks of schedules that end after ``change_freq`` steps."""
 
     change_freq: Size | None = None
     """Steps until the final rate; by default all steps of the job."""
 
     @property
     def n_steps(self) -> int:
-        """Steps until the final rate; ConfigError if neither the block nor a job sets them."""
+        """Number of steps until the final rate; ConfigError if neither the block nor a job sets it."""
         if self.change_freq is None:
             raise ConfigError(f"{self.block_key}: change_freq is missing, and no job sets the number of steps.")
         return self.change_freq
@@ -129,7 +130,10 @@ class LinearConf(FallingConf):
 
 @SCHEDULES.register("Linear")
 class LinearSchedule(Schedule):
-    """(1 - t / f) b + t / f final_lr until f, then final_lr; without ``clamp`` it keeps falling."""
+    """The rate is (1 - t / f) b + t / f final_lr until step f, then final_lr.
+
+    With ``clamp: false`` the rate keeps falling after step f.
+    """
 
     block = LinearConf
 
@@ -150,7 +154,7 @@ class ExponentialConf(Conf):
 
 @SCHEDULES.register()
 class Exponential(Schedule):
-    """b / 2^(t / f)."""
+    """The rate is b / 2^(t / f)."""
 
     block = ExponentialConf
 
@@ -179,7 +183,7 @@ class InverseTConf(Conf):
 
 @SCHEDULES.register()
 class Inverse(Schedule):
-    """b (1 + gamma t)^-pow."""
+    """The rate is b (1 + gamma t)^-pow."""
 
     block = InverseConf
 
@@ -190,7 +194,7 @@ class Inverse(Schedule):
 
 @SCHEDULES.register()
 class InverseT(Schedule):
-    """b / (1 + t / final_lr)."""
+    """The rate is b / (1 + t / final_lr)."""
 
     block = InverseTConf
 
@@ -207,7 +211,7 @@ class FixedStepConf(Conf):
     """Rates, one for each step."""
 
     def rules(self) -> Iterator[Finding]:
-        """Check that lengths are equal and steps rise."""
+        """Check that both lists have the same length and that the steps increase."""
         n_steps, n_rates = len(self.step), len(self.step_lr)
         if n_steps != n_rates:
             yield ("step_lr",), f"expected one rate for each of the {n_steps} steps, got {n_rates}."
@@ -218,7 +222,10 @@ class FixedStepConf(Conf):
 
 @SCHEDULES.register()
 class FixedStep(Schedule):
-    """``step_lr[i]`` for the last i with t >= ``step[i]``, or the first; ``base_lr`` is not used."""
+    """The rate is ``step_lr[i]`` for the last i with t >= ``step[i]``.
+
+    Before ``step[0]`` it is ``step_lr[0]``. ``base_lr`` is not used.
+    """
 
     block = FixedStepConf
     reads = ()
@@ -241,10 +248,10 @@ class CosineConf(FallingConf):
 
 @SCHEDULES.register()
 class Cosine(Schedule):
-    """final_lr + (b - final_lr) (1 + cos(pi t / f)) / 2 until f, then final_lr.
+    """The rate is final_lr + (b - final_lr) (1 + cos(pi t / f)) / 2 until step f, then final_lr.
 
-    The cosine of Loshchilov and Hutter (2017), SGDR. With ``restart_factor`` m the rate restarts at step f, and falls
-    in m f steps, then in m^2 f, and so on.
+    This is the cosine schedule of Loshchilov and Hutter (2017), SGDR. With ``restart_factor`` m, the schedule restarts
+    at step f and lasts m f steps, then restarts and lasts m^2 f steps, and so on.
     """
 
     block = CosineConf
@@ -261,7 +268,7 @@ class Cosine(Schedule):
 
 
 def _cosine(first: float, last: float, part: float) -> float:
-    """Return a rate on half a cosine from ``first`` to ``last``, at ``part`` of the way."""
+    """Return the rate at the share ``part`` of half a cosine from ``first`` to ``last``."""
     return last + (first - last) * (1 + math.cos(math.pi * part)) / 2
 
 
@@ -280,10 +287,10 @@ class OneCycleConf(FallingConf):
 
 @SCHEDULES.register()
 class OneCycle(Schedule):
-    """From b / first_factor by half a cosine to b at r, then to b / (first_factor final_factor) at f - 1.
+    """The rate rises from b / first_factor to b at step r, then falls until step f - 1.
 
-    r is rising_part f - 1. After f - 1 the rate stays. The policy of Smith and Topin (2018), Super-convergence, with a
-    constant momentum.
+    Both parts are half cosines. Here r is rising_part f - 1. At step f - 1 the rate is b / (first_factor final_factor);
+    later it does not change. This is the policy of Smith and Topin (2018), Super-convergence, with a constant momentum.
     """
 
     block = OneCycleConf
@@ -308,10 +315,10 @@ class WarmUpConf(Conf):
 
 @SCHEDULES.register()
 class WarmUp(Schedule):
-    """min((t + 1) / n_steps, 1) s(t), where s is ``schedule``; ``base_lr`` beside it is not used.
+    """The rate is min((t + 1) / n_steps, 1) s(t), where s is ``schedule``.
 
-    The gradual warm-up of Goyal et al. (2017), Accurate, large minibatch SGD. Both count steps from 0, so the other
-    schedule is not delayed.
+    ``base_lr`` beside ``schedule`` is not used. This is the gradual warm-up of Goyal et al. (2017), Accurate, large
+    minibatch SGD. Both schedules count steps from 0, so the warm-up does not delay the other schedule.
     """
 
     block = WarmUpConf

@@ -1,7 +1,8 @@
-"""Update rules of the servers, with their blocks of the job file; after SINGA's updater.cc.
+"""Update rules of the servers, with their blocks of the job file. After SINGA's updater.cc.
 
-A rule computes new values of a slice from its values and gradient. It is a formula, from which `ops` makes kernels, or
-an `Updater.rule`. Both work value by value, so that slicing a param never changes a bit.
+A rule computes new values of a slice from its values and its gradient. It is either a formula, which `ops` compiles to
+kernels, or the method `Updater.rule`. Both compute each value separately, so that results do not depend on how a param
+is sliced.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ UPDATERS: Registry[Updater] = Registry("updater")
 
 
 class _State(dict[str, Array]):
-    """State of a piece by name, for `Updater.rule`."""
+    """The state arrays of a piece by name, for `Updater.rule`."""
 
     def __setitem__(self, name: str, values: Array) -> None:
         if values is not self[name]:
@@ -34,25 +35,29 @@ class _State(dict[str, Array]):
 
 
 class Updater:
-    """One rule for all params, for one thread. It has no state: the owner of a slice keeps it.
+    """An update rule for all params, used by one thread.
+
+    It has no state; the owner of a slice stores the slice's state.
 
     Parameters
     ----------
     conf : UpdaterConf
-        Its ``user_conf`` is for custom rules.
+        The block ``updater`` of the job. Its ``user_conf`` has options of custom rules.
 
     Attributes
     ----------
     ops : Ops
-        Kernels for the memory of the slices, by default NumPy's.
+        Kernels for the device that has the slices. The default is NumPy.
     state_names : tuple of str
-        Arrays like the value that `update` needs, initially zeros.
+        Names of the state arrays that `update` needs for each slice. They have the shape of the slice and start with
+        zeros.
     block : type of Conf or None
-        The block of ``updater`` that it reads, ``conf.block(XConf)``.
+        Model of the class's own block in ``updater``; read it with ``conf.block(XConf)``.
     reads : tuple of str
-        Optional keys of ``updater`` that it reads: ``momentum``, ``delta``.
+        Optional keys of ``updater`` that the rule reads: ``momentum``, ``delta``.
     decoupled_decay : bool
-        Weight decay shrinks the values before the rule, ``w *= 1 - lr weight_decay``, and is not in the gradient.
+        Whether weight decay shrinks the values before the rule, ``w *= 1 - lr weight_decay``, instead of being added to
+        the gradient.
     """
 
     block: ClassVar[type[Conf] | None] = None
@@ -67,24 +72,24 @@ class Updater:
         self.schedule = SCHEDULES.find(conf.learning_rate.type)(conf.learning_rate)
 
     def rule(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], tmp: Array, tmp2: Array) -> None:
-        """Change one piece of a slice in place.
+        """Update one piece of a slice in place.
 
-        NumPy functions with an ``out`` also compute on arrays of a GPU.
+        The arrays may be on a GPU; NumPy functions with an ``out`` argument work there, too.
 
         Parameters
         ----------
         w : (n,) float
-            Values.
+            Values to update.
         g : (n,) float
-            Gradient, read only; includes weight decay unless that is decoupled.
+            Gradient, read-only. It includes weight decay unless ``decoupled_decay`` is set.
         lr : float
             Learning rate.
         t : int
-            Number of this update, from 1.
+            Number of this update, counted from 1.
         state : dict of str to (n,) arrays
-            By `state_names`.
+            State arrays by their names in `state_names`.
         tmp, tmp2 : (n,) arrays
-            Scratch.
+            Arrays for intermediate results.
         """
         raise TypeError(f"{type(self).__name__} cannot update: it has no rule()")
 
@@ -101,26 +106,28 @@ class Updater:
         wd_scale: float | Sequence[float] = 1.0,
         scale: float = 1.0,
     ) -> None:
-        """Update a slice of a param, or several at once, in place: average over sharers, clip, decay, rule.
+        """Update a slice of a param, or several slices, in place.
 
         Parameters
         ----------
         step : int
-            The worker's step, for the learning rate.
+            The worker's step, which determines the learning rate.
         n_updates : int
-            Earlier updates of this slice.
+            Number of earlier updates of this slice.
         value : (n,) float
-            A view of the param's memory.
+            The slice, a view of the param's memory.
         grad : (n,) float
-            Sum of the sharers' gradients; read only.
+            Sum of the gradients of all sharers, read-only.
         state : dict of str to (n,) arrays
-            By `state_names`. Each of ``value``, ``grad`` and these may be an `ArrayList` of slices.
+            State arrays by their names in `state_names`. To update several slices, pass an `ArrayList` of slices as
+            ``value``, as ``grad`` and as each state array.
         n_sharers : int
-            Divisor of the sum.
+            Number of sharers: the divisor that turns ``grad`` into an average.
         lr_scale, wd_scale : float, or both sequences of float
-            The param's own factors of learning rate and weight decay; for a list one for all slices, or one for each.
+            The param's own factors of learning rate and weight decay. With several slices, one factor for all or one
+            for each slice.
         scale : float
-            Factor of the average, to clip it by the norm of all gradients.
+            Factor of the averaged gradient, which clips the norm of all gradients.
         """
         # In SINGA, clipping applies to the sum over sharers, so the result depends on their number, and AdaDelta, Adam
         # and AdamMax do not clip at all. Here clip_low and clip_high always apply.
@@ -137,13 +144,13 @@ class Updater:
             self._apply_each(value, grad, lrs, t, state, Each(preps))
 
     def _prepared(self, rate: float, share: float, lr_scale: float, wd_scale: float) -> tuple[float, Preparation]:
-        """Return the learning rate of a param, and the preparation of its gradient."""
+        """Return the learning rate of a param, and how its gradient is averaged, clipped and decayed."""
         conf, lr, decay = self.conf, rate * lr_scale, self.conf.weight_decay * wd_scale
         prep = Preparation(conf.clip_low, conf.clip_high, share, decay)
         return lr, prep._replace(decay=0.0, value_factor=1 - lr * decay) if self.decoupled_decay else prep
 
     def _apply(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
-        """Update a slice by `rule`."""
+        """Update a slice with `rule`."""
         names = self.state_names
         with np.errstate(all="ignore"):
             for value, grad, tmp, tmp2, *states in self.ops.update_pieces(prep, w, g, *(state[name] for name in names)):
@@ -161,14 +168,16 @@ UPDATERS.base = Updater
 
 
 class KernelUpdater(Updater):
-    """A rule with a formula, from which ops makes a kernel that prepares the gradient too.
+    """An update rule with a formula.
+
+    `ops` compiles the formula to a kernel, which also averages, clips and decays the gradient.
 
     Attributes
     ----------
     formula : UpdateRule
-        It changes ``w``, and the first arrays of `state_names`.
+        The formula. It updates ``w`` and the first arrays of `state_names`.
     fused : bool
-        Whether the kernel does everything; false in a subclass with its own `rule`.
+        Whether the kernel does the whole update. False in a subclass that overrides `rule`.
     """
 
     formula: UpdateRule
@@ -180,11 +189,11 @@ class KernelUpdater(Updater):
             cls.fused = False
 
     def numbers(self, lr: float, t: int) -> Sequence[float]:
-        """Return the numbers of the formula for a learning rate and an update, counted from 1."""
+        """Return the numbers in the formula for a learning rate and an update ``t``, counted from 1."""
         raise TypeError(f"{type(self).__name__} cannot update: it has no numbers()")
 
     def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
-        """Change values in place by the kernel alone: of a slice, of a piece of one, or of several slices."""
+        """Update values in place with the kernel alone: a slice, a piece of a slice, or several slices."""
         names = self.state_names[: len(self.formula.arrays) - 1]
         self.ops.update(self.formula, prep, self.numbers(lr, t), g, w, *(state[name] for name in names))
 
@@ -220,7 +229,7 @@ class SGDConf(Conf):
 
 @UPDATERS.register()
 class SGD(KernelUpdater):
-    """v = mu v - lr g, w += v; without ``momentum`` mu, w -= lr g.
+    """v = mu v - lr g, w += v, where mu is ``momentum``; without momentum, w -= lr g.
 
     With ``velocity: gradients``, v = mu v + g, w -= lr v, as in PyTorch.
     """
@@ -253,7 +262,7 @@ class Nesterov(KernelUpdater):
 
 @UPDATERS.register()
 class AdaGrad(KernelUpdater):
-    """h += g^2, w -= lr g / sqrt(h + delta). SINGA always takes 1e-8 for ``delta``."""
+    """h += g^2, w -= lr g / sqrt(h + delta). SINGA always uses ``delta`` 1e-8."""
 
     reads = ("delta",)
     state_names = ("square",)
@@ -297,7 +306,7 @@ class AdaDeltaConf(Conf):
 class AdaDelta(KernelUpdater):
     """h = rho h + rest g^2, d = g sqrt(u + delta) / sqrt(h + delta), u = rho u + rest d^2, w -= lr d.
 
-    rest is 1 - rho.
+    Here rest is 1 - rho.
     """
 
     block = AdaDeltaConf
@@ -345,8 +354,8 @@ ADAM_OF_SINGA = UpdateRule("adam_of_singa", _NUMBERS, "m v", f"{_MEANS}; w -= lr
 class Adam(KernelUpdater):
     """m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g^2, w -= lr m' / (sqrt(v') + delta).
 
-    m' = m / (1 - b1^t) and v' = v / (1 - b2^t), after Kingma and Ba (2015). With ``bias_correction: false`` it is
-    SINGA's w -= lr m / sqrt(v + delta).
+    Here m' = m / (1 - b1^t) and v' = v / (1 - b2^t), after Kingma and Ba (2015). With ``bias_correction: false`` the
+    update is SINGA's w -= lr m / sqrt(v + delta).
     """
 
     block = AdamConf
@@ -367,7 +376,10 @@ class Adam(KernelUpdater):
 
 @UPDATERS.register()
 class AdamW(Adam):
-    """Adam with decoupled weight decay: w *= 1 - lr weight_decay first (Loshchilov and Hutter, 2019)."""
+    """Adam with decoupled weight decay: first w *= 1 - lr weight_decay, then the update of Adam.
+
+    After Loshchilov and Hutter (2019).
+    """
 
     decoupled_decay = True
 
@@ -376,8 +388,8 @@ class AdamW(Adam):
 class AdamMax(KernelUpdater):
     """m = b1 m + (1 - b1) g, u = max(b2 u, |g|), w -= lr / (1 - b1^t) m / (u + delta).
 
-    AdaMax of Kingma and Ba (2015), where delta only avoids 0 / 0. With ``bias_correction: false`` it is SINGA's
-    u = max(b2 u, |g|) + delta, w -= lr m / u.
+    This is AdaMax of Kingma and Ba (2015); ``delta`` only avoids 0 / 0. With ``bias_correction: false`` the update is
+    SINGA's u = max(b2 u, |g|) + delta, w -= lr m / u.
     """
 
     block = AdamMaxConf
@@ -415,8 +427,8 @@ class LionConf(Conf):
 class Lion(Updater):
     """w -= lr sign(b1 m + (1 - b1) g), then m = b2 m + (1 - b2) g, with decoupled weight decay.
 
-    Chen et al. (2023), Symbolic discovery of optimization algorithms. Weight decay is as in AdamW: w *= 1 - lr
-    weight_decay before the step. The paper takes a learning rate 3 to 10 times smaller than Adam's.
+    After Chen et al. (2023), Symbolic discovery of optimization algorithms. Weight decay works as in AdamW: w *= 1 - lr
+    weight_decay before the update. The paper uses a learning rate 3 to 10 times smaller than for Adam.
     """
 
     block = LionConf

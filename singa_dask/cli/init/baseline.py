@@ -67,7 +67,10 @@ def baseline_of(
 
 
 def _values(column: ColumnSurvey, rows: Rows) -> Floats:
-    """Return values of a column, (n, width): categories one-hot, missing numbers as the mean."""
+    """Return the values of a column as an array (n, width).
+
+    Categories are one-hot, and missing numbers are replaced by the mean.
+    """
     if column.kind == "string":
         return _one_hot(column, rows)
     taken = column.values.take(rows)

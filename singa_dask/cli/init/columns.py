@@ -53,8 +53,9 @@ MAX_CATEGORIES, MIN_RECORDS = 50, 4
 class ColumnSurvey:
     """A column of a table: its position from 1 on, its kind, and the values that were read.
 
-    For numbers written as text, ``forms`` are the ways to read them, and ``example`` is one such text. ``words`` are
-    texts among numbers that may mean missing values. ``counted`` are counts of the whole table by Dask workers.
+    If numbers are written as text, ``forms`` are the possible formats, and ``example`` is one of the texts. ``words``
+    are texts in a column of numbers that may mean missing values. ``counted`` has counts of the whole table, if Dask
+    workers have counted it.
     """
 
     name: str
@@ -146,7 +147,10 @@ class ColumnSurvey:
 
     @cached_property
     def times(self) -> list[list[Any]]:
-        """Dates as sortable values, one list for each way to read them; 1/2/2024 has two. Empty if not dates."""
+        """Dates as sortable values; empty if the values are not dates.
+
+        There is a list for each way to read them, because e.g. 1/2/2024 can be read in two ways.
+        """
         values = self.values.to_pylist() if self.is_date else []
         if self.kind in ("date", "timestamp") and not any(isinstance(value, str) for value in values):
             return [values]
@@ -226,7 +230,10 @@ class TableSurvey:
         return replace(self, columns=columns, n=max((each.n for each in found.values()), default=self.n))
 
     def _parts(self) -> Iterator[tuple[int, int, int]]:
-        """Yield file, index and number of parts for tasks to count; a text file is scanned as one part."""
+        """Yield each part of a file that a task counts: index of the file, index of the part, number of parts.
+
+        A text file is one part.
+        """
         for file in range(len(self.parts.files)):
             n = 1 if self.format in LINES else -(-self.parts(file).source.size // PART_BYTES)
             yield from ((file, index, n) for index in range(n))
@@ -292,9 +299,9 @@ def read_table(place: str, options: InitOptions) -> TableSurvey:
     Raises
     ------
     DataError
-        It cannot be read; the message says where, and which option helps.
+        The table cannot be read. The message says where, and which option helps.
     UnsureError
-        Its first line may name the columns, or be a record.
+        It is not clear whether the first line names the columns or is a record.
     """
     files = table_files(place)
     form = format_of(files)
@@ -373,7 +380,7 @@ Runs = list[tuple[int, RecordRun]]
 def _lines_of(parts: OpenParts, sizes: Sequence[int], row_bytes: int) -> tuple[Runs, int]:
     """Return runs of records in text files, and the number of records.
 
-    For large tables these are the first runs of each file, and an estimate, which is larger than their records.
+    For a large table, only the first runs of each file are returned, and the number of all records is estimated.
     """
     total = sum(sizes)
     if total <= MAX_BYTES:
@@ -395,7 +402,7 @@ def _lines_of(parts: OpenParts, sizes: Sequence[int], row_bytes: int) -> tuple[R
 def _groups_of(parts: OpenParts, row_bytes: int) -> tuple[Runs, int, int]:
     """Return runs of records in columnar files, the number of records, and the bytes of the largest row group.
 
-    For large tables only some runs at equal distances are returned.
+    For a large table, only some evenly spaced runs are returned.
     """
     # open one run at a time, because runs are decoded in file order
     parts.open_runs.n = 1

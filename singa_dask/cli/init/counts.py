@@ -25,10 +25,10 @@ COUNTED = ("number", "boolean", "string")
 
 @dataclass
 class ColumnCounts:
-    """Counts of a column: all values, missing ones, each distinct one, and the moments of numbers.
+    """Counts of a column: all values, missing values, each distinct value, and the moments of numbers.
 
-    ``values`` is None for more than `MAX_DISTINCT` distinct values. Texts are plain names, and numbers of a label in
-    CSV are texts, too. ``squares`` is the sum of squared differences from ``mean``.
+    ``values`` is None if there are more than `MAX_DISTINCT` distinct values. Text is stored as plain names, and so are
+    numbers of a label in CSV. ``squares`` is the sum of squared differences from ``mean``.
     """
 
     n: int = 0

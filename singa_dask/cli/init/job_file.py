@@ -372,7 +372,10 @@ def _word_rnn(data: RecordSurvey) -> str:
 
 
 def _heads(data: RecordSurvey, source: str, *lines: str) -> str:
-    """Return the layers of scores or predictions, and the losses; ``lines`` are added to layers for classes."""
+    """Return the layers that compute scores or predictions, and the losses.
+
+    ``lines`` are added to each layer that computes scores of classes.
+    """
     several = len(data.outputs) > 1
     if not data.has_classes:
         return _predictions(data, source)
@@ -462,5 +465,5 @@ neuralnet:
 
 
 def _quoted(text: str) -> str:
-    """Write a text for YAML, in quotes where it needs them."""
+    """Return a text as YAML, in quotes if YAML requires them."""
     return text if re.fullmatch(r"[A-Za-z_./][\w./-]*", text) else json.dumps(text, ensure_ascii=False)

@@ -49,7 +49,10 @@ def with_numbers(table: TableSurvey, options: InitOptions, names: Collection[str
 
 
 def _read(column: ColumnSurvey, format: str, options: InitOptions) -> ColumnSurvey:
-    """Convert a column of texts to numbers, or note its faults; leave it unchanged if most texts are no numbers."""
+    """Convert a column of text to numbers, or record why it cannot be converted.
+
+    The column is returned unchanged if most of its texts are no numbers.
+    """
     if column.kind != "string" or column.is_date:
         return column
     different, best = _best_forms(column.present.filter(pc.invert(pc.is_in(column.present, pa.array(MISSING)))))
@@ -93,7 +96,7 @@ def _best_forms(texts: pa.Array) -> tuple[pa.Array, list[tuple[NumberForm, pa.Ar
 
 
 def say_forms(name: str, texts: pa.Array) -> str:
-    """Return a message on how to read a column of texts as numbers; empty if it has other texts."""
+    """Return a message that says how to read a text column as numbers; empty if it also has other texts."""
     different, best = _best_forms(texts)
     forms = [form for form, numbers in best if not numbers.null_count]
     if not forms:
@@ -165,9 +168,10 @@ def refuse_faults(table: TableSurvey, columns: Sequence[ColumnSurvey], options: 
     Raises
     ------
     DataError
-        Names the columns, some values and records, and the option that reads them.
+        A column that is used has values that cannot be read. The message names the columns, some values and their
+        records, and the option with which they can be read.
     UnsureError
-        Numbers of a column can be read in two ways.
+        The numbers of a column can be read in two ways.
     """
     if faulty := [each for each in columns if each.fault]:
         faults = [f"column {each.name!r}: {each.fault}" for each in faulty]
@@ -195,7 +199,7 @@ def refuse_faults(table: TableSurvey, columns: Sequence[ColumnSurvey], options: 
 
 
 def _points(column: ColumnSurvey, table: TableSurvey, options: InitOptions, has_commas: bool) -> ColumnSurvey:
-    """Return a CSV column of numbers with the ways to read it, if points may separate thousands."""
+    """Return a CSV column of numbers; if its points may separate thousands, with both ways to read it."""
     if column.kind != "number" or column.forms or not column.name or not _may_have_points(column.numbers):
         return column
     parts, example = list[pa.Array](), ""
@@ -218,7 +222,10 @@ def _points(column: ColumnSurvey, table: TableSurvey, options: InitOptions, has_
 
 
 def _may_have_points(numbers: np.ndarray) -> bool:
-    """Return whether numbers may be misread thousands: at most three decimals, from 1 to 1000."""
+    """Return whether points in numbers may separate thousands, so that the numbers were misread.
+
+    This is possible if all numbers are from 1 to 1000, and have at most three decimals.
+    """
     size, thousands = np.abs(numbers), numbers * 1000
     is_whole = numbers == numbers.round()
     return bool(
@@ -230,7 +237,7 @@ def _may_have_points(numbers: np.ndarray) -> bool:
 
 
 def _written(table: TableSurvey, column: ColumnSurvey) -> Iterator[pa.Array]:
-    """Yield the texts of a CSV column that was read, by runs of records."""
+    """Yield the texts of a CSV column as the file contains them, many records at a time."""
     n = 0
     for file, run in table.runs:
         if n == len(column.values):

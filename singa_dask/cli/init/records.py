@@ -45,7 +45,8 @@ RARE, MAX_WEIGHED = 10, 20
 class UnsureError(DataError):
     """Data can be read in several ways.
 
-    ``choices`` are the answers to ``question``, each with the fields of `InitOptions` that it changes.
+    ``question`` asks the user for the way. ``choices`` are the possible answers, each with the fields of `InitOptions`
+    that it changes.
     """
 
     def __init__(self, place: str, question: str, choices: Sequence[tuple[str, dict[str, Any]]], advice: str) -> None:
@@ -82,7 +83,7 @@ class InitOptions:
     run: Callable[..., Any] | None = field(default=None, compare=False)
 
     def of_tables(self) -> str:
-        """Return a given option that only applies to tables; empty if there is none."""
+        """Return the name of a given option that applies only to tables; empty if there is none."""
         names = ["target", "features", "text", "drop", "encoding", "missing", "classes", "lags", "split_by"]
         names += ["na_values", "thousands", "decimal"]
         given = [name for name in names if getattr(self, name)]
@@ -92,7 +93,7 @@ class InitOptions:
 
 @dataclass(frozen=True)
 class TextSurvey:
-    """A text: its URL, and the numbers of its characters and of distinct ones."""
+    """Properties of a text: its URL, its number of characters, and how many of these are distinct."""
 
     source: str
     n_characters: int
@@ -101,9 +102,10 @@ class TextSurvey:
 
 @dataclass(frozen=True)
 class OutputSurvey:
-    """A label or a target: its column, why it was chosen, and the number of records of each class, if it has classes.
+    """Properties of a label or target: its column, why it was chosen, and the records of each class.
 
-    ``names`` are the values that are classes, in order; empty if they are 0, 1, ...
+    The records of each class are counted if there are classes. ``names`` are the values of the classes, in order; empty
+    if they are 0, 1, ...
     """
 
     name: str
@@ -127,15 +129,15 @@ class OutputSurvey:
 
 @dataclass(frozen=True)
 class Baseline:
-    """Leave-one-out performance of closed-form models.
+    """Quality of models that are fitted in closed form, by leave-one-out cross-validation.
 
     Attributes
     ----------
     score : float
         Accuracy, or root mean squared error, of a linear model.
     linear, best : float
-        Explained variance of labels or targets, 0 to 1: of the linear model, and of the better of it and a kernel
-        model.
+        Share of the variance of labels or targets that a model explains, 0 to 1: the linear model, and the better one
+        of the linear model and a kernel model.
     roc_auc : float or None
         Area under the ROC curve of the linear model, a mean over classes, if the label has a rare class.
     """
@@ -147,7 +149,7 @@ class Baseline:
 
     @property
     def curved(self) -> float:
-        """Share of the linear model's unexplained variance that the better model explains."""
+        """Share of the variance left unexplained by the linear model that the better model explains."""
         return (self.best - self.linear) / (1 - self.linear)
 
 
@@ -160,27 +162,29 @@ class RecordSurvey:
     source : str
         URL of the data.
     url, test_url : str
-        Training set, and test set (empty if there is none); copies are elsewhere than the data.
+        URLs of the training set and the test set. They differ from ``source`` if the records are copied. ``test_url``
+        is empty if there is no test set.
     shape : tuple of int
         Shape of a record for ``store_conf``; images are (channels, height, width).
     outputs : tuple of OutputSurvey
         Labels or targets.
     n_records, n_test : int
-        Estimated for a table that was not read as a whole.
+        Number of training records and of test records. They are estimates if a table was not read completely.
     n_seen : int
         Number of records of a table that were read.
     values : {"bytes", "small", "columns", "any"}
-        Numbers from 0 to 255; from -1 to 1; columns with ranges of their own; anything else.
+        Range of the values: bytes from 0 to 255, small numbers from -1 to 1, columns that each have their own range, or
+        any other numbers.
     mean, std : float
-        Of all values that were read.
+        Mean and standard deviation of all values that were read.
     reading : dict
-        Other keys of ``store_conf`` to read the records.
+        Further keys of ``store_conf`` that are needed to read the records.
     trouble : sequence of str
-        Likely problems.
+        Messages about likely problems.
     measure : TextMeasure, optional
-        Of the texts of a table, if these are its features.
+        Lengths and characters of the texts of a table, if the texts are its features.
     left_out : str
-        Columns of a table that are not used, and why.
+        Message that lists the columns of a table that are not used, with the reasons.
     notes : sequence of Note
         How values of a table are read, and which ones are filled or left out.
     key : str
@@ -248,7 +252,7 @@ class RecordSurvey:
 
     @property
     def is_about(self) -> bool:
-        """Whether numbers of records are estimates."""
+        """Whether the numbers of records are estimates."""
         return 0 < self.n_seen < self.n and not self.is_counted
 
     def describe(self) -> str:
@@ -298,7 +302,10 @@ def copies_folder(url: str, folder: str) -> str:
 def with_split(
     records: RecordSurvey, folder: str, suffix: str, split: Split, write: Callable[[str, Rows], None]
 ) -> RecordSurvey:
-    """Return the survey with a split into files; ``write`` writes some records to a URL."""
+    """Return the survey with training and test records in two files.
+
+    ``write`` is called with the URL of a file and the indices of its records.
+    """
     (train, test, how), names = split, (f"train{suffix}", f"test{suffix}")
 
     def write_both(place: str) -> None:
@@ -324,13 +331,13 @@ def split_by_rule(
     Parameters
     ----------
     kept : ndarray, optional
-        Numbers of the records in the store that are used, if all were read.
+        Indices in the store of the records that are used, if all records were read.
     labels : array, optional
-        Class of each of these, to stratify the split.
+        Class of each record in ``kept``. If given, the split is stratified.
     test_from : int
-        Number of the first record to test on, if these are the last ones.
+        Index of the first test record, if the last records are the test set.
     order : str
-        Order of the records in words, for ``test_from``.
+        Text that describes the order of the records, if ``test_from`` is given.
     """
     n = survey.n_records if kept is None else len(kept)
     rule = {"test_from": test_from} if test_from else {"test_share": options.test_split, "seed": abs(options.seed)}
@@ -355,9 +362,10 @@ def split_by_rule(
 
 
 def _even_seed(codes: Rows, kept: Rows, wanted: Rows, options: InitOptions) -> int:
-    """Return the seed, of several, whose split is closest to the wanted number of records of each class.
+    """Return the seed whose split is closest to the wanted number of test records of each class.
 
-    The rule itself ignores classes, which would make uneven parts of small tables.
+    Several seeds are tried, because the rule of the split ignores classes: in a small table, an arbitrary seed may give
+    too many records of one class to the test set.
     """
     n, seed = np.bincount(codes), abs(options.seed)
     classes = np.full(kept[-1] + 1, len(n))
@@ -430,12 +438,12 @@ def split_store(survey: RecordSurvey, closed: Store, options: InitOptions, folde
 def count_test(
     test_url: str, backend: str, reading: Mapping[str, Any], facts: TableFacts | None, url: str, output: OutputSurvey
 ) -> tuple[int, int]:
-    """Return the numbers of records of a test set that are used, and that are left out.
+    """Return how many records of a test set are used, and how many are left out.
 
     Raises
     ------
     DataError
-        It has other columns, categories or classes than the training set, or a wrong value.
+        The test set has other columns, categories or classes than the training set, or a value that cannot be read.
     """
     with open_store(test_url, backend, **reading) as store:
         label_table(test_url, store.class_names, output.names, "training")

@@ -117,7 +117,7 @@ def survey_arrays(url: str, test_url: str, backend: str, options: InitOptions, f
 
 
 def _check_labels(url: str, labels: Counter[int], names: Sequence[str]) -> None:
-    """Raise a DataError for labels that are no class numbers: negative ones, or few and large, like 1000 and 2000."""
+    """Raise a DataError if labels are no class numbers: if they are negative, or few and large."""
     low, high = min(labels, default=0), max(labels, default=0)
     # if there are nearly as many labels as records, the labels look like ids, which is only a warning
     is_sparse = not names and high >= max(MAX_SPARSE * len(labels), 100) and 2 * len(labels) <= labels.total()
@@ -221,7 +221,7 @@ def is_table(place: str, label: str = "") -> bool:
 
 
 def _fault(place: str, backend: str, n_blocks: int = 0, **options: Any) -> DataError | None:
-    """Return why a store, or one of its first blocks, cannot be read; None if it can."""
+    """Return the error with which a store, or one of its first blocks, fails to be read; else None."""
     try:
         with open_store(place, backend, **options) as store:
             for block in range(min(len(store.blocks), n_blocks)):
@@ -446,7 +446,10 @@ def _names_image(line: str) -> bool:
 
 
 def _has_columns(lines: Sequence[str], url: str) -> bool:
-    """Return whether lines have equally many fields and a column of numbers; only such columns between blanks."""
+    """Return whether lines are a table: all have the same number of fields, and a column contains numbers.
+
+    If blanks separate the fields, every column must contain numbers.
+    """
     separator = separator_of(lines)
     rows = list(csv.reader(lines, delimiter=separator))
     if len(rows) < 3 or len({len(row) for row in rows}) != 1 or len(rows[0]) == 1:

@@ -252,7 +252,7 @@ def _refuse_before_count(table: TableSurvey, options: InitOptions) -> None:
 
 
 def _names_in(table: TableSurvey, options: InitOptions) -> list[str]:
-    """Return columns whose values are names or words even if they look like numbers: label and texts."""
+    """Return the label and text columns, whose values are not numbers even if they look like numbers."""
     labels = _resolved(table, options.label, "--label")
     if not (labels or options.target):
         labels = [name for name in labels_among([*table.named]) if len(table.named[name].distinct) <= MANY]
@@ -272,7 +272,7 @@ def _doubts(used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey]) -> It
 
 
 def _forms(used: Sequence[ColumnSurvey]) -> Iterator[Note]:
-    """Yield how numbers written as text are read."""
+    """Yield a note on each column of numbers that are written as text, which says how they are read."""
     for each in (each for each in used if each.forms):
         keys = [f"{key} {value!r}" for key, value in asdict(each.forms[0]).items() if value and value != "."]
         number = each.forms[0].parse(pa.array([each.example]))[0].as_py()
@@ -281,7 +281,7 @@ def _forms(used: Sequence[ColumnSurvey]) -> Iterator[Note]:
 
 
 def _left_out(table: TableSurvey, left_out: Mapping[str, str]) -> Iterator[Note]:
-    """Yield which columns are left out, and why."""
+    """Yield a note on the columns that are left out, with the reasons."""
     for reason in dict.fromkeys(filter(None, left_out.values())):
         names = [name for name, why in left_out.items() if why == reason]
         shown = [" ".join(name.split()) or "a column without a name" for name in names]
@@ -297,7 +297,7 @@ def _gaps(dates: ColumnSurvey) -> Iterator[Note]:
 
 
 class _Spelled(NamedTuple):
-    """Counts by CSV column: words for missing values, values with blanks around them, numbers with leading zeros."""
+    """Counts for each CSV column of words for missing values, of surrounding blanks, and of leading zeros."""
 
     words: Mapping[str, Counter[str]]
     blanks: Counter[str]
@@ -328,7 +328,7 @@ def _spelled(
 
 
 def _unmet(table: TableSurvey, spelled: _Spelled, na_values: Sequence[str]) -> Iterator[str]:
-    """Yield words of ``--na-values`` that no CSV column has, among the records that were read."""
+    """Yield each word of ``--na-values`` that does not occur in the records that were read."""
     met = {word for words in spelled.words.values() for word in words}
     for word in na_values if table.format == "csv" else ():
         if word not in met:
@@ -338,7 +338,7 @@ def _unmet(table: TableSurvey, spelled: _Spelled, na_values: Sequence[str]) -> I
 def _notes_of(
     spelled: _Spelled, used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey], reading: Mapping[str, Any]
 ) -> Iterator[Note]:
-    """Yield how missing values are handled, and what is lost of CSV values."""
+    """Yield notes on how missing values are handled, and on what reading changes in CSV values."""
     named = {each.name: each for each in outputs}
     lags = LagsConf(**reading["lags"]) if "lags" in reading else None
     steps = {f"{name}_lag{k}": (name, k) for name in lags.columns for k in range(1, lags.n + 1)} if lags else {}
@@ -361,7 +361,7 @@ def _notes_of(
 
 
 def _filled(column: ColumnSurvey, reading: Mapping[str, Any]) -> str:
-    """Return how missing values of a feature are handled."""
+    """Return a text that says how missing values of a feature are handled."""
     missing = reading.get("missing", "error")
     if "" in reading.get("categories", {}).get(column.name, ()):
         return "category ''"
@@ -370,13 +370,15 @@ def _filled(column: ColumnSurvey, reading: Mapping[str, Any]) -> str:
 
 
 def _with_lags(table: TableSurvey, options: InitOptions) -> tuple[TableSurvey, LagsConf]:
-    """Add the lags of the predicted columns to a time series; return it, from its N-th record on, and their block.
+    """Add the lags of the predicted columns to a time series; return it and the lags' configuration.
+
+    The first N records, which lack lags, are left out.
 
     Raises
     ------
     DataError
         No column is predicted, or the table is not sorted by time, too short, or too large to be read as a whole, or
-        has columns of these names.
+        already has columns with the names of lags.
     """
     names = [*_resolved(table, options.label, "--label"), *_resolved(table, options.target, "--target")]
     dates, sorted_by = _dates(table, options), _sorted_by(table, options)
@@ -406,7 +408,7 @@ def _with_lags(table: TableSurvey, options: InitOptions) -> tuple[TableSurvey, L
 
 
 def _choose(table: TableSurvey, options: InitOptions) -> tuple[list[OutputSurvey], list[ColumnSurvey], dict[str, str]]:
-    """Return labels or targets, features, and why each other column is left out."""
+    """Return the labels or targets, the features, and for each other column why it is left out."""
     labels, targets = _resolved(table, options.label, "--label"), _resolved(table, options.target, "--target")
     if labels and targets:
         raise DataError(f"{table.url}: --label and --target. Pass one of them: for classes, or numbers to predict.")
@@ -456,7 +458,7 @@ def _choose(table: TableSurvey, options: InitOptions) -> tuple[list[OutputSurvey
 
 
 def _hint(texts: Sequence[ColumnSurvey]) -> str:
-    """Return a hint for a table without features; ``texts`` are columns that may be used."""
+    """Return a hint on how to use a table without features; ``texts`` are text columns that could be used."""
     if not texts:
         return ""
     names = texts[0].present[:MAX_NAMED].to_pylist()
@@ -493,7 +495,10 @@ def _show_reasons(left_out: dict[str, str]) -> str:
 
 
 def _resolved(table: TableSurvey, wanted: Sequence[str], option: str) -> list[str]:
-    """Return the columns that an option names: by name, pattern, position from 1 on, first or last."""
+    """Return the names of the columns that an option lists.
+
+    The option may give a name, a pattern, a position from 1 on, ``first`` or ``last``.
+    """
     names, columns = list(table.named), list[str]()
     for each in wanted:
         at = {"first": 0, "last": len(names) - 1}.get(each, int(each) - 1 if each.isdecimal() else -1)
@@ -515,7 +520,10 @@ def _are_pixels(features: Sequence[ColumnSurvey]) -> bool:
 
 
 def _unfit(column: ColumnSurvey, is_wide: bool) -> str:
-    """Return why a column is no feature; empty if it is. Among many columns, such as pixels, constants are features."""
+    """Return the reason why a column is no feature; empty if it is one.
+
+    In a table of many columns, such as pixels, constant columns are features, too.
+    """
     if column.is_index or not column.name:
         return "index"
     if column.is_date and len(column.present):
@@ -545,7 +553,7 @@ def _is_like_id(column: ColumnSurvey) -> bool:
 
 
 def _tells(column: ColumnSurvey, label: ColumnSurvey) -> str:
-    """Return the reason to leave out a column that has one value for each class; empty if it has not."""
+    """Return the reason to leave out a column that has a single value for each class; else empty."""
     is_code = column.kind != "number" or column.is_whole
     if (
         not is_code
@@ -603,7 +611,7 @@ def _reading(
 
 
 def _telling(table: TableSurvey, usable: Sequence[str]) -> tuple[ColumnSurvey, str]:
-    """Return the column that its name makes the label, and the reason."""
+    """Return the column that is the label according to its name, and the reason."""
     names = [name for name in table.named if name]
     labels = labels_among(names) if table.text.get("header", True) else []
     ends = [usable[0], usable[-1]] if usable else []
@@ -698,9 +706,10 @@ def _has_classes(table: TableSurvey, column: ColumnSurvey, said: str) -> bool:
 def _split_rows(
     table: TableSurvey, outputs: Sequence[OutputSurvey], rows: Rows, options: InitOptions
 ) -> tuple[Rows, Rows, str]:
-    """Return rows to train and to test on, and how they were chosen: by time, if the rows are sorted by a date.
+    """Return the training rows, the test rows, and a text that says how they were chosen.
 
-    If nothing is copied, a rule chooses others later.
+    If the rows are sorted by a date, the last ones are the test set. If nothing is copied, a rule of the job chooses
+    other rows later.
     """
     n_test = round(options.test_split * len(rows))
     if not 0 < n_test < len(rows) or len(rows) < MIN_SPLIT:
@@ -724,14 +733,17 @@ def _split_rows(
 
 
 def _codes_of(values: pa.Array) -> Rows:
-    """Return the rank of each value among the distinct ones, as texts; missing values are empty texts."""
+    """Return the rank of each value among the distinct values as text; missing values are empty texts."""
     encoded = as_texts(values).fill_null("").dictionary_encode()
     ranks = np.argsort(np.argsort(np.array(encoded.dictionary.to_pylist(), object)))
     return np.asarray(ranks[encoded.indices.to_numpy()], np.int64)
 
 
 def _split_by_key(table: TableSurvey, rows: Rows, options: InitOptions) -> tuple[Rows, Rows, str]:
-    """Split rows so that no value of a column is in both parts; return rows to train and to test on, and a text."""
+    """Split rows so that rows with equal values in a column are in the same part.
+
+    Returns the training rows, the test rows, and a text that describes the split.
+    """
     name, seed = options.split_by, abs(options.seed)
     keys = table.keys(name)
     is_test = np.isin(rows, SplitConf(part="test", test_share=options.test_split, seed=seed, key=name).of_keys(keys))
@@ -763,7 +775,7 @@ def _never_learned(table: TableSurvey, outputs: Sequence[OutputSurvey], rows: Ro
 
 
 def _learned_rows(table: TableSurvey, rule: Mapping[str, Any], options: InitOptions) -> Rows:
-    """Return the rows to train on by a rule, or all, among those that were read."""
+    """Return which of the rows that were read are training rows by a rule; without a rule, all."""
     n = table.n_seen
     return SplitConf.model_validate({"part": "train", **rule}).rows(options.lags, n) if rule else np.arange(n)
 
@@ -775,6 +787,6 @@ def _dates(table: TableSurvey, options: InitOptions) -> list[ColumnSurvey]:
 
 
 def _sorted_by(table: TableSurvey, options: InitOptions) -> ColumnSurvey | None:
-    """Return a column of dates that the records are sorted by."""
+    """Return a column of dates in whose order the records are sorted, or None."""
     found = [each for each in _dates(table, options) if any(map(is_sorted, each.times))]
     return max(found, key=lambda each: len(each.distinct), default=None)

@@ -5,14 +5,14 @@ Messages
 Records
     `labels`, `values`: their fields. `record_schema`: dtypes and shapes. `salvage`: blocks with bad records.
 Tables
-    `columns`: values of columns. `numbers`: numbers written as text. `category_names`: names of categories and classes.
-    `tokens`: texts. `lags`: earlier values.
-    `table_spec`: which columns a job uses. `table_statistics` learns `table_facts`, by which `table_encoder` makes
-    arrays.
+    `columns`: the values of columns. `numbers`: numbers written as text. `category_names`: names of categories and
+    classes. `tokens`: text as numbered tokens. `lags`: columns with earlier values of a time series. `table_spec` says
+    which columns a job uses. `table_statistics` learns `table_facts` from the training data. `table_encoder` uses these
+    facts to convert columns to arrays.
 In memory
     `plain_arrays`: arrays. `data_frames`: frames.
 Learned from training data
-    `scaling`: moments and scaling of columns. `learned`: what checkpoints keep.
+    `scaling`: moments and scaling of columns. `learned`: what checkpoints store about the training data.
 """
 
 __all__: list[str] = []

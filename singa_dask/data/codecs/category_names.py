@@ -1,4 +1,7 @@
-"""Names of categories and classes. Formats spell one value in several ways, which count as one name."""
+"""Names of categories and classes.
+
+Formats write the same value in several ways, which count as one name.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,15 @@ WHOLE = re.compile(r"(-?\d+)\.0+")
 
 
 def plain_name(text: str) -> str:
-    """Return a name without blanks around it, with accents composed (NFC)."""
+    """Return a name without surrounding blanks, and with composed accents (NFC)."""
     return unicodedata.normalize("NFC", text).strip()
 
 
 def name_key(text: str) -> str:
-    """Return what all spellings of a name share: ``7.0`` is ``7``, ``True`` and ``TRUE`` are ``true``."""
+    """Return a key that all spellings of a name share.
+
+    The key of ``7.0`` is ``7``; the key of ``True`` and ``TRUE`` is ``true``.
+    """
     text = plain_name(text)
     if text.lower() in ("false", "true"):
         return text.lower()
@@ -25,7 +31,7 @@ def name_key(text: str) -> str:
 
 
 def distinct_names(texts: Iterable[str]) -> set[str]:
-    """Return one name for each key: the key itself if it is among the names, else the first of them."""
+    """Return one name for each key: the key itself if it is one of the names, else the first name."""
     names_by_key: dict[str, str] = {}
     for name in sorted({plain_name(text) for text in texts}):
         key = name_key(name)
@@ -35,7 +41,10 @@ def distinct_names(texts: Iterable[str]) -> set[str]:
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the distinct names sorted by value if all are numbers, nan last, else as text."""
+    """Return the distinct names, sorted.
+
+    If all are numbers they are sorted by value, with nan last; otherwise they are sorted as text.
+    """
     names = distinct_names(names)
 
     def value(name: str) -> tuple[bool, float, str]:
@@ -49,7 +58,10 @@ def in_order(names: Iterable[str]) -> tuple[str, ...]:
 
 
 class NameNumbers(dict[str, int]):
-    """The number of each name; for another text, the number of the name with the same key, or -1."""
+    """A mapping from names to numbers.
+
+    A text that is not a name maps to the number of the name with the same key, or to -1.
+    """
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__({name: number for number, name in enumerate(names)})

@@ -1,4 +1,4 @@
-"""Classes as values: names of classes converted to the type that the labels of the training data have."""
+"""Convert names of classes to the type that labels have in the training data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def are_floats(kind: pa.DataType) -> bool:
 
 
 def label_type(kind: str, is_floating: bool) -> str:
-    """Return the type of the labels in a column of a `column_kind`; empty for texts."""
+    """Return the type of the labels in a column, given its `column_kind`; empty for strings."""
     if kind == "number":
         return NUMBER if is_floating else INTEGER
     return BOOLEAN if kind == "boolean" else ""
@@ -42,7 +42,8 @@ def class_values(names: Sequence[str], of_type: str) -> npt.NDArray[Any]:
     names : sequence of str
         Names of the classes.
     of_type : str
-        See `label_type`. If a name is not of this type, or two names have one value, all values are the names.
+        Type of the values; see `label_type`. If a name cannot be converted to this type, or two names have the same
+        value, the names themselves are returned.
     """
     keys = [name_key(name) for name in names]
     values: npt.NDArray[Any] = np.array(names, None if names else np.str_)
@@ -61,7 +62,7 @@ def class_values(names: Sequence[str], of_type: str) -> npt.NDArray[Any]:
 def classes_of(
     numbers: npt.NDArray[np.int64], names: Sequence[str], n_classes: int, of_type: str = ""
 ) -> npt.NDArray[Any]:
-    """Return the classes of class numbers: their values; the number of a class that has no name."""
+    """Return the value of each class number, or the number itself if the class has no name."""
     if not names:
         return numbers
     values, unnamed = class_values(names[:n_classes], of_type), range(len(names), n_classes)
@@ -73,7 +74,10 @@ def classes_of(
 
 
 def numbers_of_values(labels: npt.NDArray[Any], values: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-    """Return the class numbers of numeric labels, given the value of each class; -1 for another value."""
+    """Return the class number of each numeric label; -1 for a label that is not the value of a class.
+
+    ``values`` has the value of each class.
+    """
     order = np.argsort(values, kind="stable")
     at = np.minimum(np.searchsorted(values[order], labels), len(values) - 1)
     return np.where(values[order][at] == labels, order[at], -1).astype(np.int32)

@@ -21,32 +21,34 @@ TEXT = "U"
 
 
 class ColumnReading(NamedTuple):
-    """Converts kept columns of texts to the types that the job knows; other columns stay texts.
+    """Converts columns of text to the types that a job reads them as.
+
+    Columns that it does not read stay text.
 
     Attributes
     ----------
     kinds : mapping of str to str
-        Kind of dtype of each column that the job knows: ``b``, ``i``, ``f``, or ``U`` for texts.
+        Dtype kind of each column that the job reads: ``b``, ``i``, ``f``, or ``U`` for text.
     spelling : Spelling
-        Form of numbers that are written as text, and words for missing values, which become null.
+        Form of numbers that are written as text, and the words that mean a missing value. These become null.
     """
 
     kinds: Mapping[str, str] = MappingProxyType({})
     spelling: Spelling = NO_SPELLING
 
     def numbers(self, table: pa.Table) -> pa.Table:
-        """Convert numbers in a form of the spelling, such as money.
+        """Convert columns of numbers for which ``spelling`` has a form, such as money.
 
-        A column with other texts is returned as it is.
+        A column that also contains other text is not converted.
         """
         return self._converted(table, {name: "f" for name in self.spelling.numbers})
 
     def types(self, table: pa.Table) -> pa.Table:
-        """Convert all columns that the job knows. A column with other texts is returned as it is."""
+        """Convert all columns that the job reads. A column that also contains other text is not converted."""
         return self._converted(table, {**self.kinds, **{name: "f" for name in self.spelling.numbers}})
 
     def unknown(self, table: pa.Table) -> list[str]:
-        """Return the columns of texts that are not texts to the job."""
+        """Return the names of text columns that the job does not read as text."""
         return [
             each.name for each in table.schema if pa.types.is_string(each.type) and self.kinds.get(each.name) != TEXT
         ]

@@ -1,4 +1,4 @@
-"""Columns of tables: kinds, names, missing values, and their values as floats and as texts."""
+"""Columns of tables: their kinds, names, missing values, and values as floats or strings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ pc = LazyModule("pyarrow.compute")
 
 
 def column_kind(kind: pa.DataType) -> str:
-    """Return ``number``, ``boolean``, ``string``, ``vector``, ``empty``, or another type's Arrow name."""
+    """Return the kind of a column.
+
+    Kinds are ``number``, ``boolean``, ``string``, ``vector`` and ``empty``. For other types the result is Arrow's name
+    of the type.
+    """
     types = pa.types
     if types.is_dictionary(kind):
         return column_kind(kind.value_type)
@@ -101,7 +105,7 @@ def as_floats(column: pa.Array) -> npt.NDArray[np.float64]:
 
 
 def as_texts(column: pa.Array) -> pa.Array:
-    """Return values as strings: whole numbers as integers, decimals without trailing zeros."""
+    """Return values as strings. Whole numbers have no decimal point, decimals no trailing zeros."""
     kind = column.type
     if pa.types.is_string(kind):
         return column
@@ -116,7 +120,10 @@ def as_texts(column: pa.Array) -> pa.Array:
 
 
 def key_texts(column: pa.Array) -> pa.Array:
-    """Return keys as texts, alike in all formats: 7 for 7.0, a date for its midnight, null if missing."""
+    """Return keys as strings that are the same for all formats.
+
+    7.0 becomes 7, a time at midnight becomes a date, and a missing key becomes null.
+    """
     texts = pc.utf8_trim_whitespace(as_texts(column))
     if pa.types.is_timestamp(column.type):
         texts = pc.replace_substring_regex(texts, r"( 00:00:00)?(\.0+)?$", "")

@@ -29,9 +29,10 @@ def is_frame(value: Any) -> bool:
 def as_table(
     value: Any, where: str, spelling: Spelling | None = None, row: Callable[[int], str] | None = None
 ) -> pa.Table:
-    """Return a frame as an Arrow table: without pandas' index, NaN as null, UTF-8 bytes as texts.
+    """Convert a frame to an Arrow table.
 
-    ``spelling`` defines what texts among numbers mean; without it they are errors. ``row`` returns the place of a row
+    The index of a pandas frame is left out, NaN becomes null, and UTF-8 bytes become strings. ``spelling`` defines the
+    meaning of strings in columns of numbers; without it, such strings are errors. ``row`` returns the place of a row
     for errors.
 
     Raises a `DataError` if a column cannot be converted, or has no name of its own.
@@ -53,7 +54,10 @@ def as_table(
 
 
 def names_of(columns: Any, where: str) -> list[str]:
-    """Return column names of pandas as texts; raise a `DataError` for several levels or a repeated name."""
+    """Return the column names of a pandas frame as strings.
+
+    Raises a `DataError` if the names have several levels, or if a name occurs twice.
+    """
     if getattr(columns, "nlevels", 1) > 1:
         raise DataError(f"{where}: columns with names of {columns.nlevels} levels, expected one. Join the levels.")
     names = [str(name) for name in columns]
@@ -64,7 +68,7 @@ def names_of(columns: Any, where: str) -> list[str]:
 def as_columns(
     columns: Mapping[str, Any], where: str, spelling: Spelling | None, row: Callable[[int], str] | None = None
 ) -> dict[str, pa.Array | pa.ChunkedArray]:
-    """Convert columns of pandas, NumPy or Arrow to Arrow; for ``spelling`` and ``row`` see `as_table`."""
+    """Convert columns of pandas, NumPy or Arrow to Arrow. See `as_table` for ``spelling`` and ``row``."""
     converted = {}
     for name, values in columns.items():
         words, form = (spelling.words_of(name), spelling.numbers.get(name)) if spelling else (None, None)
@@ -81,8 +85,8 @@ def as_column(
 ) -> pa.Array | pa.ChunkedArray:
     """Convert values of pandas, NumPy or Arrow to an Arrow column.
 
-    Among numbers, texts in ``na_values`` are missing values, and texts in the given ``form`` are numbers. If
-    ``na_values`` is None, texts among numbers are errors.
+    In a column of numbers, strings in ``na_values`` are missing values, and strings in the form ``form`` are numbers.
+    If ``na_values`` is None, such strings are errors.
     """
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return values
@@ -128,7 +132,7 @@ def as_column(
 
 
 def _as_numbers(values: Sequence[float | None]) -> pa.Array:
-    """Return numbers that include integers from 2**63 on as uint64, or else as floats."""
+    """Convert numbers, some of them integers from 2**63 on, to a column of uint64, or else of floats."""
     try:
         return pa.array(values, pa.uint64())
     except (pa.ArrowException, OverflowError):
@@ -136,12 +140,12 @@ def _as_numbers(values: Sequence[float | None]) -> pa.Array:
 
 
 def _as_float(value: Any) -> float | None:
-    """Return a number as a float, None for None or another value without a number."""
+    """Return a number as a float; None for None and for other values that are no numbers."""
     return float(value) if isinstance(value, (int, float, np.number)) else None
 
 
 def _texts_among_numbers(values: Any) -> list[str]:
-    """Return the distinct texts of a column of numbers and texts; none if it also has other types."""
+    """Return the distinct strings in a column of numbers and strings; none if it also has other types."""
     types = {type(each) for each in values if each is not None}
     is_mixed = str in types and all(issubclass(each, (str, int, float, np.number)) for each in types)
     is_mixed = is_mixed and bool not in types

@@ -12,39 +12,40 @@ from singa_dask.shown import plural
 
 @dataclass(frozen=True)
 class FillCounts:
-    """Numbers of values that records lack, or that the training data lack, by column.
+    """Numbers of missing values that were filled in, and of categories that are unknown, by column.
 
     Attributes
     ----------
     filled : Counter of str
-        Missing values that were filled in: numbers by the mean or a number, categories by zeros.
+        Number of missing values that were filled in. A number is replaced by the mean or a constant, a category by
+        zeros.
     unknown : Counter of str
-        Categories that the training data lack, which were encoded as zeros.
+        Number of categories that do not occur in the training data. They are encoded as zeros.
     """
 
     filled: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: FillCounts) -> None:
-        """Add the numbers of other records."""
+        """Add the counts of other records to these."""
         self.filled.update(other.filled)
         self.unknown.update(other.unknown)
 
     @classmethod
     def total(cls, counts: Iterable[FillCounts]) -> FillCounts:
-        """Return the sum of the numbers of several groups of records."""
+        """Return the sum of several counts."""
         total = cls()
         for each in counts:
             total.add(each)
         return total
 
     def to_dict(self) -> dict[str, dict[str, int]]:
-        """Return ``filled`` and ``unknown`` as dictionaries, each only if it is not empty."""
+        """Return ``filled`` and ``unknown`` as dicts, without an empty one."""
         both = {"filled": dict(self.filled), "unknown": dict(self.unknown)}
         return {name: counts for name, counts in both.items() if counts}
 
     def lines(self) -> list[str]:
-        """Describe the numbers in lines for people; no line where there is nothing to count."""
+        """Return a message about filled values and one about unknown categories, each only if there are some."""
         filled, unknown = (listed([f"{name} {n}" for name, n in each.items()]) for each in (self.filled, self.unknown))
         n_filled, n_unknown = self.filled.total(), self.unknown.total()
         said = f"encoded {plural(n_unknown, 'unknown category', 'unknown categories')} as zeros: column {unknown}"

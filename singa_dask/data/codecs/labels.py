@@ -1,4 +1,4 @@
-"""The label of a record: the field that holds it, and its conversion to 32-bit integers."""
+"""The label of a record: which field has it, and its conversion to 32-bit integers."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ LABEL_NAMES = ("label", "labels", "y", "class", "target", "targets")
 
 
 def labels_among(names: Iterable[str]) -> list[str]:
-    """Return the names that mark a field as a label."""
+    """Return those names that are usual for a label."""
     return [name for name in names if name.lower() in LABEL_NAMES]
 
 
 def is_point(names: Sequence[str]) -> bool:
-    """Return whether the only possible label, y, could be a coordinate beside x."""
+    """Return whether the only possible label is y, beside x, so that both may be coordinates of a point."""
     return [name.lower() for name in labels_among(names)] == ["y"] and "x" in map(str.lower, names) and len(names) > 2
 
 
 def label_field(names: Sequence[str], label: str = "") -> str:
-    """Return the given field with the label, or the only one of `LABEL_NAMES`, or an empty string.
+    """Return the field with the label: ``label`` if passed, else the only field among `LABEL_NAMES`.
 
-    Raises a `ValueError` if the given field does not exist, or several fields could be the label.
+    The result is empty if there is no such field. Raises a `ValueError` if the field ``label`` does not exist, or
+    several fields could be the label.
     """
     if label and label not in names:
         raise ValueError(f"no {label!r} for the label. Fields: {listed(names)}")
@@ -39,7 +40,7 @@ def label_field(names: Sequence[str], label: str = "") -> str:
 
 
 def as_labels(values: npt.NDArray[Any], where: str, first: int = 0) -> npt.NDArray[np.int32]:
-    """Convert numbers to labels; an int32 array is returned as it is.
+    """Convert numbers to labels. An int32 array is returned unchanged.
 
     Parameters
     ----------
@@ -61,7 +62,7 @@ def as_labels(values: npt.NDArray[Any], where: str, first: int = 0) -> npt.NDArr
 
 
 def find_wrong_label(values: npt.NDArray[Any]) -> tuple[int, str] | None:
-    """Return index of the first invalid label and the reason; None if all are valid."""
+    """Return the index of the first invalid label, and what is wrong with it; None if all are valid."""
     if values.dtype.kind not in "biuf":
         return 0, f"labels of type {values.dtype}, expected integers"
     if values.dtype.kind in "biu" and np.can_cast(values.dtype, np.int32):

@@ -32,10 +32,10 @@ TIME = re.compile(
 
 
 class LagsConf(Conf):
-    """``lags``: earlier values of a time series that each record has as columns NAME_lag1 to NAME_lagN.
+    """``lags``: each record gets earlier values of a time series as columns NAME_lag1 to NAME_lagN.
 
-    A table that has these columns is read as it is. Otherwise they are computed from the preceding records, the oldest
-    first, and the first N records only serve as history.
+    If the table has these columns, they are read. Otherwise they are computed from the preceding records. Records must
+    then be sorted by time, the oldest first, and the first N records serve only as history.
     """
 
     columns: Many[str]
@@ -52,15 +52,16 @@ class LagsConf(Conf):
 
     @property
     def sources(self) -> list[str]:
-        """Names of the columns that they are computed from, and of ``order``."""
+        """Names of the columns that lags are computed from, and of the column ``order``."""
         return [*self.columns, *([self.order] if self.order else [])]
 
     def add(self, where: str, table: pa.Table, *, predicted: bool = False) -> pa.Table:
-        """Return a table with the lags added; they are missing in its first `n` records.
+        """Return the table with lags added. The first `n` records have missing lags.
 
-        With ``predicted`` only the newest record may lack a value, as the lags of later records would be missing.
+        With ``predicted`` only the newest record may lack a value, because the lags of later records would be missing.
 
-        Raises a `DataError` if the table lacks a column, has records, but at most `n`, or too many without a value.
+        Raises a `DataError` if the table lacks a column, has between 1 and `n` records, or has too many records without
+        a value.
         """
         refuse_absent(where, table.column_names, self.columns)
         if 0 < len(table) <= self.n:
@@ -81,12 +82,19 @@ class LagsConf(Conf):
         return table
 
     def with_forecasts(self, where: str, table: pa.Table, forecasts: Sequence[Any]) -> tuple[pa.Table, int]:
-        """Return a table with predictions filled in as values, up to the next record that lacks its value.
+        """Fill predictions into a table as values, up to the next record that lacks its value.
 
-        Also return the number of records after that one. If there are any, the table has only the records that the next
-        prediction needs.
+        Returns
+        -------
+        table : pyarrow.Table
+            The table. If more records have to be forecast, it has only the records that the next prediction needs.
+        n : int
+            Number of records after the one that has to be predicted next.
 
-        Raises a `DataError` if fewer than `n` records are before the first one without a value.
+        Raises
+        ------
+        DataError
+            There are fewer than `n` records before the first one without a value.
         """
         [name] = self.columns
         values, predictions = whole(table.column(name)), pa.array(forecasts)
@@ -118,7 +126,7 @@ class LagsConf(Conf):
                 raise DataError(message, remedy=FILLED)
 
     def check_order(self, where: str, table: pa.Table) -> str:
-        """Return a description of the gaps in the times of a table; empty if it has none.
+        """Return a description of the gaps in the times of a table; empty if there are none.
 
         A table without the column `order` is not checked. Raises a `DataError` if records are not sorted by it.
         """
@@ -144,7 +152,7 @@ class LagsConf(Conf):
 
 
 def lag(values: pa.Array, k: int) -> pa.Array:
-    """Return the values of the records ``k`` before; the first ``k`` values are missing."""
+    """Return for each record the value of the record ``k`` places before. The first ``k`` are missing."""
     return pa.concat_arrays([pa.nulls(min(k, len(values)), values.type), values[: max(len(values) - k, 0)]])
 
 
@@ -155,7 +163,10 @@ def _count_missing_at_end(values: pa.Array) -> int:
 
 
 def times_of(values: Sequence[Any]) -> list[list[datetime | None]]:
-    """Return the times of date texts, one list for each way to read them: 1/2/2024 has two."""
+    """Return the times that date strings mean, as one list for each possible way to read them.
+
+    For example, 1/2/2024 can be read in two ways.
+    """
     texts = [value if isinstance(value, str) and DATE.fullmatch(value) else None for value in values]
     read = []
     for month_first in (False, True) if any(texts) else ():
@@ -165,7 +176,10 @@ def times_of(values: Sequence[Any]) -> list[list[datetime | None]]:
 
 
 def _time_of(text: str, month_first: bool) -> datetime:
-    """Return the time of a date, in UTC if it has an offset; raise a `ValueError` for a wrong day."""
+    """Return the time that a date string means, in UTC if it has an offset.
+
+    Raises a `ValueError` for a day that does not exist.
+    """
     first, second, third = map(int, re.findall(r"\d+", text)[:3])
     if re.match(r"\d{4}", text):
         day = datetime(first, second, third)
@@ -191,7 +205,7 @@ def twice_among(values: Sequence[Any]) -> str:
 
 
 def is_sorted(times: Sequence[Any]) -> bool:
-    """Return whether no time is missing or earlier than its predecessor."""
+    """Return whether all times are present and none is earlier than the time before it."""
     return None not in times and all(before <= after for before, after in itertools.pairwise(times))
 
 
@@ -205,9 +219,10 @@ class Gaps(NamedTuple):
 
 
 def gaps_of(times: Sequence[Any]) -> Gaps | None:
-    """Return the gaps of sorted times, None without gaps: steps of more than 1.5 times the median step.
+    """Return the gaps between sorted times, or None if there are none.
 
-    Such a step is no gap if the weeks before and after it lack the same times, such as weekends or nights.
+    A gap is a step of more than 1.5 times the median step. Such a step is no gap if the weeks before and after it lack
+    the same times, such as weekends or nights.
     """
     dated = _dated(times)
     try:
@@ -243,7 +258,7 @@ def are_compact_dates(numbers: npt.NDArray[Any]) -> bool:
 
 
 def _dated(times: Sequence[Any]) -> Sequence[Any]:
-    """Return numbers such as 20240131 as dates, other times unchanged."""
+    """Convert numbers such as 20240131 to dates; return other times unchanged."""
     if all(isinstance(each, (int, float)) for each in times) and are_compact_dates(np.array(times)):
         # a number may be no day, such as 20240230
         with contextlib.suppress(ValueError):

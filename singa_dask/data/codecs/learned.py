@@ -1,4 +1,4 @@
-"""Knowledge about the training data that checkpoints keep, to read other records the same way."""
+"""Knowledge about the training data that checkpoints store, to read other records in the same way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from singa_dask.data.codecs.table_facts import TableFacts
 class Learned(NamedTuple):
     """Knowledge about the training data in a checkpoint, by input layer of the training net.
 
-    ``class_types`` has the type of the values that ``class_names`` are names of, see `label_type`.
+    ``class_types`` has the type of the values that ``class_names`` stand for; see `label_type`.
     """
 
     class_names: dict[str, tuple[str, ...]]
@@ -22,7 +22,7 @@ class Learned(NamedTuple):
 
     @classmethod
     def of(cls, *manifests: Mapping[str, Any]) -> Learned:
-        """Merge what the manifests of checkpoints contain; later manifests win."""
+        """Merge what the manifests of several checkpoints contain. Later manifests take precedence."""
         return cls(
             {name: tuple(each) for one in manifests for name, each in one.get("class_names", {}).items()},
             {name: TableFacts.from_dict(each) for one in manifests for name, each in one.get("tables", {}).items()},
@@ -31,7 +31,7 @@ class Learned(NamedTuple):
         )
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
-        """Return what is not empty, for the manifest of a checkpoint."""
+        """Return the non-empty entries for the manifest of a checkpoint."""
         described: dict[str, dict[str, Any]] = {
             "class_names": {layer: list(names) for layer, names in self.class_names.items() if names},
             "tables": {layer: facts.to_dict() for layer, facts in self.tables.items()},

@@ -35,7 +35,7 @@ MARKS = {" ": BLANK, "'": "['\u2019]"}
 
 
 class NumberConf(Conf):
-    """Form of numbers that are texts: a column of ``numbers``."""
+    """Format of the numbers in a column of text: an entry of ``numbers``."""
 
     thousands: Annotated[str, Field(max_length=1)] = ""
     """Separator between groups of digits. A blank stands for one of any width, and ``'`` for either apostrophe."""
@@ -45,7 +45,7 @@ class NumberConf(Conf):
     """Text before or behind each number, such as ``$``, ``EUR`` or ``%``. It is left out: 12.5 % is 12.5."""
 
     def rules(self) -> Iterator[Finding]:
-        """Refuse ambiguous marks."""
+        """Check that the marks for decimals and thousands are not ambiguous."""
         if self.thousands == self.decimal:
             yield ("thousands",), f"{self.thousands!r} is the decimal mark, too. Set decimal to the other one."
         if re.search(r"[\d+()-]", self.thousands):
@@ -56,7 +56,7 @@ class NumberConf(Conf):
 
 @dataclass(frozen=True)
 class NumberForm:
-    """Form of numbers that are texts; for the fields see `NumberConf`."""
+    """Format of numbers that are written as text. See `NumberConf` for the fields."""
 
     thousands: str = ""
     decimal: str = "."
@@ -64,7 +64,10 @@ class NumberForm:
 
     @cached_property
     def _pattern(self) -> str:
-        """RE2 pattern of a number: groups of three digits, or of two before the last three, as in India."""
+        """RE2 pattern of a number.
+
+        Digits are in groups of three, or of two before the last three, as in India.
+        """
         mark = MARKS.get(self.thousands, re.escape(self.thousands))
         grouped = rf"[1-9]\d{{0,2}}(?:{mark}\d{{3}})+|[1-9]\d?(?:{mark}\d{{2}})+{mark}\d{{3}}|" if mark else ""
         around = "|".join([r"[-+\x{2212}()]", BLANK, *([re.escape(self.unit.strip())] if self.unit.strip() else [])])
@@ -72,12 +75,15 @@ class NumberForm:
         return rf"^(?P<before>(?:{around})*)(?P<whole>{grouped}\d*){decimals}(?P<after>(?:{around})*)$"
 
     def _sign(self, around: str) -> float:
-        """Return the sign that the text around a number means; 0 if it is not a sign, or lacks the unit."""
+        """Return the sign that the text around a number means.
+
+        The result is 0 if the text is not a sign, or lacks the unit.
+        """
         text, unit = "".join(around.split()).replace("\u2212", "-"), "".join(self.unit.split())
         return SIGNS.get(text.replace(unit, ""), 0.0) if not unit or text.count(unit) == 1 else 0.0
 
     def parse(self, texts: pa.Array) -> pa.Array:
-        """Convert texts to float64, with null for a text in another form."""
+        """Convert strings to float64. A string in another form becomes null."""
         parts = pc.extract_regex(texts, self._pattern)
         before, whole, decimals, exponent, after = (
             parts.field(parts.type.get_field_index(name))
@@ -96,19 +102,19 @@ class NumberForm:
         return pc.multiply(pc.if_else(is_number, number, None).cast(pa.float64()), signs)
 
     def fault_of(self, text: str) -> str:
-        """Return why a text is not a number."""
+        """Return a message that says why a string is not a number."""
         marks = [f"thousands {self.thousands!r}"] if self.thousands else []
         marks += [f"unit {self.unit!r}"] if self.unit else []
         return f"{text!r} is not a number with {', '.join([*marks, f'decimal {self.decimal!r}'])}"
 
 
 def not_a_number(field: str, hint: str = "") -> FaultError:
-    """Return the fault of a field that is not a number: it may stand for a missing value."""
+    """Return an error for a field that is not a number. It suggests that the field may be a missing value."""
     return FaultError(f"{field!r} is not a number{hint}", Remedy("na_values"))
 
 
 def fault_of(field: str) -> FaultError | None:
-    """Return why a field is not a number; None if it is one, or has no value."""
+    """Return an error that says why a field is not a number; None if it is a number or has no value."""
     if field in MISSING or field.lower() in ("true", "false"):
         return None
     if DECIMAL_COMMA.fullmatch(field):
@@ -122,9 +128,9 @@ def fault_of(field: str) -> FaultError | None:
 
 @dataclass(frozen=True)
 class PlainForm(NumberForm):
-    """Form of numbers in a CSV file without ``numbers``: the same texts are numbers, with the same bits.
+    """Format of numbers in a CSV file without ``numbers``. They are parsed to the same bits as in CSV.
 
-    With ``booleans`` true and false are numbers, too.
+    With ``booleans``, the words true and false are numbers, too.
     """
 
     booleans: bool = False
@@ -143,7 +149,7 @@ class PlainForm(NumberForm):
 
 
 def _plain_number(text: pa.Scalar) -> float | None:
-    """Return the number that a text is in CSV; None if it is not a number."""
+    """Return the number that a CSV file would mean by a string; None if it is not a number."""
     try:
         number: float | None = text.cast(pa.float64()).as_py()
     except pa.ArrowInvalid:
@@ -153,12 +159,12 @@ def _plain_number(text: pa.Scalar) -> float | None:
 
 @dataclass(frozen=True)
 class Spelling:
-    """Spelling of the values of a table, in files, frames or JSON.
+    """Formats of the numbers and missing values of a table, in files, frames or JSON.
 
     Attributes
     ----------
     numbers : mapping of str to NumberForm
-        Form of the numbers in each column whose numbers are texts.
+        Format of the numbers, for each column that has numbers as text.
     na_values : tuple of str
         Words that mean a missing value, unless they are listed as a category or a class.
     """
@@ -168,7 +174,7 @@ class Spelling:
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Spelling:
-        """Return the spelling in a job or a checkpoint."""
+        """Return the spelling that a job or a checkpoint describes."""
         numbers = {name: NumberForm(**form) for name, form in (described.get("numbers") or {}).items()}
         return cls(numbers, tuple(described.get("na_values") or ()))
 
@@ -179,12 +185,18 @@ class Spelling:
         return ({"numbers": numbers} if numbers else {}) | ({"na_values": [*self.na_values]} if self.na_values else {})
 
     def over(self, known: Spelling) -> Spelling:
-        """Return this spelling, completed for other columns by ``known``, the spelling of the training data."""
+        """Return this spelling, completed by ``known`` for columns that this one does not have.
+
+        ``known`` is the spelling of the training data.
+        """
         words = dict.fromkeys((*known.na_values, *self.na_values))
         return Spelling({**known.numbers, **self.numbers}, tuple(words))
 
     def with_plain(self, names: Iterable[str], booleans: Collection[str] = ()) -> Spelling:
-        """Return this spelling, which also reads texts of these columns as CSV reads numbers, or ``booleans``."""
+        """Return a spelling that also reads strings in the columns ``names`` as numbers, as CSV does.
+
+        In the columns ``booleans``, it also reads true and false.
+        """
         forms = {name: PlainForm(booleans=name in booleans) for name in names}
         return Spelling({**forms, **self.numbers}, self.na_values)
 
@@ -200,22 +212,22 @@ class Spelling:
         where: Callable[[int], str],
         skipped: Collection[str],
     ) -> pa.Table:
-        """Replace texts by the numbers they mean, and words for missing values by null.
+        """Replace strings by the numbers that they mean, and words for missing values by null.
 
         Parameters
         ----------
         table : pyarrow.Table
         listed : mapping of str to collection of str
-            By column: categories and classes, which are values even if they read like missing ones.
+            Categories and classes by column. They are values even if they look like missing ones.
         where : callable
-            Row -> its place, for an error.
+            Takes a row, and returns its place for errors.
         skipped : collection of str
-            Columns of texts, which do not change.
+            Columns of text, which do not change.
 
         Raises
         ------
         DataError
-            A text is not a number in the form of its column.
+            A string is not a number as its column writes numbers.
         """
         for i, name in enumerate(table.column_names if self.numbers or self.na_values else ()):
             if name in skipped or column_kind(table.schema[i].type) != "string":

@@ -1,4 +1,4 @@
-"""Arrays in memory, checked: numbers, or texts that name classes; for training and for prediction."""
+"""Check arrays in memory: numbers, or strings that name classes. For training and for prediction."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HINTS = {
 
 
 def plain_array(value: Any, where: str) -> Array:
-    """Return an array without a mask; raise a `DataError` for masked values, or for no array."""
+    """Return an array without its mask; raise a `DataError` if values are masked, or it is not an array."""
     if isinstance(value, np.ma.MaskedArray):
         if np.ma.is_masked(value):
             raise DataError(f"{where}: masked values, expected a value everywhere. Fill them, e.g. by filled(0).")
@@ -54,14 +54,14 @@ def as_array(value: Any, where: str) -> Array:
 
 
 def column_values(column: Any) -> Any:
-    """Return a column of pandas or Arrow as an array; anything else as it is."""
+    """Return a column of pandas or Arrow as an array; return other values unchanged."""
     if isinstance(column, (pa.Array, pa.ChunkedArray)):
         return column.to_numpy(zero_copy_only=False)
     return column.to_numpy() if hasattr(column, "iloc") else column
 
 
 def check_numbers(dtype: np.dtype[Any], where: str, or_texts: bool = False) -> None:
-    """Raise a `DataError` unless the values of an array are numbers, or texts with ``or_texts``."""
+    """Raise a `DataError` unless an array has numbers; with ``or_texts``, it may also have strings."""
     if not (is_numeric(dtype) or (or_texts and dtype.kind in TEXTS)):
         expected = "numbers or texts" if or_texts else "numbers"
         hint = HINTS.get("U" if dtype.kind in "TS" else dtype.kind, "")
@@ -69,11 +69,12 @@ def check_numbers(dtype: np.dtype[Any], where: str, or_texts: bool = False) -> N
 
 
 def as_stored(values: Array, dtype: np.dtype[Any], place: str, first: int = 0) -> Array:
-    """Convert numbers to the dtype of the records: the nearest values, which must fit in 32-bit floats.
+    """Convert numbers to the dtype of the records, rounding to the nearest value.
 
     Parameters
     ----------
     values : (n, ...) numbers
+        They must fit in 32-bit floats.
     dtype : dtype
     place : str
         Name of a record in errors, without its number, e.g. ``x, row``.
@@ -102,9 +103,9 @@ def as_stored(values: Array, dtype: np.dtype[Any], place: str, first: int = 0) -
 
 
 def texts_of(values: Array, place: str) -> Array:
-    """Return class names as an array of objects, (n,) str; for ``place`` see `as_stored`.
+    """Return class names as an array of objects, (n,) str.
 
-    Raises a `DataError` if a value is empty or not a text.
+    Raises a `DataError` if a value is empty or not a string. See `as_stored` for ``place``.
     """
     values = values.reshape(-1)
     if values.dtype.kind == "S":
@@ -118,17 +119,18 @@ def texts_of(values: Array, place: str) -> Array:
 
 
 def class_numbers(values: Array, names: Sequence[str], place: str, of_type: str = "") -> npt.NDArray[np.int32]:
-    """Return class numbers of values that are class numbers or names.
+    """Convert classes, which are numbers or names, to class numbers.
 
     Parameters
     ----------
     values : (n,) numbers or texts
     names : sequence of str
-        Names of all classes; empty if they have none.
+        Names of all classes; empty if the classes have no names.
     place : str
         See `as_stored`.
     of_type : str
-        Type of the values that have these names, see `label_type`: a number is such a value, not the number of a class.
+        Type of the values that the names stand for; see `label_type`. If it is set, a number in ``values`` is such a
+        value and not a class number.
 
     Raises
     ------
@@ -168,7 +170,7 @@ def class_numbers(values: Array, names: Sequence[str], place: str, of_type: str 
 
 
 def _is_another_number(name: str, number: int) -> bool:
-    """Return whether the name of a class reads as the number of another class."""
+    """Return whether the name of class ``number`` reads like the number of another class."""
     try:
         return int(name) != number
     except ValueError:

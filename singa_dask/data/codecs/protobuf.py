@@ -1,6 +1,6 @@
-"""The protobuf wire format: decodes many messages at once, and encodes single fields.
+"""The protobuf wire format: decode many messages at once, and encode single fields.
 
-Messages of the same length with the same layout are the rows of a matrix, so that each field is a slice of columns.
+Messages with the same length and layout are handled as rows of a matrix, in which each field is a range of columns.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 @dataclass(frozen=True)
 class MessageField:
-    """One field of all messages.
+    """One field of several messages.
 
     Attributes
     ----------
     number : int
         Field number.
     wire : int
-        VARINT, FIXED64, BYTES or FIXED32.
+        Wire type: VARINT, FIXED64, BYTES or FIXED32.
     values : ndarray
-        (n,) int64 for varints, otherwise (n, length) uint8, a view of the messages.
+        (n,) int64 for varints, otherwise (n, length) uint8, which is a view of the messages.
     """
 
     number: int
@@ -35,7 +35,7 @@ class MessageField:
 
 
 def varint(value: int) -> bytes:
-    """Encode an integer as protobuf does; negative ones by their 64-bit complement."""
+    """Encode an integer as protobuf does. Negative integers are encoded as their 64-bit complement."""
     value &= (1 << 64) - 1
     encoded = bytearray()
     while value > 0x7F:
@@ -103,7 +103,7 @@ def _join_varint(groups: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
 
 
 def integers(fields: Iterable[MessageField], number: int) -> list[int] | None:
-    """Return the integers of a field, packed or not, that all rows share; None if rows differ."""
+    """Return the integers in a field, packed or not; None if they differ between messages."""
     values: list[int] = []
     for column in fields:
         if column.number == number:

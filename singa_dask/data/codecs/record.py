@@ -1,7 +1,7 @@
-"""Records of SINGA and Caffe: RecordProto, WordRecord and Datum messages <-> arrays.
+"""Convert RecordProto, WordRecord and Datum messages of SINGA and Caffe to arrays, and back.
 
-Messages of the same layout, such as records of one shape, are decoded together. Others are grouped by length first, and
-decoded one by one only if layouts still differ.
+Messages of the same layout, such as records of one shape, are decoded together. Other messages are grouped by length,
+and are decoded one by one only if their layouts still differ.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def encode_record(
     pixel: bytes | None = None,
     data: npt.NDArray[np.float32] | None = None,
 ) -> bytes:
-    """Encode one SINGA RecordProto (SingleLabelImageRecord), identical to SINGA's bytes.
+    """Encode one SINGA RecordProto (SingleLabelImageRecord), with the same bytes as SINGA.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def encode_record(
     label : int, optional
     pixel : bytes, optional
     data : ndarray of float32, optional
-        Written packed.
+        Written as a packed field.
     """
     parts = [protobuf.key(1, VARINT) + protobuf.varint(extent) for extent in shape]
     if label is not None:
@@ -62,8 +62,8 @@ def decode_records(rows: Rows) -> Arrays | None:
     Returns
     -------
     dict of str to ndarray, or None
-        ``pixel`` (n, *shape) uint8 or ``data`` (n, *shape) float32, and ``label`` (n,) int32 if present; None if the
-        layouts differ. For words ``data`` (n, 4), see `vocabulary.read_words`.
+        ``pixel`` (n, *shape) uint8 or ``data`` (n, *shape) float32, and ``label`` (n,) int32 if present. For words,
+        ``data`` (n, 4); see `vocabulary.read_words`. None if the layouts differ.
 
     Raises
     ------
@@ -142,7 +142,10 @@ def holds_pictures(rows: Rows) -> bool:
 
 
 def decode_values(values: Sequence[bytes | memoryview], decode: Decoder) -> Arrays:
-    """Decode messages of any layout; raise a `ValueError`, ``record i: ...``, for an invalid one."""
+    """Decode messages of any layout.
+
+    Raises a `ValueError`, ``record i: ...``, for an invalid message.
+    """
     lengths = np.fromiter(map(len, values), np.int64, len(values))
     parts: list[tuple[npt.NDArray[np.int64], Arrays]] = []
     for length in np.unique(lengths):
@@ -195,7 +198,7 @@ def _merge(parts: list[tuple[npt.NDArray[np.int64], Arrays]], n: int) -> Arrays:
 def salvage_values(
     values: Sequence[bytes | memoryview], schema: Mapping[str, Field], decode: Decoder
 ) -> tuple[Arrays, dict[int, str]]:
-    """Decode messages as `decode_values` does, skipping bad ones; see `salvage_rows`."""
+    """Decode messages as `decode_values` does, but skip invalid ones. See `salvage_rows` for the result."""
 
     def read_row(row: int) -> Arrays:
         arrays = decode(np.frombuffer(values[row], np.uint8)[None])

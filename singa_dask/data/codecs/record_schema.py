@@ -12,17 +12,17 @@ from singa_dask.errors import DataError
 
 
 def schema_of(arrays: Arrays) -> dict[str, Field]:
-    """Return dtype and shape of one record's arrays."""
+    """Return the schema of arrays: dtype and shape of each field of one record."""
     return {name: Field(array.dtype, array.shape[1:]) for name, array in arrays.items()}
 
 
 def describe_fields(schema: Mapping[str, Field]) -> dict[str, Any]:
-    """Return a schema for JSON."""
+    """Return a schema as a dict for JSON."""
     return {name: {"dtype": field.dtype.str, "shape": field.shape} for name, field in schema.items()}
 
 
 def fields_of(described: Mapping[str, Any]) -> dict[str, Field]:
-    """Return the schema that `describe_fields` described."""
+    """Return the schema in a result of `describe_fields`."""
     return {name: Field(np.dtype(each["dtype"]), tuple(each["shape"])) for name, each in described.items()}
 
 
@@ -32,7 +32,7 @@ def show_schema(schema: Mapping[str, Field]) -> str:
 
 
 def check_schema(arrays: Arrays, schema: dict[str, Field], where: str) -> Arrays:
-    """Return ``arrays``; raise a `DataError` if they have another schema than the store."""
+    """Return ``arrays`` unchanged; raise a `DataError` if their schema differs from the store's."""
     if schema_of(arrays) != schema:
         raise DataError(f"{where}: holds {show_schema(schema_of(arrays))}, expected {show_schema(schema)}.")
     return arrays

@@ -1,4 +1,4 @@
-"""Reading blocks in which some records are bad: one by one, or in the longest possible runs."""
+"""Read blocks in which some records are bad: one by one, or in the longest possible runs."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ T = TypeVar("T")
 def salvage_rows(
     n: int, schema: Mapping[str, Field], read_row: Callable[[int], Arrays]
 ) -> tuple[Arrays, dict[int, str]]:
-    """Read the records of a block one by one, skipping bad ones.
+    """Read the records of a block one by one, and skip bad ones.
 
     Parameters
     ----------
     n : int
     schema : mapping of str to Field
-        Expected schema; a record with another schema is bad.
+        Expected schema. A record with another schema is bad.
     read_row : callable
         Returns the arrays of one record, without a record axis.
 
     Returns
     -------
     dict of str to ndarray
-        (n, *shape) of each field, zeros for bad records.
+        The fields, each (n, *shape). Bad records are zeros.
     dict of int to str
-        Row of each bad record -> what is wrong with it.
+        What is wrong with each bad record, by its row.
     """
     arrays = {name: np.zeros((n, *field.shape), field.dtype) for name, field in schema.items()}
     bad: dict[int, str] = {}
@@ -53,21 +53,22 @@ def salvage_rows(
 
 
 def bisect_rows(n: int, decode: Callable[[int, int], T]) -> tuple[list[tuple[int, T]], dict[int, str]]:
-    """Decode rows, including bad ones, in the longest possible runs.
+    """Decode rows, some of them bad, in the longest possible runs.
 
     Parameters
     ----------
     n : int
         Number of rows.
     decode : callable
-        (first, stop) -> the decoded rows; raises an error if one of them is bad. For a single row, the error says why.
+        Called as ``decode(first, stop)``. Returns the decoded rows, or raises an error if a row is bad. For a single
+        row, the error says what is wrong.
 
     Returns
     -------
     list of (int, T)
         First row and result of each run of good rows, in order.
     dict of int to str
-        Bad row -> what is wrong with it.
+        What is wrong with each bad row.
     """
     good: list[tuple[int, T]] = []
     bad: dict[int, str] = {}

@@ -1,4 +1,4 @@
-"""Moments of columns in 64 bits, computed in one pass, and the Scaling of columns derived from them."""
+"""Moments of columns, computed in one pass in 64 bits, and the scaling that they determine."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ MAX_OF_RARE, RARE = 10.0, 0.01
 
 
 class Moments(NamedTuple):
-    """Number of records; mean, sum of squared deviations, minimum and maximum of each column, float64.
+    """The number of records, and statistics of each column.
 
-    ``filled`` is the number of nonzero values of each column, int64.
+    The statistics are the mean, the sum of squared deviations, the minimum and the maximum, as float64. ``filled`` is
+    the number of nonzero values of each column, int64.
     """
 
     n: int
@@ -71,15 +72,15 @@ class Moments(NamedTuple):
 
 @dataclass(frozen=True)
 class Scaling:
-    """Mean of columns, and the divisor of their deviations from it.
+    """Scaling of columns: the mean is subtracted, then the result is divided by ``std``.
 
     Attributes
     ----------
     mean, std : (D,) ndarray of float64
-        ``std`` is the standard deviation, or larger if values of the training data would be scaled to more than
-        `MAX_SCALED`. The limit is `MAX_OF_RARE` if fewer than `RARE` of the values are nonzero: such a column has a
-        small deviation, and values far beyond it. ``std`` is 0 for a constant column, whose values are scaled to 0, in
-        other data too.
+        ``std`` is the standard deviation of each column. It is larger if values of the training data would otherwise be
+        scaled to more than `MAX_SCALED`. This limit is `MAX_OF_RARE` if the share of nonzero values is less than
+        `RARE`, because such a column has a small deviation and values far beyond it. ``std`` is 0 for a constant
+        column; its values are scaled to 0, also in other data.
     """
 
     mean: Array
@@ -87,7 +88,7 @@ class Scaling:
 
     @classmethod
     def of(cls, moments: Moments) -> Scaling:
-        """Return the scaling of columns with these moments of at least one record."""
+        """Return the scaling of columns, given their moments over at least one record."""
         std = np.sqrt(moments.squares / moments.n)
         # a column whose deviation is within the rounding error is constant
         constant = std <= 10 * np.finfo(np.float64).eps * np.abs(moments.mean)
@@ -97,16 +98,19 @@ class Scaling:
 
     @property
     def divisor(self) -> Array:
-        """``std``, infinite for constant columns."""
+        """``std``, with infinity for constant columns, so that their values become 0."""
         return np.where(self.std > 0, self.std, np.inf)
 
     @property
     def needs_digits(self) -> npt.NDArray[np.bool_]:
-        """Whether 32-bit floats keep few digits of a column, as its mean is much larger than its deviation."""
+        """Whether 32-bit floats keep too few digits of a column.
+
+        That is the case if the mean of the column is much larger than its deviation.
+        """
         return (self.std > 0) & (self.std < 256 * np.finfo(np.float32).eps * np.abs(self.mean))
 
     def scale(self, values: Any, dtype: npt.DTypeLike = np.float32) -> Any:
-        """Return scaled columns, computed in 64 bits."""
+        """Scale columns. The result is computed in 64 bits."""
         with np.errstate(over="ignore"):
             return ((values - self.mean) / self.divisor).astype(dtype)
 
@@ -115,9 +119,9 @@ class Scaling:
         return values.astype(np.float64) * self.std + self.mean
 
     def of_shape(self, shape: Sequence[int]) -> Scaling | None:
-        """Return the scaling by value, or by channel of images (channels, height, width).
+        """Return a scaling for records of this shape: by value, or by channel of images.
 
-        None if the shape has another number of columns.
+        Images are (channels, height, width). The result is None if the shape has another number of columns.
         """
         if len(self.mean) != columns_of(shape):
             return None
@@ -135,5 +139,8 @@ class Scaling:
 
 
 def columns_of(shape: Sequence[int]) -> int:
-    """Return the number of columns: channels of images (channels, height, width), else all values."""
+    """Return the number of columns that are scaled.
+
+    For images (channels, height, width) it is the number of channels, else the number of values.
+    """
     return int(shape[0]) if len(shape) == 3 else math.prod(shape)

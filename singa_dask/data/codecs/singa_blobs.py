@@ -20,7 +20,7 @@ class StoredParam:
     ----------
     values : ndarray, float32
     version : int
-        Number of updates applied.
+        Number of updates that the values have had.
     """
 
     values: np.ndarray[Any, np.dtype[np.float32]]
@@ -44,12 +44,12 @@ def read_blobprotos(content: bytes, where: str = "checkpoint") -> dict[str, Stor
     Returns
     -------
     dict of str to StoredParam
-        Params in file order, with the names of the file; see `plain_param_name`.
+        Params by their names in the file, in file order; see `plain_param_name`.
 
     Raises
     ------
     CheckpointError
-        The file is damaged, or of another format.
+        The file is damaged, or has another format.
     """
     try:
         fields = _fields(content)

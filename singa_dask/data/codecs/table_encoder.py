@@ -1,4 +1,4 @@
-"""TableEncoder: makes the arrays of records from the columns of a table."""
+"""TableEncoder: convert the columns of a table to the arrays of records."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ UNLABELLED = Remedy("unlabelled", "Set unlabelled: skip to leave such records ou
 
 
 class TableEncoder:
-    """Makes the arrays of records from the columns of a block.
+    """Converts the columns of a block to the arrays of records.
 
     Parameters
     ----------
@@ -56,9 +56,9 @@ class TableEncoder:
     Attributes
     ----------
     schema : dict of str to Field
-        ``data`` (values,) float32; ``target`` (targets,) float32, ``label`` int32 and ``weight`` (1,) float32 if there
-        are any. ``label`` is a number, or (labels,) if there are several. A store may set another shape and float64 for
-        ``data``.
+        Dtype and shape of each field: ``data`` (values,) float32 and, if the table has them, ``target`` (targets,)
+        float32, ``label`` int32 and ``weight`` (1,) float32. ``label`` is a number, or (labels,) if there are several.
+        A store may set another shape for ``data``, or float64.
     """
 
     def __init__(self, spec: TableSpec, facts: TableFacts) -> None:
@@ -74,14 +74,14 @@ class TableEncoder:
             self.schema["weight"] = Field(np.dtype(np.float32), (1,))
 
     def encode(self, table: pa.Table, where: Where) -> Arrays:
-        """Return the records of some rows.
+        """Return the records in some rows of the table.
 
         Parameters
         ----------
         table : pyarrow.Table
-            Columns of numbers and strings, null where there is no value.
+            Columns of numbers and strings; null means a missing value.
         where : callable
-            Row -> its place, for an error.
+            Takes a row, and returns its place for errors.
 
         Raises
         ------
@@ -136,7 +136,7 @@ class TableEncoder:
         return data.reshape(len(table), *self.schema["data"].shape)
 
     def _refuse_gaps(self, table: pa.Table, where: Where) -> None:
-        """Raise a DataError that names all columns of the first record that lacks values, if it lacks several."""
+        """Raise a DataError if the first record with missing values lacks several; it names their columns."""
         facts, fills = self._facts, self._spec.unknown == "ignore"
         empty = {name for name, known in facts.categories.items() if fills or "" in known}
         filled = set() if self._spec.missing == "error" else {*facts.features}.difference(facts.categories)
@@ -155,7 +155,10 @@ class TableEncoder:
             raise DataError(f"{where(row)}, {said}", remedy=remedy) from None
 
     def count_filled(self, table: pa.Table, data: Values) -> FillCounts:
-        """Return how many values of each feature were filled in ``data``, which `encode` made of the table."""
+        """Return how many values of each feature `encode` has filled in.
+
+        ``data`` are the values that `encode` returned for ``table``.
+        """
         rows, counts = data.reshape(len(data), -1), FillCounts()
         if required := self._spec.required(self._facts.features):
             table = table.filter(pa.array(~missing_rows(table, required)))
@@ -291,7 +294,10 @@ def _is_in_range(values: npt.NDArray[np.floating[Any]]) -> bool:
 def _index_of(
     column: pa.Array, names: Sequence[str], where: Where, name: str, remedy: Remedy = NAMED, unknown: str = ""
 ) -> npt.NDArray[np.int64]:
-    """Return the index of each name; with ``unknown`` ``ignore``, -1 for unknown and missing names."""
+    """Return the index of each name.
+
+    With ``unknown="ignore"``, unknown and missing names have the index -1.
+    """
     numbers, strings = NameNumbers(names), pc.fill_null(as_texts(column), "")
     if "" in numbers:
         strings = pc.if_else(pa.array(missing_of(column)), "", strings)

@@ -1,4 +1,4 @@
-"""Facts learned from the columns of a training table, to read other tables the same way."""
+"""Facts learned from the columns of a training table, to read other tables in the same way."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ def are_too_many(n_values: int, n: int) -> bool:
 
 @dataclass(frozen=True)
 class TableFacts:
-    """Facts learned from the training data, to read other data the same way.
+    """Facts learned from the training data, to read other tables in the same way.
 
     Attributes
     ----------
     features : tuple of str
         Names of the columns.
     means : mapping of str to float
-        Mean of each feature whose missing values are replaced by it.
+        Mean of each feature whose missing values are replaced by the mean.
     categories : mapping of str to tuple of str
-        Names of each feature that is a category.
+        Names of the categories of each categorical feature.
     labels : mapping of str to tuple of str
-        Class names of each column of labels, in the order of the labels of a record; none if labels are integers.
+        Class names of each column of labels, in the order of a record's labels; empty if labels are integers.
     encoding : {"one_hot", "index"}
     widths : mapping of str to int
-        Number of values of each feature that is a vector or a text.
+        Number of values of each feature that is a vector or text.
     texts : mapping of str to TextCodec
-        Numbers of the tokens of each feature that is a text.
+        How the tokens of each feature that is text are numbered.
     spelling : Spelling
         How numbers and missing values are written as text.
     booleans : tuple of str or None
-        Features that are numbers here and booleans in the training data; None if they are not known.
+        Features that are read as numbers and are booleans in the training data; None if this is not known.
     label_types : mapping of str to str
-        Type of the values of each column of labels, see `label_type`.
+        Type of the values of each column of labels; see `label_type`.
     """
 
     features: tuple[str, ...]
@@ -63,7 +63,10 @@ class TableFacts:
     label_types: Mapping[str, str] = field(default_factory=dict)
 
     def values_of(self, name: str) -> list[str]:
-        """Return the names of the values of a feature: ``name``, ``name=category`` or ``name[0]``."""
+        """Return the names of the values that a feature has in a record.
+
+        They are ``name``, ``name=category`` for each category, or ``name[0]``, ``name[1]``, ... for a vector.
+        """
         if name in self.widths:
             return [f"{name}[{i}]" for i in range(self.widths[name])]
         if name in self.categories and self.encoding == "one_hot":
@@ -77,7 +80,7 @@ class TableFacts:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes if there is one label; empty if its values are integers."""
+        """Names of the classes if there is one label; empty if the label is an integer."""
         return next(iter(self.labels.values())) if len(self.labels) == 1 else ()
 
     def classes_of(self, name: str) -> tuple[str, ...]:
@@ -90,7 +93,7 @@ class TableFacts:
         return name in self.features and name not in self.categories and name not in self.widths
 
     def check_booleans(self, where: str, kinds: Mapping[str, str]) -> None:
-        """Raise a `DataError` for booleans in a column that was numbers in training."""
+        """Raise a `DataError` if a column has booleans that had numbers in training."""
         if self.booleans is None:
             return
         for name in filter(self.is_number, self.features):
@@ -98,13 +101,19 @@ class TableFacts:
                 raise DataError(f"{where}: column {name!r} holds booleans, expected numbers as in training.")
 
     def kind_of(self, name: str) -> str:
-        """Return the kind of a column, see `column_kind`; ``number`` for one that is not a feature."""
+        """Return the kind of a column; see `column_kind`.
+
+        A column that is not a feature has the kind ``number``.
+        """
         if name in self.texts or name in self.categories:
             return "string"
         return "vector" if name in self.widths else "number"
 
     def with_means(self, means: npt.NDArray[np.float64]) -> TableFacts:
-        """Return facts with the mean of each feature that is a number, given the means of all `names`."""
+        """Return a copy with the mean of each feature that is a number.
+
+        ``means`` has the means of all `names`.
+        """
         if len(means) != len(self.names):
             return self
         of_values = dict(zip(self.names, map(float, means), strict=True))
@@ -112,7 +121,7 @@ class TableFacts:
         return replace(self, means={**numbers, **self.means})
 
     def compare(self, other: TableFacts) -> str:
-        """Describe how the meaning of records differs from other facts; empty if it is the same."""
+        """Describe how the meaning of records differs from ``other``; empty if it is the same."""
         if self.names != other.names:
             here, there = (listed(facts.names) for facts in (self, other))
             return f"values of {here}, but {there}"

@@ -1,4 +1,4 @@
-"""Use of the columns of a table, according to a job."""
+"""TableSpec: the settings of a job for the columns of a table."""
 
 from __future__ import annotations
 
@@ -26,29 +26,31 @@ class TableSpec:
     Attributes
     ----------
     features : tuple of str
-        Names or patterns (``pixel*``); empty for all numeric columns except label, target and weight.
+        Names or patterns (``pixel*``) of columns. If empty, all numeric columns are features except label, target and
+        weight.
     label : tuple of str
-        Columns of integers, or of strings that name the classes; several columns are several labels.
+        Columns of labels: integers, or strings that name the classes. With several columns a record has several labels.
     target : tuple of str
         Columns of numbers to predict.
     missing : {"error", "skip", "mean"} or float
-        Treatment of missing values of features.
+        What to do with missing values of features.
     categories : mapping of str to tuple of str
-        Features whose values are names, with the ordered names; if empty, they are learned from the training data.
+        Categorical features, each with the names of its categories in order. If the names are empty, they are learned
+        from the training data.
     encoding : {"one_hot", "index"}
         Whether a category becomes one value for each name, or the index of its name.
     weight : str
         Column with the weight of each record; may be empty.
     texts : mapping of str to TextCodec
-        Features whose values are texts; their vocabularies are learned from the training data.
+        Features that are text. Their vocabularies are learned from the training data.
     spelling : Spelling
         How numbers and missing values are written as text.
     unlabelled : {"error", "skip"}
-        Treatment of records without a label or target.
+        What to do with records without a label or target.
     blank_texts : bool
-        Whether a missing or blank text is read as an empty text, as for predictions; else it is a missing value.
+        Whether missing or blank text is read as empty text, as in predictions. If False, it is a missing value.
     unknown : {"error", "ignore"}
-        Treatment of categories that the training data lack; ``ignore`` reads them as zeros.
+        What to do with categories that the training data lack; ``ignore`` encodes them as zeros.
     """
 
     features: tuple[str, ...] = ()
@@ -66,7 +68,10 @@ class TableSpec:
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> TableSpec:
-        """Return the specification in the options of a `TableStore`; without ``has_label``, only its features."""
+        """Return the specification in the options of a `TableStore`.
+
+        Without ``has_label``, the specification has only features.
+        """
         label = options["label"]
         labels = (label,) if label and isinstance(label, str) else tuple(label)
         spec = cls(
@@ -89,9 +94,9 @@ class TableSpec:
         return replace(spec, label=(), target=(), weight="", categories=features_only)
 
     def with_label(self, url: str, names: Sequence[str]) -> TableSpec:
-        """Return the specification with the column that is named like a label, if it names no columns.
+        """Return the specification with a label, if the job names no columns.
 
-        Raises a `DataError` if several columns could be the label.
+        The label is the column with a usual name of labels. Raises a `DataError` if several columns could be the label.
         """
         if self.features or self.label or self.target:
             return self
@@ -102,7 +107,7 @@ class TableSpec:
         return replace(self, label=tuple(candidates))
 
     def with_plain(self, kinds: Mapping[str, str], known: TableFacts | None) -> TableSpec:
-        """Return the specification that reads texts in columns of numbers as CSV reads them."""
+        """Return a specification that reads strings in columns of numbers as CSV does."""
         texts = [name for name, kind in kinds.items() if kind == "string" and known and known.is_number(name)]
         booleans = known.booleans or () if known else ()
         return replace(self, spelling=self.spelling.with_plain(texts, booleans)) if texts else self
@@ -113,7 +118,7 @@ class TableSpec:
         return (*self.target, *self.label, *([self.weight] if self.weight else ()))
 
     def required(self, features: Sequence[str]) -> tuple[str, ...]:
-        """Return the columns whose missing values exclude a record."""
+        """Return the columns in which a missing value excludes a record."""
         if self.missing == "skip":
             filled = self.texts if self.blank_texts else ()
             return (*(name for name in features if name not in filled), *self.outputs)
@@ -122,7 +127,7 @@ class TableSpec:
     def select(self, url: str, kinds: Mapping[str, str], index: Sequence[str] = ()) -> tuple[str, ...]:
         """Return the columns that are features, given the kind of each column of the table.
 
-        Columns in ``index`` number the rows, and are features only if they are named.
+        Columns in ``index`` number the rows. They are features only if the job names them.
 
         Raises a `DataError` if a name is unknown, or a column cannot be a feature.
         """
@@ -167,7 +172,7 @@ class TableSpec:
     def check(self, url: str, kinds: Mapping[str, str], names: Sequence[str], is_trained: bool = False) -> None:
         """Raise a `DataError` if a column does not exist, is used twice, or has values of the wrong kind.
 
-        ``is_trained`` says that a net was trained on such columns.
+        ``is_trained`` says that a net was trained on columns of these names.
         """
         uses = [
             *((name, "features") for name in names),
@@ -187,7 +192,7 @@ class TableSpec:
             _check_kind(f"{url}: column {name!r}", kinds[name], is_named, name in names, is_trained)
 
     def check_means(self, url: str, known: TableFacts) -> None:
-        """Raise a `DataError` if missing values become the mean and a feature has none."""
+        """Raise a `DataError` if missing values are replaced by the mean and a feature has no known mean."""
         others = known.means.keys() | known.categories.keys() | known.texts.keys()
         if self.missing == "mean" and (means := [name for name in known.features if name not in others]):
             remedy = Remedy("missing", "Set missing: mean for it too.")

@@ -1,4 +1,4 @@
-"""TableStatistics: learns how to read the columns of a table, in one pass."""
+"""TableStatistics: learn in one pass how to read the columns of a table."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class TableStatistics:
     kinds : mapping of str to str
         Kind of each column.
     known : TableFacts, optional
-        Facts of the training data, if these are other data.
+        Facts of the training data, if the table is not the training data.
     classes : mapping of str to tuple of str
-        Class names in the file, by label.
+        Class names that the file contains, by column of labels.
     widths : mapping of str to int
         Number of values of each feature that is a vector.
     floats : collection of str
@@ -44,7 +44,7 @@ class TableStatistics:
     Attributes
     ----------
     needed : bool
-        Whether a pass over the data is necessary.
+        Whether the data have to be read.
     """
 
     def __init__(
@@ -123,7 +123,10 @@ class TableStatistics:
         )
 
     def finish(self) -> TableFacts:
-        """Return the facts; raise a `DataError` if a column has no values, or too many to be categorical."""
+        """Return the facts.
+
+        Raises a `DataError` if a column has no values, or too many distinct values for a category.
+        """
         if self._known is not None:
             return self._checked(self._known)
         for name, values_seen in self._values_seen.items():
@@ -148,7 +151,7 @@ class TableStatistics:
         )
 
     def _checked(self, known: TableFacts) -> TableFacts:
-        """Return facts of the training data, if they contain all that these data need."""
+        """Check that the facts of the training data contain all that this table needs; return them."""
         spec = self._spec
         names = [name for name in self._features if (name in spec.categories) != (name in known.categories)]
         spec.check_means(self._url, known)

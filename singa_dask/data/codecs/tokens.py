@@ -1,4 +1,4 @@
-"""Texts as numbered tokens: words, characters, or tokens of a Hugging Face tokenizer."""
+"""Text as numbered tokens: words, characters, or tokens of a Hugging Face tokenizer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MAX_LENGTH = 256
 
 
 class TextConf(Conf):
-    """Encoding of the texts of a column: a column of ``texts``."""
+    """Encoding of the text in a column: an entry of ``texts``."""
 
     length: Size
     """Tokens of a record. Longer texts are truncated; shorter ones are padded with -1, which Embedding and PaddingMask
@@ -52,7 +52,7 @@ class TextConf(Conf):
     added."""
 
     def rules(self) -> Iterator[Finding]:
-        """Refuse keys that the tokenizer decides."""
+        """Check that a job with a tokenizer sets no keys that the tokenizer determines."""
         for key in ("tokens", "vocab_size", "lowercase") if self.tokenizer else ():
             if getattr(self, key) != type(self).model_fields[key].default:
                 yield (key,), "the tokenizer decides it. Leave it out."
@@ -60,16 +60,16 @@ class TextConf(Conf):
 
 @dataclass(frozen=True)
 class TextCodec:
-    """Numbers of the tokens of texts.
+    """Splits text into tokens, and numbers the tokens.
 
     Attributes
     ----------
     length, tokens, vocab_size, lowercase
         See `TextConf`.
     tokenizer : str
-        Content of the ``tokenizer.json``, or its URL until the file is read; may be empty.
+        Content of ``tokenizer.json``, or its URL until the file is read; empty without a tokenizer.
     vocabulary : tuple of str
-        The tokens from number 1 on.
+        The tokens with the numbers 1, 2, and so on.
     """
 
     length: int
@@ -81,17 +81,17 @@ class TextCodec:
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> TextCodec:
-        """Return the codec of the result of ``dataclasses.asdict``, or of the values of a `TextConf`."""
+        """Return the codec in a result of ``dataclasses.asdict``, or with the values of a `TextConf`."""
         return cls(**{**described, "vocabulary": tuple(described.get("vocabulary", ()))})
 
     def reads_like(self, other: TextCodec) -> bool:
-        """Return whether the settings of both are the same; what is learned is not compared."""
+        """Return whether both codecs have the same settings. Vocabularies are not compared."""
         has_own = bool(self.tokenizer) == bool(other.tokenizer)
         mine, others = (replace(each, tokenizer="", vocabulary=()) for each in (self, other))
         return has_own and mine == others
 
     def with_tokenizer(self, where: str, storage_options: fs.Options) -> TextCodec:
-        """Return the codec with the content of its tokenizer, if it has one, in place of the URL.
+        """Read the file of the tokenizer, if there is one; return the codec with its content.
 
         Raises a `DataError` if the file cannot be read, or is not a tokenizer.
         """
@@ -133,9 +133,9 @@ class TextCodec:
         return replace(self, vocabulary=tuple(by_count[: self.vocab_size - 1]))
 
     def encode(self, texts: pa.Array) -> npt.NDArray[np.int64]:
-        """Return the numbers of the tokens of texts, (n, length); none of the texts is null.
+        """Return the numbers of the tokens of each text, (n, length). No text may be null.
 
-        An empty text is one unknown token; with a tokenizer, its special tokens and padding.
+        An empty text is encoded as one unknown token; with a tokenizer, as its special tokens and padding.
         """
         lengths, numbers = self._numbers(self._folded(texts))
         rows = np.repeat(np.arange(len(lengths)), lengths)
@@ -171,23 +171,23 @@ class TextCodec:
 
     @cached_property
     def _known_codes(self) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-        """Code points of the vocabulary, and what sorts them."""
+        """Code points of the vocabulary, and the order that sorts them."""
         known = np.array(list(map(ord, self.vocabulary)), np.uint32)
         return known, np.argsort(known)
 
 
 @dataclass(frozen=True)
 class TextMeasure:
-    """Length of texts in words or characters, and the number of distinct ones, in lower case.
+    """Lengths of texts in words or characters, and the number of distinct tokens in lower case.
 
     Attributes
     ----------
     median, longest : int
-        Tokens of a text.
+        Median and largest number of tokens in a text.
     distinct : int
     length, vocab_size : int
-        Suggested values of `TextConf`. ``length`` is enough for 95 % of the texts, from 2 to `MAX_LENGTH`.
-        ``vocab_size`` counts the tokens that occur more than once, and one number for all others.
+        Suggested values for `TextConf`. ``length`` is enough for 95 % of the texts; it is between 2 and `MAX_LENGTH`.
+        ``vocab_size`` is the number of tokens that occur more than once, plus one for all other tokens.
     tokens : {"words", "characters"}
     """
 
@@ -200,7 +200,7 @@ class TextMeasure:
 
     @classmethod
     def of(cls, texts: pa.Array) -> TextMeasure:
-        """Measure texts without nulls: in words, or in characters if they are names or have no blanks."""
+        """Measure texts without nulls in words. Names, and texts without blanks, are measured in characters."""
         measure = cls.of_columns([{"": texts}])[""]
         unspaced, letters = pc.sum(pc.count_substring_regex(texts, UNSPACED)), pc.sum(pc.utf8_length(texts))
         if measure.median >= MIN_WORDS and 2 * unspaced.as_py() < letters.as_py():

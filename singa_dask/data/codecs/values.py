@@ -1,4 +1,4 @@
-"""Arrays of numbers and columns of lists as the values of records."""
+"""Arrays of numbers, and columns of lists, as the values of records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_rounded(kind: np.dtype[Any]) -> bool:
 
 
 def value_name(kind: np.dtype[Any]) -> str:
-    """Return the field that holds values of a dtype: ``pixel`` for uint8, otherwise ``data``."""
+    """Return the field for values of a dtype: ``pixel`` for uint8, otherwise ``data``."""
     return "pixel" if kind == np.uint8 else "data"
 
 
@@ -41,13 +41,13 @@ def as_values(
     first : int
         Index of the first record, for the error.
     dtype : dtype
-        Of the result: float32, or float64.
+        Dtype of the result: float32 or float64.
 
     Returns
     -------
     (n, ...) uint8 or float
-        uint8 is returned as it is; others are rounded to the nearest float32, which is exact for integers up to
-        2**24.
+        uint8 values are returned unchanged. Other values are rounded to the nearest float, which is exact in float32
+        for integers up to 2**24.
 
     Raises
     ------
@@ -73,7 +73,10 @@ def as_values(
 
 
 def find_wrong_weight(weights: npt.NDArray[Any]) -> tuple[int, str] | None:
-    """Return index and fault of the first negative or infinite weight, (n, ...); None if all are valid."""
+    """Return the index of the first negative or infinite weight, and what is wrong; None if all are valid.
+
+    ``weights`` has the shape (n, ...).
+    """
     wrong = ~((weights >= 0) & (weights <= np.finfo(np.float32).max)).reshape(-1)
     if not wrong.any():
         return None
@@ -103,7 +106,7 @@ def flat_lists(column: pa.Array, shape: Sequence[int], where: str, first: int = 
     column : pyarrow.Array
         (n,) lists.
     shape : sequence of int
-        Expected length of the lists of each level.
+        Expected length of the lists on each level.
     where : str
         URL and column, for errors.
     first : int

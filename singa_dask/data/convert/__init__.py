@@ -1,7 +1,7 @@
-"""Convert: converts files of other formats to stores.
+"""Convert files of other formats to stores.
 
-`conversion`: the function `convert`. `request`: its arguments. `source_kinds`: what it reads. `plan`: what it writes.
-`tasks`: the units of work.
+`conversion` has the function `convert`, and `request` its arguments. `source_kinds` opens the files to convert. `plan`
+decides which files are written. `tasks` has the units of work.
 """
 
 from singa_dask.data.convert.conversion import Run, convert, run_here

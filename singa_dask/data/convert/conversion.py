@@ -1,8 +1,8 @@
-"""convert: converts files of other formats to stores; can shuffle, split and shard the records.
+"""convert: convert files of other formats to stores, and shuffle, split or shard their records.
 
-A conversion is planned, divided into tasks, and executed by a function ``run``, e.g. on a cluster. The bytes written
-depend on the sources and the arguments only. Results stay in a directory next to the target until all are done, so that
-a killed conversion can be resumed, and a target is never incomplete.
+A conversion is planned and divided into tasks. A function ``run`` executes the tasks, e.g. on a cluster. The written
+bytes depend only on the sources and the arguments. Results stay in a directory next to the target until all tasks are
+done. So a killed conversion can be resumed, and a target is never incomplete.
 """
 
 from __future__ import annotations
@@ -67,33 +67,33 @@ def convert(
     before_replacing: Callable[[Sequence[str]], None] = lambda urls: None,
     everywhere: Callable[[Callable[[], None]], None] = lambda call: call(),
 ) -> dict[str, int]:
-    """Write the records of some files as one store, or as one store per part of a split.
+    """Write the records of some files as one store, or as one store for each part of a split.
 
-    If it was interrupted or killed, a call with the same arguments resumes it.
+    To resume a conversion that was interrupted or killed, call the function with the same arguments.
 
     Parameters
     ----------
     kind : str
         Format of the sources, one of `source_kinds.kinds`: idx, cifar, csv, npz, image-folder, ...
     sources, destination : URLs
-        With a split, ``{split}`` in the destination is replaced by the name of the part; without ``{split}``, the
-        name is inserted before the suffix.
+        With ``split``, ``{split}`` in the destination is replaced by the name of the part. If the destination has no
+        ``{split}``, the name is inserted before its suffix.
     to : str, optional
-        Backend of the store; detected by the suffix of the destination if not given.
+        Backend of the store. By default the suffix of the destination decides.
     shuffle : int, optional
-        Seed of a random order; by default records keep the order of the sources.
+        Seed of a random order. By default records keep the order of the sources.
     split : mapping of name to share, optional
-        Shares of the records, stratified by label if there are labels, by the first of several, e.g.
-        ``{"train": 0.8, "test": 0.2}``.
+        Share of the records in each part, e.g. ``{"train": 0.8, "test": 0.2}``. If there are labels, the split is
+        stratified by label; with several labels, by the first.
     limit : int, optional
         Maximum number of records.
     shards : int
-        Number of stores per part, ``name-00000-of-00004.suffix``, to be opened as one by a pattern as URL.
+        Number of stores for each part, named ``name-00000-of-00004.suffix``. A pattern as URL opens them as one store.
     mean : str, optional
-        URL of the mean record of the first part, written as a store of one record without label; with the suffix
-        .bin it is SINGA's ``image_mean.bin``.
+        URL for the mean record of the first part. It is written as a store with one record without label; with the
+        suffix .bin, it is written like SINGA's ``image_mean.bin``.
     verify : bool
-        Whether to read and compare the written records.
+        Whether to read the written records and compare them with the sources.
     storage_options : mapping, optional
         Options of the filesystems of all URLs.
     reading, writing : mapping, optional
@@ -101,13 +101,15 @@ def convert(
         window; words: vocabulary, class_size) and of the store's writer (arrow, parquet: compression, block_bytes;
         kvfile: keys; lmdb: records_per_value; csv: separator).
     run : function
-        Executes the tasks of one step in any order, and yields their results. Called once per step.
+        Executes the tasks of one step in any order, and yields their results. It is called once per step.
     log : function
         Called with messages.
     before_replacing : function
-        Called with the existing URLs that will be replaced, before anything is written. May raise to stop.
+        Called with the existing URLs that will be replaced, before anything is written. It may raise an error to stop
+        the conversion.
     everywhere : function
-        Calls a function without arguments in each process that executes tasks; at the end, to close the sources there.
+        Calls a function without arguments in each process that executes tasks. It is used at the end to close the
+        sources.
 
     Returns
     -------
@@ -158,7 +160,10 @@ def convert(
 
 
 def _open_source(request: ConvertRequest, storage_options: fs.Options, log: Callable[[str], None]) -> Store:
-    """Open the sources; log their warnings, and the vocabulary, which is created if it does not exist."""
+    """Open the sources, and log their warnings.
+
+    A vocabulary that does not exist is created, and logged, too.
+    """
     vocabulary = request.reading.get("vocabulary", "")
     is_new = bool(vocabulary) and not fs.exists(vocabulary, storage_options)
     source = open_source(request.kind, request.sources, storage_options, **request.reading)
@@ -178,7 +183,10 @@ def _begin(
     log: Callable[[str], None],
     before_replacing: Callable[[Sequence[str]], None],
 ) -> None:
-    """Create the plan's directory, or resume in it. Only a directory left by another plan is replaced."""
+    """Create the plan's directory, or resume a conversion in it.
+
+    An existing directory is replaced only if another plan has left it.
+    """
     options, plan_file = plan.storage_options, fs.join(plan.folder, PLAN_FILE)
     is_there = fs.exists(plan.folder, options)
     left = fs.ls(plan.folder, options) if is_there else []
@@ -211,13 +219,13 @@ def _write_sources(plan: ConversionPlan, versions: Mapping[str, str]) -> None:
 
 
 def _changed_source(plan: ConversionPlan, versions: Mapping[str, str]) -> str:
-    """Return a source that changed since an unfinished conversion of the same files; empty if none."""
+    """Return a source that changed since an unfinished conversion of the same files; empty if none did."""
     before = json.loads(fs.read_bytes(fs.join(plan.folder, SOURCES), storage_options=plan.storage_options))
     return first_change(before, versions) if before.keys() == versions.keys() else ""
 
 
 def _remove(plan: ConversionPlan) -> None:
-    """Remove the plan's directory; the file that identifies the plan is removed last."""
+    """Remove the plan's directory. The file that identifies the plan is removed last."""
     if fs.exists(plan.folder, plan.storage_options):
         names = fs.ls(plan.folder, plan.storage_options)
         for name in sorted(names, key=lambda name: (name == PLAN_FILE, name == DONE)):
@@ -248,7 +256,7 @@ def _sizes(shards: Sequence[TargetFile]) -> list[int]:
 
 
 def _do(plan: ConversionPlan, step: str, sizes: Sequence[int], session: str, run: Run) -> None:
-    """Execute the remaining tasks of a step; ``sizes`` are the records of each task."""
+    """Execute the remaining tasks of a step; ``sizes`` has the number of records of each task."""
     there = set(fs.ls(plan.folder, plan.storage_options))
     tasks = [Task(plan, step, i, session, n_records) for i, n_records in enumerate(sizes)]
     for _ in run([task for task in tasks if task.result not in there]):
@@ -271,7 +279,7 @@ def _write_order(plan: ConversionPlan, n_runs: int) -> None:
 
 
 def _write_mean(plan: ConversionPlan, source: Store) -> None:
-    """Write the mean record of the first part, from the sums of its shards."""
+    """Write the mean record of the first part, computed from the sums of its shards."""
     options = plan.storage_options
     field = source.schema.get("data") or source.schema["pixel"]
     total: npt.NDArray[Any] = np.zeros(field.shape, np.int64 if field.dtype == np.uint8 else np.float64)
@@ -286,7 +294,7 @@ def _write_mean(plan: ConversionPlan, source: Store) -> None:
 
 
 def _move(plan: ConversionPlan) -> None:
-    """Move the results to their URLs. Missing ones were moved before."""
+    """Move the results to their URLs. Results that are missing were moved before."""
     options = plan.storage_options
     moves = [(staged_url(plan, i), shard.url) for i, shard in enumerate(plan.shards)]
     moves += [(fs.join(plan.folder, MEAN), plan.request.mean)] if plan.request.mean else []

@@ -1,7 +1,7 @@
-"""ConversionPlan: a complete description of what a conversion writes, the same in every process.
+"""ConversionPlan: a complete description of what a conversion writes. It is the same in every process.
 
-A plan assigns records of the sources to files. The order of records is stored in a file; everything else follows from
-the arguments and the number of records.
+A plan assigns the records of the sources to files. The order of the records is stored in a file. Everything else
+follows from the arguments and the number of records.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class ConversionPlan:
         Fingerprint of the sources.
     class_names : tuple of str
     table_facts : mapping or None
-        `TableFacts.to_dict` of sources with named columns.
+        For sources with named columns, the result of `TableFacts.to_dict`.
     versions : str
-        Hash of the versions of all source files, see `source_versions`.
+        Hash of the versions of all source files; see `source_versions`.
     direct_bytes, run_bytes : int
-        Bounds on memory; the output does not depend on them.
+        Limits of memory in bytes. The output does not depend on them.
     """
 
     request: ConvertRequest
@@ -103,7 +103,7 @@ class ConversionPlan:
 
     @cached_property
     def parts(self) -> dict[str, int]:
-        """URL of each part -> its number of records."""
+        """Number of records of each part, by its URL."""
         n = min(self.count, self.request.limit or self.count)
         if not self.request.split:
             return {self.request.destination: n}
@@ -115,7 +115,7 @@ class ConversionPlan:
 
     @cached_property
     def shards(self) -> tuple[TargetFile, ...]:
-        """All files, part by part."""
+        """All files to write, part by part."""
         count, files, start = self.request.shards, [], 0
         for url, size in self.parts.items():
             if size < count:
@@ -140,19 +140,25 @@ class ConversionPlan:
 
     @property
     def by_buckets(self) -> bool:
-        """Whether records are first scattered into buckets, from which shards are made."""
+        """Whether records are first sorted into buckets, from which the shards are written."""
         read = self.count * self.record_bytes * len(self.shards)
         return self.request.shuffle is not None and read > self.direct_bytes
 
     @cached_property
     def buckets(self) -> Rows:
-        """Start of each bucket in the order, and the end of the last. A shard is one or more buckets."""
+        """Position of the first record of each bucket in the order, and the end of the last bucket.
+
+        A shard has one or more buckets.
+        """
         rows = max(1, self.run_bytes // max(self.record_bytes, 1))
         starts = [np.arange(shard.start, shard.stop, rows) for shard in self.shards]
         return np.concatenate([*starts, [self.shards[-1].stop]]).astype(np.int64)
 
     def runs(self, starts: Rows) -> list[tuple[int, int]]:
-        """Group source blocks, given by first records, into runs (first, last) of about ``run_bytes``."""
+        """Group source blocks into runs (first block, last block) of about ``run_bytes``.
+
+        ``starts`` has the index of the first record of each block.
+        """
         last = (starts[1:] - 1) * self.record_bytes // max(self.run_bytes, self.record_bytes, 1)
         cuts = [0, *(np.flatnonzero(np.diff(last)) + 1).tolist(), len(last)]
         return list(itertools.pairwise(cuts))
@@ -186,7 +192,7 @@ class ConversionPlan:
         return store
 
     def check_source(self, store: Store) -> None:
-        """Raise a `DataError` that names a source that has changed since the plan was made."""
+        """Raise a `DataError` if a source has changed since the plan was made; it names the source."""
         versions_now = source_versions(self.request, self.storage_options, store)
         identity = hash_of(versions_now), store.fingerprint, store.class_names
         if identity != (self.versions, self.fingerprint, self.class_names):
@@ -196,7 +202,7 @@ class ConversionPlan:
 
 
 def source_versions(request: ConvertRequest, storage_options: fs.Options, source: Store) -> dict[str, str]:
-    """Return the version of each file that a conversion reads; empty if the filesystem has none."""
+    """Return the version of each file that a conversion reads; empty if the filesystem has no versions."""
     # in a directory of images, each image is a file
     files = source.record_files(0, source.count) or source_files(request.sources, storage_options, request.kind)
     vocabulary = [request.reading["vocabulary"]] if "vocabulary" in request.reading else []
@@ -216,7 +222,7 @@ def first_change(before: Mapping[str, str], after: Mapping[str, str]) -> str:
 def make_plan(
     request: ConvertRequest, storage_options: fs.Options, source: Store, versions_of_files: Mapping[str, str]
 ) -> ConversionPlan:
-    """Make the plan of a conversion of open sources; ``versions_of_files`` are their `source_versions`."""
+    """Plan a conversion of open sources; ``versions_of_files`` is the result of `source_versions`."""
     _check_labels(request, source)
     return ConversionPlan(
         request,
@@ -234,7 +240,7 @@ def make_plan(
 
 
 def _check_labels(request: ConvertRequest, source: Store) -> None:
-    """Raise a `DataError` if records have targets, weights or several labels that the format cannot store."""
+    """Raise a `DataError` if the format cannot store the targets, weights or several labels of records."""
     if "table_facts" in STORES.find(request.backend).write_options:
         return
     for field, texts in {"target": "targets", "weight": "weights"}.items():
@@ -249,7 +255,7 @@ def _check_labels(request: ConvertRequest, source: Store) -> None:
 
 
 def _run_bytes(total: int) -> int:
-    """Return the size of runs and buckets for sources of ``total`` bytes."""
+    """Return the size of runs and buckets, in bytes, for sources of ``total`` bytes."""
     return max(RUN_BYTES, min(math.isqrt(total * RUN_BYTES // MIN_SHARE), MAX_RUNS * RUN_BYTES))
 
 

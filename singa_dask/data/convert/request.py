@@ -49,7 +49,7 @@ def check_request(request: ConvertRequest) -> None:
 
 
 def reader_options(kind: str, options: Mapping[str, Any], destination: str) -> dict[str, Any]:
-    """Return the options of the reader, with a default vocabulary next to the destination."""
+    """Return the options of the reader. A vocabulary is next to the destination by default."""
     if "vocabulary" not in kind_options(kind):
         return dict(options)
     beside = fs.join(posixpath.dirname(destination.partition("{split}")[0]), "vocab.txt")
@@ -57,9 +57,9 @@ def reader_options(kind: str, options: Mapping[str, Any], destination: str) -> d
 
 
 def parse_split(text: str) -> dict[str, float]:
-    """Parse a split like ``"train=0.8,test=0.2"``.
+    """Parse a split such as ``"train=0.8,test=0.2"``.
 
-    Raises a `ConfigError` for another form, or if shares are not positive or sum to more than 1.
+    Raises a `ConfigError` if the text has another form, a share is not positive, or the sum of the shares exceeds 1.
     """
     try:
         shares = {name.strip(): float(share) for name, share in (part.split("=") for part in text.split(","))}
@@ -86,12 +86,12 @@ def _writer_options(target: type[Store]) -> list[str]:
 
 
 def key_options(backend: str, pattern: str) -> dict[str, str]:
-    """Return the option that defines keys of records, if the format has keys."""
+    """Return the option that sets the keys of records, if the format has keys."""
     return {"keys": pattern} if "keys" in _writer_options(STORES.find(backend)) else {}
 
 
 def backend_of(destination: str) -> str:
-    """Return the backend that writes files with a suffix; raise a `ConfigError` if there is none."""
+    """Return the backend for the suffix of a file; raise a `ConfigError` if there is none."""
     known = [name for name in STORES.names() if "write" in vars(STORES.find(name))]
     for name in known:
         if destination.lower().endswith(STORES.find(name).suffixes):

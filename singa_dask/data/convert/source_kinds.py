@@ -1,7 +1,7 @@
-"""Kinds of sources: files of one kind, opened as one store.
+"""Kinds of files that can be converted. Files of one kind are opened as one store.
 
-Most kinds are formats of stores. The others are idx (files of images and labels in any order), text (windows of
-characters) and words.
+Most kinds are formats of stores. The remaining kinds are idx (files of images and labels in any order), text (windows
+of characters) and words.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def open_source(kind: str, urls: Sequence[str], storage_options: fs.Options = No
     kind : str
         One of `kinds`.
     urls : sequence of str
-        Each may be a pattern (``part-*.parquet``).
+        URLs of the files. Each may be a pattern (``part-*.parquet``).
     options
         See `kind_options`.
 
     Raises
     ------
     DataError
-        A file is missing or damaged, or its schema is not that of the first.
+        A file is missing or damaged, or its schema differs from the first file's.
     """
     if kind == "table":
         return _open_table(urls, storage_options, options)
@@ -58,7 +58,7 @@ def _open_table(urls: Sequence[str], storage_options: fs.Options, options: Mappi
 
 
 def source_files(urls: Sequence[str], storage_options: fs.Options = None, kind: str = "") -> list[str]:
-    """Return the files of URLs, with patterns expanded, and directories of tables."""
+    """Return the files of URLs. Patterns and directories of tables are expanded."""
     if kind == "table":
         return [each.url for url in urls for each in table_files(url, storage_options)]
     files = (shard_urls(url, storage_options) if is_pattern(url, storage_options) else [url] for url in urls)
@@ -66,7 +66,7 @@ def source_files(urls: Sequence[str], storage_options: fs.Options = None, kind: 
 
 
 def kinds() -> list[str]:
-    """Return the kinds of sources: formats of stores by their first names, and `READERS`."""
+    """Return the kinds of sources: the first name of each store format, and `READERS`."""
     formats = {name: STORES.find(name) for name in STORES.names()}
     return sorted({*READERS, *(name for name, cls in formats.items() if cls.is_source and cls.backend_name() == name)})
 
@@ -77,7 +77,7 @@ def kind_options(kind: str) -> list[str]:
 
 
 class _FilesInMemory(Store):
-    """Records of several files, made by ``read``, in memory."""
+    """A store with the records of several files in memory. ``read`` reads the files."""
 
     block: ClassVar[type[StoreOptions]] = StoreOptions
     read: ClassVar[Callable[..., Arrays]]
@@ -108,21 +108,21 @@ class IdxFiles(_FilesInMemory):
 
 
 class VocabularyOptions(StoreOptions):
-    """Options of texts."""
+    """Options for text."""
 
     vocabulary: str = "vocab.txt"
     """URL of the vocabulary, which is created if it does not exist."""
 
 
 class WindowOptions(VocabularyOptions):
-    """Options of windows of characters."""
+    """Options for windows of characters."""
 
     window: int = 50
     """Characters of a record."""
 
 
 class WordOptions(VocabularyOptions):
-    """Options of words."""
+    """Options for words."""
 
     class_size: int = 100
     """Number of classes."""

@@ -1,7 +1,8 @@
-"""Tasks of a conversion: idempotent units of work for any process, in any order within a step.
+"""Tasks of a conversion: idempotent units of work.
 
-A task reads the sources and the results of earlier steps in the directory of the plan, and writes its own result there
-atomically. A resumed conversion executes the tasks whose results are missing.
+Any process can execute them, in any order within a step. A task reads the sources, and the results of earlier steps in
+the directory of the plan. It writes its own result there atomically. A resumed conversion executes the tasks whose
+results are missing.
 """
 
 from __future__ import annotations
@@ -36,18 +37,19 @@ SUM_ROWS = 4096
 
 @dataclass(frozen=True)
 class Task:
-    """A unit of work of a conversion; call it to execute it.
+    """A unit of work of a conversion. Call the task to execute it.
 
     Attributes
     ----------
     plan : ConversionPlan
     step : str
-        "labels": gather the labels of a run of source blocks; "scatter": sort the records of a run into buckets;
-        "shard": write a shard; "verify": read a shard and compare it; "manifest": write the manifest of a shard.
+        "labels": collect the labels of a run of source blocks. "scatter": sort the records of a run into buckets.
+        "shard": write a shard. "verify": read a shard and compare it with the sources. "manifest": write the manifest
+        of a shard.
     index : int
         Index of the run or the shard.
     session : str
-        Identifies a call of `convert`. Tasks of a session share open sources.
+        Identifies a call of `convert`. The tasks of a session share open sources.
     n_records : int
         Number of records that the task reads; 0 if unknown.
     """
@@ -60,7 +62,7 @@ class Task:
 
     @property
     def result(self) -> str:
-        """Name of the result file, which exists if the task is done."""
+        """Name of the result file. It exists if the task is done."""
         return f"{self.step}-{self.index:05d}"
 
     def __call__(self) -> int:
@@ -72,7 +74,7 @@ class Task:
         return self.index
 
     def source(self) -> Store:
-        """Return the sources, opened once per session and thread."""
+        """Return the sources. They are opened once per session and thread."""
         kept = _KEPT.get(threading.get_ident())
         if kept is not None and kept[0] == self.session:
             return kept[1]
@@ -81,7 +83,7 @@ class Task:
         return source
 
     def url(self, name: str = "") -> str:
-        """Return the URL of a file in the plan's directory; the result by default."""
+        """Return the URL of a file in the plan's directory; by default the result of the task."""
         return fs.join(self.plan.folder, name or self.result)
 
 
@@ -91,7 +93,7 @@ _KEPT: dict[int, tuple[str, Store]] = {}
 
 
 def keep_source(session: str, source: Store) -> None:
-    """Keep an open store for the tasks of a session in this thread; close another session's store."""
+    """Keep an open store for the tasks of a session in this thread; close the store of another session."""
     release_source()
     _KEPT[threading.get_ident()] = session, source
 
@@ -104,7 +106,10 @@ def release_source() -> None:
 
 
 def release_session(session: str) -> None:
-    """Close the sources of a session in all threads of this process. None of its tasks may be running."""
+    """Close the sources of a session in all threads of this process.
+
+    No task of the session may be running.
+    """
     for thread, (kept, source) in list(_KEPT.items()):
         if kept == session:
             del _KEPT[thread]
@@ -113,7 +118,10 @@ def release_session(session: str) -> None:
 
 @contextlib.contextmanager
 def reporting(on_records: Callable[[float], None]) -> Iterator[None]:
-    """Call ``on_records`` with the progress of tasks in this thread; reading a record counts half."""
+    """Call ``on_records`` with the progress of tasks in this thread.
+
+    Reading a record counts as half a record.
+    """
     _HERE.on_records = on_records
     try:
         yield
@@ -122,14 +130,14 @@ def reporting(on_records: Callable[[float], None]) -> Iterator[None]:
 
 
 def report(n: float) -> None:
-    """Report that ``n`` more records are done, if this thread is `reporting`."""
+    """Report that ``n`` more records are done, if `reporting` is active in this thread."""
     on_records = getattr(_HERE, "on_records", None)
     if on_records is not None:
         on_records(n)
 
 
 def gather_labels(task: Task) -> None:
-    """Write the labels of a run."""
+    """Write the labels of a run of source blocks."""
     source = task.source()
     first, last = task.plan.runs(source.starts)[task.index]
     labels = []
@@ -142,7 +150,10 @@ def gather_labels(task: Task) -> None:
 
 
 def scatter(task: Task) -> None:
-    """Write the records of a run by bucket: bucket starts, then positions and fields of each bucket."""
+    """Write the records of a run, sorted by bucket.
+
+    The file has the starts of the buckets, then the positions and fields of the records of each bucket.
+    """
     plan, source = task.plan, task.source()
     first, last = plan.runs(source.starts)[task.index]
     start, stop = int(source.starts[first]), int(source.starts[last])
@@ -172,7 +183,10 @@ def write_shard(task: Task) -> None:
 
 
 def verify(task: Task) -> None:
-    """Compare a shard with its sources, block by block; text has neither shapes nor uint8."""
+    """Compare a shard with its sources, block by block.
+
+    In a text file, shapes and the dtype uint8 are not compared, because the format does not store them.
+    """
     plan = task.plan
     url, start, stop = plan.shards[task.index]
     backend, options = plan.request.backend, _as_written(plan)
@@ -191,7 +205,7 @@ def verify(task: Task) -> None:
 
 
 def _as_written(plan: ConversionPlan) -> dict[str, Any]:
-    """Return the options to open a shard; text files do not state whether lines begin with a label."""
+    """Return the options to open a shard. A text file does not say whether its lines begin with a label."""
     if plan.request.backend not in ("csv", "textfile"):
         return {}
     return {"has_label": plan.labelled, "separator": plan.request.writing.get("separator", ","), "header": False}
@@ -257,7 +271,7 @@ def _gather(source: Store, rows: npt.NDArray[np.int64]) -> Arrays:
 
 
 def _bucket(task: Task, source: Store, bucket: int, pieces: list[tuple[str, int, int]]) -> Arrays:
-    """Collect the records of a bucket from ``pieces``: URL, first and last record of each run."""
+    """Collect the records of a bucket. ``pieces`` has URL, first and last record for each run."""
     buckets, options = task.plan.buckets, task.plan.storage_options
     start, stop = buckets[bucket : bucket + 2].tolist()
     taken = {name: np.empty((stop - start, *field.shape), field.dtype) for name, field in source.schema.items()}
@@ -278,7 +292,7 @@ def _bucket(task: Task, source: Store, bucket: int, pieces: list[tuple[str, int,
 
 
 def _reported(chunks: Iterator[Arrays]) -> Iterator[Arrays]:
-    """Yield the records in small chunks, and report each chunk after it was written."""
+    """Yield the records in small chunks, and report each chunk once it is written."""
     for chunk in chunks:
         n = len(next(iter(chunk.values())))
         n_rows = rows_per_block(sum(array.nbytes for array in chunk.values()) // n)
@@ -288,7 +302,7 @@ def _reported(chunks: Iterator[Arrays]) -> Iterator[Arrays]:
 
 
 def _summed(rows: Rechunker, sums: list[npt.NDArray[Any]]) -> Iterator[Arrays]:
-    """Yield the records, and accumulate their sum, which is exact for uint8."""
+    """Yield the records, and add them to ``sums``. The sum of uint8 values is exact."""
     for records in rows.chunks(SUM_ROWS):
         values = records["data"] if "data" in records else records["pixel"]
         total = values.sum(axis=0, dtype=np.int64 if values.dtype == np.uint8 else np.float64)
@@ -303,12 +317,12 @@ def staged_url(plan: ConversionPlan, index: int) -> str:
 
 
 def write_arrays(url: str, arrays: list[npt.NDArray[Any]], storage_options: fs.Options) -> None:
-    """Write the concatenated bytes of arrays."""
+    """Write the bytes of arrays, one after the other, to a file."""
     with fs.staged(url, storage_options) as path, path.open("wb") as file:
         for array in arrays:
             np.ascontiguousarray(array).tofile(file)
 
 
 def read_numbers(url: str, start: int, stop: int, storage_options: fs.Options) -> npt.NDArray[np.int64]:
-    """Read elements ``start`` to ``stop`` of a file of int64."""
+    """Read the elements from ``start`` to ``stop`` of a file of int64."""
     return np.frombuffer(fs.read_bytes(url, 8 * start, 8 * (stop - start), storage_options), np.int64)

@@ -1,13 +1,13 @@
-"""Loading: reads the blocks of a store in the order of a sampler, and makes the batches of a worker.
+"""Read the blocks of a store in the order of a sampler, and build the batches of a worker.
 
 Batches
-    `loader`: the batches of a worker, read ahead. `batch_reader`: makes several batches from blocks. `block_pool`:
-    blocks whose records are gathered by one call.
+    `loader`: reads the batches of a worker ahead. `batch_reader`: builds several batches from blocks. `block_pool`:
+    keeps blocks in one array, so that one call gathers their records.
 Blocks
-    `reader`: the blocks of a store. `look_ahead`: which blocks are needed next. `fetcher`: reads them ahead.
-    `bad_records`: treatment of bad records.
+    `reader`: reads the blocks of a store. `look_ahead`: knows which blocks are needed next. `fetcher`: reads these
+    blocks ahead. `bad_records`: what happens with bad records.
 Planning
-    `locality`: which worker reads which block. `memory_budget`: memory of a loader.
+    `locality`: decides which worker reads which block. `memory_budget`: divides the memory of a loader.
 """
 
 from singa_dask.data.loading.bad_records import BadPolicy

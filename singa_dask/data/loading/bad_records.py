@@ -1,4 +1,4 @@
-"""Bad records: their treatment by a loader, and their log."""
+"""Bad records: what a loader does with them, and a log of them."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ OnError = Literal["raise", "skip", "replace"]
 
 @dataclass(frozen=True)
 class BadPolicy:
-    """Treatment of bad records by a loader.
+    """Rules for a loader that meets bad records.
 
-    A store that cannot be opened is an error under every policy: a missing or empty file, an unreadable directory, a
-    truncated LMDB file, an invalid first record.
+    Under every policy, it is an error if a store cannot be opened: for a missing or empty file, an unreadable
+    directory, a truncated LMDB file, or an invalid first record.
 
     Attributes
     ----------
     on_error : {"raise", "skip", "replace"}
-        ``raise``: a bad record is an error. ``skip``: it is replaced by the next good record of the store (wrapping
-        around). ``replace``: it is replaced by a random record of the store.
+        ``raise``: raise an error for a bad record. ``skip``: replace it by the next good record of the store; after the
+        last record comes the first. ``replace``: replace it by a random record of the store.
     max_bad : float
-        Maximum number of bad records that a loader tolerates: a count if >= 1, else a fraction of the store's records
-        (at least one record).
+        Maximum number of bad records that a loader tolerates: a count if >= 1, else a fraction of the store's records,
+        but at least one record.
     labels : int
-        Labels must be in 0 to ``labels - 1``; 0 disables the check.
+        Labels must be between 0 and ``labels - 1``; 0 disables the check.
     seed : int
-        Seed of the random replacement.
+        Seed for ``replace``.
     """
 
     on_error: OnError = "raise"
@@ -38,7 +38,7 @@ class BadPolicy:
     seed: int = 0
 
     def max_records(self, count: int) -> int:
-        """Return the maximum number of bad records among ``count``."""
+        """Return the maximum number of bad records in a store of ``count`` records."""
         return int(self.max_bad) if self.max_bad >= 1 else max(1, int(self.max_bad * count))
 
 
@@ -48,11 +48,11 @@ class BadRecord(NamedTuple):
     Attributes
     ----------
     record : int
-        Index in the store; -1 for a truncated end of the file, which has no index.
+        Index of the record in the store; -1 for a truncated end of the file, which has no index.
     block, row : int or None
-        Block, and row in it; no row if the whole block is bad.
+        The block of the record, and its row in the block. ``row`` is None if the whole block is bad.
     rows : int
-        Number of records of a block that is bad as a whole, else 1.
+        Number of records in the block if the whole block is bad, else 1.
     reason : str
     """
 
@@ -81,12 +81,12 @@ class BadLog:
     max_bad : int
         Maximum number of bad records.
     truncation : str
-        `Store.truncation`; if not empty, it counts as one bad record.
+        `Store.truncation`. If it is not empty, it counts as one bad record.
 
     Attributes
     ----------
     records : set of int
-        Their indices in the store.
+        Indices of the bad records in the store.
     """
 
     def __init__(self, url: str, max_bad: int, truncation: str = "") -> None:
@@ -112,6 +112,9 @@ class BadLog:
             raise DataError(f"{self.url}: {count}, more than the {self.max_bad} that max_bad allows. {last}")
 
     def take(self) -> list[BadRecord]:
-        """Return the records added since the last call; for a wholly bad block, only its first record."""
+        """Return the bad records that were added since the previous call.
+
+        For a block that is bad as a whole, only the first record is returned.
+        """
         new, self._new = self._new, []
         return new

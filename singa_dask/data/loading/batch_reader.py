@@ -1,4 +1,4 @@
-"""BatchReader: reads several batches at a time into a BatchBuffer, each as a Batch."""
+"""BatchReader: read several batches at a time into a BatchBuffer."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Batch(NamedTuple):
     Attributes
     ----------
     arrays : dict of str to ndarray
-        (B / n_workers, *shape) per field, each record contiguous. Valid until the next call of `Loader.next`. May be
-        read-only views.
+        The fields, each (B / n_workers, *shape). Each record is contiguous. The arrays are valid until the next call of
+        `Loader.next`, and may be read-only views.
     ids : (B / n_workers,) int64
-        Indices of the records in the store, after replacement of bad ones.
+        Indices of the records in the store, after bad records were replaced.
     """
 
     arrays: Arrays
@@ -45,11 +45,11 @@ class BatchBuffer:
     first_step : int
         Step of the first batch.
     arrays : dict of str to ndarray
-        (n_batches * B / n_workers, *shape) per field, reused for later batches.
+        The fields, each (n_batches * B / n_workers, *shape). Later batches reuse the arrays.
     batches : list of Batch
-        Rows of ``arrays``, or views of a block that contains the whole batch.
+        The batches. Their arrays are views of ``arrays``, or of a block that contains the whole batch.
     bad : dict of int to list of BadRecord
-        Bad records by index of the batch.
+        Bad records, by the index of the batch.
     """
 
     first_step: int
@@ -59,10 +59,10 @@ class BatchBuffer:
 
 
 class BatchReader:
-    """Makes the batches of one worker from blocks. Must be used by one thread at a time.
+    """Builds the batches of one worker from blocks. Only one thread may use it at a time.
 
-    In file order, batches are views of blocks where possible. In a shuffled order, the records of many batches are
-    gathered from a `BlockPool` by one call.
+    In file order, batches are views of blocks if possible. In a shuffled order, one call gathers the records of many
+    batches from a `BlockPool`.
 
     Parameters
     ----------
@@ -72,12 +72,12 @@ class BatchReader:
         Index of the worker in the group, and size of the group.
     budget : MemoryBudget
     log : BadLog
-        Bad records of the batches so far, with the maximum.
+        Log of the bad records so far, with their maximum number.
 
     Attributes
     ----------
     n_kept : int
-        Number of blocks that are kept, the most recently used ones.
+        Number of most recently used blocks that stay in memory.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class BatchReader:
 
     @property
     def all_in_memory(self) -> bool:
-        """Whether all blocks are in memory and batches are views, so that prefetching is useless."""
+        """Whether all blocks are in memory and batches are views of them, so that prefetching is useless."""
         return self._in_order and len(self._reader.kept) == len(self._store.blocks)
 
     def blocks_in_memory(self) -> list[int]:
@@ -121,7 +121,7 @@ class BatchReader:
         return self._pool.blocks() if self._pool is not None and self._pool_blocks else list(self._reader.kept)
 
     def rewind(self) -> None:
-        """Forget fetched blocks, and the bad records of batches that were read ahead."""
+        """Drop fetched blocks, and the bad records of batches that were read ahead."""
         self._bad_ahead = set(self._log.records)
         self._follows = False
         if self._fetcher is not None:
@@ -133,18 +133,18 @@ class BatchReader:
         self._pool = None
 
     def read(self, step: int, spare: Arrays | None) -> BatchBuffer:
-        """Read the batches from a step on.
+        """Read several batches, beginning with the batch of ``step``.
 
         Parameters
         ----------
         step : int
         spare : dict of str to ndarray, optional
-            Arrays of an unused buffer, which are overwritten. Without them new ones are allocated.
+            Arrays of an unused buffer, which are overwritten. By default new arrays are allocated.
 
         Raises
         ------
         DataError
-            A block cannot be read. Names URL and block.
+            A block cannot be read. The message names URL and block.
         """
         if self._fetcher is not None:
             if not self._follows:
@@ -167,7 +167,10 @@ class BatchReader:
         return buffer
 
     def _is_to_check(self, step: int, n: int) -> bool:
-        """Return whether to check that files are unchanged: at the end of an epoch, or if blocks are views."""
+        """Return whether to check that files are unchanged.
+
+        They are checked at the end of an epoch, and always if blocks are views of the files.
+        """
         first, size, period = self._sampler.first_row, self._sampler.batch_size, self._sampler.period
         if (first + step * size) // period == (first + (step + n) * size) // period:
             now = time.monotonic()
@@ -185,9 +188,9 @@ class BatchReader:
         Parameters
         ----------
         ids : (n_batches, n) int64
-            Consecutive records, wrapping from the last record of the group to its first.
+            Consecutive records. After the last record of the group comes its first.
         buffers : dict of str to ndarray
-            (n_batches * n, *shape) per field, for batches that are not within one block.
+            Memory for batches that span several blocks: one array (n_batches * n, *shape) for each field.
         """
         if self._store.mapped:
             note_read(sum(buffer.nbytes for buffer in buffers.values()))
@@ -206,7 +209,7 @@ class BatchReader:
         return batches
 
     def _copy_runs(self, block: int, row: int, n: int, out: Arrays) -> None:
-        """Copy consecutive records, from a row of one block on."""
+        """Copy ``n`` consecutive records, beginning with a row of a block, to ``out``."""
         low, last = 0, self._sampler.start + self._sampler.count
         while low < n:
             start, end = self._starts[block : block + 2].tolist()
@@ -219,7 +222,10 @@ class BatchReader:
             block, row = (block + 1, 0) if end < last else self._reader.locate(self._sampler.start)
 
     def _gather(self, ids: Ids, out: Arrays) -> None:
-        """Copy records (n,) in any order to ``out``, (n, *shape) per field, reading the blocks not in memory."""
+        """Copy records, (n,) in any order, to ``out``, whose fields are (n, *shape).
+
+        Blocks that are not in memory are read.
+        """
         pool = self._pool = self._pool or BlockPool(self._store, self._pool_blocks)
         rows = ids
         if not pool.is_complete:
@@ -234,7 +240,7 @@ class BatchReader:
         pool.take(rows, out)
 
     def _gather_by_block(self, ids: Ids, blocks: Ids, used: list[int], out: Arrays) -> None:
-        """Copy records block by block, if too many blocks are needed for the pool."""
+        """Copy records block by block. Used if the pool is too small for all needed blocks."""
         # use blocks that are in memory first, before other blocks replace them; the look-ahead assumes this order
         for block in sorted(used, key=lambda block: block not in self._reader.kept):
             chosen = np.flatnonzero(blocks == block)

@@ -1,4 +1,4 @@
-"""BlockPool: blocks in contiguous arrays, so that one call gathers records of many blocks."""
+"""BlockPool: keep blocks in contiguous arrays, so that one call gathers records of many blocks."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from singa_dask.data.types import Arrays
 
 
 class BlockPool:
-    """Blocks in one contiguous array per field.
+    """Keeps blocks in one contiguous array for each field.
 
     Parameters
     ----------
     store : Store
     n_blocks : int
-        Capacity in blocks. If all blocks fit, the rows of the arrays are the records of the store.
+        Number of blocks that the pool can hold. If it can hold all blocks, row i of the arrays is record i of the
+        store.
     """
 
     def __init__(self, store: Store, n_blocks: int) -> None:
@@ -42,14 +43,14 @@ class BlockPool:
         return list(self._slot_of)
 
     def missing(self, blocks: list[int]) -> list[int]:
-        """Return the ``blocks`` that are not in the pool, and mark the others as recently used."""
+        """Return those ``blocks`` that are not in the pool, and mark all other ``blocks`` as recently used."""
         for block in blocks:
             if block in self._slot_of:
                 self._slot_of.move_to_end(block)
         return [block for block in blocks if block not in self._slot_of]
 
     def put(self, block: int, arrays: Arrays) -> None:
-        """Add a block, replacing the least recently used one if the pool is full."""
+        """Add a block. If the pool is full, the least recently used block is removed."""
         is_full = len(self._slot_of) == self.n_blocks
         slot = self._slot_of.popitem(last=False)[1] if is_full else len(self._slot_of)
         first = int(self._starts[block]) if self._holds_all else slot * self._rows
@@ -59,11 +60,14 @@ class BlockPool:
         self._slot_of[block] = slot
 
     def rows_of(self, ids: Ids, blocks: Ids) -> Ids:
-        """Return the rows of records, (n,), in the arrays of the pool, which must contain their ``blocks``."""
+        """Return the row in the arrays of the pool for each record, (n,).
+
+        The pool must contain their ``blocks``.
+        """
         return ids if self._holds_all else ids + self._shift[blocks]
 
     def take(self, rows: Ids, out: Arrays) -> None:
-        """Copy rows, (n,) int64, to ``out``: (n, *shape) per field."""
+        """Copy rows, (n,) int64, to ``out``, whose fields are (n, *shape)."""
         for name, array in self._arrays.items():
             # with any other mode, NumPy would need a temporary buffer
             array.take(rows, axis=0, out=out[name], mode="clip")

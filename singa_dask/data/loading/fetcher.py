@@ -1,4 +1,4 @@
-"""Fetcher: reads the next blocks of a `LookAhead`, many at the same time."""
+"""Fetcher: read the blocks that a `LookAhead` names, many at the same time."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from singa_dask.fs.io_threads import IoThreads
 
 @dataclass(eq=False)
 class _Fetch:
-    """A block that is being read, or waiting for a thread.
+    """A block that a thread reads or is going to read.
 
     Attributes
     ----------
     step : int
-        First step of the buffer that needs it.
+        First step of the buffer that needs the block.
     length : int
-        Bytes to read.
+        Number of bytes to read.
     memory : int
-        Bytes that count as in flight.
+        Number of bytes of memory that the block takes while it is in flight.
     result : dict of str to ndarray, list of memoryview, or None
-        The block, or its bytes if it is not decoded ahead.
+        The block, or its bytes if it is not decoded ahead; None before it is read.
     error : BaseException or None
-        Error of the first read that failed.
+        Error of the first read that failed; None if none has.
     running : int
-        Number of running reads, including decoding.
+        Number of threads that read or decode the block.
     started : float or None
-        When the first read began.
+        Time at which the first read began.
     repeated : bool
-        Whether it is not to be requested again if it is late, as it was, or its bytes have arrived.
+        Whether the block must not be requested a second time, because it was requested twice or its bytes have arrived.
     dropped : bool
-        Whether it is no longer needed.
+        Whether the block is no longer needed.
     """
 
     block: int
@@ -62,14 +62,14 @@ class _Fetch:
 class Fetcher:
     """Reads the next blocks in several threads, and returns them in any order.
 
-    At most ``bytes_bound`` bytes, and at least one block, are in flight: requested and not yet used. A block that is
-    late when it is needed is read again by another connection, and the first answer is used; see `IoThreads`. Blocks
-    that need no request are read when they are needed.
+    Blocks that are requested and not yet used are in flight. At least one block and otherwise at most ``bytes_bound``
+    bytes are in flight. If a block is late when it is needed, another connection requests it again, and the first
+    answer is used; see `IoThreads`. Blocks that need no request to the filesystem are read when they are needed.
 
-    With ``decoders``, these threads decode blocks ahead, and read blocks that need no request. Otherwise the calling
-    thread decodes.
+    With ``decoders``, these threads decode blocks ahead, and also read the blocks that need no request. Otherwise the
+    calling thread decodes.
 
-    Must be used by one thread at a time, except `wake`.
+    Only one thread may use a fetcher at a time, except for `wake`.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class Fetcher:
         self._changed = threading.Condition(self._lock)
 
     def follow(self, ahead: LookAhead, step: int) -> None:
-        """Read the blocks of a look-ahead from now on, and drop blocks of steps before ``step``."""
+        """Read the blocks that ``ahead`` names from now on, and drop blocks for steps before ``step``."""
         if ahead is not self._ahead:
             self._coming.clear()
         self._ahead, self._step = ahead, step
@@ -110,14 +110,14 @@ class Fetcher:
         self._fill()
 
     def read_block(self, block: int) -> Arrays:
-        """Read a block, see `RangeStore.read_block`.
+        """Read a block; see `RangeStore.read_block`.
 
         Raises
         ------
         DataError
-            It cannot be read, or its checksum differs.
+            The block cannot be read, or its checksum differs.
         Aborted
-            Waiting was cancelled.
+            The wait was cancelled.
         """
         if block not in self._fetches and self._is_near(block):
             # reading in this thread is faster than passing the block to another thread
@@ -134,7 +134,10 @@ class Fetcher:
         return fetch.result if isinstance(fetch.result, dict) else self._store.read_block(block, fetch.result)
 
     def drop(self) -> None:
-        """Forget all blocks, after waiting for threads that decode, which use the store, but not for reads."""
+        """Drop all blocks.
+
+        Waits for threads that decode, because they use the store, but not for reads.
+        """
         self._ahead = None
         self._coming.clear()
         for fetch in list(self._fetches.values()):
@@ -150,7 +153,7 @@ class Fetcher:
     # -- methods of the loader's thread ---------------------------------------------------------------
 
     def _fill(self) -> None:
-        """Request the next blocks within the bound."""
+        """Request the next blocks, as far as ``bytes_bound`` permits."""
         while self._ahead is not None:
             if not self._coming:
                 blocks = self._ahead.next_blocks(self._step)
@@ -167,7 +170,7 @@ class Fetcher:
             self._coming.popleft()
 
     def _is_near(self, block: int) -> bool:
-        """Return whether reading a block needs no request."""
+        """Return whether a block can be read without a request to the filesystem."""
         return not self._store.remote or self._store.is_cached(block)
 
     def _memory(self, block: int) -> int:
@@ -207,7 +210,7 @@ class Fetcher:
                     self._changed.wait(left)
 
     def _seconds_left(self, fetch: _Fetch) -> float | None:
-        """Return the time until a block is late; None if it will not be read again."""
+        """Return the time in seconds until a block is late; None if it will not be requested again."""
         if fetch.repeated or fetch.started is None:
             return None
         late_s = self._threads.late_after(fetch.length)
@@ -216,7 +219,7 @@ class Fetcher:
     # -- methods of the reading threads ---------------------------------------------------------------
 
     def _begin(self, fetch: _Fetch) -> bool:
-        """Register the begin of a read; return False if it is no longer needed."""
+        """Record that a read begins; return False if the block is no longer needed."""
         with self._lock:
             if fetch.dropped or fetch.done:
                 return False
@@ -227,7 +230,7 @@ class Fetcher:
             return True
 
     def _end(self, fetch: _Fetch, result: Arrays | list[memoryview] | None, error: BaseException | None) -> None:
-        """Register the end of a read."""
+        """Record that a read has ended, with its result or its error."""
         with self._lock:
             fetch.running -= 1
             if fetch.result is None:
@@ -254,7 +257,7 @@ class Fetcher:
             self._decoders.submit(partial(self._decode, fetch, data))
 
     def _read_near(self, fetch: _Fetch) -> None:
-        """Read and decode a block that needs no request, unless it is no longer needed."""
+        """Read and decode a block without a request, unless it is no longer needed."""
         if self._begin(fetch):
             self._decode(fetch, None)
 

@@ -1,6 +1,7 @@
-"""Loader: the batches of one worker in the order of a sampler, read ahead within a memory bound.
+"""Loader: read the batches of one worker ahead, in the order of a sampler and within a memory limit.
 
-A `BatchReader` reads several batches at a time into one `BatchBuffer`; without prefetching, in the caller's thread.
+A `BatchReader` reads several batches at a time into one `BatchBuffer`. It runs in a thread of its own; without
+prefetching, it runs in the caller's thread.
 """
 
 from __future__ import annotations
@@ -37,46 +38,48 @@ class Loader:
     Parameters
     ----------
     store : Store
-        Must not be read by others while the loader is open.
+        The store. Nothing else may read it while the loader is open.
     sampler : Sampler
     worker, n_workers : int
         Index of the worker in the group, and size of the group.
     bytes_bound : int, optional
-        Maximum memory of the loader, see `MemoryBudget`. By default `DEFAULT_BYTES`, or more if blocks are large.
+        Maximum memory of the loader in bytes; see `MemoryBudget`. The default is `DEFAULT_BYTES`, or more if blocks are
+        large.
     share : int, optional
-        Maximum of that default, in bytes.
+        Maximum of the default of ``bytes_bound``.
     prefetch : bool
-        Whether to prefetch in a thread.
+        Whether a thread reads batches ahead.
     name : str
-        The thread is named ``prefetch-<name>``.
+        Name for the thread, which is called ``prefetch-<name>``.
     policy : BadPolicy, optional
-        How to treat bad records; they raise errors by default.
+        What to do with bad records. By default they are errors.
     host_names : collection of str
-        Names of this host, see `BlockReader`.
+        Names of this host; see `BlockReader`.
     n_io_threads : int
-        Number of threads of this process that read from the filesystem of the store, if it is remote.
+        Number of threads of this process that read from the store's filesystem, if it is remote.
     in_flight_bytes : int
-        Maximum bytes of blocks that are requested or decoded ahead, but at least one block; see `Fetcher`.
+        Maximum number of bytes that are requested or decoded ahead, but at least one block; see `Fetcher`.
     warns : bool
-        Whether to log the store's warnings, each once in a process, and what its order costs.
+        Whether to log the warnings of the store, once in a process, and whether the order of the records makes reading
+        slow.
 
     Raises
     ------
     DataError
-        One block, or two batches, take more than ``bytes_bound`` or ``share``.
+        One block, or two batches, need more than ``bytes_bound`` or ``share``.
 
     Attributes
     ----------
     budget : MemoryBudget
-        How the memory is divided.
+        The division of the memory.
     reader : BlockReader
     bad : BadLog
         Bad records in the batches so far.
     wait_s : float
         Seconds that `next` has waited for records.
     n_ahead : int
-        Number of batches that `next` is ahead of the step that the caller computes; set by the caller. `epoch`,
-        `cursor` and `advance` refer to that step.
+        Number of batches that the caller has taken from `next` ahead of the step that it computes. The caller sets it.
+        `epoch`, `cursor` and `advance` refer to that step.
     """
 
     def __init__(
@@ -139,7 +142,7 @@ class Loader:
             self._warn_of_shuffle()
 
     def _warn_of_shuffle(self) -> None:
-        """Log the cost of a shuffled order if the blocks that it alternates between do not fit in memory."""
+        """Log that a shuffled order is slow, if the blocks that it alternates between do not fit in memory."""
         kind, budget, store, n_kept = self.sampler.shuffle, self.budget, self.store, self._batches.n_kept
         if kind == "full" and self._fetcher is not None and fs.CACHE not in store.storage_options:
             low, high = self.sampler.bounds(self.n_workers)[self.worker : self.worker + 2]
@@ -185,7 +188,7 @@ class Loader:
         Raises
         ------
         DataError
-            A block cannot be read (names URL and block), or too many records are bad.
+            A block cannot be read, or too many records are bad. The message names URL and block.
         Aborted
             Another thread called `abort` or `close`.
         """
@@ -202,12 +205,15 @@ class Loader:
         return buffer.batches[index]
 
     def start(self) -> None:
-        """Start prefetching before the first call of `next`. Does nothing without prefetching."""
+        """Start prefetching before the first call of `next`. Without prefetching, do nothing."""
         if self.prefetch and self._thread is None and self._buffer is None and not self._batches.all_in_memory:
             self._start_thread()
 
     def wait(self) -> None:
-        """Wait until the thread has a batch, or an error for `next`. Not counted in ``wait_s``."""
+        """Wait until the thread has read a batch or failed; `next` then raises the error.
+
+        The wait does not count in ``wait_s``.
+        """
         with self._lock:
             self._ready.wait_for(lambda: not self._thread or self._is_cancelled() or self._queue or self._ended)
 
@@ -217,18 +223,18 @@ class Loader:
 
     @property
     def epoch(self) -> float:
-        """Number of epochs read so far, fractional: 1.5 in the middle of the second one."""
+        """Number of epochs read so far, as a fraction: 1.5 in the middle of the second epoch."""
         step = self._step - self.n_ahead
         return (self.sampler.first_row + step * self.sampler.batch_size) / self.sampler.period
 
     def cursor(self) -> dict[str, Any]:
-        """Return the position of the next batch, see `Sampler.cursor`."""
+        """Return the position of the next batch; see `Sampler.cursor`."""
         return self.sampler.cursor(self._step - self.n_ahead)
 
     def seek(self, cursor: Mapping[str, Any]) -> None:
-        """Continue at the position of a cursor, without reading earlier records.
+        """Continue at a position that `cursor` has returned, without reading earlier records.
 
-        Raises a `DataError` if the cursor was made with other records or another order.
+        Raises a `DataError` if the records or their order have changed.
         """
         self._halt()
         self._step, self.n_ahead = self.sampler.seek(cursor), 0
@@ -241,7 +247,7 @@ class Loader:
             )
 
     def advance(self, n_batches: int) -> None:
-        """Skip batches without reading them, or go back if the number is negative."""
+        """Skip batches without reading them; a negative number goes back."""
         self._halt()
         self._step += n_batches - self.n_ahead
         self.n_ahead = 0
@@ -260,7 +266,10 @@ class Loader:
             self._fetcher.wake()
 
     def close(self) -> None:
-        """Stop the thread, after its current read of a local file, and free all blocks. The store stays open."""
+        """Stop the thread, after its current read of a local file, and free all blocks.
+
+        The store stays open.
+        """
         self._halt()
         self._batches.clear()
         self._spare.clear()
@@ -339,7 +348,7 @@ class Loader:
             self._ready.notify_all()
 
     def _wait_for_room(self) -> bool:
-        """Wait until another buffer fits the bound; return False if the loader is stopping."""
+        """Wait until the memory limit permits another buffer; return False if the loader is stopping."""
         with self._lock:
             self._ready.wait_for(lambda: self._is_cancelled() or not self._is_full())
             return not self._is_cancelled()
@@ -350,5 +359,5 @@ class Loader:
         return bool(self._queue) and n_bytes > self.budget.batches
 
     def _is_cancelled(self) -> bool:
-        """Return whether the thread is to stop."""
+        """Return whether the thread should stop."""
         return self._stop or self._is_aborted

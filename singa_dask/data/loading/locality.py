@@ -1,6 +1,6 @@
-"""Locality: the hosts of blocks, and an assignment that lets workers read from their own host.
+"""Locality: find the hosts of blocks, and assign blocks so that workers read from their own host.
 
-An assignment only changes which worker reads a block, never the number of records that a worker reads.
+An assignment changes only which worker reads a block. It never changes how many records a worker reads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOOPBACK = ("127.", "localhost", "::1", "ip6-l")
 
 
 def host_names(*names: str) -> frozenset[str]:
-    """Return the given names and the system's names of this host, each in full and short form."""
+    """Return ``names`` and all names of this host, each in full and in short form."""
     system = [name for name in (socket.gethostname(), socket.getfqdn()) if not name.startswith(LOOPBACK)]
     # if an address of the host is a loopback address, all processes are on this machine
     loopback = ["localhost"] if any(name.startswith(LOOPBACK) for name in names) else []
@@ -31,7 +31,7 @@ def host_names(*names: str) -> frozenset[str]:
 
 
 def same_host(host: str, names: Collection[str]) -> bool:
-    """Return whether a host, as named by a filesystem, is the host with these `host_names`."""
+    """Return whether a host name from a filesystem is one of these `host_names`."""
     return any(form in names for form in _forms(host))
 
 
@@ -42,7 +42,10 @@ def _forms(name: str) -> tuple[str, ...]:
 
 
 class Locations:
-    """Hosts of the blocks of a store, queried lazily for each file, until the filesystem has no answer."""
+    """Hosts of the blocks of a store.
+
+    The filesystem is asked for each file when it is first needed, until it has no answer.
+    """
 
     def __init__(self, storage_options: fs.Options = None) -> None:
         self._answers = True
@@ -56,7 +59,10 @@ class Locations:
         return tuple(sorted(host for host, n_bytes in by_host.items() if n_bytes == max(by_host.values())))
 
     def local_bytes(self, block: Block, names: Collection[str]) -> int:
-        """Return the number of bytes of a block on the host of these `host_names`; all bytes of a local file."""
+        """Return how many bytes of a block are on the host with these `host_names`.
+
+        All bytes of a local file are.
+        """
         if block.file not in self._is_local:
             self._is_local[block.file] = fs.local_path(block.file) is not None
         if self._is_local[block.file]:
@@ -90,16 +96,16 @@ class Locations:
 
 
 class Survey(NamedTuple):
-    """Description of the blocks of a store, which are not read for it.
+    """Description of the blocks of a store. It is made without reading the blocks.
 
     Attributes
     ----------
     sizes : list of int
         Number of records of each block.
     lengths : list of int
-        Bytes of each block.
+        Number of bytes of each block.
     hosts : list of tuple of str
-        Hosts of each block.
+        Hosts that have each block.
     fingerprint : str
         Fingerprint of the store.
     runs : list of int, optional
@@ -126,7 +132,7 @@ class Survey(NamedTuple):
 
 
 class HostSpan(NamedTuple):
-    """A span of assigned blocks that ends at record ``high``, and its host (-1: without blocks)."""
+    """A span of assigned blocks that ends at record ``high``, and the host that reads it (-1: no blocks)."""
 
     high: int
     host: int
@@ -135,11 +141,11 @@ class HostSpan(NamedTuple):
 def assign_by_host(
     sizes: Sequence[int], hosts: Sequence[Collection[int]], spans: Iterable[HostSpan], seed: int
 ) -> list[int]:
-    """Order the blocks such that spans of the order contain blocks of the host that reads them.
+    """Order the blocks so that each span of the order has blocks of the host that reads the span.
 
-    Each block is assigned to one of its hosts with free capacity, blocks with the fewest hosts first. If no host has
-    room, other blocks are moved (augmenting paths). Thus the maximum number of blocks is local, except at the
-    boundaries of spans. O(n log n) for n blocks, plus O(h^2) for each of h hosts.
+    Each block is assigned to one of its hosts with free capacity, beginning with the blocks that have the fewest hosts.
+    If none of its hosts has room, other blocks are moved along augmenting paths. So as many blocks as possible are
+    local, except at the boundaries of spans. The time is O(n log n) for n blocks, plus O(h^2) for each of h hosts.
 
     Parameters
     ----------
@@ -148,9 +154,9 @@ def assign_by_host(
     hosts : sequence of collections of int
         Hosts of each block, as indices.
     spans : iterable of HostSpan
-        Spans that cover all records, in order.
+        Spans in order. Together they cover all records.
     seed : int
-        Seed of the random order of the blocks of a host.
+        Seed of the random order in which a host reads its blocks.
 
     Returns
     -------
@@ -173,7 +179,7 @@ def assign_by_host(
 
 
 class _Matching:
-    """Assignment of blocks to hosts, within the capacity of each host in records."""
+    """Assignment of blocks to hosts. Each host has a capacity in records."""
 
     def __init__(self, sizes: Sequence[int], hosts: Sequence[Collection[int]], rooms: dict[int, int]) -> None:
         self.sizes = sizes
@@ -214,7 +220,10 @@ class _Matching:
                 self._movable[host].setdefault(other, []).append(block)
 
     def _make_room(self, size: int, hosts: Sequence[int]) -> bool:
-        """Move blocks along the shortest path from one of ``hosts`` to a host with free capacity."""
+        """Make room on one of ``hosts``; return whether there is room.
+
+        Blocks are moved along the shortest path to a host with free capacity.
+        """
         came_from: dict[int, int] = dict.fromkeys(hosts, -1)
         waiting = deque(hosts)
         while waiting:
@@ -232,7 +241,7 @@ class _Matching:
         return False
 
     def _top(self, host: int, other: int) -> int | None:
-        """Return a block that can move from one host to the other."""
+        """Return a block that can move from ``host`` to ``other``."""
         blocks = self._movable[host].get(other, [])
         while blocks and self.host_of.get(blocks[-1]) != host:
             blocks.pop()
@@ -248,7 +257,7 @@ class _Matching:
 
 
 def _lay(sizes: Sequence[int], host_of: Sequence[int], cuts: Sequence[HostSpan], shuffled: Sequence[int]) -> list[int]:
-    """Fill each span with blocks of its host, then with unassigned blocks; append the rest."""
+    """Fill each span with blocks of its host, then with unassigned blocks; append the remaining blocks."""
     own: dict[int, deque[int]] = {host: deque() for host in (*host_of, *(host for _, host in cuts), -1)}
     for block in shuffled:
         own[host_of[block]].append(block)

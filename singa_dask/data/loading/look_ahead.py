@@ -1,4 +1,4 @@
-"""LookAhead: the blocks that a loader needs next."""
+"""LookAhead: find the blocks that a loader needs next."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class LookAhead:
     starts : (n_blocks + 1,) int64
         Index of the first record of each block, and the number of records.
     n_kept : int
-        Number of blocks that the reader keeps, the most recently used ones.
+        Number of most recently used blocks that the reader keeps.
     horizon : int
         Number of steps to look ahead.
     resident : collection of int
-        Blocks that stay in memory; a live view, see `BlockReader`.
+        Blocks that stay in memory. This is a live view; see `BlockReader`.
     """
 
     def __init__(
@@ -70,17 +70,17 @@ class LookAhead:
         return ids[step - first : step - first + self._n_steps]
 
     def next_blocks(self, step: int) -> list[tuple[int, int]] | None:
-        """Return the blocks to read for the steps after the known ones; None if these are beyond the horizon.
+        """Return the blocks to read for the steps that follow the known steps; None beyond the horizon.
 
         Parameters
         ----------
         step : int
-            First of the steps that are read now.
+            First step that is read now.
 
         Returns
         -------
         list of (step, block)
-            First of the steps that need a block, and the block, in the order of reading.
+            The blocks in the order of reading, each with the first step that needs it.
         """
         ahead = max(self._next, step)
         if ahead >= step + self._horizon or len(self._kept) == len(self._starts) - 1 == self._n_kept:
@@ -95,7 +95,7 @@ class LookAhead:
         self._chunks.append((first, self._sampler.rows(first, self._worker, self._n_workers, self._length)))
 
     def _missing(self, ids: Ids) -> list[int]:
-        """Return the blocks of records that will not be in memory, and count them as kept."""
+        """Return the blocks of records that will have to be read, and count them as kept."""
         blocks = np.searchsorted(self._starts, ids.reshape(-1), side="right") - 1
         if self._sampler.shuffle == "none":
             # blocks are consecutive; at the end of an epoch the first block follows the last

@@ -1,4 +1,4 @@
-"""MemoryBudget: how a loader divides its memory; without I/O."""
+"""MemoryBudget: divide the memory of a loader. Does no I/O."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ MIB = 1 << 20
 
 
 class MemoryBudget:
-    """The memory of a loader, and the limit of each part. The sum of the parts is within the bound.
+    """The memory of a loader, divided into parts. The sum of the parts is within ``bytes_bound``.
 
     Memory is assigned in this order:
 
-    1. What is required: two buffers of batches, the block that is being read and decoded, and in file order the blocks
-       whose views are batches.
+    1. Required memory: two buffers of batches, the block that is being read and decoded, and in file order the blocks
+    whose views are batches.
     2. Blocks that a shuffled order alternates between.
     3. More batches, and blocks in flight.
-    4. Blocks that are kept for the next epoch: all, if they fit, else the first ones. The most recently used blocks
-       would be replaced before the next epoch needs them.
+    4. Blocks that are kept for the next epoch: all blocks if they fit, else the first ones. The most recently used
+    blocks would be useless, because they would be replaced before the next epoch needs them.
 
-    Blocks of a mapped store cost nothing: the system can reclaim their pages.
+    Blocks of a mapped store count as no memory, because the system can reclaim their pages.
 
     Parameters
     ----------
@@ -44,20 +44,21 @@ class MemoryBudget:
     n_workers : int
         Number of workers of the group.
     prefetch : bool
-        Whether the loader reads ahead. If the store decodes ahead, blocks in flight are then decoded, so that each
-        takes `decoding_bytes` more.
+        Whether the loader reads ahead. If the store decodes ahead, blocks in flight are decoded, and each takes
+        `decoding_bytes` more.
     bytes_bound : int, optional
-        Maximum bytes of a loader, if the user set them; else `DEFAULT_BYTES`, or more if blocks are large.
+        Maximum number of bytes of a loader, if the user has set it. The default is `DEFAULT_BYTES`, or more if blocks
+        are large.
     share : int, optional
-        Maximum of that default: the loader's share of the memory of this process, if known. Required memory may be
-        twice as much.
+        Maximum of the default of ``bytes_bound``: the loader's share of this process's memory, if it is known. Required
+        memory may be twice as much.
     in_flight_bytes : int
         Maximum bytes in flight.
 
     Raises
     ------
     DataError
-        One block, or two batches, are larger than the bound.
+        One block, or two batches, do not fit in the memory.
 
     Attributes
     ----------
@@ -70,23 +71,23 @@ class MemoryBudget:
     buffer_bytes : int
         Bytes of a buffer, and of the blocks whose views are its batches.
     batches : int
-        Bytes of all buffers: in use, waiting, and being read; two at least.
+        Bytes of all buffers, whether in use, waiting or being read. There are at least two buffers.
     in_flight : int
-        Bytes of blocks that are requested or decoded ahead, and not yet used; at least one block.
+        Bytes of blocks that are requested or decoded ahead and not yet used; at least one block.
     pool_blocks : int
-        Blocks in a `BlockPool`; 0 if the blocks in use do not fit.
+        Number of blocks in a `BlockPool`; 0 if the blocks in use do not fit.
     n_kept : int
-        Most recently used blocks that the reader keeps.
+        Number of most recently used blocks that the reader keeps.
     resident_bytes : int
-        Bytes of the first blocks, which stay in memory in addition.
+        Bytes of the first blocks of the store, which stay in memory in addition.
     horizon : int
-        Steps whose blocks are read ahead.
+        Number of steps whose blocks are read ahead.
     n_in_use : int
-        Blocks that the order alternates between.
+        Number of blocks that the order alternates between.
     n_runs : int
-        Partly read runs of blocks that are kept, see `Store.runs`; 0 if each block is a run.
+        Number of partly read runs of blocks that are kept; see `Store.runs`. 0 if each block is a run of its own.
     runs_in_use : int
-        Runs that the order alternates between.
+        Number of runs that the order alternates between.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class MemoryBudget:
         self.n_kept, self.resident_bytes = self._kept(rest - ahead)
 
     def _runs(self) -> tuple[int, int]:
-        """Return the number of runs that the order alternates between, and the memory of one."""
+        """Return the number of runs that the order alternates between, and the memory of one run."""
         store = self._store
         if store.runs is None:
             return 0, 0
@@ -158,7 +159,7 @@ class MemoryBudget:
         return max(block.length for block in self._store.blocks) if self._store.remote else 0
 
     def _needed_beyond_bound(self, chosen: int | None, share: int | None) -> int:
-        """Return the required bytes, which exceed the bound; raise a `DataError` if they are not allowed."""
+        """Return the required bytes, which exceed the limit; raise a `DataError` if that is not allowed."""
         needed, most = self._needed(), chosen or (share and 2 * share)
         if most is None or (needed <= most and not chosen):
             return needed
@@ -190,7 +191,7 @@ class MemoryBudget:
         return min(n_blocks, self._min_kept + (free - resident) // max(self._decoded, 1)), resident
 
     def _pool(self, free: int) -> tuple[int, int]:
-        """Return how many blocks a pool of at most ``free`` bytes has, and its bytes."""
+        """Return the number of blocks in a pool of at most ``free`` bytes, and the bytes of the pool."""
         store = self._store
         if self._in_order:
             return 0, 0

@@ -1,7 +1,7 @@
-"""BlockReader: reads the blocks of a store for a loader, keeps recent ones, and replaces bad records.
+"""BlockReader: read the blocks of a store for a loader, keep recent blocks, and replace bad records.
 
-Batches stay full, and the order of other records does not change. The substitute of a bad record depends on the store,
-the seed and the record only, so that it is the same for any number of workers and after a resume.
+A bad record is replaced, so that batches stay full and the order of all other records does not change. The substitute
+depends only on the store, the seed and the record. So it is the same for any number of workers and after a resume.
 """
 
 from __future__ import annotations
@@ -27,38 +27,39 @@ MAX_DRAWS = 8
 
 
 class BlockReader:
-    """Reads blocks. Must be used by one thread at a time.
+    """Reads blocks. Only one thread may use it at a time.
 
     Parameters
     ----------
     store : Store
     policy : BadPolicy
-        How to treat bad records. Unless they raise errors, they are collected in ``bad``, and are zeros in their block.
+        What to do with bad records. Unless they raise errors, they are collected in ``bad``, and are zeros in their
+        block.
     n_kept : int
-        Number of most recently used blocks that are kept; all blocks of a mapped store are kept.
+        Number of most recently used blocks that are kept. All blocks of a mapped store are kept.
     touch : bool
         Whether to load mapped pages into memory immediately.
     cancelled : callable
         Returns whether to stop reading.
     host_names : collection of str
-        Names of this host, see `locality.host_names`.
+        Names of this host; see `locality.host_names`.
     fetcher : Fetcher, optional
         Reads blocks ahead.
     resident_bytes : int
-        Maximum bytes of ``resident``.
+        Maximum number of bytes of ``resident``.
 
     Attributes
     ----------
     kept : OrderedDict of int to dict of str to ndarray
         Blocks in memory, the most recently used last.
     resident : dict of int to dict of str to ndarray
-        Blocks that stay in memory: the first ones that were read.
+        Blocks that stay in memory: the blocks that were read first.
     bytes_read : int
         Total bytes of the blocks read.
     bytes_local : int
         Bytes of blocks that are stored on this host, in local files or according to the filesystem.
     bad : dict of int to dict of int to str
-        By block: row of each bad record -> what is wrong with it.
+        What is wrong with each bad record, by block and row.
     """
 
     def __init__(
@@ -93,12 +94,12 @@ class BlockReader:
     # -- reading blocks ----------------------------------------------------------------------------------
 
     def block(self, block: int) -> Arrays:
-        """Return the arrays of a block, from memory if it is kept.
+        """Return the arrays of a block. If it is in memory, it is not read again.
 
         Raises
         ------
         DataError
-            The block cannot be read. Names URL and block.
+            The block cannot be read. The message names URL and block.
         """
         arrays = self.kept.get(block)
         if arrays is not None:
@@ -116,12 +117,12 @@ class BlockReader:
         return arrays
 
     def load(self, block: int) -> Arrays:
-        """Read a block, unless it is resident, without keeping it as a recent one.
+        """Read a block unless it is resident. The block is not kept in memory.
 
         Raises
         ------
         DataError
-            The block cannot be read. Names URL and block.
+            The block cannot be read. The message names URL and block.
         Aborted
             Reading was cancelled.
         """
@@ -168,7 +169,7 @@ class BlockReader:
     # -- bad records -------------------------------------------------------------------------------------
 
     def _salvage(self, block: int, error: DataError) -> tuple[Arrays, dict[int, str]]:
-        """Read the good records of a block; all are bad if that fails."""
+        """Read the good records of a block. If that fails, all records of the block are bad."""
         try:
             return self.store.salvage(block)
         except Aborted:
@@ -179,7 +180,7 @@ class BlockReader:
             return zeros, dict.fromkeys(range(n), str(error))
 
     def _wrong_labels(self, block: int, labels: npt.NDArray[np.int32]) -> dict[int, str]:
-        """Find the labels that are out of range."""
+        """Return what is wrong with each label that is out of range, by row."""
         if not len(labels) or (labels.min() >= 0 and labels.max() < self._labels):
             return {}
         rows = np.flatnonzero((labels < 0) | (labels >= self._labels)).tolist()
@@ -189,7 +190,7 @@ class BlockReader:
         return bad
 
     def bad_among(self, ids: Ids) -> Ids:
-        """Return the indices in ``ids`` of bad records. Their blocks must have been read."""
+        """Return the positions in ``ids`` of bad records. Their blocks must have been read."""
         return np.flatnonzero(np.isin(ids, self._bad_ids))
 
     def describe(self, ids: Ids) -> list[BadRecord]:
@@ -223,7 +224,7 @@ class BlockReader:
         Raises
         ------
         DataError
-            There is no good record, or too many consecutive ones are bad.
+            There is no good record, or too many consecutive records are bad.
         """
         ids = ids.copy()
         for row in rows.tolist():
@@ -270,5 +271,5 @@ class BlockReader:
 
 
 def empty_arrays(store: Store, n: int) -> Arrays:
-    """Return uninitialised arrays for ``n`` records: (n, *shape) per field."""
+    """Return uninitialised arrays for ``n`` records; each field is (n, *shape)."""
     return {name: np.empty((n, *field.shape), field.dtype) for name, field in store.schema.items()}

@@ -1,16 +1,17 @@
 """Stores: records at a URL as blocks of arrays, with one file for each format.
 
-A new store is a file in a folder of formats, and its name below. The file is imported when the format is used.
+To add a store, write a file in a folder of formats and add its name to the list below. The file is imported when the
+format is first used.
 
 What all stores share
-    `store`: the base class and the registry. `range_store`: blocks that are ranges of files. `blocks`: block sizes.
-    `rechunker`: records for writers. `sharded_store`: several files as one. `split`: train and test parts.
-    `view_store`: the base class of these two.
+    `store`: the base class and the registry. `range_store`: stores whose blocks are ranges of files. `blocks`: divides
+    files into blocks. `rechunker`: groups records for writers. `sharded_store`: reads several files as one store.
+    `split`: divides a store into parts for training and tests. `view_store`: the base class of the last two.
 From a URL to a store
     `opening`: opens stores. `detection`: finds the format. `shards`: names of sets of files. `hugging_face`, `lakes`:
     directories that others write. `manifest`, `manifest_writer`: descriptions of stores.
 Labels
-    `class_names`: their names. `label_match`: labels of one store as those of another.
+    `class_names`: names of classes. `label_match`: converts the labels of a store to the labels of the training data.
 Formats
     A folder for each kind: `tables`, `arrays`, `arrow`, `images`, `texts`, `messages`.
 """

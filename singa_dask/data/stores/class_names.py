@@ -1,4 +1,4 @@
-"""Names of classes: the meaning of the labels of a store, and of all nets of a job."""
+"""Names of classes. They say what the labels mean in a store, and in all nets of a job."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def read_classes(url: str, classes: str | Sequence[str], storage_options: fs.Opt
     url : str
         URL of the store, for errors.
     classes : sequence of str, or str
-        The names; or the URL of a text file with a line for each name, ``cat`` or ``0:cat``.
+        The names, or the URL of a text file with one line for each name, ``cat`` or ``0:cat``.
 
     Raises
     ------
@@ -87,19 +87,19 @@ def read_classes(url: str, classes: str | Sequence[str], storage_options: fs.Opt
 
 
 class ClassNames:
-    """The class names of a job, by input layer of the training net; all nets of the job share them.
+    """The class names of a job, by input layer of the training net. All nets of the job share this object.
 
     Attributes
     ----------
     known : Learned
-        From a checkpoint, or from the store of a training layer once it is open. Scalings are known before training
-        begins.
+        Names from a checkpoint, or from the store of a training layer once it is open. Scalings are known before
+        training begins.
     inherited : Learned
-        From a checkpoint that a new run starts from. Its class names are kept if they include all names of the training
-        data; otherwise the names of the training data are used.
+        Names from a checkpoint with the initial values of a new run. They are used if they include all names of the
+        training data. Otherwise the names of the training data are used.
     readers : dict of str to callable
-        By input layer of the training net: opens its store and returns its class names and their type. Called if
-        another net compares names before the training layer has opened its store.
+        For each input layer of the training net, a function that opens its store and returns its class names and their
+        type. It is called if another net compares names before the training layer has opened its store.
     """
 
     def __init__(self, learned: Learned | None = None) -> None:
@@ -109,7 +109,10 @@ class ClassNames:
         self.update(learned or Learned.of())
 
     def learn(self, layer: str, names: Sequence[str], of_type: str = "") -> tuple[str, ...]:
-        """Return the names for a layer of the training net, given the names of its store and their type."""
+        """Set the class names of a layer of the training net, and return them.
+
+        ``names`` are the names in the layer's store, and ``of_type`` is their type.
+        """
         known = self.known.class_names
         if not known.get(layer):
             inherited = _find(self.inherited.class_names, layer)
@@ -119,18 +122,18 @@ class ClassNames:
         return known[layer]
 
     def known_for(self, layer: str) -> tuple[str, ...]:
-        """Return the names of a layer if they are known, or else the names that all named layers share."""
+        """Return the names of a layer if they are known, else the names that all other layers share."""
         return _find(self.known.class_names, layer)
 
     def update(self, learned: Learned) -> None:
-        """Add what a checkpoint contains."""
+        """Add the names and facts in a checkpoint."""
         self.known.class_names.update(learned.class_names)
         self.known.tables.update(learned.tables)
         self.known.scalings.update(learned.scalings)
         self.known.class_types.update(learned.class_types)
 
     def type_for(self, layer: str) -> str:
-        """Return the `label_type` of the names of `known_for`; empty for texts, or if unknown."""
+        """Return the `label_type` of the names in `known_for`; empty for strings, or if it is not known."""
         types, names = self.known.class_types, self.known.class_names
         if layer in names:
             return types.get(layer, "")
@@ -174,7 +177,7 @@ class ClassNames:
                 self.learn(name, *read())
 
     def table_of(self, layer: str, learns: bool) -> TableFacts | None:
-        """Return the known facts of the columns of a layer; None if it is the first to learn them.
+        """Return what is known of the columns of a layer; None if this layer is the first to learn it.
 
         ``learns`` says whether the layer belongs to the training net. For other layers, the facts include the means of
         standardised columns.
@@ -203,12 +206,12 @@ class ClassNames:
             )
 
     def scaling_of(self, layer: str) -> Scaling | None:
-        """Return the scaling of the layer of that name, or else the only scaling; None if there is none."""
+        """Return the scaling of a layer; if it has none, the only scaling of the job, or None."""
         only = next(iter(self.known.scalings.values())) if len(self.known.scalings) == 1 else None
         return self.known.scalings.get(layer, only)
 
     def match(self, layer: str, store: Store, learns: bool, required: bool, column: str = "") -> LabelMatch:
-        """Match the labels of a store with the labels of the training net, by class name.
+        """Match the labels of a store with the labels of the training net by their class names.
 
         Parameters
         ----------
@@ -217,14 +220,14 @@ class ClassNames:
         learns : bool
             Whether the layer belongs to the training net.
         required : bool
-            Whether labels are needed; otherwise labels that cannot be matched are dropped.
+            Whether labels are needed. If False, labels that cannot be matched are dropped.
         column : str
-            Name of the label to read, if records have several. Without it, several labels are dropped.
+            Name of the label to read, if records have several labels. If it is empty, several labels are dropped.
 
         Raises
         ------
         DataError
-            Labels are required, but a class is not among those of the training data; or there is no such label.
+            Labels are required, but the training data lack one of the classes. Or there is no label ``column``.
         """
         index, names = find_label(store, column)
         if index is None and has_several_labels(store):
@@ -242,7 +245,7 @@ class ClassNames:
 
 
 def _find(by_layer: Mapping[str, tuple[str, ...]], layer: str) -> tuple[str, ...]:
-    """Return the names of a layer, or else the names that all named layers share."""
+    """Return the names of a layer; if it has none, the names that all other layers share."""
     if layer in by_layer:
         return by_layer[layer]
     distinct = {names for names in by_layer.values() if names}

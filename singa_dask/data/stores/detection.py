@@ -1,4 +1,4 @@
-"""Detects the format of a store by a suffix, the first bytes of a file, or the content of a directory."""
+"""Detect the format of a store by a suffix, the first bytes of a file, or the content of a directory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ KEYED = re.compile(r"[^=]+=[^=]*")
 
 
 def detect(url: str, storage_options: fs.Options = None) -> str | None:
-    """Return the backend for a file, by its suffix or first bytes, or for a directory; None if unknown."""
+    """Return the backend for a file or a directory; None if it is not known.
+
+    The suffix or the first bytes of a file decide.
+    """
     found_here = fs.look(url, storage_options)
     if found_here is None:
         raise DataError(f"{url}: no such file or directory.")
@@ -48,7 +51,7 @@ def detect(url: str, storage_options: fs.Options = None) -> str | None:
 
 
 def _holds_table(names: Collection[str]) -> bool:
-    """Return whether a directory only contains files of one table, or directories ``key=value``."""
+    """Return whether a directory contains only the files of one table, or directories ``key=value``."""
     parts = [name.lower() for name in parts_of(names)]
     forms = {posixpath.splitext(name.removesuffix(".gz"))[1] for name in parts}
     return bool(parts) and ((len(forms) == 1 and forms <= set(PARTS)) or all(map(KEYED.fullmatch, parts)))

@@ -1,4 +1,4 @@
-"""Directories of Hugging Face: results of save_to_disk, and splits that a README.md of its hub names."""
+"""Directories that Hugging Face's libraries write: by save_to_disk, or with splits in a README.md."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ FRONT_MATTER = re.compile(r"---\r?\n(.*?\n)---\r?\n", re.DOTALL)
 
 
 def saved_files(url: str, names: Collection[str], storage_options: fs.Options = None) -> list[str]:
-    """Return the files that ``Dataset.save_to_disk`` wrote to a directory; empty for others.
+    """Return the files that ``Dataset.save_to_disk`` wrote to a directory; empty for other directories.
 
     ``names`` are the names in the directory.
 
-    Raises a `DataError` if it has several splits, each in its own directory, or does not list its files.
+    Raises a `DataError` if the directory has several splits, each in a directory of its own, or does not list its
+    files.
     """
     try:
         if SPLITS in names:

@@ -1,4 +1,4 @@
-"""Labels of a store, chosen among several, and matched by class name with the labels of training."""
+"""Select one of several labels, and match it by class name with the labels of the training data."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class LabelMatch:
     Attributes
     ----------
     table : (n,) int32, or None
-        New label of each label; None to keep labels.
+        New label for each label; None to keep labels.
     drops : bool
         Whether to drop the labels.
     url : str
         URL of the store.
     index : int or None
-        Index of the label to keep, if records have several.
+        Index of the label to keep, if records have several labels.
     """
 
     table: Labels | None = None
@@ -61,9 +61,9 @@ def label_columns(store: Store) -> list[str]:
 
 
 def check_label(store: Store, label: str) -> None:
-    """Raise a `DataError` if the user names a label that converted records do not have.
+    """Raise a `DataError` if the user names a label of converted records that does not exist.
 
-    Jobs may name it, for other records that they read the same way.
+    A job may name such a label, because it may read other records with the same keys.
     """
     named = [] if has_several_labels(store) else label_columns(store)
     known = ["label", *named] if "label" in store.schema else []
@@ -73,13 +73,13 @@ def check_label(store: Store, label: str) -> None:
 
 
 def find_label(store: Store, column: str) -> tuple[int | None, tuple[str, ...]]:
-    """Return the index of a label among several, or None if there is only one, and its class names.
+    """Return the index of a label, or None if records have only one, and its class names.
 
     Parameters
     ----------
     store : Store
     column : str
-        Name of the label; may be empty. If there are several labels, none is meant then.
+        Name of the label. If it is empty and there are several labels, no label is selected.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def find_label(store: Store, column: str) -> tuple[int | None, tuple[str, ...]]:
 
 
 def find_label_type(store: Store, column: str) -> str:
-    """Return the type of the values of a label, see `label_type`; ``column`` as in `find_label`."""
+    """Return the type of a label's values; see `label_type`. See `find_label` for ``column``."""
     if store.table_facts is None:
         return store.class_type
     names = [column] if column in store.table_facts.labels else label_columns(store)
@@ -107,14 +107,14 @@ def find_label_type(store: Store, column: str) -> str:
 
 
 def label_table(url: str, names: Sequence[str], expected: Sequence[str], learned: str) -> Labels | None:
-    """Return the new label of each label of a store, matched by class name.
+    """Return the new label for each label of a store, matched by class name.
 
     Parameters
     ----------
     url : str
         URL of the store.
     names : sequence of str
-        Its class names.
+        Class names of the store.
     expected : sequence of str
         Class names in the order of the new labels.
     learned : str
@@ -123,12 +123,12 @@ def label_table(url: str, names: Sequence[str], expected: Sequence[str], learned
     Returns
     -------
     (n,) int32, or None
-        None if labels do not change, or one side has no names.
+        The new labels. None if labels do not change, or if one side has no names.
 
     Raises
     ------
     DataError
-        A name is not among the expected ones.
+        A name is not one of the expected names.
     """
     if not names or not expected or tuple(names) == tuple(expected)[: len(names)]:
         return None
@@ -149,7 +149,7 @@ def relabel(labels: npt.NDArray[Any], table: Labels, where: str) -> Labels:
     ----------
     labels : (n,) integers
     table : (classes,) int32
-        New label of each label, see `label_table`.
+        New label for each label; see `label_table`.
     where : str
         Beginning of the error.
 

@@ -1,4 +1,4 @@
-"""Tables of Delta, Hudi and Iceberg, whose log lists the valid files: their directories are refused."""
+"""Refuse directories of Delta, Hudi and Iceberg tables, as only a table's log lists the valid files."""
 
 from __future__ import annotations
 

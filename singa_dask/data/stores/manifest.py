@@ -1,8 +1,8 @@
 """Manifest: a file ``<folder>/_singa/<name>.json`` that describes a store.
 
 It contains the CRC32C of each block, the CRC32C of each file's bytes outside all blocks, and information that saves a
-scan when the store is opened. A manifest for a file of another length, or for other blocks, is ignored with a warning;
-any other difference is an error.
+scan when the store is opened. If the length of the file or the blocks differ, the manifest is ignored with a warning.
+Any other difference is an error.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Manifest:
         URL of the manifest.
     blocks : tuple of Block
     opening : mapping
-        Result of `Store.manifest_info`: ``bytes``, the length of the file, and values of the format.
+        Result of `Store.manifest_info`: ``bytes``, which is the length of the file, and values of the format.
     class_names : tuple of str
     schema : dict of str to Field
     options : mapping
-        Options of the store when the manifest was written, see `plain`. Fields and files are compared only with equal
-        options.
+        Options of the store when the manifest was written; see `plain`. Fields and files are compared only if the
+        options are equal.
     files : tuple of FileSum
         The files of the store, in the order of reading; empty in older manifests.
     """
@@ -76,7 +76,7 @@ class Manifest:
         raise DataError(f"{url}: holds {actual}, but {expected} according to its manifest: {ADVICE}")
 
     def check_files(self, store: Store, files: Sequence[str]) -> None:
-        """Raise a `DataError` if a file of the manifest is missing, a file is new, or their order differs."""
+        """Raise a `DataError` if the files of a store or their order differ from the manifest."""
         known, names = [each.name for each in self.files], [name_of(each, store.url) for each in files]
         if not known or known == names:
             return
@@ -103,9 +103,9 @@ class Manifest:
         return {each.name: each for each in self.files}
 
     def attach(self, blocks: tuple[Block, ...], url: str = "") -> tuple[Block, ...]:
-        """Return ``blocks`` with the checksums of the manifest, if they are the same blocks.
+        """Return ``blocks`` with the checksums in the manifest, if the manifest has the same blocks.
 
-        Raises a `DataError` if they are not, and a ``url`` is given.
+        If the blocks differ, a `DataError` is raised if ``url`` is passed.
         """
         known, actual = ([(block.n, block.offset, block.length) for block in each] for each in (self.blocks, blocks))
         if known != actual and not url:
@@ -122,13 +122,13 @@ class Manifest:
 
 
 def plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options for a manifest, without the options that allow faulty files to be opened."""
+    """Return options for a manifest, without options that permit faulty files."""
     kept = {name: value for name, value in options.items() if name not in ("tolerant", "truncated")}
     return dict(json.loads(json.dumps(kept, default=str)))
 
 
 def name_of(file: str, url: str) -> str:
-    """Return the name of a file for the manifest of a store: relative to the directory of the store."""
+    """Return the name of a file for the manifest of the store ``url``, relative to the store's directory."""
     return file.removeprefix(url.rstrip("/").rpartition("/")[0] + "/")
 
 

@@ -1,4 +1,4 @@
-"""Writes, checks and deletes manifests. To write one, each block of a store is read."""
+"""Write, check and delete manifests. To write a manifest, all blocks of the store are read."""
 
 from __future__ import annotations
 
@@ -44,14 +44,15 @@ def write_manifest(
     Parameters
     ----------
     url : str
-        If its last part is a pattern, a manifest is written for each matching file.
+        URL of the store. If its last part is a pattern, a manifest is written for each matching file.
     backend : str, optional
-        Detected if not given.
+        Format of the store. By default it is detected.
     storage_options : mapping, optional
     class_names : sequence of str
-        Class names, for formats that cannot store them. By default those of the store, or of its older manifest.
+        Class names, for formats that cannot store them. The default is the class names of the store, or of its older
+        manifest.
     options
-        Passed to the store.
+        Options of the store.
 
     Returns
     -------

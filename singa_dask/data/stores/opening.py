@@ -23,7 +23,10 @@ DIRECTORIES = ("parquet", "image-parquet", "jsonl")
 def _files_of(
     store: type[Store], url: str, is_folder: Mapping[str, bool], storage_options: fs.Options = None
 ) -> list[str]:
-    """Return the files of a format in a directory, given its names and whether each is a directory."""
+    """Return the files of a format in a directory.
+
+    The entries of the directory are given by name, with whether each is a directory itself.
+    """
     refuse_lake(url, is_folder, storage_options)
     names = parts_of(is_folder)
     files = [name for name in sorted(names) if name.lower().endswith(store.suffixes)] if store.suffixes else names
@@ -58,13 +61,15 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
     Parameters
     ----------
     url : str
-        If its last part is a pattern (``part-*.arrow``), the matching stores, sorted by name, are opened as one.
+        URL of the records. If its last part is a pattern (``part-*.arrow``), all matching files, sorted by name, are
+        opened as one store.
     backend : str, optional
-        Name in `STORES`; detected by suffix or first bytes if not given.
+        Name of the format in `STORES`. By default it is detected from the suffix or the first bytes of the file.
     storage_options : mapping, optional
-        Passed to the filesystem. With the key `fs.CACHE`, remote blocks are cached on a local disk.
+        Arguments of the fsspec filesystem that opens the URL. With the key `fs.CACHE`, remote blocks are cached on a
+        local disk.
     options
-        Passed to the store. ``truncated=True`` is allowed for all formats: it opens text and key-value files that end
+        Options of the format. Every format accepts ``truncated=True``, which opens text and key-value files that end
         within a record. Truncated files of other formats cannot be read.
 
     Raises
@@ -72,7 +77,7 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
     ConfigError
         The backend is unknown.
     DataError
-        The file is missing, or not of that format.
+        The file is missing, or not of the format.
     """
     matched = is_pattern(url, storage_options)
     found_as = backend or detect(shard_urls(url, storage_options)[0] if matched else url, storage_options)
@@ -98,7 +103,7 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
 
 
 def _checked_cache(store: Store) -> Store:
-    """Return the store; raise a `DataError` if a block exceeds the limit of the cache."""
+    """Return the store if the cache has room for each of its blocks; else raise a `DataError`."""
     settings = store.storage_options.get(fs.CACHE)
     if settings is not None and fs.local_path(store.url) is None:
         try:

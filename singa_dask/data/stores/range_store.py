@@ -130,7 +130,7 @@ class RangeStore(Store):
         ----------
         block_id : int
         data : sequence of memoryview
-            The bytes of each of its ``ranges``.
+            The bytes of each range that `ranges` returns for the block.
 
         Raises
         ------
@@ -139,14 +139,16 @@ class RangeStore(Store):
         """
 
     def ranges(self, block_id: int) -> tuple[Range, ...]:
-        """Return the ranges that `decode` needs; by default the block's range of the first source."""
+        """Return the ranges of files that `decode` needs for a block; by default one range of the first file."""
         block = self.blocks[block_id]
         return (Range(self.sources[0], block.offset, block.length),)
 
     # -- methods that a format calls ---------------------------------------------------------------------
 
     def choose_label(self, names: Sequence[str]) -> str:
-        """Return the label among some fields, by the option ``label`` or its name; empty if there is none.
+        """Return the name of the field that contains the label; empty if there is none.
+
+        The option ``label`` names the field. Without the option, a field with a usual name of labels is chosen.
 
         Raises a `DataError` if the named field does not exist, or several fields could be the label.
         """
@@ -157,7 +159,7 @@ class RangeStore(Store):
         return self.label_name
 
     def open_source(self, url: str = "") -> Bytes:
-        """Open a file, by default the store's; a gzipped file is decompressed if ``gzipped``.
+        """Open a file, by default the one at the URL of the store; decompress it if ``gzipped``.
 
         Raises a `DataError` if the file is missing, or its gzip is damaged.
         """
@@ -167,10 +169,11 @@ class RangeStore(Store):
 
     @cached_property
     def manifest(self) -> Manifest | None:
-        """The manifest; None if there is none for a file of this length. Known as soon as a file is open.
+        """The manifest of the file, or None if no manifest exists for a file of this length.
 
-        To save a scan, a format may use `manifest_blocks`, and `Manifest.opening`, as `manifest_info` returned it.
-        After ``index`` this class compares blocks and files with the manifest.
+        It can be read as soon as a file is open. A format need not scan the file if it takes the blocks from
+        `manifest_blocks`, and other values from `Manifest.opening`, where `manifest_info` has stored them. After
+        ``index`` this class compares blocks and files with the manifest.
         """
         if not self.sources:
             return None
@@ -178,7 +181,7 @@ class RangeStore(Store):
         return find_manifest(self.url, self.backend_name(), source.url, file_bytes(source), self.storage_options)
 
     def manifest_blocks(self) -> tuple[Block, ...]:
-        """Return the blocks in the manifest; none without a manifest for the same ``block_options``."""
+        """Return the blocks that the manifest lists; empty if no manifest has the same ``block_options``."""
         return self.manifest.blocks if self.manifest and self._has_same_blocks(self.manifest) else ()
 
     @property
@@ -204,14 +207,14 @@ class RangeStore(Store):
         Returns
         -------
         list of memoryview
-            The bytes of each of its ``ranges``.
+            The bytes of each range that `ranges` returns for the block.
 
         Raises
         ------
         DataError
-            The bytes cannot be read, or their checksum differs.
+            The bytes cannot be read, or their checksum differs from the manifest.
         Aborted
-            The job of this thread has ended.
+            The job for which this thread reads has ended.
         """
         ranges = self.ranges(block_id)
         data = read_ranges(ranges, again)
@@ -219,11 +222,14 @@ class RangeStore(Store):
         return data
 
     def fetch_bytes(self, block_id: int) -> int:
-        """Return how many bytes `fetch` reads; a format that reads less than whole blocks overrides it."""
+        """Return how many bytes `fetch` reads for a block.
+
+        A format that reads only a part of each block overrides this method.
+        """
         return self.blocks[block_id].length
 
     def is_cached(self, block_id: int) -> bool:
-        """Return whether `fetch` of a block needs no request."""
+        """Return whether `fetch` can read a block without a request to remote storage."""
         return all(source.is_cached(offset, length) for source, offset, length in self.ranges(block_id))
 
     def read_block(self, block_id: int, data: Sequence[memoryview] | None = None) -> Arrays:
@@ -233,12 +239,12 @@ class RangeStore(Store):
         ----------
         block_id : int
         data : sequence of memoryview, optional
-            Result of `fetch`, if known.
+            What `fetch` returned for the block. It is fetched if not given.
 
         Raises
         ------
         DataError
-            The block cannot be read. Names URL and block.
+            The block cannot be read. The message names the URL and the block.
         """
         try:
             return self.decode(block_id, self.fetch(block_id) if data is None else data)
@@ -262,7 +268,7 @@ class RangeStore(Store):
         return {"bytes": file_bytes(self.sources[0]), **self.chosen_block_options()}
 
     def files(self) -> list[str]:
-        """Return the URLs of the files, in the order of reading."""
+        """Return the URLs of the files, in the order in which they are read."""
         return [source.url for source in self.sources]
 
     def file_sums(self) -> list[FileSum]:
@@ -284,7 +290,7 @@ class RangeStore(Store):
         return all(manifest.opening.get(name) == chosen.get(name) for name in self.block_options)
 
     def _compare(self, manifest: Manifest) -> None:
-        """Use checksums and class names of the manifest, and compare everything else with it."""
+        """Take checksums and class names from the manifest, and compare all other values with it."""
         self.class_names = self.class_names or manifest.class_names
         has_same_options = manifest.options == plain(self.options)
         if has_same_options or self.lists_files:
@@ -311,9 +317,10 @@ class RangeStore(Store):
 
 
 def rest_of(source: Bytes, taken: Sequence[tuple[int, int]]) -> int:
-    """Return the checksum of a file without the ranges ``taken``: both ends of each gap are checksummed.
+    """Return a checksum of the parts of a file that are outside the ranges ``taken``.
 
-    For bytes derived from another file, the checksum covers that whole file.
+    Of a long gap between ranges, only both ends are read. If the bytes are derived from another file, e.g.
+    decompressed, the checksum of that whole file is returned.
     """
     if source.origin:
         return source.origin[1]
@@ -333,23 +340,27 @@ def rest_of(source: Bytes, taken: Sequence[tuple[int, int]]) -> int:
 
 
 def file_bytes(source: Bytes) -> int:
-    """Return the length of a file; of bytes derived from another file, the length of that file."""
+    """Return the length of a file; for bytes that are derived from another file, the length of that file."""
     return source.origin[0] if source.origin else source.size
 
 
 def summed_bytes(ranges: Sequence[Range], data: list[memoryview]) -> list[memoryview]:
-    """Return the bytes that a block's checksum covers; length and checksum of the file if derived."""
+    """Return the bytes from which the checksum of a block is computed.
+
+    If the block is derived from another file, e.g. decompressed, these are a text with length and checksum of that
+    file.
+    """
     origin = ranges[0].source.origin if ranges else None
     return [memoryview(repr(origin).encode())] if origin else data
 
 
 def read_ranges(ranges: Sequence[Range], again: bool = False) -> list[memoryview]:
-    """Read the bytes of ranges; for ``again`` see `RangeStore.fetch`."""
+    """Read the bytes of ranges; ``again`` means the same as in `RangeStore.fetch`."""
     return [(each.source.reread if again else each.source.read)(each.offset, each.length) for each in ranges]
 
 
 def describe(error: Exception) -> str:
-    """Return the text of an error, with its type if that is needed to understand it."""
+    """Return the text of an error, preceded by its type if the text alone cannot be understood."""
     text = str(error).rstrip(".")
     plain = isinstance(error, (OSError, ValueError)) or type(error).__module__ != "builtins"
     return text if plain and text else f"{type(error).__name__}: {text}"

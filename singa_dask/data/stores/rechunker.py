@@ -18,9 +18,9 @@ class Rechunker:
     Parameters
     ----------
     url : str
-        URL that the records are written to, for errors.
+        URL at which the records are written. Error messages name it.
     records : dict of str to ndarray, or iterable of those
-        Empty chunks are skipped.
+        The records, or an iterable that yields them in chunks. Empty chunks are skipped.
 
     Attributes
     ----------
@@ -32,8 +32,8 @@ class Rechunker:
     Raises
     ------
     DataError
-        There are no records. `take` raises it if arrays have different lengths, chunks different schemas, or a label
-        is not a 32-bit integer.
+        There are no records. `take` raises a `DataError` if the arrays of a chunk have different lengths, chunks have
+        different schemas, or a label is not a 32-bit integer.
     """
 
     def __init__(self, url: str, records: Records) -> None:
@@ -49,7 +49,10 @@ class Rechunker:
         self.record_bytes = sum(field.size_bytes for field in self.schema.values())
 
     def take(self, n: int) -> Arrays | None:
-        """Return the next ``n`` records (fewer at the end, then None), as views if one chunk contains them."""
+        """Return the next ``n`` records: fewer at the end, and None after the last.
+
+        The arrays are views if one chunk contains all of these records.
+        """
         parts: list[Arrays] = []
         missing = n
         while missing:

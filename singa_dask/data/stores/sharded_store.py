@@ -29,16 +29,17 @@ class ShardedStore(ViewStore):
     Parameters
     ----------
     url : str
-        Its last part is a pattern with ``*``, ``?`` or ``[...]``.
+        URL whose last part is a pattern with ``*``, ``?`` or ``[...]``.
     storage_options : mapping, optional
     backend : str, optional
-        Format of the files; detected if not given.
+        Format of the files. By default it is detected from their names or first bytes.
     files : sequence of str
-        Use these files, in this order, instead of those that match.
+        URLs of the files, in this order. By default all files that match the pattern.
     options
-        Passed to each store.
+        Options of the store of each file.
 
-    The labels of the first store with class names are used; labels of the other stores are matched by name.
+    The first file that has class names determines the label of each class. Labels of the other files are translated to
+    it by the names of their classes.
 
     Raises
     ------
@@ -79,7 +80,7 @@ class ShardedStore(ViewStore):
         self._firsts = np.cumsum([0, *(len(store.blocks) for store in self.stores)])
 
     def _open(self, shards: Sequence[str], backend: str | None, options: Mapping[str, Any]) -> None:
-        """Open files, a few at a time, as decompression and requests take time."""
+        """Open files, a few at once, because decompression and requests take time."""
         opened: list[Store] = []
 
         def open_shard(shard: str) -> Store:
@@ -114,7 +115,7 @@ class ShardedStore(ViewStore):
             raise DataError(f"{store.url}: {difference} in {self.stores[0].url}. Convert them together.")
 
     def _shard(self, block_id: int) -> int:
-        """Return the index of the store that has a block."""
+        """Return the index of the file that contains a block."""
         return int(np.searchsorted(self._firsts, block_id, side="right")) - 1
 
     def locate(self, block_id: int) -> tuple[Store, int]:

@@ -27,8 +27,8 @@ def shard_url(url: str, index: int, count: int) -> str:
 def shard_urls(url: str, storage_options: fs.Options = None) -> list[str]:
     """Return the URLs that match a pattern, sorted.
 
-    Raises a `DataError` if nothing matches, or a set is incomplete: if ``-00001-of-00004`` matches, the other three
-    must exist, as far as they match the pattern.
+    Raises a `DataError` if no file matches, or files of a set are missing: if ``-00001-of-00004`` exists, the other
+    three must exist too, unless the pattern excludes their names.
     """
     # exclude manifests
     urls = [each for each in matches(url, storage_options) if f"/{MANIFEST_DIR}/" not in f"/{each}/"]
@@ -49,9 +49,9 @@ def shard_urls(url: str, storage_options: fs.Options = None) -> list[str]:
 
 
 def check_splits(url: str, files: Sequence[str], is_dir: bool = False) -> None:
-    """Raise a `DataError` if some files are named for training, and others for tests or validation.
+    """Raise a `DataError` if the names of some files say training, and other names say test or validation.
 
-    Several sets ``-00000-of-00004`` in a directory are an error, too.
+    It is also raised if a directory contains several sets of files such as ``-00000-of-00004``.
     """
     names = [file.rpartition("/")[2] for file in files]
     splits = {match[1][:3]: match[1] for name in names if (match := SPLIT.search(name.lower()))}
@@ -66,7 +66,7 @@ def check_splits(url: str, files: Sequence[str], is_dir: bool = False) -> None:
 
 
 def _sets_of(names: list[str]) -> list[str]:
-    """Return the names of all files of the sets that ``names`` belong to."""
+    """Return the names of all files in each set that contains one of ``names``."""
     matches = filter(None, map(NUMBERS.fullmatch, names))
     sets = {(stem, int(count), suffix) for stem, _, count, suffix in (match.groups() for match in matches)}
     return [f"{stem}-{i:05d}-of-{count:05d}{suffix}" for stem, count, suffix in sorted(sets) for i in range(count)]

@@ -29,7 +29,7 @@ Rows = npt.NDArray[np.int64]
 
 
 class SplitConf(Conf):
-    """``split``: a layer reads a part of the records of a store, to train or to test on."""
+    """``split``: a layer reads only a part of the records of a store, the part to train on or to test on."""
 
     part: Literal["train", "test"]
     """Part that the layer reads."""
@@ -51,7 +51,7 @@ class SplitConf(Conf):
             yield ("key",), "expected test_share beside it: values of a key are drawn, and have no order."
 
     def rows(self, first: int, n: int) -> Rows:
-        """Return which of ``n`` records from ``first`` on are in the part, as indices from ``first`` on."""
+        """Return which of the ``n`` records from ``first`` on belong to the part, as offsets from ``first``."""
         if self.test_from:
             is_test = np.arange(first, first + n) >= self.test_from
         else:
@@ -63,7 +63,10 @@ class SplitConf(Conf):
         return np.flatnonzero(is_test if self.part == "test" else ~is_test)
 
     def of_keys(self, keys: pa.Array) -> Rows:
-        """Return which records are in the part, by the texts of their keys; null for no key."""
+        """Return the indices of the records that belong to the part, given a key for each record.
+
+        Records with equal keys belong to the same part. A record without a key, null, is never in the part to test on.
+        """
         encoded = keys.dictionary_encode()
         sums = np.array([zlib.crc32(key.encode()) for key in encoded.dictionary.to_pylist()], np.uint64)
         # SplitMix64 hash: each bit of the key or seed flips half of all bits on average
@@ -78,12 +81,15 @@ class SplitConf(Conf):
 
 
 class SplitStore(ViewStore):
-    """A part of the records of another store. Tables choose records themselves, to learn from these.
+    """A part of the records of another store.
+
+    Stores of tables do not need it. They choose the records themselves, because they compute e.g. means from these
+    records.
 
     Parameters
     ----------
     store : Store
-        Closed with this one.
+        The store that contains all records. It is closed when this store is closed.
     conf : SplitConf
 
     Raises
@@ -152,6 +158,6 @@ class SplitStore(ViewStore):
 
     @cached_property
     def _numbers(self) -> npt.NDArray[np.int64]:
-        """Number of each record in the store."""
+        """Index in the other store of each record of this store."""
         starts = self._store.starts[self._of_store]
         return np.concatenate([start + rows for start, rows in zip(starts, self._rows, strict=True)])

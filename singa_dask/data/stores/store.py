@@ -43,11 +43,11 @@ STORES: Registry[Store]
 
 
 class StoreOptions(Conf):
-    """Options of a format: keys of ``store_conf`` and of its ``user_conf``, ``--option`` of commands."""
+    """Options of a format, set by ``store_conf`` of a layer, or by ``--option`` of a command."""
 
 
 class LabelOptions(StoreOptions):
-    """Options of records whose label is a named field."""
+    """Options of a format in which the label is one of several named fields."""
 
     label: str = ""
     """Column, key or array with the label. By default the only one called label, labels, y, class, target or targets,
@@ -55,45 +55,47 @@ class LabelOptions(StoreOptions):
 
 
 class Store(ABC):
-    """Records at a URL.
+    """Records at a URL, read as blocks of arrays; the base class of all formats.
 
     A subclass sets ``blocks`` and ``schema`` in its ``__init__``, which begins with ``super().__init__(...)``, and
     implements ``read_block`` and ``close``. It declares its options as ``block``, a class that extends `StoreOptions`.
-    Its ``suffixes``, ``magic`` or ``matches`` detect it by a file's name or first bytes. With ``write`` and
-    ``write_options``, records can be converted to it.
+    By ``suffixes``, ``magic`` or ``matches`` it says which names or first bytes of a file belong to the format. If it
+    has ``write`` and ``write_options``, other records can be converted to the format.
 
     Parameters
     ----------
     url : str
     storage_options : mapping, optional
-        Passed to the filesystem.
+        Arguments of the fsspec filesystem that opens the URL, e.g. credentials.
     options
         Options of the format, e.g. ``separator`` of text.
 
     Attributes
     ----------
     options : dict
-        All options that ``block`` declares, checked; without a block the given ones.
+        The value of every option that ``block`` declares, after validation. If the format has no ``block``, the given
+        options.
     blocks : tuple of Block
     schema : dict of str to Field
         ``pixel`` (uint8) or ``data`` (float32), and ``label`` (int32) if the records have labels.
     mapped : bool
         Whether blocks are views of a memory map, which cost no memory to keep.
     reads_labels_alone : bool
-        Whether `read_labels` does not read the rest of the records.
+        Whether `read_labels` reads only the labels, not the rest of the records.
     decodes_ahead : bool
-        Whether it is safe and faster to decode blocks of a `RangeStore` in several threads. If so, loaders decode
-        ahead.
+        Whether several threads may decode blocks of a `RangeStore` at once, and are faster than one. If so, loaders
+        decode blocks before they are needed.
     class_names : tuple of str
         Name of each class, by label; empty if unknown.
     class_type : str
-        Type of the values that ``class_names`` are names of, see `label_type`, if no ``table_facts`` say it.
+        Type of the labels in the file, of which ``class_names`` are the texts; see `label_type`. Empty if
+        ``table_facts`` contains it.
     table_columns : tuple of TableColumn
         The columns of a table with named columns, in the order of the file, for display.
     label_name : str
         Name of the column, key or array with the label, where the format has names.
     other_fields : tuple of str
-        Names of columns, keys or arrays that could contain labels, but are not read; for errors.
+        Names of columns, keys or arrays that could contain labels, but are not read. Error messages list them.
     table_facts : TableFacts or None
         Meaning of the values of records from named columns, so that other data can be read the same way.
     is_converted : bool
@@ -103,25 +105,28 @@ class Store(ABC):
     left_out : int
         Number of records that are not read because they have missing values.
     gaps : str
-        Describes gaps in the times of a series with ``lags``; empty if there are none.
+        Message about gaps in the times of a series with ``lags``; empty if there are none.
     counts_filled : bool
-        Whether to count values that are filled in, while blocks are read.
+        Whether to count missing values that are filled in while blocks are read.
     filled : dict of int to FillCounts
-        Values that were filled in, by block that was read, if they are counted.
+        How many missing values were filled in, for each block that was read. Empty unless they are counted.
     n_history : int
-        Number of records at the beginning that are only earlier values of later records.
+        Number of records at the beginning that only provide earlier values for later records, and are not predicted
+        themselves.
     runs : (n_blocks,) int64, optional
-        Run of each block, if some runs have several blocks. A run is a part of a file, such as a row group of Parquet,
-        that is fetched as a whole and decoded from its beginning, so that its blocks are cheap to read in order only.
+        Index of the run that contains each block, if some runs have several blocks. A run is a part of a file, such as
+        a row group of Parquet, that is fetched as a whole and decoded from its beginning. So its blocks are cheap to
+        read only in order.
     n_later : int
-        Number of records at the end that need the prediction for the last record that is read.
+        Number of records at the end that cannot be read before the record ahead of them has been predicted.
     truncation : str
-        Describes what is missing at the end of a truncated file that was opened with ``truncated=True``; else empty.
+        Message that says what is missing at the end of a truncated file that was opened with ``truncated=True``. Empty
+        for a complete file.
 
     Raises
     ------
     DataError
-        The file is missing, or not of this format; or the format has no such option.
+        The file is missing or not of this format, or the format lacks one of the options.
     """
 
     block: ClassVar[type[Conf] | None] = None
@@ -171,7 +176,10 @@ class Store(ABC):
 
     @classmethod
     def checked_options(cls, url: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return options completed by defaults; raise a `DataError` for a wrong or unknown option."""
+        """Return the given options and the defaults of all others.
+
+        Raises a `DataError` if an option is unknown, or its value is not allowed.
+        """
         if cls.block is None:
             return dict(options)
         unknown = sorted(options.keys() - cls.option_names())
@@ -190,7 +198,7 @@ class Store(ABC):
 
     @classmethod
     def is_named(cls, columns: Iterable[str]) -> bool:
-        """Return whether the store ``table`` is needed, given the options that name columns."""
+        """Return whether the options name columns, so that the records have to be read by the store ``table``."""
         return bool(cls.table_format) and not {*columns} <= {*cls.column_options}
 
     @classmethod
@@ -205,16 +213,17 @@ class Store(ABC):
         Parameters
         ----------
         records : dict of str to ndarray, or iterable of those
-            ``pixel`` (n, ...) uint8 or ``data`` (n, ...) float32, and ``label`` (n,) int32 if there are labels. The
-            bytes written do not depend on the chunks of an iterable. Only a few blocks are held in memory.
+            ``pixel`` (n, ...) uint8 or ``data`` (n, ...) float32, and ``label`` (n,) int32 if there are labels. An
+            iterable yields the records in chunks; the size of the chunks does not change the bytes written. Only a few
+            blocks are held in memory.
         options
-            Options of the format. One that can store class names accepts ``class_names``.
+            Options of the format. A format that can store class names accepts ``class_names``.
         """
         raise DataError(f"{url}: records cannot be written in this format.")
 
     @classmethod
     def backend_name(cls) -> str:
-        """Return the name of the format, or of its base if a subclass is not registered."""
+        """Return the name of the format in `STORES`; or of its base if the class is not registered."""
         return next((names[0] for each in cls.__mro__ if (names := STORES.names_of(each))), "")
 
     @abstractmethod
@@ -224,7 +233,7 @@ class Store(ABC):
         Raises
         ------
         DataError
-            The block cannot be read. Names URL, block and record.
+            The block cannot be read. The message names the URL, the block and the record.
         """
 
     def read_labels(self, block_id: int) -> npt.NDArray[Any]:
@@ -237,35 +246,44 @@ class Store(ABC):
 
     @property
     def remote(self) -> bool:
-        """Whether reading a block takes requests, so that a loader fetches many at a time from a `RangeStore`."""
+        """Whether reading a block takes a request to remote storage.
+
+        If so, a loader fetches many blocks of a `RangeStore` at a time.
+        """
         return False
 
     def set_table_facts(self, described: Any) -> None:
-        """Set `table_facts` and `table_columns` from the description by a converter, if there is one."""
+        """Set `table_facts` and `table_columns` from the description in the file, if a conversion wrote one."""
         if described:
             self.table_facts = TableFacts.from_dict(described)
             names = self.table_facts.names
             self.table_columns = tuple(TableColumn(name, "number", "data", i) for i, name in enumerate(names))
 
     def widen(self) -> None:
-        """Read ``data`` as 64-bit floats from now on, if it would be rounded otherwise. The order is the same."""
+        """Read ``data`` as float64 from now on, if float32 would round its values.
+
+        The order in which records are sampled does not change.
+        """
         field, _ = self.schema.get("data"), self.fingerprint
         if field is not None and self.rounds_data:
             # change the schema in place, because an encoder may share it
             self.schema["data"] = Field(np.dtype(np.float64), field.shape)
 
     def block_bytes(self, block_id: int) -> memoryview | bytes | None:
-        """Return the bytes of a block for its checksum in a manifest; None if the format has no manifests.
+        """Return the bytes whose checksum a manifest contains; None if the format has no manifests.
 
         Raises a `DataError` if the bytes cannot be read, or differ from the checksum in the manifest.
         """
         return None
 
     def check_whole(self) -> None:  # noqa: B027
-        """Raise a `DataError` if the file differs from checksums in it that reading blocks does not compare."""
+        """Compare the file with checksums inside it that are not compared when blocks are read.
+
+        Raises a `DataError` if a checksum differs.
+        """
 
     def open_sources(self) -> Sequence[Bytes]:
-        """Return the open files; empty for formats that open files for each read."""
+        """Return the open files; empty for a format that opens a file whenever it reads."""
         return ()
 
     def check_unchanged(self) -> None:
@@ -279,21 +297,27 @@ class Store(ABC):
             source.check_unchanged()
 
     def remote_versions(self) -> dict[str, str]:
-        """Return the version of each open remote file by URL, where other hosts see the same version of it."""
+        """Return the version of each open remote file, by URL.
+
+        Only filesystems that tell every host the same version are included.
+        """
         return {source.url: source.common_version for source in self.open_sources() if source.common_version}
 
     def manifest_info(self) -> dict[str, Any]:
-        """Return values for the next opening by a manifest: ``bytes``, the length of the file, and others."""
+        """Return values to store in a manifest, so that the file can be opened without a scan.
+
+        ``bytes`` is the length of the file; a format may add others.
+        """
         return {"bytes": fs.size(self.blocks[0].file, self.storage_options)}
 
     def file_sums(self) -> list[FileSum]:
-        """Return the files of the store for its manifest, in the order of reading."""
+        """Return length and checksum of each file for a manifest, in the order in which files are read."""
         return []
 
     def verify_crc(self, block_id: int, *data: memoryview) -> memoryview:
-        """Return the first range of a block; when it is first read, compare all ranges with the manifest.
+        """Compare the bytes of a block with its checksum when they are first read; return the first range.
 
-        Raises a `DataError` if the checksum differs.
+        Raises a `DataError` if the checksum differs from the manifest.
         """
         block = self.blocks[block_id]
         if block.crc is not None and block_id not in self._verified:
@@ -309,7 +333,7 @@ class Store(ABC):
         return data[0]
 
     def named_error(self, block_id: int, error: Exception) -> DataError:
-        """Return a `DataError` that names URL and block for any error."""
+        """Return an error as a `DataError` whose message names the URL and the block."""
         where, file = f"{self.url}, block {block_id}", self.blocks[block_id].file
         if not isinstance(error, DataError):
             return DataError(f"{where}: {type(error).__name__}: {error}")
@@ -326,7 +350,7 @@ class Store(ABC):
         dict of str to ndarray
             (n, *shape) per field, zeros for bad records.
         dict of int to str
-            Row of each bad record -> what is wrong with it.
+            What is wrong with each bad record, by its row in the block.
 
         Raises
         ------
@@ -336,16 +360,19 @@ class Store(ABC):
         raise DataError(f"{self.url}, block {block_id}: cannot be read.")
 
     def place_of(self, block_id: int, row: int | None) -> tuple[int, int | None]:
-        """Return block and row in the files, which differ for a store of a part of their records."""
+        """Return the block and the row at which the files contain a record.
+
+        They differ from the arguments if this store contains only a part of the records of the files.
+        """
         return block_id, row
 
     def record_files(self, first: int, stop: int) -> list[str]:
-        """Return the file of each record from ``first`` to ``stop``; empty unless each has its own."""
+        """Return the file of each record from ``first`` to ``stop``; empty unless each record is a file."""
         return []
 
     @property
     def parts(self) -> Sequence[Store]:
-        """The stores of single files that this store consists of; by default itself."""
+        """The stores of single files that form this store; by default only the store itself."""
         return (self,)
 
     @property
@@ -358,7 +385,7 @@ class Store(ABC):
         return tuple(filter(None, (self.describe_left_out(), self.gaps)))
 
     def describe_left_out(self) -> str:
-        """Describe how many records are left out for missing values; empty if none."""
+        """Return a message that says how many records are left out for missing values; empty if none are."""
         left_out = plural(self.left_out, "record is", "records are")
         text = f"{self.url}: {left_out} left out for missing values; {self.count} are read."
         return text if self.left_out else ""
@@ -368,7 +395,7 @@ class Store(ABC):
 
     @property
     def record_bytes(self) -> int:
-        """Bytes of a record."""
+        """Size of a record in bytes."""
         return sum(field.size_bytes for field in self.schema.values())
 
     @cached_property
@@ -378,7 +405,7 @@ class Store(ABC):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Short hash of schema and block sizes, on which a sampling order depends."""
+        """Short hash of the schema and the block sizes. Records are sampled in the same order if it is equal."""
         schema = sorted((name, field.dtype.str, field.shape) for name, field in self.schema.items())
         blocks = [(block.n, block.length) for block in self.blocks]
         return hashlib.sha256(repr((schema, blocks)).encode()).hexdigest()[:16]

@@ -20,15 +20,15 @@ from singa_dask.jobs.datasets.records import check_count, check_weight_type, che
 
 
 def feature_field(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> tuple[str, Field]:
-    """Return name and field of the records of an array X.
+    """Return the name and the field for the features X of records.
 
     Parameters
     ----------
     where : str
-        Dataset, for errors.
+        Name of the dataset, for errors.
     dtype : dtype
     shape : sequence of number
-        Shape of X; the number of records is NaN if unknown.
+        Shape of X. The number of records is NaN if it is unknown.
 
     Returns
     -------
@@ -55,12 +55,12 @@ def feature_field(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> t
 
 
 def output_field(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> tuple[str, Field]:
-    """Return name and field of the records of an array y: ``label``, or ``target`` for floats.
+    """Return the name and the field for the outputs y of records: ``label``, or ``target`` for floats.
 
     Raises
     ------
     DataError
-        y can be neither.
+        y can be neither labels nor targets.
     """
     check_numbers(dtype, f"{where}, y", or_texts=True)
     width = shape[1] if len(shape) == 2 else 1
@@ -75,24 +75,24 @@ def output_field(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> tu
 
 @dataclass(frozen=True)
 class ArrayWriter:
-    """Writes partitions of arrays as Arrow files.
+    """Writes the partitions of arrays as Arrow files.
 
     Attributes
     ----------
     dataset : str
-        Name, for errors.
+        Name of the dataset, for errors.
     n_parts : int
         Number of partitions.
     feature, output : tuple of str and Field
-        Names and fields of X and y; None without y.
+        Name and field of X, and of y. ``output`` is None if there is no y.
     classes : tuple of str
-        Names of the classes, if labels are texts or booleans.
+        Names of the classes, if labels are strings or booleans.
     class_type : str
-        Type of the labels, see `label_type`.
+        Type of the labels; see `label_type`.
     has_weights : bool
         Whether weights follow y.
     rounds : bool
-        Whether X has more digits than its field.
+        Whether X has more digits than its field can hold.
     """
 
     dataset: str
@@ -110,7 +110,7 @@ class ArrayWriter:
         return replace(self, feature=(self.feature[0], field)) if self.rounds else self
 
     def __call__(self, value: Any, path: str, index: int) -> int:
-        """Write a partition: X, (X, y), or (X, y, weights)."""
+        """Write a partition, which is X, (X, y), or (X, y, weights), to the file ``path``."""
         where = place_of(self.dataset, index, self.n_parts)
         x, y, *more = value if self.output else (value, None)
         x = self._checked(x, f"{where}, X", *self.feature)
@@ -123,7 +123,7 @@ class ArrayWriter:
         return len(x)
 
     def _checked(self, value: Any, where: str, name: str, field: Field) -> Array:
-        """Return an array after checking its type and shape."""
+        """Check the type and the shape of an array, and return it."""
         array = plain_array(value, where)
         check_numbers(array.dtype, where)
         if name == "pixel" and array.dtype != np.uint8:
@@ -133,7 +133,7 @@ class ArrayWriter:
         return array
 
     def _outputs(self, y: Array, n: int, where: str) -> Array:
-        """Return y as labels or targets, after checking type and shape."""
+        """Check the type and the shape of y, and return it as labels or targets."""
         assert self.output is not None
         name, field = self.output
         check_count(where, "X", n, "y", len(y))
@@ -153,7 +153,7 @@ class ArrayWriter:
         return weights.astype(np.float32)[:, None]
 
     def _chunks(self, x: Array, y: Array | None, weights: Array | None, where: str) -> Iterator[Arrays]:
-        """Yield the records block by block, to convert one block at a time."""
+        """Yield the records block by block, so that only one block is converted at a time."""
         columns = [(*self.feature, x, f"{where}, X, record")]
         if self.output and y is not None:
             columns.append((*self.output, y, f"{where}, y, record"))

@@ -1,4 +1,4 @@
-"""Connects datasets to the input layers that read them, ``path: dask://NAME``, with checks."""
+"""Check datasets, and connect them to the input layers that read them as ``path: dask://NAME``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from singa_dask.runtime.planning.nets import store_of, with_stores
 
 
 class _Reader(NamedTuple):
-    """An input layer that reads data of a Python object, with the name of the data."""
+    """An input layer that reads an array or a frame, with the dataset's name."""
 
     layer_index: int
     layer: LayerConf
@@ -31,7 +31,7 @@ class _Reader(NamedTuple):
     name: str
 
     def problem(self, message: str) -> Problem:
-        """Return a problem at its ``path``."""
+        """Return a problem at the layer's ``path``."""
         return Problem(("neuralnet", "layer", self.layer_index, "store_conf", "path"), message)
 
 
@@ -43,17 +43,19 @@ def _readers(job: JobConf) -> Iterator[_Reader]:
 
 
 def readers(job: JobConf) -> dict[int, str]:
-    """Return the names of the data of Python objects by the indices of the layers that read them."""
+    """Return the names of the datasets that a job reads, by the indices of the layers that read them."""
     return {reader.layer_index: reader.name for reader in _readers(job)}
 
 
 def check_names(read: JobFile, known: Collection[str], needed: bool = True) -> None:
-    """Check that a job reads all data, and only ``known`` ones if they are all ``needed``.
+    """Check that layers read all ``known`` datasets.
+
+    If ``needed``, also check that layers read no other datasets.
 
     Raises
     ------
     ConfigError
-        Has places in the file.
+        A name is wrong. The error has places in the file.
     """
     wanted = {reader.name for reader in _readers(read.job)}
     problems = [
@@ -79,12 +81,14 @@ def _hint(name: str, known: Collection[str]) -> str:
 
 
 def check_data(read: JobFile, datasets: Mapping[str, Dataset], needed: bool) -> None:
-    """Check that layers read all data, with the right shape and with weights, before the data are computed.
+    """Check that layers read all datasets, with the right shape and with weights.
+
+    Nothing is computed. See `check_names` for ``needed``.
 
     Raises
     ------
     ConfigError
-        Has places in the file; see `check_names`.
+        A check failed. The error has places in the file.
     """
     check_names(read, datasets, needed)
     problems, weighted = [], set()
@@ -108,7 +112,7 @@ def check_data(read: JobFile, datasets: Mapping[str, Dataset], needed: bool) -> 
 
 
 def with_defaults(job: JobConf, datasets: Mapping[str, Dataset]) -> JobConf:
-    """Return the job with defaults from its data in the layers that read them, e.g. the column of labels."""
+    """Return the job with defaults of its datasets, e.g. for `label`, in the layers that read them."""
     with_targets = {reader.name for reader in _readers(job) if reader.layer.type == "TargetInput"}
     fields = StoreConf.model_fields
 
@@ -123,9 +127,10 @@ def with_defaults(job: JobConf, datasets: Mapping[str, Dataset]) -> JobConf:
 
 
 def without_unread(job: JobConf, datasets: Mapping[str, Dataset]) -> dict[str, Dataset]:
-    """Drop the columns of frames that no layer reads, if all layers name their columns.
+    """Return the datasets without the columns of frames that no layer reads.
 
-    A frame with an unknown column in a layer is kept unchanged, as the later error lists its columns.
+    Columns are removed only if all layers name their columns. If a layer names an unknown column, its frame is returned
+    unchanged, because a later error lists the columns of the frame.
     """
     read: dict[str, set[str]] = {}
     for reader in _readers(job):
@@ -154,7 +159,7 @@ def _matching(columns: Collection[str], pattern: str) -> list[str]:
 
 
 def fit_to_data(job: JobConf, datasets: Mapping[str, Dataset]) -> tuple[JobConf, dict[str, Dataset]]:
-    """Return a job with defaults from its data, and the data without unused columns.
+    """Return a job with defaults from its datasets, and the datasets without unused columns.
 
     Raises
     ------
@@ -172,7 +177,10 @@ def fit_to_data(job: JobConf, datasets: Mapping[str, Dataset]) -> tuple[JobConf,
 
 
 def find_wrong_columns(job: JobConf, datasets: Mapping[str, Dataset]) -> list[Problem]:
-    """Return problems with names and types of the columns that a job reads; values are checked when they are read."""
+    """Return problems with names and types of the columns that a job reads.
+
+    Values are checked later, when they are read.
+    """
     problems = []
     for reader in _readers(job):
         store, dataset = reader.store, datasets.get(reader.name)
@@ -201,7 +209,7 @@ def _kinds(dataset: Dataset, where: str) -> dict[str, str]:
 
 
 def with_urls(job: JobConf, urls: Mapping[str, str]) -> JobConf:
-    """Return the job with URLs of files in place of the names of data."""
+    """Return the job with the URLs of files instead of the names of datasets."""
 
     def change(store: StoreConf) -> Mapping[str, Any]:
         name = dataset_of(store.path)
@@ -212,7 +220,7 @@ def with_urls(job: JobConf, urls: Mapping[str, str]) -> JobConf:
 
 @contextlib.contextmanager
 def shown_by_name(urls: Mapping[str, str]) -> Iterator[None]:
-    """Replace URLs of files by names of data in errors of the context."""
+    """Make errors of the context name datasets instead of the URLs of their files."""
 
     def by_name(text: str) -> str:
         for name, url in urls.items():

@@ -50,7 +50,10 @@ def output_names(y: Any, where: str) -> dict[str, str]:
 
 
 def column_name(column: Any, otherwise: str) -> str:
-    """Return the name of a column, by default ``otherwise``; names of Dask arrays are not names of columns."""
+    """Return the name of a column, or ``otherwise`` if it has none.
+
+    The names of Dask arrays are not names of columns.
+    """
     name = getattr(column, "name", None)
     return otherwise if name is None or hasattr(column, "chunks") else str(name)
 
@@ -61,20 +64,20 @@ def _use_of(dtype: Any) -> str:
 
 @dataclass(frozen=True)
 class FrameWriter:
-    """Writes partitions of frames as Parquet files.
+    """Writes the partitions of frames as Parquet files.
 
     Attributes
     ----------
     dataset : str
-        Name, for errors.
+        Name of the dataset, for errors.
     n_parts : int
         Number of partitions.
     columns : tuple of str
-        Names of the columns, without those of y.
+        Names of the columns, without the columns of y.
     outputs : tuple of str
         Names of the columns of y.
     weight : str
-        Name of the column of weights; empty if there is none.
+        Name of the column with weights; empty if there is none.
     """
 
     dataset: str
@@ -84,7 +87,7 @@ class FrameWriter:
     weight: str = ""
 
     def __call__(self, value: Any, path: str, index: int) -> int:
-        """Write a partition: a frame, (frame, y), or (frame, y, weights)."""
+        """Write a partition, which is a frame, (frame, y), or (frame, y, weights), to the file ``path``."""
         where = place_of(self.dataset, index, self.n_parts)
         frame, y, *weights = value if self.outputs else (value, None)
         table = as_table(frame, where)

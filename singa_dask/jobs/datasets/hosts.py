@@ -45,16 +45,17 @@ PREFIX, LOCK = "singa-dask-data-", "lock"
 def placed(
     run: JobRun, client: Client, datasets: Mapping[str, Dataset] | None = None, leave: bool = False
 ) -> Iterator[JobRun]:
-    """Write the datasets of a run to hosts of Dask workers; yield the run with the paths of the files.
+    """Write the datasets of a run to the hosts of Dask workers; provide the run with the file paths.
 
     Parameters
     ----------
     run : JobRun
     client : distributed.Client
     datasets : mapping of str to Dataset, optional
-        Datasets by name; others must be published on the cluster.
+        Datasets by name. Datasets that are missing here must be published on the cluster.
     leave : bool
-        Whether to leave the files, which the end of a detached job deletes; by default they are deleted here.
+        Leave the files after the context, for a detached job. The files are deleted when the job ends. By default they
+        are deleted at the end of the context.
 
     Raises
     ------
@@ -76,7 +77,10 @@ def placed(
 def placed_job(
     job: JobConf, client: Client, datasets: Mapping[str, Dataset] | None = None, leave: bool = False
 ) -> Iterator[tuple[JobConf, list[list[Any]]]]:
-    """Write the datasets of a job, see `placed`; yield the job with paths of files, and the messages of catalogs."""
+    """Write the datasets of a job to the hosts of Dask workers; see `placed`.
+
+    Provides the job with the paths of the files, and the messages that list the files.
+    """
     catalogs: list[Catalog] = []
     try:
         needed: dict[str, Dataset] = {}
@@ -95,7 +99,7 @@ def placed_job(
 
 
 def published(name: str, client: Client) -> Dataset:
-    """Return the dataset that is published on a cluster under a name.
+    """Return the dataset that is published on a cluster as ``name``.
 
     Raises
     ------
@@ -120,9 +124,9 @@ def published(name: str, client: Client) -> Dataset:
 
 
 def place_on_hosts(dataset: Dataset, client: Client) -> Catalog:
-    """Write each partition of a dataset to a file on the host that has or computes it.
+    """Write each partition of a dataset to a file, on the host that has the partition or computes it.
 
-    The files exist until `drop_from_hosts`, or the end of the job that reads them.
+    The files exist until `drop_from_hosts` is called, or until the job that reads them ends.
 
     Raises
     ------
@@ -146,7 +150,7 @@ def place_on_hosts(dataset: Dataset, client: Client) -> Catalog:
 
 
 def drop_from_hosts(client: Client, catalogs: Iterable[Catalog]) -> None:
-    """Delete the files of catalogs and their caches on all hosts that answer."""
+    """Delete the files in catalogs, and their caches, on all hosts that answer."""
     tokens = [catalog.token for catalog in catalogs]
     if tokens:
         _drop(client, tokens)
@@ -158,7 +162,10 @@ def _drop(client: Client, tokens: Sequence[str]) -> None:
 
 
 class _Placing:
-    """The tasks that write the partitions of a dataset; ``live`` are the tokens of jobs on the cluster."""
+    """The tasks that write the partitions of a dataset.
+
+    ``live`` has the tokens of the jobs on the cluster, whose files must not be deleted.
+    """
 
     def __init__(self, dataset: Dataset, client: Client, token: str, live: Collection[str]) -> None:
         self._dataset, self._client, self._token, self._live = dataset, client, token, list(live)
@@ -185,7 +192,10 @@ class _Placing:
         return files
 
     def _submit(self, indices: Sequence[int], pinned: bool = True) -> None:
-        """Start the tasks of some partitions, ``pinned`` to the Dask workers that have most of their data."""
+        """Start the tasks of some partitions.
+
+        If ``pinned``, each task runs on a Dask worker that has most of the partition's data.
+        """
         groups: dict[tuple[str, ...], list[int]] = {}
         holders = self._holders(indices) if pinned else {}
         for i in indices:
@@ -215,7 +225,10 @@ class _Placing:
         return delayed(Guarded(write), pure=False)(value=part, dask_key_name=key)
 
     def _holders(self, indices: Sequence[int]) -> Mapping[int, tuple[str, ...]]:
-        """Return the Dask workers that have most bytes of each partition; omits partitions that none has."""
+        """Return the Dask workers that have most bytes of each partition.
+
+        Partitions of which no worker has data are left out.
+        """
         needed = {i: _keys_needed(self._dataset.parts[i]) for i in indices}
         keys = sorted(set[Any]().union(*needed.values()), key=str)
         if not keys:
@@ -235,7 +248,7 @@ class _Placing:
         return holders
 
     def _start_lost(self) -> None:
-        """Restart tasks whose Dask workers are lost."""
+        """Restart the tasks of Dask workers that are lost."""
         workers = present_workers(self._client)
         lost = {future: i for future, (i, pins) in self._tasks.items() if pins and not workers.keys() & set(pins)}
         for future in lost:
@@ -246,7 +259,7 @@ class _Placing:
 
 
 def _keys_needed(part: Any) -> set[Any]:
-    """Return the keys of tasks that a partition depends on and that the cluster already has."""
+    """Return the keys of the tasks that a partition depends on and whose results the cluster already has."""
     if isinstance(part, Future):
         return {part.key}
     if not is_dask_collection(part):
@@ -270,9 +283,9 @@ def _keys_needed(part: Any) -> set[Any]:
 def _write_on_host(
     write: WritePart, value: Any, dataset: str, token: str, name: str, index: int, live: Collection[str]
 ) -> list[Any]:
-    """Write a partition on the host of this Dask worker, as a task; return the fields of its `PartFile`.
+    """Write a partition on the host of this Dask worker; return the fields of its `PartFile`.
 
-    Deletes the files of tokens that neither a process holds nor ``live`` lists.
+    The function runs as a task. It also deletes the files of tokens that no process holds and that are not in ``live``.
     """
     worker = get_worker()
     folders = part_folders(worker)
@@ -294,7 +307,7 @@ def _write_on_host(
 
 
 def _drop_on_host(tokens: Sequence[str], dask_worker: Worker) -> None:
-    """Delete the part files of tokens on the host of a Dask worker, called by ``Client.run``."""
+    """Delete the part files of some tokens on the host of a Dask worker. ``Client.run`` calls this."""
     for token in tokens:
         part_folders(dask_worker).drop(token)
 
@@ -304,12 +317,14 @@ def _drop_on_host(tokens: Sequence[str], dask_worker: Worker) -> None:
 
 @contextlib.contextmanager
 def local_parts(datasets: Mapping[str, Dataset]) -> Iterator[dict[str, str]]:
-    """Write datasets to temporary files of this machine, a partition at a time; yield file patterns by name.
+    """Write datasets to temporary files on this machine; provide the file patterns by name.
+
+    One partition is computed at a time.
 
     Raises
     ------
     DataError
-        A partition cannot be computed, converted to records, or written; names dataset and partition.
+        A partition cannot be computed, converted to records, or written. The message names dataset and partition.
     """
     if not datasets:
         yield {}
@@ -323,7 +338,7 @@ def local_parts(datasets: Mapping[str, Dataset]) -> Iterator[dict[str, str]]:
 
 
 def _sweep() -> None:
-    """Delete the directories of processes that were killed."""
+    """Delete the temporary directories that killed processes have left."""
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
         # ignore files of other users, which cannot be opened
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Partitions of Dask arrays and frames as lazy values that share common tasks."""
+"""The partitions of Dask arrays and frames, as lazy values. Common tasks are computed once."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from singa_dask.comm.remote_import import Guarded
 
 
 def parts_of(collection: Any) -> list[Any]:
-    """Return the partitions of a frame, a column, or an array (in whole records).
+    """Return the partitions of a frame, a column, or an array. A partition of an array has whole records.
 
-    Tasks are not fused, as fused partitions would compute common tasks several times.
+    Tasks are not fused, because fused partitions would compute common tasks several times.
     """
     if hasattr(collection, "chunks"):
         return list(rows_together(collection).to_delayed(optimize_graph=False).reshape(-1))
@@ -26,7 +26,7 @@ def parts_of(collection: Any) -> list[Any]:
 
 
 def rows_together(array: Any) -> Any:
-    """Return a Dask array whose chunks are whole records."""
+    """Return a Dask array with the same values whose chunks have whole records."""
     if not is_dask_collection(array):
         # the other array is a Dask array, so the dask.array module is loaded
         import dask.array
@@ -42,7 +42,7 @@ def map_parts(function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any
     Parameters
     ----------
     function : callable
-        Picklable.
+        Takes one partition of each collection. It must be picklable.
     *columns : sequence of Delayed
         Partitions of each collection.
     """
@@ -51,13 +51,13 @@ def map_parts(function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any
 
 
 def array_of(parts: Sequence[Any], lengths: tuple[float, ...], meta: Any) -> Any:
-    """Return a Dask array of the partitions of an array, a frame or a column.
+    """Build a Dask array from the partitions of an array, a frame or a column.
 
     Parameters
     ----------
     parts : sequence of Delayed
     lengths : tuple of float
-        Number of records of each, NaN if unknown.
+        Number of records in each partition; NaN if unknown.
     meta : array or frame
         An empty partition.
     """

@@ -1,4 +1,4 @@
-"""Makes datasets of arrays and frames, in memory or of Dask."""
+"""Create datasets from arrays and frames, in memory or of Dask."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ TAKEN = (
 
 
 def as_datasets(data: Any, client: Client | str | None = None) -> dict[str, Dataset]:
-    """Return datasets of values by name, or one named ``train`` of a single value; see `as_dataset`."""
+    """Return the datasets for a mapping of values by name.
+
+    Any other value becomes a single dataset, named ``train``. See `as_dataset`.
+    """
     if data is None:
         return {}
     # exclude an xarray Dataset, which is a mapping, too
@@ -43,23 +46,23 @@ def as_datasets(data: Any, client: Client | str | None = None) -> dict[str, Data
 
 
 def as_dataset(name: str, value: Any, client: Client | str | None = None) -> Dataset:
-    """Return a dataset of a value; computes nothing except class names, if labels are texts.
+    """Return a dataset with the records of a value. Only class names are computed, if labels are strings.
 
     Parameters
     ----------
     name : str
-        Name in jobs, ``path: dask://NAME``.
+        Name of the dataset; jobs read it as ``path: dask://NAME``.
     value
-        X, a pair (X, y), or (X, y, weights). X is an array (records, ...) of NumPy, Dask or xarray, with pixels if
-        uint8, else converted to 32-bit floats; or a frame of pandas or Dask, or a table of pyarrow, whose columns the
-        job names. y are labels (integers or texts) or targets (floats). Weights are non-negative numbers.
+        X, (X, y), or (X, y, weights). X is an array (records, ...) of NumPy, Dask or xarray; uint8 values are pixels,
+        other values become 32-bit floats. Or X is a frame of pandas or Dask, or a pyarrow Table, and the job names its
+        columns. y has labels (integers or strings) or targets (floats). Weights are non-negative numbers.
     client : distributed.Client or str, optional
-        Cluster to compute on, see `compute_on`.
+        Cluster to compute on; see `compute_on`.
 
     Raises
     ------
     DataError
-        The value cannot be converted to records; names the dataset.
+        The value cannot be converted to records. The message names the dataset.
     """
     where = f"dataset {name!r}"
     if not name or "/" in name:
@@ -81,7 +84,7 @@ def as_dataset(name: str, value: Any, client: Client | str | None = None) -> Dat
 
 
 def _data_of(value: Any) -> Any:
-    """Return the array of an xarray DataArray; other values unchanged."""
+    """Return the array in an xarray DataArray; return other values unchanged."""
     return value.data if hasattr(value, "dims") and hasattr(value, "coords") and hasattr(value, "data") else value
 
 
@@ -90,7 +93,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _array_of_column(y: Any) -> Any:
-    """Return a column of pandas, Dask or pyarrow as an array; other values unchanged."""
+    """Convert a column of pandas, Dask or pyarrow to an array; return other values unchanged."""
     if is_dask_collection(y) and hasattr(y, "to_dask_array"):
         # Dask would convert pandas' extension types to objects, with a warning
         plain = y if isinstance(y.dtype, np.dtype) else y.astype(getattr(y.dtype, "numpy_dtype", object))
@@ -128,7 +131,10 @@ def _of_arrays(name: str, x: Any, y: Any, weights: Any, client: Client | str | N
 
 
 def _tuples(parts: Sequence[Any], *others: Sequence[Any]) -> list[Any]:
-    """Return tuples of the partitions of all collections; ignores empty lists."""
+    """Return a tuple for each partition, with the partition's part of each collection.
+
+    Ignores empty lists.
+    """
     columns = [each for each in others if each]
     if not columns:
         return list(parts)
@@ -142,7 +148,10 @@ def _tuple(*values: Any) -> tuple[Any, ...]:
 
 
 def _partitions(where: str, x: Any, **others: Any) -> list[list[Any]]:
-    """Return the partitions of X and of the others, aligned in whole records; an empty list for None."""
+    """Return the partitions of X, and of each of ``others`` with the same records.
+
+    The partitions have whole records. For None the result is an empty list.
+    """
     if not any(map(is_dask_collection, (x, *others.values()))):
         return [[x], *([] if each is None else [each] for each in others.values())]
     x = rows_together(x)
@@ -150,7 +159,7 @@ def _partitions(where: str, x: Any, **others: Any) -> list[list[Any]]:
 
 
 def _parts_like(where: str, x: Any, name: str, y: Any) -> list[Any]:
-    """Return the partitions of y, aligned with X."""
+    """Return the partitions of y, with the same records as the partitions of X."""
     if y is None:
         return []
     y = rows_together(y)
@@ -165,7 +174,7 @@ def _parts_like(where: str, x: Any, name: str, y: Any) -> list[Any]:
 
 
 def _classes(name: str, outputs: Sequence[Any], client: Client | str | None) -> list[str]:
-    """Return the sorted class names of all partitions."""
+    """Return the sorted class names in all partitions."""
     places = [place_of(name, i, len(outputs)) for i in range(len(outputs))]
     if is_dask_collection(outputs[0]):
         names_of = delayed(Guarded(_names))

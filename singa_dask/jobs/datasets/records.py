@@ -1,4 +1,7 @@
-"""Dataset: data of a Python object in partitions, each written as one file of records."""
+"""Dataset: the data of an array or frame in partitions.
+
+Each partition is written as one file of records.
+"""
 
 from __future__ import annotations
 
@@ -28,27 +31,27 @@ an error, the caller deletes the file. A `DataError` names dataset, column and p
 
 @dataclass(frozen=True)
 class Dataset:
-    """Data of a Python object for the input layers with ``path: dask://NAME``.
+    """The data of an array or frame, for input layers with ``path: dask://NAME``.
 
     Attributes
     ----------
     name : str
     parts : tuple
-        Partitions: `dask.delayed.Delayed`, or values.
+        The partitions, as `dask.delayed.Delayed` or as values.
     write_part : callable
-        See `WritePart`.
+        Writes a partition; see `WritePart`.
     suffix : str
         Suffix of the files: ``.arrow`` for arrays, ``.parquet`` for frames.
     defaults : mapping
-        Defaults for keys of ``store_conf``, e.g. the column ``label``.
+        Default values for keys of ``store_conf``, e.g. ``label`` for the column with labels.
     shape : tuple of int or None
         Shape of a record, if it is known before partitions are computed.
     columns : tuple of str
-        Columns of a frame, without those of y.
+        Names of the columns of a frame, without the columns of y.
     drop : callable or None
-        Returns the dataset without some columns of its frame.
+        Takes names of columns, and returns the dataset without these columns.
     meta : frame or None
-        An empty frame of pandas or pyarrow with the columns and their types.
+        An empty frame of pandas or pyarrow with the same columns and types.
     has_weights : bool
         Whether there are weights in addition to X and y.
     """
@@ -66,18 +69,18 @@ class Dataset:
 
     @property
     def added(self) -> tuple[str, ...]:
-        """Names of the columns of y and weights that are added to a frame."""
+        """Names of the columns that y and weights add to a frame."""
         names = (*self.defaults.get("label", ()), *self.defaults.get("target", ()))
         return (*names, self.defaults["weight"]) if "weight" in self.defaults else names
 
     def file_name(self, index: int) -> str:
-        """Return the file name of a partition; names sort in the order of partitions."""
+        """Return the file name of a partition. Sorted file names have the order of the partitions."""
         width = max(5, len(str(len(self.parts) - 1)))
         return f"part-{index:0{width}d}{self.suffix}"
 
     @property
     def pattern(self) -> str:
-        """Pattern of all file names."""
+        """Glob pattern that matches the names of all files."""
         return f"part-*{self.suffix}"
 
 
@@ -90,7 +93,7 @@ def check_weight_type(where: str, dtype: np.dtype[Any], shape: Sequence[float]) 
 
 
 def check_count(where: str, whose: str, n: float, name: str, other: float, what: str = "records") -> None:
-    """Raise a `DataError` if X or the frame has another number of records than y or weights; NaN means unknown."""
+    """Raise a `DataError` if the numbers of records of X and of y or weights differ; NaN means unknown."""
     if n != other and not np.isnan([n, other]).any():
         verb = "have" if name == "weights" else "has"
         raise DataError(f"{where}: {whose} has {n} {what}, but {name} {verb} {other}.")

@@ -1,4 +1,4 @@
-"""Kernels for NVIDIA GPUs: CuPy, cuBLAS, cuDNN and our own in ``cuda/``.
+"""Kernels for NVIDIA GPUs, from CuPy, cuBLAS, cuDNN and the CUDA sources in ``cuda/``.
 
 Modules of this package need CuPy; `singa_dask.ops.get_ops` imports them on demand.
 

@@ -1,4 +1,4 @@
-"""Choices: which way to compute something is the fastest, timed once and kept on disk."""
+"""Choices: the fastest of several algorithms, timed once and stored on disk."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ MAX_SECONDS = 2.0
 
 
 class Choices:
-    """Names of the ways that were chosen, in memory and in a directory: a small file for each convolution.
+    """Names of the chosen algorithms, in memory and in a directory with a small file for each convolution.
 
-    The process that writes a file first chooses for all that use the directory. Without a directory that can be
-    written, each process chooses for itself.
+    The process that writes a file first chooses for all processes that use the directory. If there is no writable
+    directory, each process chooses for itself.
 
     Attributes
     ----------
     lock : lock
-        For a thread that looks for a choice, and else makes it.
+        Lock that a thread holds while it looks for a choice, and makes the choice if there is none.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -48,14 +48,14 @@ class Choices:
         self.lock = threading.Lock()
 
     def find(self, key: str) -> str | None:
-        """Return the choice of a key, None if there is none."""
+        """Return the choice for a key; None if there is none."""
         if key not in self._names:
             with contextlib.suppress(OSError):
                 self._names[key] = (self._folder / key).read_text("utf-8", "replace")
         return self._names.get(key)
 
     def keep(self, key: str, name: str) -> str:
-        """Keep a choice, and return it, or that of another process that was faster."""
+        """Store a choice and return it. If another process has stored one first, return that one."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile("w", dir=self._folder, encoding="utf-8") as file:
@@ -79,24 +79,25 @@ class Choices:
 
 @functools.cache
 def choices_in(folder: Path) -> Choices:
-    """Return the choices in a directory, one object in a process."""
+    """Return the `Choices` of a directory. Each process has one object per directory."""
     return Choices(folder)
 
 
 def folder_of(card: str, version: str) -> Path:
-    """Return the directory for a card and a version of cuDNN."""
+    """Return the directory for a model of GPU and a version of cuDNN."""
     return cache_folder() / ENGINES / re.sub(r"[^\w.]+", "-", f"{card} cudnn {version}")
 
 
 def fastest(ways: Iterable[Candidate], seconds: Callable[[Candidate, float], float]) -> Candidate | None:
-    """Return the first of several ways, or another that is clearly faster.
+    """Return the first of several algorithms, or another one that is clearly faster.
 
-    ``seconds`` (way, limit) returns the time of a way; a guess is enough above the limit. Ways that fail are left out.
+    ``seconds(algorithm, limit)`` returns the time of an algorithm. If the time exceeds ``limit``, an estimate is
+    enough. Algorithms that fail are left out.
 
     Returns
     -------
     object or None
-        None if there is none that runs.
+        The algorithm; None if all of them fail.
     """
     times: list[tuple[float, Candidate]] = []
     least, end = math.inf, math.inf

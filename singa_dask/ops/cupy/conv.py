@@ -1,10 +1,10 @@
 """CupyConv: convolution on a GPU: by cuDNN where it is installed, or by matrix products over unfolded images.
 
-Both take images that are dense in memory as N, H, W, C, as `features` makes them; others are copied before or
-after. Weights are copied to the layout F, kh, kw, C and the dtype of the images, unless they have both.
-The first call for some shapes and types times the engines of cuDNN and the products, and the fastest is kept, see
-`Choices`: the heuristics of cuDNN are right most of the time only, and the best engine can be several times as fast
-as their first.
+Both need images that are dense in memory in the order N, H, W, C, as `features` returns them. Other images are copied
+before or after. Weights are copied to the order F, kh, kw, C and the dtype of the images, unless they have both
+already. The first call for some shapes and types times the engines of cuDNN and the matrix products, and the fastest
+one is stored; see `Choices`. The heuristics of cuDNN are not always right, and the best engine can be several times as
+fast as the first one that they propose.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ ADD_TO = cupy.ElementwiseKernel("T x", "P y", "y = y + (P)x", "add_to")
 class CupyConv(CupyLinear, CupyElementwise):
     """Convolution, a mixin of `CupyOps`.
 
-    Images are float32, float64 or bfloat16; weights, bias and their gradients are float32 where images are bfloat16.
-    CuDNN then rounds them to bfloat16, and the gradient of weights too. Results repeat to the bit. Float64 never uses
-    cuDNN.
+    Images are float32, float64 or bfloat16. If images are bfloat16, weights, bias and their gradients are float32;
+    cuDNN then rounds weights, bias and the gradient of weights to bfloat16. Repeated calls give the same bits. cuDNN is
+    never used for float64.
     """
 
     def __init__(self, gpu: CupyDevice, precision: str) -> None:
@@ -183,7 +183,7 @@ class CupyConv(CupyLinear, CupyElementwise):
     # -- memory ------------------------------------------------------------------------------------------
 
     def _taken(self, name: str, x: Array, dtype: Any) -> Array:
-        """Return images, weights or a bias where kernels can take them: ``x``, or a copy in scratch memory."""
+        """Return images, weights or a bias in a form that kernels accept: ``x``, or a copy in scratch memory."""
         if x.dtype == dtype and can_take(x):
             return x
         taken = self.scratch(f"conv {name}", x.shape, dtype)
@@ -191,11 +191,11 @@ class CupyConv(CupyLinear, CupyElementwise):
         return taken
 
     def _taken_weights(self, w: Array, dtype: Any) -> Array:
-        """Return weights or a bias where kernels can take them: ``w``, or what `copied_weights` returns."""
+        """Return weights or a bias in a form that kernels accept: ``w``, or the result of `copied_weights`."""
         return w if w.dtype == dtype and can_take(w) else self.copied_weights(w, dtype)
 
     def step_graph(self, run: Callable[[], None]) -> tuple[Any, list[StepWeights]]:
-        """Return the CUDA graph of a step, see `graph_of`, and what it reads as long as it lives."""
+        """Return the CUDA graph of a step (see `graph_of`), and the objects that must live as long as the graph."""
         copies = {kinds: StepWeights(self, *kinds) for kinds in self._copied_kinds}
 
         def run_all() -> None:
@@ -213,18 +213,18 @@ class CupyConv(CupyLinear, CupyElementwise):
         return graph, list(copies.values())
 
     def _room_for_images(self, name: str, out: Array) -> Array:
-        """Return memory where kernels can put images: ``out``, or scratch memory."""
+        """Return memory to which kernels can write images: ``out``, or scratch memory."""
         return out if can_take(out) else self.scratch(f"conv {name}", out.shape, out.dtype)
 
     # -- cuDNN -------------------------------------------------------------------------------------------
 
     def use_stream(self, stream: Any) -> None:
-        """Enqueue what ignores the thread's current stream, i.e. cuDNN's work, on another stream from now on."""
+        """Enqueue cuDNN's work, which ignores the thread's current stream, on another stream from now on."""
         if self._cudnn is not None:
             self._cudnn.use_stream(stream.ptr)
 
     def graph_of(self, run: Callable[[], None]) -> Any:
-        """Return the CUDA graph of the kernels that ``run`` enqueues; it must not allocate memory."""
+        """Return the CUDA graph of the kernels that ``run`` enqueues. ``run`` must not allocate memory."""
         # allocate the workspace first, because nothing can be allocated during a capture
         workspace(self.gpu.index)
         # use a separate stream, so that work of other threads is not captured
@@ -242,7 +242,10 @@ class CupyConv(CupyLinear, CupyElementwise):
         return graph
 
     def _way(self, run: Callable[[Way], Array], *wanted: Any) -> Way:
-        """Return how to compute a `CudnnConvolution`; the first call for its fields chooses, and may run all ways."""
+        """Return the algorithm for a `CudnnConvolution`.
+
+        The first call with these fields chooses the algorithm, and may run all of them.
+        """
         try:
             return self._ways[wanted]
         except KeyError:
@@ -285,7 +288,7 @@ class CupyConv(CupyLinear, CupyElementwise):
             return next(library.plans(wanted, name), None)
 
     def _error_from(self, run: Callable[[Way], Array]) -> Callable[[Array], float]:
-        """Return what tells how far off a result is from that of matrix products, as a part of its size."""
+        """Return a function that computes the relative error of a result, compared with matrix products."""
         try:
             products = run(None)
             expected, off = (self.scratch(name, products.shape, np.float32) for name in ("expected", "off"))
@@ -301,7 +304,10 @@ class CupyConv(CupyLinear, CupyElementwise):
         return error_of
 
     def _seconds(self, run: Callable[[], Any], limit: float) -> float:
-        """Return the time that the device takes for what ``run`` enqueues; roughly if it is above the limit."""
+        """Return the time that the device needs for the work that ``run`` enqueues.
+
+        If the time exceeds the limit, it is an estimate.
+        """
         stream = self.gpu.stream
         # the first run loads kernels and allocates memory, which a capture cannot do
         run()
@@ -321,7 +327,7 @@ class CupyConv(CupyLinear, CupyElementwise):
 
     @contextlib.contextmanager
     def _spare_scratch(self) -> Iterator[None]:
-        """Let kernels take other scratch memory in the context, which is free afterwards."""
+        """Make kernels use other scratch memory during the context, which is freed afterwards."""
         kept, self._scratch, n_grown = self._scratch, {}, self.n_grown
         try:
             yield
@@ -353,7 +359,10 @@ class CupyConv(CupyLinear, CupyElementwise):
     def _move_windows(
         self, name: str, source: Array, target: Array, y: Array, kernel: Pair, stride: Pair, pad: Pair, dilation: Pair
     ) -> None:
-        """Unfold images into columns, or fold columns into images; the windows are those of the images y."""
+        """Unfold images into columns, or fold columns into images.
+
+        The windows are the windows of the images y.
+        """
         images, columns = (source, target) if name == "unfold" else (target, source)
         run = self.gpu.function("im2col", name, Value=images.dtype, Element=columns.dtype)
         sizes = (*images.shape[1:], *y.shape[2:], *kernel, *stride, *pad, *dilation)
@@ -361,7 +370,7 @@ class CupyConv(CupyLinear, CupyElementwise):
 
 
 def find_cudnn(gpu: CupyDevice) -> cudnn.Cudnn | None:
-    """Return cuDNN for this thread, None if it cannot be used; logs which, once."""
+    """Return cuDNN for this thread, or None if it cannot be used. Its version is logged once."""
     try:
         with gpu.activate():
             library = cudnn.Cudnn(gpu.stream.ptr)
@@ -379,7 +388,10 @@ def log_once(level: int, message: str) -> None:
 
 
 def can_take(images: Array) -> bool:
-    """Return whether images, weights or a bias lie as N, H, W, C without gaps, at an address that kernels can take."""
+    """Return whether kernels accept images, weights or a bias.
+
+    They must be dense in memory in the order N, H, W, C, at a suitable address.
+    """
     return is_dense(images) and images.data.ptr % cudnn.ALIGNMENT == 0
 
 

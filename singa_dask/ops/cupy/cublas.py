@@ -1,4 +1,7 @@
-"""Products of cuBLAS through ctypes: plain ones that a CUDA graph can capture, and ones with a bias by cuBLASLt."""
+"""Matrix products of cuBLAS and cuBLASLt, called through ctypes.
+
+Plain products of cuBLAS can be captured in a CUDA graph; cuBLASLt computes products with a bias.
+"""
 
 from __future__ import annotations
 
@@ -64,22 +67,25 @@ TYPES = {
 
 
 def gemm_batched_ex(handle: int, *arguments: int) -> None:
-    """Enqueue products on the current stream; the arguments are those of ``cublasGemmBatchedEx``, which CuPy lacks."""
+    """Enqueue products on the current stream, with the arguments of ``cublasGemmBatchedEx``.
+
+    CuPy lacks this function.
+    """
     _call_on_stream("cublasGemmBatchedEx", handle, arguments)
 
 
 def gemm_ex(handle: int, *arguments: int) -> None:
-    """Enqueue a product on the current stream; the arguments are those of CuPy's ``gemmEx``."""
+    """Enqueue a product on the current stream, with the arguments of CuPy's ``gemmEx``."""
     _enqueue(cublas.gemmEx, "cublasGemmEx", handle, arguments)
 
 
 def gemm_strided_batched_ex(handle: int, *arguments: int) -> None:
-    """Enqueue products on the current stream; the arguments are those of CuPy's ``gemmStridedBatchedEx``."""
+    """Enqueue products on the current stream, with the arguments of CuPy's ``gemmStridedBatchedEx``."""
     _enqueue(cublas.gemmStridedBatchedEx, "cublasGemmStridedBatchedEx", handle, arguments)
 
 
 def _enqueue(cupys: Callable[..., None], name: str, handle: int, arguments: Sequence[int]) -> None:
-    """Call a function of cuBLAS, by CuPy unless the current stream is captured."""
+    """Call a function of cuBLAS. CuPy calls it unless the current stream is being captured."""
     if cupy.cuda.get_current_stream().is_capturing():
         _call_on_stream(name, handle, arguments)
     else:
@@ -97,13 +103,19 @@ def _call_on_stream(name: str, handle: int, arguments: Sequence[int]) -> None:
 
 @functools.cache
 def workspace(index: int) -> Any:
-    """Return memory of a device for captured products, for the life of the process; first called outside a capture."""
+    """Return the workspace of a device for captured products. It exists as long as the process.
+
+    The first call must be outside of a capture.
+    """
     with cupy.cuda.Device(index) as device:
         return cupy.empty(LARGE_BYTES if int(device.compute_capability) >= LARGE_FROM else SMALL_BYTES, np.uint8)
 
 
 class Matrix(NamedTuple):
-    """A matrix as cuBLAS takes it: (rows, columns) with a stride of one value along rows; transposed if ``turned``."""
+    """A matrix in the form of cuBLAS: (rows, columns) with a stride of one value along rows.
+
+    It is transposed if ``turned`` is set.
+    """
 
     array: Array
     turned: bool
@@ -111,7 +123,7 @@ class Matrix(NamedTuple):
 
 
 class LtAlgorithm(ctypes.Structure):
-    """``cublasLtMatmulHeuristicResult_t``; its address is that of the ``cublasLtMatmulAlgo_t`` in it."""
+    """A ``cublasLtMatmulHeuristicResult_t``. The ``cublasLtMatmulAlgo_t`` in it has the same address."""
 
     _fields_ = [
         ("algorithm", ctypes.c_uint64 * 8),
@@ -139,22 +151,23 @@ class BiasedProducts:
         workspace: Array,
         epilogue: int = BIAS_EPILOGUE,
     ) -> bool:
-        """Enqueue ``out = a b + bias + more``, columns first in memory; returns False if cuBLASLt does not do that.
+        """Enqueue ``out = a b + bias + more``; return False if cuBLASLt does not support it.
 
         Parameters
         ----------
         handle : int
-            Of cuBLAS, which serves cuBLASLt too.
+            Handle of cuBLAS, which cuBLASLt can use, too.
         matrices : three `Matrix`
-            a (m, k), b (k, n) and out (m, n).
+            The matrices a (m, k), b (k, n) and out (m, n), column by column in memory.
         bias : (m,) in the dtype of out
         more : like out, or None
         sizes : (m, n, k)
         compute : int
-            The type that sums have, a 32-bit one.
+            The type of sums, which has 32 bits.
         workspace : (n_bytes,) uint8
         epilogue : int
-            With ``SUMS_OF_A`` bias (m,) is written, the sums of a over k, or with ``SUMS_OF_B`` those of b, (n,).
+            With ``SUMS_OF_A`` the sums of a over k, (m,), are written to ``bias``; with ``SUMS_OF_B`` the sums of b
+            over k, (n,).
         """
         arrays = [matrix.array for matrix in matrices]
         addresses = [x.data.ptr for x in (*arrays, bias, arrays[2] if more is None else more)]
@@ -182,7 +195,7 @@ class BiasedProducts:
 def _plan(
     handle: int, kinds: Any, sizes: Any, compute: int, least: int, epilogue: int, bias: int, workspace_bytes: int
 ) -> Any:
-    """Return descriptors of a product and of its matrices, and an algorithm; None if cuBLASLt has none."""
+    """Return descriptors of a product and of its matrices, and an algorithm; None if there is none."""
     (m, n, k), (of_a, of_b, _) = sizes, kinds
     product = create("MatmulDesc", compute, runtime.CUDA_R_32F)
     for attribute, (_, turned, _) in ((TRANSPOSE_A, of_a), (TRANSPOSE_B, of_b)):
@@ -217,7 +230,7 @@ def call(name: str, *arguments: int) -> None:
     Raises
     ------
     CUBLASError
-        It failed.
+        The call failed.
     """
     status = function(name)(*arguments)
     if status:
@@ -225,7 +238,7 @@ def call(name: str, *arguments: int) -> None:
 
 
 def create(kind: str, *numbers: int) -> int:
-    """Return a new descriptor; it stays for the life of the process."""
+    """Return a new descriptor, which exists as long as the process."""
     descriptor = ctypes.c_void_p()
     call(f"cublasLt{kind}Create", ctypes.addressof(descriptor), *numbers)
     return int(descriptor.value or 0)

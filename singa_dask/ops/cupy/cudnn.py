@@ -1,6 +1,7 @@
-"""Cudnn: convolutions by cuDNN's graphs, and the plans that can run them. Needs no CuPy.
+"""Cudnn: convolutions as graphs of cuDNN, and the plans that can run them. Needs no CuPy.
 
-It takes addresses, not arrays. Images and weights are dense in memory as N, H, W, C and as F, kh, kw, C.
+Functions take addresses instead of arrays. Images are dense in memory in the order N, H, W, C, weights in the order F,
+kh, kw, C.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Missing(Exception):
 
 @dataclass(frozen=True)
 class CudnnConvolution:
-    """A convolution that a graph is built for.
+    """A convolution for which a graph is built.
 
     Parameters
     ----------
@@ -53,11 +54,11 @@ class CudnnConvolution:
         Shapes (N, C, H, W), (F, C / groups, kh, kw), (N, F, OH, OW).
     stride, pad, dilation : pair of int
     dtype : dtype
-        Of all arrays: float32 or bfloat16. Sums are float32.
+        Dtype of all arrays: float32 or bfloat16. Sums are float32.
     biased, relu : bool
-        Forward: a bias (F,) is added; negative values become 0.
+        For `FORWARD`: whether a bias (F,) is added, and whether negative results become 0.
     tf32 : bool
-        Float32 factors may be rounded to 19 bits.
+        Whether float32 factors may be rounded to 19 bits.
     """
 
     kind: str
@@ -74,7 +75,7 @@ class CudnnConvolution:
 
     @property
     def key(self) -> str:
-        """The fields as the name of a file."""
+        """The fields as a text that can be the name of a file."""
         sizes = [self.images, self.weights, self.outputs, self.stride, self.pad]
         sizes += [] if self.dilation == UNDILATED else [self.dilation]
         names = ["x".join(map(str, numbers)) for numbers in sizes]
@@ -89,19 +90,19 @@ class CudnnConvolution:
 
 @dataclass(frozen=True)
 class CudnnPlan:
-    """A way of cuDNN to compute a convolution.
+    """A plan with which cuDNN can compute a convolution.
 
     Attributes
     ----------
     graph : pygraph
-        Its plans share it.
+        The graph, which all of its plans share.
     index : int
-        Of the plan in the graph.
+        Index of the plan in the graph.
     name : str
-        Of its engine and the engine's settings; the same for the same version of cuDNN on the same card.
+        Name of the engine and its settings. It is the same for the same version of cuDNN on the same model of GPU.
     workspace_bytes : int
     fused : bool
-        It adds the bias and applies ReLU, where the convolution has them; otherwise the caller does.
+        Whether the plan adds the bias and applies ReLU, if the convolution has them. Otherwise the caller has to.
     """
 
     graph: Any
@@ -115,14 +116,14 @@ class CudnnPlan:
 
 
 class Cudnn:
-    """CuDNN in one thread, on one device and one stream.
+    """cuDNN for one thread, on one device and one stream.
 
-    ``stream`` is the address of the stream for all work; its device is current.
+    ``stream`` is the address of the stream for all work. Its device must be the current one.
 
     Raises
     ------
     Missing
-        Says what to install.
+        cuDNN cannot be used. The message says what to install.
     """
 
     def __init__(self, stream: int) -> None:
@@ -149,7 +150,8 @@ class Cudnn:
     def run(self, plan: CudnnPlan, addresses: dict[int, int], workspace: int) -> None:
         """Enqueue a plan.
 
-        ``addresses`` are those of the arrays by number, multiples of `ALIGNMENT`, and of the plan's workspace.
+        ``addresses`` has the addresses of the arrays by number, which must be multiples of `ALIGNMENT`, and the address
+        of the plan's workspace.
         """
         plan.graph.execute_plan_at_index(addresses, workspace, plan.index, handle=self._handle)
 
@@ -160,7 +162,7 @@ def load() -> Any:
     Raises
     ------
     Missing
-        Says what to install.
+        cuDNN cannot be used. The message says what to install.
     """
     try:
         # wheels install libraries where the loader does not look; cuda.pathfinder, a dependency of CuPy, finds them
@@ -175,9 +177,10 @@ def load() -> Any:
 
 
 def plans(cudnn: Any, wanted: CudnnConvolution, name: str | None = None, **where: Any) -> Iterator[CudnnPlan]:
-    """Build and yield the plans of a convolution, those first that the heuristics rank first.
+    """Build and yield the plans of a convolution, in the order of cuDNN's heuristics.
 
-    Plans without the bias and ReLU follow. None of them varies from run to run, or rounds more than asked for.
+    Plans that leave out the bias and ReLU follow. All plans give the same results in each run, and round no more than
+    requested.
 
     Parameters
     ----------
@@ -185,9 +188,9 @@ def plans(cudnn: Any, wanted: CudnnConvolution, name: str | None = None, **where
         The front end.
     wanted : CudnnConvolution
     name : str, optional
-        Only the plan of this name.
+        Yield only the plan with this name.
     **where
-        ``handle``, or ``device_property`` to plan for a device that is not there.
+        ``handle``, or ``device_property`` to plan for a device that this machine does not have.
     """
     bare = replace(wanted, biased=False, relu=False)
     # fusing ReLU without a bias would need engines that take seconds to compile
@@ -201,7 +204,10 @@ def plans(cudnn: Any, wanted: CudnnConvolution, name: str | None = None, **where
 
 
 def graph_plans(cudnn: Any, graph: Any, name: str | None, suffix: str) -> Iterator[CudnnPlan]:
-    """Build and yield the plans of a graph, or the one of a name; a suffix marks those without the bias and ReLU."""
+    """Build and yield the plans of a graph, or only the plan with a name.
+
+    Names of plans without the bias and ReLU have a suffix.
+    """
     seen: set[str] = set()
     for index in range(graph.get_execution_plan_count()):
         engine = graph.get_plan_name_at_index(index) + suffix
@@ -224,7 +230,7 @@ def outline(cudnn: Any, wanted: CudnnConvolution, **where: Any) -> Any:
     Raises
     ------
     cudnnGraphNotSupportedError, RuntimeError
-        There is none.
+        No engine can compute the convolution.
     """
     io = cudnn.data_type.BFLOAT16 if wanted.dtype == BFLOAT16 else cudnn.data_type.FLOAT
     wide = cudnn.data_type.FLOAT
@@ -270,7 +276,10 @@ def channels_last_steps(shape: tuple[int, ...]) -> list[int]:
 
 
 def unwanted_notes(cudnn: Any, wanted: CudnnConvolution) -> list[Any]:
-    """Return what engines may not do: vary from run to run, or round more than asked for."""
+    """Return the notes of engines that must not be used.
+
+    Their results vary from run to run, or they round more than requested.
+    """
     note = cudnn.numerical_note
     notes = [note.NONDETERMINISTIC, note.DOWN_CONVERT_INPUTS, note.REDUCED_PRECISION_REDUCTION]
     if wanted.dtype == np.float32 and not wanted.tf32:

@@ -1,6 +1,6 @@
 """CupyDevice: one GPU of this process, with its streams, compiled kernels, and copies to and from it.
 
-The threads of a process share it, so kernels run in the order in which threads enqueue them.
+All threads of a process share the GPU. Kernels run in the order in which the threads enqueue them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SMALL_BYTES = 1 << 16
 
 
 class CupyDevice:
-    """A GPU; `find_device` returns the only object for it in this process.
+    """A GPU. Each GPU has one object in a process, which `find_device` returns.
 
     Attributes
     ----------
@@ -57,13 +57,13 @@ class CupyDevice:
     name : str
         ``"cuda:<index>"``.
     card : str
-        Its model.
+        Model of the GPU.
     capability : str
-        Its compute capability, e.g. ``"90"``.
+        Compute capability of the GPU, e.g. ``"90"``.
     stream : cupy.cuda.Stream
-        For all kernels of all threads.
+        Stream for the kernels of all threads.
     copies : cupy.cuda.Stream
-        For copies that run beside kernels.
+        Stream for copies that run in parallel with kernels.
     """
 
     def __init__(self, index: int) -> None:
@@ -102,7 +102,7 @@ class CupyDevice:
         self.stream.synchronize()
 
     def forbid_capture(self, what: str) -> None:
-        """Raise `RuntimeError` if this thread captures kernels, as a replay does nothing on the host."""
+        """Raise `RuntimeError` if this thread captures kernels, because a replay runs nothing on the host."""
         if cupy.cuda.get_current_stream().is_capturing():
             raise RuntimeError(f"{self.name}: {what} while kernels are captured")
 
@@ -116,7 +116,8 @@ class CupyDevice:
         Returns
         -------
         callable
-            ``f(grid, block, args, shared_mem=0)``; args are device arrays, or numpy scalars of the exact type.
+            A function ``f(grid, block, args, shared_mem=0)``. ``args`` are device arrays, or numpy scalars of the exact
+            type.
         """
         key = (file, name, *types.items())
         try:
@@ -148,17 +149,17 @@ class CupyDevice:
 
     @contextlib.contextmanager
     def upload(self, values: HostArray) -> Iterator[Array]:
-        """Copy a batch to the device beside kernels, for kernels called in the context.
+        """Copy a batch to the device, in parallel with kernels, for kernels that are called in the context.
 
         Parameters
         ----------
         values : ndarray
-            Of any strides; may be overwritten in the context.
+            Values with any strides. They may be overwritten within the context.
 
         Yields
         ------
         cupy.ndarray
-            Of the same shape, dtype and order of axes in memory; valid in the context only.
+            A copy with the same shape, dtype and order of axes in memory. It is valid only within the context.
         """
         self.forbid_capture("a batch is copied")
         try:
@@ -190,7 +191,7 @@ class CupyDevice:
             self._small.append(slot)
 
     def _free_slot(self) -> _Small:
-        """Return memory for a small copy: memory that has been read, new memory, or after a wait the oldest."""
+        """Return memory for a small copy: memory that has been read, or new memory; else wait for the oldest."""
         if self._small and (self._n_small == SMALL_SLOTS or self._small[0].read.done):
             slot = self._small.popleft()
             slot.read.synchronize()
@@ -199,7 +200,10 @@ class CupyDevice:
         return _Small(self.index)
 
     def download(self, x: Array) -> HostArray:
-        """Return a copy of a device array in host memory with the same order of axes. Waits for earlier kernels."""
+        """Return a copy of a device array in host memory with the same order of axes.
+
+        Waits for earlier kernels.
+        """
         self.forbid_capture("something is read from it")
         if not dense(x):
             with self.activate():
@@ -259,7 +263,10 @@ def event(index: int) -> Any:
 
 
 def elapsed(stream: Any, run: Callable[[], None]) -> float:
-    """Return the seconds that the device takes for the work that ``run`` enqueues on a stream. Waits for it."""
+    """Return the seconds that the device takes for the work that ``run`` enqueues on a stream.
+
+    Waits for it.
+    """
     start, end = cupy.cuda.Event(), cupy.cuda.Event()
     start.record(stream)
     run()
@@ -273,12 +280,12 @@ _DEVICES_LOCK = threading.Lock()
 
 
 def find_device(index: int) -> CupyDevice:
-    """Return the object of a GPU, always the same in a process.
+    """Return the object of a GPU. It is always the same object in a process.
 
     Raises
     ------
     ConfigError
-        There is no driver, or no GPU of this number.
+        There is no driver, or no GPU with this number.
     """
     with _DEVICES_LOCK:
         if index not in _DEVICES:

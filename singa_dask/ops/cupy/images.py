@@ -1,7 +1,7 @@
 """CupyImages: crops and pooling on a GPU, by ``cuda/crop.cu`` and ``cuda/pool.cu``.
 
-Kernels take images that are dense in memory as N, H, W, C, as `features` makes them, so that a warp reads neighbouring
-channels at once. Others are copied to scratch memory before, or from it after.
+Kernels need images that are dense in memory in the order N, H, W, C, as `features` returns them, so that a warp reads
+neighbouring channels together. Other images are copied to scratch memory before, or from scratch memory after.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from singa_dask.ops.numpy.images import BYTE_PLACES
 class CupyImages(CupyElementwise):
     """Kernels on images, a mixin of `CupyOps`.
 
-    Images are float32, float64 or bfloat16; parameters of channels are float32 where images are bfloat16. No kernel
-    adds by atomics: one thread computes each value, in one order, so results repeat to the bit.
+    Images are float32, float64 or bfloat16. If images are bfloat16, parameters of channels are float32. No kernel uses
+    atomic additions. One thread computes each value, in a fixed order, so that repeated calls give the same bits.
     """
 
     # -- records -------------------------------------------------------------------------------------------
@@ -134,9 +134,10 @@ class CupyImages(CupyElementwise):
         ----------
         name : str
         arrays : images, dense
-            As the kernel takes them.
+            Arrays in the order of the kernel's arguments.
         written, large, small : of these arrays
-            The array that it writes, with a thread for each of its packs; images before pooling; images after it.
+            The array that the kernel writes, with a thread for each of its packs; the images before pooling; the images
+            after pooling.
         how : (kernel, stride, pad)
         *more : numbers
             The last arguments of the kernel.

@@ -60,7 +60,7 @@ def sum_type(dtype: DType) -> Any:
 
 
 def index_type(n_values: int) -> np.dtype[Any]:
-    """Return the dtype of indices: int32 if that is enough, as it takes half the work."""
+    """Return the dtype of indices: int32 if it is large enough, because int64 takes twice the work."""
     return np.dtype(np.int32 if n_values <= INT_VALUES else np.int64)
 
 

@@ -1,7 +1,8 @@
 """CupyLinear: matrix products on a GPU, by cuBLAS, and sums of columns.
 
-cuBLAS is column-major: it computes the transposed product of the transposed matrices, which have the same memory as
-ours. A matrix has a stride of one value along rows or along columns; others are copied first.
+cuBLAS is column-major. So it computes the transposed product of the transposed matrices, which have the same memory as
+the row-major ones. A matrix must have a stride of one value along rows or along columns; other matrices are copied
+first.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class CupyLinear(CupyWeights):
         self._linear(x, w, b, more, out, transpose)
 
     def _linear(self, x: Array, w: Array, b: Array | None, more: Array | None, out: Array, transpose: bool) -> None:
-        """``out = x w^T``, or ``x w`` if ``transpose``, plus ``b`` and ``more`` if they are there."""
+        """Compute ``out = x w^T``, or ``x w`` if ``transpose``; add ``b`` and ``more`` if given."""
         w = self._weights_of_type(w, product_type(x, w, out))
         right = w if transpose else w.T
         if b is not None and self._can_bias(x, b, out):
@@ -88,7 +89,7 @@ class CupyLinear(CupyWeights):
         self.gemm(gy, w.T if transpose else w, out, accumulate)
 
     def _weights_of_type(self, w: Array, kind: Any) -> Array:
-        """Return weights or a bias in a dtype; those that are not contiguous are returned as they are."""
+        """Return weights or a bias converted to a dtype; arrays that are not contiguous are not converted."""
         return self.copied_weights(w, kind) if w.dtype != kind and w.flags.c_contiguous else w
 
     def linear_grad_weight(
@@ -119,14 +120,14 @@ class CupyLinear(CupyWeights):
         self.column_sums(gy, grad_bias, accumulate)
 
     def gemm(self, a: Array, b: Array, out: Array, accumulate: bool = False) -> None:
-        """``out = a b``; added to ``out`` if ``accumulate``.
+        """Compute ``out = a b``; add the product to ``out`` if ``accumulate``.
 
         Parameters
         ----------
         a : (M, K)
         b : (K, N)
         out : (M, N)
-            If any of them is bfloat16, a and b are rounded to it; sums are float32.
+            If one of the three arrays is bfloat16, a and b are rounded to bfloat16, and products are summed in float32.
         """
         kind = product_type(a, b, out)
         left, right = self._matrix("left", a, kind), self._matrix("right", b, kind)
@@ -148,9 +149,9 @@ class CupyLinear(CupyWeights):
         )
 
     def _can_bias(self, x: Array, b: Array, out: Array, epilogue: int = BIAS_EPILOGUE) -> bool:
-        """Return whether one launch of cuBLASLt computes a product in float32 or bfloat16, and what the epilogue says.
+        """Return whether cuBLASLt can compute a product and its epilogue, e.g. adding a bias, in one launch.
 
-        The first call of a process for some types compares one with the CPU.
+        The first call for a combination of types, in a process, compares a small product with one by the CPU.
         """
         kind, target = BFLOAT16 if x.dtype == BFLOAT16 else out.dtype, as_matrix(out)
         if out.dtype not in (np.float32, BFLOAT16) or not (x.size and out.size and b.flags.c_contiguous):
@@ -163,7 +164,7 @@ class CupyLinear(CupyWeights):
         return _BIAS_IS_RIGHT.get(key, False)
 
     def _try_bias(self, kind: Any, dtype: Any, epilogue: int) -> bool:
-        """Return whether cuBLASLt adds a bias, or sums columns, as it should; log why not."""
+        """Return whether cuBLASLt adds a bias, or sums columns, correctly; log the reason if it does not."""
         random = np.random.default_rng(0)
         x, w, b = (random.normal(size=size).astype(kind) for size in ((48, 64), (32, 64), (32,)))
         out, expected = self.zeros((48, 32), dtype), x.astype(np.float64) @ w.astype(np.float64).T + b
@@ -193,10 +194,11 @@ class CupyLinear(CupyWeights):
     def _gemm_with_bias(
         self, a: Array, b: Array, bias: Array, out: Array, more: Array | None = None, epilogue: int = BIAS_EPILOGUE
     ) -> bool:
-        """Enqueue ``out = a b + bias``, plus ``more`` if it is there, all in rows; False if cuBLASLt cannot do that.
+        """Enqueue ``out = a b + bias``, plus ``more`` if given; return False if cuBLASLt cannot compute it.
 
-        With ``SUMS_OF_B`` bias gets the sums of the rows of a, with ``SUMS_OF_A`` those of the columns of b: cuBLASLt,
-        columns first, takes them in the other order.
+        All matrices are row-major. With ``SUMS_OF_B``, the sums of the rows of ``a`` are written to ``bias``; with
+        ``SUMS_OF_A``, the sums of the columns of ``b``. The names are exchanged because cuBLASLt is column-major, so
+        that ``b`` is its first factor.
         """
         if more is not None and (more.dtype, more.strides) != (out.dtype, out.strides):
             return False
@@ -211,7 +213,7 @@ class CupyLinear(CupyWeights):
         return self._biased.enqueue(handle, (right, left, target), bias, more, (n, m, k), compute, room, epilogue)
 
     def _gemm_elsewhere(self, a: Array, b: Array, out: Array, accumulate: bool) -> None:
-        """Compute a product whose result is not in rows: transposed, or through scratch memory."""
+        """Compute a product whose result is not row-major: as a transposed product, or in scratch memory."""
         if as_matrix(out) is not None:
             self.gemm(b.T, a.T, out.T, accumulate)
             return
@@ -222,7 +224,7 @@ class CupyLinear(CupyWeights):
         self.copy(product, out)
 
     def _matrix(self, name: str, x: Array, kind: Any) -> Matrix:
-        """Return a matrix in a dtype as cuBLAS takes it, copied to scratch memory of this name if need be."""
+        """Return a matrix in a dtype and a layout that cuBLAS accepts; copy it to scratch memory if necessary."""
         matrix = as_matrix(x) if x.dtype == kind else None
         if matrix is None:
             turned = x.strides[0] < x.strides[1]
@@ -256,7 +258,10 @@ class CupyLinear(CupyWeights):
             self._products(a, b, out, scale)
 
     def _products(self, a: Array, b: Array, out: Array, scale: float) -> None:
-        """``out[i] = scale a[i] b[i]``, out in rows; the batch has one axis, or two that are not one step apart."""
+        """Compute ``out[i] = scale a[i] b[i]`` for a batch of matrices; ``out`` is row-major.
+
+        The batch has one axis, or two axes that no single stride can replace.
+        """
         kind = product_type(a, b, out)
         (*batch, m, k), n = a.shape, b.shape[-1]
         (left, lefts), (right, rights) = self._batch("left", a, kind), self._batch("right", b, kind)
@@ -280,7 +285,7 @@ class CupyLinear(CupyWeights):
         )
 
     def _batch(self, name: str, x: Array, kind: Any) -> tuple[Matrix, Array]:
-        """Return the first matrix of a batch (..., M, N) as cuBLAS takes it, and all of them."""
+        """Return the first matrix of a batch (..., M, N) in a layout that cuBLAS accepts, and the batch."""
         first = (0,) * (x.ndim - 2)
         matrix = as_matrix(x[first]) if x.dtype == kind else None
         if matrix is None:
@@ -290,13 +295,16 @@ class CupyLinear(CupyWeights):
         return matrix, x
 
     def _stack(self, name: str, shape: Sequence[int], dtype: Any) -> Array:
-        """Return scratch memory (..., M, N) in C order; that of four axes would have the layout of images."""
+        """Return scratch memory (..., M, N) in C order.
+
+        Other scratch memory of four axes has the layout of images.
+        """
         return self.scratch(name, (math.prod(shape[:-2]), *shape[-2:]), dtype).reshape(shape)
 
     def _addresses(self, *stacks: Array) -> Array:
         """Return the addresses of the matrices of stacks (A, B, M, N): (len(stacks), A B) int64 on the device.
 
-        They stay: captured products read them.
+        The array is kept, because captured products read it at each replay.
         """
         n_outer, n_inner = stacks[0].shape[:2]
         key = tuple((x.data.ptr, x.strides[:2], n_outer, n_inner) for x in stacks)
@@ -308,7 +316,7 @@ class CupyLinear(CupyWeights):
         return self._tables[key]
 
     def column_sums(self, x: Array, out: Array, accumulate: bool = False) -> None:
-        """``out`` (C,) = sum of the rows of ``x`` (R, C) of any strides; added to ``out`` if ``accumulate``."""
+        """Sum the rows of ``x`` (R, C), of any strides, to ``out`` (C,); add to ``out`` if ``accumulate``."""
         (n_rows, n_columns), (row, column) = x.shape, strides_of(x)
         width = pack_width(math.gcd(n_columns, int(row)), x) if column == 1 else 1
         n_packs = n_columns // width
@@ -323,7 +331,7 @@ class CupyLinear(CupyWeights):
 
 
 def as_matrix(x: Array) -> Matrix | None:
-    """Return a matrix (M, N) as cuBLAS takes it, None if it has to be copied."""
+    """Return a matrix (M, N) in a layout that cuBLAS accepts; None if it has to be copied first."""
     for turned, view in ((False, x), (True, x.T)):
         (n_rows, n_columns), (row, column) = view.shape, view.strides
         least = max(1, n_columns)
@@ -334,12 +342,12 @@ def as_matrix(x: Array) -> Matrix | None:
 
 
 def product_type(a: Array, b: Array, out: Array) -> Any:
-    """Return the dtype that a product takes its factors in: bfloat16 if any is, else that of ``out``."""
+    """Return the dtype in which factors are read: bfloat16 if any array is bfloat16, else as ``out``."""
     return BFLOAT16 if BFLOAT16 in (a.dtype, b.dtype, out.dtype) else out.dtype
 
 
 def gemm_types(kind: Any, precision: str) -> tuple[int, tuple[HostArray, HostArray]]:
-    """Return the type that cuBLAS computes products of a dtype in, and the factors 0 and 1 in it."""
+    """Return the type in which cuBLAS computes products of a dtype, and the numbers 0 and 1 in that type."""
     if kind == np.float64:
         return cublas.CUBLAS_COMPUTE_64F, FACTORS[np.float64]
     fast = precision == "tf32" and kind == np.float32

@@ -20,7 +20,7 @@ from singa_dask.ops.numpy.memory import NumpyMemory, in_layout
 
 
 class _AsyncScalar:
-    """The newest value of a scalar (1,) float64 that has reached the host, and page-locked memory for the next."""
+    """A scalar (1,) float64 that is copied from the device to the host while the device computes."""
 
     def __init__(self, gpu: CupyDevice) -> None:
         self._gpu = gpu
@@ -30,7 +30,7 @@ class _AsyncScalar:
         self._value: float | None = None
 
     def newest(self, scalar: Array) -> float | None:
-        """Return the newest value on the host, None before the first; asks for the current one."""
+        """Return the newest value that has reached the host, or None; start to copy the current value."""
         if self._under_way and self._event.done:
             self._value, self._under_way = float(self._memory[0]), False
         if not self._under_way:
@@ -45,14 +45,14 @@ Ops = TypeVar("Ops", bound="CupyMemory")
 
 
 class Uploaded(np.ndarray[Any, Any]):
-    """Integers in host memory, e.g. labels, with a copy on a device; their slices have none.
+    """Integers in host memory, e.g. labels, with a copy on a device. A slice has no copy.
 
     Attributes
     ----------
     device : cupy.ndarray of int64, or None
-        The copy.
+        The copy on the device.
     segments : cupy.ndarray of int32, or None
-        Of `CupyRecurrent.row_index`: the order in which `CupyRecurrent.add_rows` adds rows.
+        The order in which `CupyRecurrent.add_rows` adds rows, if `CupyRecurrent.row_index` made this object.
     """
 
     device: Array = None
@@ -66,7 +66,7 @@ class CupyMemory(NumpyMemory):
     ----------
     gpu : CupyDevice
     precision : str
-        As a job has it.
+        The precision of the job.
     """
 
     prefers_large_kernels = True
@@ -118,7 +118,10 @@ class CupyMemory(NumpyMemory):
         return in_layout(self._scratch[name][:n_bytes].view(dtype), shape)
 
     def counters(self, n: int) -> Array:
-        """Return n zeros (uint32) for kernels that find their last block by counting, and leave zeros."""
+        """Return n counters (uint32), all zero, for kernels whose blocks count which of them ends last.
+
+        A kernel sets its counters back to zero.
+        """
         n_grown = self.n_grown
         zeros = self.scratch("counters", (n,), np.uint32)
         if self.n_grown > n_grown:
@@ -192,7 +195,10 @@ class CupyMemory(NumpyMemory):
         return self._async_scalars[address].newest(total)
 
     def sum_of(self, term: str, x: Array) -> Array:
-        """Return the sum over all values of a term, a kernel of ``cuda/sums.cu``; (1,) float64 in scratch memory."""
+        """Return the sum of an expression over all values, computed by a kernel of ``cuda/sums.cu``.
+
+        The result is (1,) float64 in scratch memory.
+        """
         values = self.flat("summed", x)
         n = min(blocks(values.size), THREADS)
         sums, result = (self.scratch(name, (size,), np.float64) for name, size in (("sums", n), ("scalar", 1)))
@@ -202,14 +208,14 @@ class CupyMemory(NumpyMemory):
         return result
 
     def total(self, values: Array, out: Array) -> None:
-        """``out`` (1,) = sum of ``values`` (n,), both float64."""
+        """Write the sum of ``values`` (n,) to ``out`` (1,); both are float64."""
         add = self.gpu.function("sums", "total", X=values.dtype, Y=out.dtype)
         add((1,), (THREADS,), (values, out, np.int32(values.size)))
 
     # -- arguments of kernels ----------------------------------------------------------------------------
 
     def flat(self, name: str, x: Array) -> Array:
-        """Return all values as contiguous memory (n,): a view, or a copy in scratch memory of this name."""
+        """Return all values as a contiguous array (n,): a view, or a copy in the scratch memory ``name``."""
         if not dense(x):
             copy = self.scratch(name, x.shape, x.dtype)
             self.copy(x, copy)
@@ -217,7 +223,7 @@ class CupyMemory(NumpyMemory):
         return flattened(x)
 
     def _dense(self, name: str, x: Array) -> Array:
-        """Return x as kernels take it: itself, or a copy in scratch memory."""
+        """Return x without gaps, as kernels require: x itself, or a copy in scratch memory."""
         if is_dense(x):
             return x
         copied = self.scratch(f"dense {name}", x.shape, x.dtype)
@@ -225,7 +231,7 @@ class CupyMemory(NumpyMemory):
         return copied
 
     def _output_buffer(self, name: str, out: Array, dtype: DType) -> Array:
-        """Return where kernels write ``out``: itself, or scratch memory that `_commit` copies to it."""
+        """Return the array that kernels write: ``out``, or scratch memory that `_commit` copies to ``out``."""
         return out if out.dtype == dtype and is_dense(out) else self.scratch(f"dense {name}", out.shape, dtype)
 
     def _commit(self, buffer: Array, out: Array) -> None:
@@ -233,7 +239,7 @@ class CupyMemory(NumpyMemory):
             self.copy(buffer, out=out)
 
     def integers(self, name: str, values: Array) -> Array:
-        """Return integers of the host as a dense device array of int64, in scratch memory unless they are there."""
+        """Return integers of the host as an int64 array on the device without gaps; upload them if necessary."""
         if isinstance(values, cupy.ndarray):
             return values
         if isinstance(values, Uploaded) and values.device is not None:

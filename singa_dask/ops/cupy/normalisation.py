@@ -154,7 +154,7 @@ class CupyNormalisation(CupyLinear):
     layer_norm = group_norm
 
     def _on_groups(self, name: str, arrays: Sequence[Array], mean: Array, eps: float) -> None:
-        """Run a kernel of group.cu with a block for each group; the first of the arrays is x."""
+        """Run a kernel of group.cu with a block for each group; the first array is x."""
         x, params = arrays[0], arrays[-2].dtype
         if not x.size:
             return
@@ -180,7 +180,10 @@ class CupyNormalisation(CupyLinear):
         accumulate: bool = False,
         more: Array | None = None,
     ) -> None:
-        """Compute all gradients of rows in one launch of row_norm.cu: that of x, if there is ``out``, plus ``more``."""
+        """Compute all gradients of `layer_norm` in one launch of row_norm.cu.
+
+        If ``out`` is given, the gradient of x, plus ``more``, is written to it.
+        """
         source, g = self._dense("x", x), self._dense("gy", gy)
         gx = None if out is None else self._output_buffer("gx", out, x.dtype)
         arrays = (source, g, g if more is None else self._dense("more", more), scale, mean, var)
@@ -210,7 +213,10 @@ class CupyNormalisation(CupyLinear):
         self.layer_norm_grad(x, gy, scale, mean, var, out, grad_scale, grad_shift, eps, accumulate, more)
 
     def _on_rows_of(self, name: str, arrays: Sequence[Array], params: Any, eps: float) -> tuple[Any, Any, Any]:
-        """Return a kernel of row_norm.cu, its block and numbers: a warp for each row if that is short, else a block."""
+        """Return a kernel of row_norm.cu, its block and its numbers.
+
+        A short row is computed by a warp, a longer row by a block.
+        """
         n_rows, n_channels = arrays[0].shape
         width = pack_width(n_channels, *(each for each in arrays if each.size >= n_channels))
         n_packs = n_channels // width
@@ -252,7 +258,7 @@ class _Rows:
         return self.ops.gpu.function("norm", name, **self.types)
 
     def sum(self, name: str, arrays: Sequence[Any], end: Sequence[Any]) -> None:
-        """Sum over all rows, and compute what follows for each channel."""
+        """Sum over all rows, and compute the factors of each channel from the sums."""
         parts = self.ops.scratch("parts", (self.n_parts, 2 * self.n_channels), np.float64)
         memory = (parts, self.ops.counters(self.tiles))
         numbers = (self.rows, self.rows_of_block, self.channels)

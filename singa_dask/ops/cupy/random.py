@@ -26,21 +26,21 @@ MAX_DRAWS = 256
 
 
 class Draws:
-    """The keys of the random numbers of captured kernels, each with memory of its own on the device."""
+    """The random draws of captured kernels. The key of each draw has its own memory on the device."""
 
     def __init__(self, ops: CupyMemory) -> None:
         self._memory = ops.empty((MAX_DRAWS, WORDS), np.uint64)
         self._keys: list[tuple[list[Any], int]] = []
 
     def add(self, keys: list[Any], first_row: int) -> Array:
-        """Return memory for the words of a draw."""
+        """Return memory on the device for the key of a draw, as words."""
         if len(self._keys) == MAX_DRAWS:
             raise RuntimeError(f"more than {MAX_DRAWS} draws of random numbers")
         self._keys.append((keys, first_row))
         return self._memory[len(self._keys) - 1]
 
     def put(self, gpu: CupyDevice, key_now: Callable[[Any], Any]) -> None:
-        """Write the words of all draws, from ``key_now`` of the keys of the capture."""
+        """Write the keys of all draws to the device; ``key_now`` returns the new key for a key of the capture."""
         if self._keys:
             words = [_words([key_now(key) for key in keys], first_row) for keys, first_row in self._keys]
             gpu.put(np.stack(words), self._memory[: len(words)])
@@ -52,7 +52,10 @@ def _words(keys: list[Any], first_row: int) -> HostArray:
 
 
 class CupyRandom(CupyMemory):
-    """Random numbers, a mixin of `CupyOps`. `random_words` is numpy's, as its result is a host array."""
+    """Random numbers, a mixin of `CupyOps`.
+
+    NumPy computes `random_words`, because its result is a host array.
+    """
 
     def __init__(self, gpu: CupyDevice, precision: str = "float32") -> None:
         super().__init__(gpu, precision)
@@ -86,7 +89,7 @@ class CupyRandom(CupyMemory):
         function((blocks(n_counts),), (THREADS,), (words, *views, *shape, *steps, *numbers))
 
     def _taken_words(self, keys: list[Any], first_row: int) -> Array:
-        """Return memory with the words of a draw; in a capture, memory that has them at each replay."""
+        """Return device memory that contains the key of a draw, in a capture at each replay."""
         if self.draws is not None:
             return self.draws.add(keys, first_row)
         words = self.scratch("words", (WORDS,), np.uint64)
@@ -95,5 +98,5 @@ class CupyRandom(CupyMemory):
 
 
 def _as_images(x: Array) -> Array:
-    """Return a view (N, A, B, C) of an array (N, ...) of four axes at most."""
+    """Return a view (N, A, B, C) of an array (N, ...), which has at most four axes."""
     return x.reshape(x.shape[:1] + (1,) * (4 - x.ndim) + x.shape[1:])

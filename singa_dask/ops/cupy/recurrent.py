@@ -27,7 +27,7 @@ ADD_THREADS, ADD_COLUMNS = 512, 32
 class CupyRecurrent(CupyMemory, NumpyRecurrent):
     """Kernels on time steps and on rows of tables, a mixin of `CupyOps`.
 
-    An index is sorted on the host, by `row_index` ahead of the kernels or by `add_rows`.
+    The host sorts an index of rows: `row_index` does so before the kernels run, else `add_rows` does.
     """
 
     # -- rows of a table -------------------------------------------------------------------------------
@@ -86,16 +86,17 @@ class CupyRecurrent(CupyMemory, NumpyRecurrent):
         self._step("lstm_step_grad", c.shape, gates, c, out_c, gy, gh, gc)
 
     def _step(self, name: str, shape: tuple[int, int], *arrays: Array) -> None:
-        """Launch a kernel of ``recurrent.cu`` for arrays in the order of its arguments; their rows must be dense."""
+        """Launch a kernel of ``recurrent.cu``; the arrays are in the order of its arguments, their rows dense."""
         step = self.gpu.function("recurrent", name, Value=arrays[0].dtype)
         grid, block, numbers = _launch(*shape, arrays[0].itemsize, *(array.strides for array in arrays))
         step(grid, block, (*arrays, *numbers))
 
 
 def _segments(index: HostArray, v: int) -> HostArray:
-    """Return the order in which to add rows, the start of the rows of each place in it and their end, and the places.
+    """Return an order of rows that groups equal indices, and the bounds and the index of each group.
 
-    The places are all ``v`` of the table; where these are more than the rows, those of the index, then -1.
+    The groups are for all ``v`` rows of the table. If there are fewer rows to add, they are only for the indices that
+    occur, followed by -1.
     """
     n, m = len(index), min(len(index), v)
     segments = np.empty(n + 2 * m + 1, np.int32)
@@ -116,7 +117,7 @@ def _segments(index: HostArray, v: int) -> HostArray:
 
 
 def _grid(n: int, d: int) -> tuple[tuple[int, int], tuple[int]]:
-    """Return grid and block for n rows of d values, one a thread; at least one block, also without rows."""
+    """Return grid and block for n rows of d values, one value a thread; one block if there are no rows."""
     threads = min(MAX_THREADS, -(-d // WARP) * WARP)
     return (-(-d // threads), min(max(1, n), MAX_ROWS)), (threads,)
 

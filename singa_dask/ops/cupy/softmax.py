@@ -29,7 +29,7 @@ class CupySoftmax(CupyElementwise):
         self._by_warp("softmax_grad", (y, gy, out), np.int32(y.shape[1]))
 
     def _softmax(self, x: Array, out: Array, n_queries: int, first: int) -> None:
-        """Write probabilities of the first ``first + 1 + r % n_queries`` columns of each row r, 0 for the others."""
+        """Write the softmax of the first ``first + 1 + r % n_queries`` columns of each row r, then zeros."""
         self._by_warp("softmax", (x, out), *(np.int32(n) for n in (x.shape[1], n_queries, first)))
 
     def masked_softmax(self, scores: Array, out: Array, causal: bool, first: int = 0) -> None:
@@ -65,7 +65,10 @@ class CupySoftmax(CupyElementwise):
         return out
 
     def _by_rows(self, p: Array, labels: Array, smoothing: float, weights: Array | None, out: Array) -> None:
-        """Write the mean loss with label smoothing or weights, (1,) float64: a loss of each row, then their sum."""
+        """Write the mean loss with label smoothing or weights, (1,) float64.
+
+        One kernel computes the loss of each row, another one sums them.
+        """
         losses, labels = self.scratch("losses", (len(p),), np.float64), self.integers("labels", labels)
         numbers = (np.int32(p.shape[1]), np.float64(least_float(p)), np.float64(smoothing), np.float64(1 / len(p)))
         self._by_row("smoothed_losses", (p, labels, losses), (1, 2), *numbers)
@@ -101,7 +104,7 @@ class CupySoftmax(CupyElementwise):
         return out
 
     def _by_warp(self, kernel: str, arrays: tuple[Array, ...], *numbers: Any) -> None:
-        """Run a kernel with a warp for each row, by ``cuda/softmax_rows.cu``; `_by_row` if a row is too long for it."""
+        """Run a kernel of ``cuda/softmax_rows.cu`` with a warp for each row; `_by_row` if rows are too long."""
         n_rows, n_columns = arrays[0].shape
         width = pack_width(math.gcd(n_columns, *(x.strides[0] // x.itemsize for x in arrays)), *arrays)
         while width > 1 and width * WARP > n_columns:
@@ -120,7 +123,7 @@ class CupySoftmax(CupyElementwise):
     def _by_row(self, kernel: str, arrays: tuple[Array, ...], plain: tuple[int, ...], *numbers: Any) -> None:
         """Run a kernel of ``cuda/softmax.cu`` with a block for each row of the first array.
 
-        Arrays with indices in ``plain`` are contiguous, and passed without strides.
+        ``plain`` lists the indices of arrays that are contiguous; the kernel gets no strides of them.
         """
         n_rows, n_columns = arrays[0].shape
         if not n_rows:
@@ -132,5 +135,5 @@ class CupySoftmax(CupyElementwise):
 
 
 def least_float(p: Array) -> float:
-    """Return the smallest normal number of what kernels compute in for this array."""
+    """Return the smallest normal number of the type in which kernels compute with this array."""
     return float(np.finfo(sum_type(p.dtype)).tiny)

@@ -45,7 +45,10 @@ PREPARE = "T g = prepared<T>(grad, low, high, scale, decay, w); if (factor != T(
 
 @functools.cache
 def kernel_of(rule: UpdateRule) -> Any:
-    """Return the kernel of a rule: of a gradient, a `Preparation`, numbers, and the arrays that it changes."""
+    """Return the kernel of an update rule.
+
+    Its arguments are the gradient, the fields of a `Preparation`, numbers, and the arrays that it changes.
+    """
     preparation, prepare = ["low", "high", "scale", "decay", "factor"], PREPARE
     if rule is SHIFT:
         preparation, prepare = [], "T g = grad;"
@@ -91,7 +94,10 @@ extern "C" __global__ void {name}(
 
 @functools.cache
 def source_for_lists(kernel: Any, dtype: DType, differ: bool = False) -> str:
-    """Return the source of the kernel of a rule for lists, from that for arrays; ``differ`` is of numbers."""
+    """Return the source of a kernel for an `ArrayList`, made from the source of the kernel for an array.
+
+    ``differ`` names the numbers that differ between the arrays of the list.
+    """
     grad, *numbers = (param.name for param in kernel.in_params)
     changed = [param.name for param in kernel.out_params]
     arrays = [grad, *changed]
@@ -150,7 +156,10 @@ class CupyUpdates(CupyMemory, NumpyUpdates):
         for_lists((len(chunks),), (THREADS,), (chunks, sizes, *(addresses for *_, addresses in lists), *values))
 
     def _on_device(self, arrays: Any) -> Any:
-        """Return what the device keeps of a list: index and number of each block's chunk, sizes, and addresses."""
+        """Return the tables of a list on the device.
+
+        They contain the array and the chunk that each block computes, and the sizes and addresses of the arrays.
+        """
         if arrays.on_device is None:
             sizes = np.array([x.size for x in arrays], np.int64)
             n_chunks = -(-sizes // CHUNK)

@@ -29,15 +29,17 @@ template <typename V, int N> struct alignas(sizeof(V) * N) pack { V at[N]; };
 class ValueKernel:
     """A kernel that computes ``z`` from values of broadcast arrays and from numbers.
 
-    Call it with what it reads, then with the array ``out`` that it writes, which may be one of those that it reads.
+    Call it with the arrays and numbers that it reads, then with the array ``out`` that it writes, which may be one of
+    the arrays that it reads.
 
     Parameters
     ----------
     name : str
     given : str
-        What it reads: ``"X x, Y y, float64 slope"``. A type of one letter is that of an array.
+        Types and names of the arguments that the kernel reads, e.g. ``"X x, Y y, float64 slope"``. A type of one letter
+        declares an array, another type a number.
     step : str
-        C++ that assigns ``z`` of type Z; it computes in type W.
+        C++ statements that assign ``z``, of type Z. They compute in type W.
     """
 
     def __init__(self, name: str, given: str, step: str) -> None:
@@ -64,9 +66,9 @@ class ValueKernel:
         kernel(*flat, *filter(None, rows), out.size, out.reshape(-1), size=-(-out.size // width))
 
     def _packed(self, width: int, repeated: tuple[bool, ...]) -> Any:
-        """Return the kernel that takes ``width`` values a thread.
+        """Return the kernel in which each thread computes ``width`` neighbouring values.
 
-        ``repeated`` tells for each array that it reads whether its values repeat along ``z``.
+        ``repeated`` says for each array that the kernel reads whether its values repeat along ``z``.
         """
         arrays = [param for param in self.params if len(param[0]) == 1]
         inputs = [f"raw {kind} all_{name}" if len(kind) == 1 else f"{kind} {name}" for kind, name in self.params]
@@ -101,7 +103,7 @@ class ValueKernel:
 
 
 def _in_packs(x: Array, out: Array, width: int) -> bool:
-    """Return whether packs of x are those of ``out``, or repeat along them; ``out`` itself has to be contiguous."""
+    """Return whether x can be read in the packs of a contiguous ``out``, or repeats along it."""
     if not x.flags.c_contiguous or x.data.ptr % (width * x.itemsize) or out.size > MAX_PACKS * width:
         return False
     if x.shape == out.shape:
@@ -115,14 +117,14 @@ FLOATS = {np.dtype(np.float32), np.dtype(np.float64), BFLOAT16}
 
 
 def casts(x: Array, out: Array) -> bool:
-    """Return whether `CAST` copies one array to another; CuPy does where it need not cast, and of integers."""
+    """Return whether the kernel `CAST` copies an array to another; CuPy copies integers and equal types."""
     return x.dtype != out.dtype and {x.dtype, out.dtype} <= FLOATS
 
 
 def in_memory_order(*arrays: Any) -> tuple[Any, ...]:
-    """Return views for an elementwise kernel, with axes in the order in which the last array lies in memory.
+    """Return views for an elementwise kernel, whose axes are in the order of the last array's memory.
 
-    So dense arrays are contiguous. Arrays with fewer axes are broadcast; numbers stay as they are.
+    So views of dense arrays are contiguous. Arrays with fewer axes are broadcast; numbers are returned unchanged.
     """
     last = arrays[-1]
     if last.flags.c_contiguous:

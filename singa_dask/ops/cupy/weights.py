@@ -17,7 +17,7 @@ MAX_WEIGHTS, WEIGHT_NUMBERS, CHUNK, COPY_BLOCKS = 1023, 6, 1024, 512
 
 
 class StepWeights:
-    """Weights that captured kernels need in another layout or type; one launch before them copies all.
+    """Weights that captured kernels need in another layout or type; one launch copies all before they run.
 
     ``given`` and ``taken`` are the dtypes of the weights and of their copies.
     """

@@ -240,10 +240,10 @@ class NumpyImages(NumpyElementwise):
         Parameters
         ----------
         x : (N, C, H, W)
-            Padding never wins; ``pad`` is less than ``kernel``.
+            Images. Padding is never the largest value. ``pad`` must be less than ``kernel``.
         out : (N, C, OH, OW)
         where : (N, C, OH, OW) of dtype `place_dtype`, or None
-            Written: the index of the value in its window, row by row; of equal values the first.
+            Output: the index of the largest value in its window, counted row by row. Of equal values it is the first.
         """
         for source, y, places in self.pieces(x, out, where):
             y[...] = -np.inf

@@ -9,11 +9,12 @@ from singa_dask.ops.numpy.elementwise import NumpyElementwise
 
 
 class NumpyLinear(NumpyElementwise):
-    """Matrix products; ``D`` and ``H`` are the columns before and after a layer. ``out`` shares memory with no input.
+    """Matrix products. ``D`` and ``H`` are the numbers of columns before and after a layer.
 
-    If a backend has bfloat16, rows may be bfloat16 with float32 weights and gradients of weights. `linear` and
-    `linear_grad_input` also take weights in bfloat16. No kernel of a captured step may change w and b of `linear`,
-    `linear_add` and `linear_grad_input`: a backend may round them to bfloat16 once, before the step.
+    ``out`` must not share memory with an input. If a backend supports bfloat16, rows may be bfloat16 with float32
+    weights and gradients of weights. `linear` and `linear_grad_input` also accept weights in bfloat16. No kernel of a
+    captured step may change w and b of `linear`, `linear_add` and `linear_grad_input`, because a backend may round them
+    to bfloat16 once, before the step.
     """
 
     def linear(self, x: Array, w: Array, b: Array | None, out: Array, transpose: bool = False) -> None:
@@ -31,7 +32,7 @@ class NumpyLinear(NumpyElementwise):
             np.add(out, b, out=out)
 
     def linear_add(self, x: Array, w: Array, b: Array | None, more: Array, out: Array, transpose: bool = False) -> None:
-        """``out = x w^T + b + more`` with ``more`` (N, H); else as `linear`."""
+        """``out = x w^T + b + more`` with ``more`` (N, H). All other arguments are the same as in `linear`."""
         self.linear(x, w, b, out, transpose)
         self.add(out, more, out)
 

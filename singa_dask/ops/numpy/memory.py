@@ -22,9 +22,10 @@ MAX_VIEWS = 1 << 10
 
 
 class NumpyMemory:
-    """The device that kernels run on, and its memory. Host arrays are NumPy's; on a CPU they are device arrays too.
+    """The device that kernels run on, and its memory.
 
-    Use an object in one thread only, as calls share its scratch memory.
+    Host arrays are NumPy arrays; on a CPU they are device arrays, too. Use an object in one thread only, because its
+    calls share scratch memory.
 
     Attributes
     ----------
@@ -33,7 +34,7 @@ class NumpyMemory:
     supports_capture : bool
         Whether `capture` works.
     prefers_large_kernels : bool
-        Whether one kernel on large arrays is faster than several on parts that stay in cache.
+        Whether one kernel on large arrays is faster than several kernels on parts that stay in the cache.
     n_grown : int
         How often scratch memory was replaced by a larger array.
     """
@@ -49,7 +50,7 @@ class NumpyMemory:
         self._recycled = ArrayPool()
 
     def activate(self) -> AbstractContextManager[None]:
-        """Return a context that a thread enters once for all its calls of kernels."""
+        """Return a context manager that a thread enters once, around all its calls of kernels."""
         return nullcontext()
 
     def for_thread(self: Ops) -> Ops:
@@ -65,35 +66,38 @@ class NumpyMemory:
         return 1
 
     def transfers(self) -> Transfers | None:
-        """Return copies to and from the device that run beside kernels; None if it shares the host's memory."""
+        """Return an object that copies to and from the device in parallel with kernels.
+
+        The result is None if the device shares the host's memory.
+        """
         return None
 
     def capture(self, run: Callable[[], None]) -> CapturedKernels:
         """Capture the kernels that a function calls, without running them, for the device to replay.
 
-        ``run`` calls the kernels. It must have run before, take nothing from the host except random keys, and change no
-        weights of convolutions.
+        ``run`` calls the kernels. It must have run before, must read nothing from the host except random keys, and must
+        not change weights of convolutions.
 
         Raises
         ------
         TypeError
-            The device does not support it.
+            The device does not support capturing.
         """
         raise TypeError(f"{self.device} captures no kernels")
 
     def bound(self, name: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
         """Return a function that repeats a call of a kernel on the same memory.
 
-        It is valid as long as `conditions` are the same.
+        The function is valid as long as `conditions` returns the same value.
         """
         return partial(getattr(self, name), *args, **kwargs)
 
     def conditions(self) -> tuple[object, ...]:
-        """Return what functions of `bound` depend on beside their arguments."""
+        """Return a value that changes when functions of `bound` become invalid."""
         return ()
 
     def release(self) -> None:
-        """Free memory that is cached for reuse, for other processes."""
+        """Free memory that is cached for reuse, so that other processes can use it."""
 
     # -- arrays ----------------------------------------------------------------------------------------
 
@@ -102,7 +106,7 @@ class NumpyMemory:
         return np.empty(shape, dtype)
 
     def recycled(self, size: int, dtype: DType) -> Array:
-        """Return uninitialised 1-D memory that is reused once nothing refers to it."""
+        """Return uninitialised 1-D memory. It is reused once nothing refers to it."""
         return self._recycled.empty(size, dtype)
 
     def zeros(self, shape: Sequence[int], dtype: DType) -> Array:
@@ -114,11 +118,14 @@ class NumpyMemory:
         return np.zeros(shape, dtype)
 
     def features(self, shape: Sequence[int], dtype: DType) -> Array:
-        """Return zeros for a feature of a net: images (N, C, H, W) lie in memory as N, H, W, C, others in C order."""
+        """Return zeros for a feature of a net.
+
+        Images (N, C, H, W) are in memory in the order N, H, W, C, all other features in C order.
+        """
         return in_layout(np.zeros(math.prod(shape), dtype), shape)
 
     def scratch(self, name: str, shape: Sequence[int], dtype: DType) -> Array:
-        """Return uninitialised memory laid out as `features`, valid until the next call with this name."""
+        """Return uninitialised memory in the layout of `features`, valid until the next call with this name."""
         key = (name, tuple(shape), dtype)
         view = self._views.get(key)
         if view is None:
@@ -134,21 +141,21 @@ class NumpyMemory:
         return view
 
     def pieces(self, first: Array, *more: Array | None, n_values: int = PIECE_VALUES) -> Iterator[tuple[Any, ...]]:
-        """Cut arrays with the same number of rows into pieces, at least a row each.
+        """Divide arrays with the same number of rows into pieces of at least one row.
 
         Parameters
         ----------
         first, *more : (N, ...)
             None stays None.
         n_values : int
-            Largest number of values of a piece of the first array, unless a row has more.
+            Maximum number of values in a piece of the first array. A row that has more values is a piece of its own.
         """
         n_rows = max(1, n_values * len(first) // max(1, first.size))
         for start in range(0, len(first), n_rows):
             yield tuple(None if array is None else array[start : start + n_rows] for array in (first, *more))
 
     def copy(self, x: Array, out: Array) -> None:
-        """``out = x``; dtypes may differ, and either may be a host array."""
+        """``out = x``. Dtypes may differ, and either array may be a host array."""
         np.copyto(out, x, casting="unsafe")
 
     def clear(self, out: Array) -> None:
@@ -156,30 +163,33 @@ class NumpyMemory:
         out[...] = 0
 
     def from_host(self, x: Array) -> Array:
-        """Return a host array as a device array, itself where possible."""
+        """Return a host array as a device array; if possible, the array itself."""
         return x
 
     def to_host(self, x: Scalar) -> Array:
-        """Return a device array as a host array, a view where possible; waits for the kernels that compute it."""
+        """Return a device array as a host array, if possible as a view. Waits for the kernels that compute it."""
         return np.asarray(x)
 
     def address(self, x: Array | None) -> int:
-        """Return the address of an array on the device, 0 if it is in host memory alone."""
+        """Return the address of an array on the device; 0 if it is only in host memory."""
         return 0
 
     def constant(self, values: Array | float | None) -> Array | float | None:
-        """Return constant values, e.g. the mean of all images, as kernels take them; numbers are unchanged."""
+        """Return constant values, such as the mean of all images, in a form that kernels accept.
+
+        Numbers are returned unchanged.
+        """
         return values
 
     def labels(self, values: Array, before: Array | None = None) -> Array:
-        """Return integers of a batch in a form that kernels read fastest, and the host can still read.
+        """Return integers of a batch in the form that kernels read fastest. The host can still read them.
 
         Parameters
         ----------
         values : (N,) integers
-            E.g. labels, or rows of a table.
+            Integers such as labels, or indices of rows of a table.
         before : array, optional
-            The result for the previous batch, to reuse its memory.
+            The result for the previous batch, whose memory is reused.
         """
         return values
 
@@ -193,19 +203,19 @@ class NumpyMemory:
         return math.isfinite(total) or bool(np.isfinite(x).all())
 
     def accumulate(self, value: Scalar, total: Scalar) -> Scalar:
-        """Return ``total + value`` without waiting for it.
+        """Return ``total + value`` without waiting for the result.
 
         Parameters
         ----------
         value : float, or result of a kernel such as `cross_entropy`
-            Kernels may overwrite their last result.
+            The value to add. A kernel may overwrite it in its next call.
         total : float, or result of this method
-            May be overwritten.
+            The total so far. It may be overwritten.
         """
         return total + value
 
     def reset(self, total: Scalar) -> Scalar:
-        """Return a total of zero in the memory of ``total``, a result of `accumulate`."""
+        """Return a total of zero, in the memory of ``total``, which is a result of `accumulate`."""
         return 0.0
 
     def poll(self, total: Scalar) -> float | None:

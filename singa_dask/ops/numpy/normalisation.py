@@ -13,9 +13,10 @@ from singa_dask.ops.numpy.images import pixel_sums, sum_of_channels
 
 
 class NumpyNormalisation(NumpyElementwise):
-    """Kernels that normalise (N, C, H, W), or (N, C) where noted. ``out`` shares memory with no input.
+    """Kernels that normalise (N, C, H, W), or (N, C) where this is noted.
 
-    Parameters and statistics of channels, (C,), are dense, and float32 where images are bfloat16.
+    ``out`` must not share memory with an input. Parameters and statistics of channels, (C,), are dense, and are float32
+    if images are bfloat16.
     """
 
     # -- local response normalisation --------------------------------------------------------------------
@@ -93,11 +94,12 @@ class NumpyNormalisation(NumpyElementwise):
         x, out : (N, C, H, W) or (N, C)
         scale, shift : (C,)
         mean, var : (C,)
-            In training written: mean and variance of x over all rows and pixels; the variance divides by their number.
+            In training these are outputs: mean and variance of x over all rows and pixels. The variance is the sum of
+            squares divided by the number of values.
         relu : bool
             Also apply `relu`.
         work : (n,) uint8, optional
-            A bit for each value, which may be written in training with ``relu``, for `batch_norm_grad`.
+            Workspace for `batch_norm_grad` with one bit for each value. It may be written in training with ``relu``.
         """
         if training:
             np.copyto(mean, sum_of_channels(x) * (mean.size / x.size), casting="same_kind")
@@ -186,7 +188,7 @@ class NumpyNormalisation(NumpyElementwise):
         x, out : (N, D)
         scale, shift : (D,)
         mean, var : (N,)
-            Written, for `layer_norm_grad`; float32 where x is bfloat16. The variance divides by D.
+            Outputs for `layer_norm_grad`; float32 if x is bfloat16. The variance is the sum of squares divided by D.
         """
         for source, y, middle, spread in self.pieces(x, out, mean, var):
             np.mean(source, axis=1, out=middle)
@@ -271,8 +273,8 @@ class NumpyNormalisation(NumpyElementwise):
         x, out : (N, C, H, W)
         scale, shift : (C,)
         mean, var : (N, G)
-            Written, for `group_norm_grad`; float32 where x is bfloat16. G divides C: a group is C / G neighbouring
-            channels of one image, and the variance divides by C / G H W.
+            Outputs for `group_norm_grad`; float32 if x is bfloat16. G divides C. A group has C / G neighbouring
+            channels of one image, and its variance is the sum of squares divided by C / G H W.
         """
         for source, y, middle, spread in self.pieces(x, out, mean, var):
             np.copyto(middle, _group_means(pixel_sums(source), source, middle), casting="same_kind")
@@ -296,7 +298,7 @@ class NumpyNormalisation(NumpyElementwise):
         eps: float,
         accumulate: bool = False,
     ) -> None:
-        """Compute the gradients of `group_norm`, as `layer_norm_grad` does with groups for rows."""
+        """Compute the gradients of `group_norm`, like `layer_norm_grad` with groups instead of rows."""
         totals = np.zeros((2, x.shape[1]))
         for source, g, gx, middle, spread in self.pieces(x, gy, out, mean, var):
             normal, product = (self.scratch(name, g.shape, g.dtype) for name in ("normal", "product"))

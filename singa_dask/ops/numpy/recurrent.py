@@ -17,8 +17,9 @@ WIDE_ROW = 128
 class NumpyRecurrent(NumpyElementwise):
     """Kernels on one time step of ``N`` rows and states of ``D`` units, and on rows of a table (V, D).
 
-    The layer computes the matrix products: a step takes ``xw``, the products with the input plus biases, and ``hu``,
-    the products with the previous state, with the gates side by side in columns. The values of a row are contiguous.
+    The layer computes the matrix products. A step takes ``xw``, the products with the input plus biases, and ``hu``,
+    the products with the previous state. Both have the gates side by side in columns. The values of a row are
+    contiguous.
     """
 
     # -- rows of a table -------------------------------------------------------------------------------
@@ -222,14 +223,14 @@ class NumpyRecurrent(NumpyElementwise):
             through_logistic(f, a, out=kept[:, d : 2 * d])
 
     def _apart(self, gates: Array, d: int) -> Array:
-        """Return a copy of gates as contiguous arrays, as operations on columns take twice as long."""
+        """Return a copy of gates as contiguous arrays, because operations on columns take twice as long."""
         copy = self.scratch("gates", (gates.shape[1] // d, len(gates), d), gates.dtype)
         np.copyto(copy, apart(gates, d))
         return copy
 
 
 def apart(gates: Array, d: int) -> Array:
-    """Return gates that are side by side in columns as a view (gates, N, d)."""
+    """Return a view (gates, N, d) of gates that are side by side in columns."""
     return gates.reshape(len(gates), -1, d).transpose(1, 0, 2)
 
 

@@ -11,14 +11,16 @@ from singa_dask.arrays import Array
 
 
 class ArrayInfo(NamedTuple):
-    """What a call needs to know of an array. It is cached, as NumPy takes microseconds to return it.
+    """The properties of an array that a call needs.
+
+    They are cached, because NumPy takes microseconds to return them.
 
     Attributes
     ----------
     array : weak reference
     address : int
     kind : int
-        A number for its shape, strides and dtype.
+        A number that arrays of equal shape, strides and dtype have in common.
     """
 
     array: weakref.ref[Array]
@@ -48,5 +50,5 @@ def info_of(array: Array) -> ArrayInfo:
 
 
 def infos_of(arrays: Sequence[Array | None]) -> list[ArrayInfo | None]:
-    """Return the infos of arrays; None for None."""
+    """Return the infos of arrays; the info of an argument that is None is None."""
     return [None if array is None else info_of(array) for array in arrays]

@@ -187,7 +187,7 @@ def fast(engine: Engine, name: str, *args: Any) -> int:
     Raises
     ------
     Unsupported
-        oneDNN has none, or only its slow reference implementation.
+        oneDNN has no such primitive, or only a slow reference implementation of it.
     """
     description = engine.describe(name, *args)
     implementation = engine.implementation(description)

@@ -47,7 +47,7 @@ class Chain(NamedTuple):
 
 
 def chains_of(steps: Sequence[Step]) -> dict[str, Chain]:
-    """Return chains that compute steps, by the array that each writes, in the order to run.
+    """Return chains that compute all steps, in order, by the name of the array that each writes.
 
     A result that is read twice, or by a chain that already has another one, is stored in an array.
     """
@@ -101,7 +101,7 @@ class FormulaCall:
     names : sequence of str
         Names in the steps of the arrays of a call.
     *arrays : ndarray
-        Examples, float32; the last one is written.
+        Arrays of the size and layout that calls will have, float32. A call writes the last one.
 
     Raises
     ------

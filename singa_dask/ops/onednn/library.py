@@ -198,16 +198,17 @@ def integers(values: Sequence[int]) -> Any:
 
 
 class Engine:
-    """An engine on the CPU and its stream. It makes descriptions and primitives, and destroys them at its end.
+    """An engine of oneDNN on the CPU, with a stream.
 
-    Use it in one thread at a time, and in the process that made it.
+    It owns the descriptions and primitives that it makes. Use it in one thread at a time, and in the process that made
+    it.
 
     Raises
     ------
     OSError
         The library cannot be loaded.
     OneDnnError
-        Its major version is another, or it cannot make an engine.
+        The library has another major version than 3, or cannot make an engine.
     """
 
     def __init__(self, path: Path) -> None:
@@ -246,9 +247,9 @@ class Engine:
         Raises
         ------
         Unsupported
-            It has no implementation for these arguments.
+            oneDNN has no implementation for these arguments.
         OneDnnError
-            Another error.
+            The function failed for another reason.
         """
         status = self.functions[name](*args)
         if status == UNIMPLEMENTED or (status == INVALID and name.endswith("primitive_desc_create")):
@@ -401,7 +402,7 @@ def limit_to_one_thread(library: ctypes.PyDLL) -> int:
 
 
 def destroy(made: list[tuple[Any, int]], process: int) -> None:
-    """Destroy handles, the last made first; not in a child of the process that made them."""
+    """Destroy handles in reverse order; a forked child of the process that made them does nothing."""
     if os.getpid() == process:
         for destroyer, handle in reversed(made):
             destroyer(handle)

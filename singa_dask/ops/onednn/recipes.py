@@ -56,7 +56,7 @@ def convolution(
 
 
 def grouped(w: Array, groups: int) -> Array:
-    """Return weights (F, C / groups, kh, kw) with another axis if there are groups, as oneDNN takes them."""
+    """Return weights (F, C / groups, kh, kw) with another first axis for the groups, if there are several."""
     return w.reshape(groups, -1, *w.shape[1:]) if groups > 1 else w
 
 
@@ -181,7 +181,10 @@ def normalisation_gradient(engine: Engine, x: Array, *how: Any) -> int:
 
 
 def lrn_workspace(engine: Engine, shape: Sequence[int], dtype: DType, *how: Any) -> Array:
-    """Return the workspace that `lrn` passes to `lrn_grad`; Unsupported if NumPy computes them."""
+    """Return the workspace that `lrn` passes to `lrn_grad`.
+
+    Raises `Unsupported` if NumPy computes both.
+    """
     x = np.broadcast_to(np.zeros((), dtype), shape)
     description = normalisation_gradient(engine, x, *how)
     return np.empty(engine.size(engine.wanted(description, Arg.WORKSPACE)), np.uint8)
@@ -201,7 +204,10 @@ def lrn_grad(engine: Engine, x: Array, gy: Array, out: Array, work: Array, *how:
 
 
 def workspace(work: Array | None, written: bool) -> Operand | None:
-    """Return the workspace that a kernel passes to its gradient, as an operand; Unsupported if it is NumPy's."""
+    """Return the workspace that a kernel passes to its gradient, as an operand.
+
+    Raises `Unsupported` if NumPy computed the kernel, so that there is no workspace.
+    """
     if work is not None and work.dtype != np.uint8:
         raise Unsupported("workspace of NumPy")
     return None if work is None else Operand(Arg.WORKSPACE, work, written, opaque=True)

@@ -45,11 +45,15 @@ class Author(NamedTuple):
     incarnation: int = 0
 
     def check(self, url: str, file: str = "") -> None:
-        """Check that this author may still write a file of a step, by default the manifest.
+        """Check that this author may still write a file of a checkpoint; by default the manifest.
 
-        Processes are replaced one by one, so each part has its own incarnation. TakenOverError if a later run uses the
-        directory, or if a newer incarnation of the job has written this file, for this step or for the newest complete
-        one.
+        Processes are replaced one by one, so each part has its own incarnation.
+
+        Raises
+        ------
+        TakenOverError
+        A later run uses the directory. Or a newer incarnation of the job has written this file, for this step or for
+        the newest complete checkpoint.
         """
         if not self.job_id:
             return
@@ -68,7 +72,7 @@ class Author(NamedTuple):
 
 
 def _incarnation_in(manifest: Mapping[str, Any], file: str) -> int:
-    """Return the incarnation that wrote a manifest, or the part named by ``file``; -1 if none did."""
+    """Return the incarnation that wrote a manifest, or the part ``file`` in it; -1 if none did."""
     if not file:
         return int(manifest.get("author", ("", -1))[1])
     files = [each["file"] for each in (*manifest.get("parts", ()), *manifest.get("states", ()))]
@@ -76,7 +80,7 @@ def _incarnation_in(manifest: Mapping[str, Any], file: str) -> int:
 
 
 def _last_complete(directory: str) -> list[str]:
-    """Return the URL of the newest complete step in a directory of checkpoints, as a list of at most one."""
+    """Return a list with the URL of the newest complete checkpoint in a directory; empty if there is none."""
     steps = [name for name in (fs.ls(directory) if fs.is_dir(directory) else ()) if re.fullmatch(r"step-\d+", name)]
     urls = [fs.join(directory, name) for name in sorted(steps, key=lambda name: int(name[5:]), reverse=True)]
     return list(itertools.islice((url for url in urls if fs.exists(fs.join(url, MANIFEST))), 1))
@@ -89,10 +93,11 @@ NOBODY = Author()
 def write_file(
     url: str, file: str, chunks: Sequence[bytes | memoryview], keep: bool = False, author: Author = NOBODY
 ) -> dict[str, Any]:
-    """Write a file of a checkpoint to the URL of its step; return its description.
+    """Write a file of a checkpoint, and return its description for the manifest.
 
-    That is its ``file`` name, its length in ``bytes``, and ``sha256``. With ``keep``, a file that cannot be written
-    goes to a directory of this host: ``kept_at`` is host and directory, ``why_kept`` the error.
+    The description has the ``file`` name, the length in ``bytes``, and ``sha256``. With ``keep``, a file that cannot be
+    written is written to a directory on this host instead. The description then has ``kept_at``, the host and the
+    directory, and ``why_kept``, the error.
     """
     file, digest = incarnation_name(file, author.incarnation), hashlib.sha256()
     for chunk in chunks:
@@ -108,7 +113,10 @@ def write_file(
 
 
 def keep_file(url: str, file: str, content: bytes | Sequence[bytes | memoryview], why: str) -> str:
-    """Write a file of a checkpoint to this host; return host and directory, or raise with ``why``."""
+    """Write a file of a checkpoint to a directory on this host; return host and directory.
+
+    ``why`` is the error because of which the file was not written to its URL. It is raised if this fails, too.
+    """
     host = socket.gethostname()
     try:
         folder = _folder(url)
@@ -140,7 +148,7 @@ def _remove_old(ours: str) -> None:
 
 
 def _without_places(files: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the descriptions of files without the places where they are kept."""
+    """Return the descriptions of files without ``kept_at`` and ``why_kept``."""
     return [{key: value for key, value in each.items() if key not in (_KEPT_AT, _WHY_KEPT)} for each in files]
 
 
@@ -151,10 +159,16 @@ def write_manifest(
     keep: bool = False,
     author: Author = NOBODY,
 ) -> dict[str, str]:
-    """Write the manifest, which completes a checkpoint; keep it on this host if other files are kept here.
+    """Write the manifest, which completes a checkpoint.
 
-    ``parts`` and ``facts`` are those of `encode_manifest`. With ``keep``, a manifest that cannot be written is kept on
-    this host. Return where files of the checkpoint are kept -> why; empty if the checkpoint is complete.
+    See `encode_manifest` for ``parts`` and ``facts``. The manifest is written to a directory on this host if other
+    files of the checkpoint are there, or with ``keep`` if it cannot be written to its URL.
+
+    Returns
+    -------
+    dict of str to str
+    For each place on a host with files of the checkpoint, the error that led to it. Empty if the checkpoint is
+    complete.
     """
     files = [*parts, *facts.get("states", ())]
     places = {file[_KEPT_AT]: file[_WHY_KEPT] for file in files if _KEPT_AT in file}

@@ -1,17 +1,17 @@
 """Read and write checkpoints: named arrays in safetensors files, plain values in a manifest.
 
-``checkpoint/step-<n>/`` holds a file for each server and each worker. ``manifest.json`` is written last: without it the
-checkpoint is incomplete. A snapshot has the same files in the memory of processes; only the function that saves a file
-(`Save`) and the one that reads it differ.
+``checkpoint/step-<n>/`` has a file for each server and each worker. ``manifest.json`` is written last; without it the
+checkpoint is incomplete. A snapshot has the same files in the memory of processes. Only the functions that save
+(`Save`) and read a file differ.
 
 - ``part-<i>-of-<k>.safetensors``: values and updater state of a server. Tensors are named by param and range, so any
   number of servers can read them.
-- ``states-<group>-<worker>.safetensors``: what the layers of a worker keep between batches: hidden states, Gibbs
-  chains, and `Layer.state` of custom layers. Its tensors are bytes, because a state may have any dtype.
-- ``manifest.json``: these files and their tensors; step, cursors and unreported metrics of each worker group; what is
-  known of the data and of tests.
+- ``states-<group>-<worker>.safetensors``: arrays that the layers of a worker keep between batches, i.e. hidden states,
+  Gibbs chains, and `Layer.state` of custom layers. The tensors are bytes, because a state may have any dtype.
+- ``manifest.json``: the list of these files and their tensors; step, cursors and unreported metrics of each worker
+  group; what was learned from the training data; results of tests.
 
-File names contain the incarnation of the job unless that is 0, so an old process never replaces a newer file. Files
+File names contain the incarnation of the job unless it is 0, so that an old process never replaces a newer file. Files
 that the manifest does not name are ignored.
 """
 
@@ -56,16 +56,16 @@ class SavedTensor(NamedTuple):
     Attributes
     ----------
     param : int
-        Index among the unique params of the net.
+        Index of the param in the list of the net's unique params.
     start : int
         Index of the first value in the flattened param.
     what : str
-        ``"value"``, or the name of an updater state.
+        ``"value"`` for values, or the name of an updater state.
     version : int
         Number of updates applied to the slice.
     array : ndarray, 1-D
     applied : mapping of int to int
-        Only for values in a job of several worker groups: the newest step of each group whose gradient is applied.
+        For values in a job with several worker groups: for each group, the newest step whose gradient is applied.
     """
 
     param: int
@@ -82,7 +82,7 @@ def step_url(directory: str, step: int) -> str:
 
 
 def part_name(index: int, n_parts: int) -> str:
-    """Return the file name of the part of a server, e.g. ``part-0-of-2.safetensors``."""
+    """Return the file name of a server's part, e.g. ``part-0-of-2.safetensors``."""
     return f"part-{index}-of-{n_parts}.safetensors"
 
 
@@ -125,19 +125,19 @@ class Checkpoint:
     Parameters
     ----------
     url : str
-        URL of a step; see `lookup.find`.
+        URL of the checkpoint of a step; see `lookup.find`.
 
     Attributes
     ----------
     url : str
-        Its URL or name, for messages.
+        URL or name of the checkpoint, for messages.
     manifest : dict
     step : int
-        Number of steps done.
+        Number of steps that were done.
     groups : dict of int to dict
         ``step`` and ``cursors`` of each worker group.
     assignments : dict of str to list of int
-        By input layer: the order in which its blocks were assigned to workers, if the job set one.
+        For each input layer, the order in which its blocks were assigned to workers, if the job had chosen one.
     learned : Learned
     """
 
@@ -156,9 +156,10 @@ class Checkpoint:
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], read: Callable[[str], bytes | None], name: str) -> Checkpoint:
-        """Return a checkpoint whose files are read by ``read``: name -> content, None if missing.
+        """Return a checkpoint whose files are read by a function.
 
-        The manifest may come from a message, with tuples in place of lists; ``name`` is for messages.
+        ``read`` takes the name of a file and returns its content, or None if it is missing. The manifest may come from
+        a message, with tuples instead of lists. ``name`` is the name of the checkpoint in messages.
         """
         checkpoint = cls.__new__(cls)
         checkpoint._open(json.loads(json.dumps(manifest)), read, name)
@@ -188,7 +189,7 @@ class Checkpoint:
         return int(min(tensor["version"] for key in keys for tensor in self._tensors[key, "value"]))
 
     def applied(self, key: str, start: int, stop: int) -> dict[int, int]:
-        """Return the newest applied step of each worker group, for a range of the values stored under ``key``."""
+        """Return the newest applied step of each worker group, for a range of the values under ``key``."""
         tensors = [
             each for each in self._tensors.get((key, "value"), ()) if each["start"] < stop and start < each["stop"]
         ]
@@ -224,11 +225,11 @@ class Checkpoint:
 
     @property
     def has_averages(self) -> bool:
-        """Whether there are moving averages of params."""
+        """Whether the checkpoint has moving averages of params."""
         return any(what == AVERAGE for _, what in self._tensors)
 
     def values(self, param: str, averaged: bool = False) -> np.ndarray:
-        """Return the values of a whole param in its shape, with ``averaged`` their moving average."""
+        """Return the values of a whole param in its shape; with ``averaged`` their moving average."""
         average = self.whole(param, AVERAGE) if averaged else None
         values = self.whole(param, "value") if average is None else average
         if values is None:
@@ -247,14 +248,17 @@ class Checkpoint:
         return list(self.manifest["params"])
 
     def read(self, param: str, what: str, start: int, stop: int) -> np.ndarray | None:
-        """Return the range [start, stop) of values or updater state of a flattened param; None if it has none."""
+        """Return the range [start, stop) of the values or an updater state of a flattened param.
+
+        ``what`` is ``"value"`` or the name of an updater state. The result is None if the checkpoint lacks it.
+        """
         if not self._parts_of(param):
             return self._read(param, param, what, start, stop)
         whole = self.whole(param, what)
         return None if whole is None else whole.reshape(-1)[start:stop]
 
     def _read(self, key: str, param: str, what: str, start: int, stop: int) -> np.ndarray | None:
-        """Return a range of the values stored under a key."""
+        """Return a range of the values that are stored under ``key``; see `read`."""
         if (key, what) not in self._tensors:
             return None
         out, n_read = np.empty(stop - start, np.dtype(self.manifest["params"][param]["dtype"])), 0
@@ -280,14 +284,17 @@ class Checkpoint:
         self._contents.clear()
 
     def verify(self) -> None:
-        """Raise a CheckpointError if a file is damaged or unreadable, or the cut is not consistent."""
+        """Check that all files are readable and undamaged, and that the checkpoint is consistent.
+
+        Raises a CheckpointError if not. See `why_inconsistent`.
+        """
         if self.manifest.get("cut") and (why := why_inconsistent(self.manifest["parts"], self.manifest["groups"])):
             raise CheckpointError(f"{self.url}: {why}")
         for file in self._files:
             self._content(file)
 
     def _content(self, file: str) -> bytes:
-        """Return the bytes of a file after checking them."""
+        """Return the bytes of a file, after checking its length and checksum."""
         url, expected = fs.join(self.url, file), self._files[file]
         try:
             content = self._read_file(file)

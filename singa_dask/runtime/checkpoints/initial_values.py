@@ -1,4 +1,4 @@
-"""InitialValues: values for the params of a job, taken from checkpoints."""
+"""InitialValues: initial values of a job's params, read from checkpoints."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class _Source(NamedTuple):
 
 
 class InitialValues:
-    """Values of params by name, from several checkpoints, ``urls``, that are read on first use.
+    """Initial values of params by name, from the checkpoints ``urls``, which are read on first use.
 
-    ``init_from`` are URLs of checkpoints that replace the job's ``checkpoint_path``; later ones win. With ``averaged``
-    the moving averages of params are taken, if the job keeps them.
+    ``init_from`` are URLs of checkpoints that replace the job's ``checkpoint_path``. If several have a param, the last
+    one is used. With ``averaged`` the values are the moving averages of params, if the job has them.
     """
 
     def __init__(self, job: JobConf, init_from: Sequence[str] = (), averaged: bool = False) -> None:
@@ -45,7 +45,10 @@ class InitialValues:
 
     @classmethod
     def of(cls, values: Mapping[str, Stored], learned: Learned | None = None) -> InitialValues:
-        """Return values in memory, by the names of their params, and what was learned from the training data."""
+        """Return an object for values in memory, by the names of their params.
+
+        ``learned`` is what was learned from the training data.
+        """
         initial = cls.__new__(cls)
         initial._sources, initial.urls, initial._loaded, initial._learned = [], [], None, learned
         initial._averaged = None
@@ -53,7 +56,7 @@ class InitialValues:
         return initial
 
     def _load(self) -> dict[str, tuple[Stored, _Source]]:
-        """Read all checkpoints; one error lists all unreadable ones."""
+        """Read all checkpoints. If some cannot be read, one error lists all of them."""
         if self._loaded is None:
             loaded = dict(self._in_memory)
             for source, params in self._read(partial(load_values, averaged=self._averaged)):
@@ -74,18 +77,24 @@ class InitialValues:
         return results
 
     def release(self) -> None:
-        """Release the memory of the values; they are read again on demand."""
+        """Release the memory of the values. They are read again if they are needed."""
         self._loaded = None
 
     def learned(self) -> Learned:
-        """Return what was learned of the training data; UnusableCheckpointError if unreadable."""
+        """Return what was learned from the training data.
+
+        Raises UnusableCheckpointError if a checkpoint cannot be read.
+        """
         return self._learned or Learned.of(*(manifest for _, manifest in self._read(load_manifest)))
 
     def __contains__(self, name: object) -> bool:
         return name in self._load()
 
     def get(self, name: str, shape: tuple[int, ...]) -> tuple[np.ndarray[Any, Any], int]:
-        """Return the values of a param in a shape, and their version; UnusableCheckpointError if unfit."""
+        """Return the values of a param in the given shape, and their version.
+
+        Raises UnusableCheckpointError if the checkpoints lack the param or do not fit the shape.
+        """
         stored, source = self._load()[name]
         values = stored.fit(shape)
         if values is None:
@@ -94,9 +103,14 @@ class InitialValues:
         return values, stored.version
 
     def check(self, shapes: Iterable[tuple[str, tuple[int, ...]]], *, complete: bool = False) -> None:
-        """Check that the checkpoints fit a net with these params, with ``complete`` all of them.
+        """Check that the checkpoints fit a net with these params.
 
-        UnusableCheckpointError lists all problems: unreadable checkpoints, values of another shape, no matching param.
+        With ``complete`` they must have all of the params; otherwise at least one.
+
+        Raises
+        ------
+        UnusableCheckpointError
+            A checkpoint cannot be read, values have another shape, or no param matches. The error lists all problems.
         """
         wanted, loaded = dict(shapes), self._load()
         problems: list[Problem] = []

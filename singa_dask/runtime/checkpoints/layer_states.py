@@ -23,11 +23,11 @@ class LayerState(NamedTuple):
     phase : str
         ``"train"``, ``"validation"`` or ``"test"``.
     outputs : list of list of int
-        Shapes of the layer's outputs; the state fits only a layer with the same ones.
+        Shapes of the layer's outputs. The state fits only a layer with the same shapes.
     arrays : tuple of ndarray
-        Copies in host memory.
+        The state: copies of the layer's arrays in host memory.
     on_host : tuple of bool
-        Whether the layer keeps each array in host memory although the net is on a GPU.
+        For each array, whether the layer keeps it in host memory although the net is on a GPU.
     """
 
     phase: str
@@ -38,7 +38,10 @@ class LayerState(NamedTuple):
 
 
 def take_states(nets: Mapping[str, NeuralNet]) -> list[LayerState]:
-    """Return copies of the states of a worker's layers; CheckpointError for Python objects."""
+    """Return copies of the states of a worker's layers.
+
+    Raises a CheckpointError if a state contains Python objects.
+    """
     taken = []
     for phase, net in nets.items():
         on_gpu = net.ops.device.startswith("cuda:")
@@ -58,7 +61,7 @@ def _output_shapes(net: NeuralNet, name: str) -> list[list[int]]:
 
 
 def restore_states(nets: Mapping[str, NeuralNet], states: Iterable[LayerState]) -> list[str]:
-    """Restore the states of layers; return the names of layers that are not here or have other shapes."""
+    """Restore the states of layers; return the names of layers that are missing or have other shapes."""
     unfit = []
     for state in states:
         net = nets.get(state.phase)
@@ -89,7 +92,10 @@ def write_states(save: Save, group: int, worker: int, states: Sequence[LayerStat
 
 
 def read_states(checkpoint: Checkpoint, group: int, worker: int) -> list[LayerState]:
-    """Return the states of one worker, empty if it had none; CheckpointError if damaged."""
+    """Return the states of the layers of one worker; empty if it had none.
+
+    Raises a CheckpointError if the file is damaged.
+    """
     states = []
     for part in checkpoint.manifest.get("states", ()):
         if (part["group"], part["worker"]) != (group, worker):

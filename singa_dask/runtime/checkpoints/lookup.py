@@ -23,10 +23,11 @@ T = TypeVar("T")
 
 
 def find(url: str) -> str:
-    """Return the newest complete checkpoint at ``url``: a step, a checkpoint directory or a run directory.
+    """Return the URL of the newest complete checkpoint at ``url``.
 
-    The checksums of all its files are verified. If the newest one is damaged, an older one is returned with a warning,
-    unless ``url`` is a step. CheckpointError if there is none, or all are damaged.
+    ``url`` is a checkpoint, a checkpoint directory or a run directory. The checksums of all files are verified. If the
+    newest checkpoint is damaged, an older one is returned with a warning, unless ``url`` is a single checkpoint. Raises
+    a CheckpointError if there is no checkpoint, or all are damaged.
     """
     return _use_newest(url, _verified)
 
@@ -37,7 +38,7 @@ def _verified(checkpoint: Checkpoint) -> str:
 
 
 def find_unverified(url: str) -> str | None:
-    """Return the newest checkpoint at ``url`` (see `find`) with a readable manifest, or None."""
+    """Return the newest checkpoint at ``url`` whose manifest is readable, or None; see `find`."""
     for candidate in _candidates(url):
         with suppress(CheckpointError):
             return Checkpoint(candidate).url
@@ -68,7 +69,7 @@ def _candidates(url: str) -> list[str]:
 def _use_newest(url: str, use: Callable[[Checkpoint], T], restores_best: bool = False) -> T:
     """Return ``use(checkpoint)`` for the newest undamaged checkpoint at ``url``.
 
-    With ``restores_best`` use the best checkpoint of a run instead, if `best_step` names one.
+    With ``restores_best``, the best checkpoint of a run is used instead, if `best_step` names one.
     """
     candidates, problems = _candidates(url), []
     for candidate in candidates:
@@ -102,7 +103,7 @@ def _use_newest(url: str, use: Callable[[Checkpoint], T], restores_best: bool = 
 
 
 def _older_than(url: str) -> str:
-    """Return advice for a user who has named a damaged step: the older undamaged ones."""
+    """Return advice for a user who has named a damaged checkpoint: the older undamaged ones."""
     directory, _, name = url.rstrip("/").rpartition("/")
     match = re.fullmatch(r"step-(\d+)", name)
     steps = find_steps(directory or ".") if match else {}
@@ -128,8 +129,8 @@ def find_steps(url: str) -> dict[int, str]:
 def load_values(url: str, averaged: bool | None = None) -> dict[str, Stored]:
     """Return the values of all params at ``url`` by name; see `find_values` and `find`.
 
-    ``averaged``: return moving averages, as ``updater.ema_decay`` says, or raise a CheckpointError if there are none;
-    None returns the params without a warning.
+    With ``averaged`` set to True or False, the result has moving averages or not, as ``updater.ema_decay`` of the job
+    says; a CheckpointError is raised if there are none. None returns the params without a warning.
     """
     place = _resolve(url)
     if not _is_file(place):
@@ -166,27 +167,27 @@ def load_manifest(url: str) -> dict[str, Any]:
 
 
 def find_values(url: str) -> str:
-    """Return the URL of the checkpoint that a URL refers to: a step, or a file of SINGA.
+    """Return the URL of the checkpoint, or of the file of SINGA, that a URL refers to.
 
     Parameters
     ----------
     url : str
-        A step, a checkpoint directory, a run directory, or a workspace, also of SINGA: the newest checkpoint there, or
-        the best one if ``early_stopping.restore_best`` is set.
-        Or a file of SINGA, ``<workspace>/checkpoint/step<n>-worker<i>``; if it does not exist, step ``n`` of the newest
-        run in this workspace.
+        A checkpoint. Or a checkpoint directory, a run directory or a workspace, also of SINGA; it refers to its newest
+        checkpoint, or to the best one if ``early_stopping.restore_best`` is set. Or a file of SINGA,
+        ``<workspace>/checkpoint/step<n>-worker<i>``; if it does not exist, step ``n`` of the newest run in this
+        workspace.
 
     Raises
     ------
     CheckpointError
-        There is none.
+        There is no checkpoint.
     """
     place = _resolve(url)
     return place if _is_file(place) else _use_newest(place, lambda checkpoint: checkpoint.url, restores_best=True)
 
 
 def _resolve(url: str) -> str:
-    """Return the file, step or run that a URL refers to; see `find_values`."""
+    """Return the checkpoint, file or run that a URL refers to; see `find_values`."""
     place = singa_checkpoint.parse(url)
     if place and not fs.exists(url):
         return _find_step(url, *place)
@@ -203,7 +204,7 @@ def _resolve(url: str) -> str:
 
 
 def best_step(manifest: Mapping[str, Any]) -> int:
-    """Return the step whose params are to be restored; -1 for the newest one."""
+    """Return the step of the checkpoint whose params are to be restored; -1 for the newest one."""
     stopping = manifest.get("early_stopping", {})
     return int(stopping["best_step"]) if stopping.get("restore_best") else -1
 
@@ -226,7 +227,7 @@ def _newest(steps: Iterable[str]) -> str:
 
 
 def _find_step(url: str, directory: str, step: int) -> str:
-    """Return the checkpoint of a step in the workspace of a SINGA file that does not exist."""
+    """Return the checkpoint of a step in a workspace, for a file of SINGA that does not exist."""
     workspace = directory.removesuffix("/checkpoint") if directory != "checkpoint" else "."
     runs = _runs(workspace)
     if same_step := [steps[step] for steps in runs.values() if step in steps]:

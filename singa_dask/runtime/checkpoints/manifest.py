@@ -1,4 +1,4 @@
-"""Encode and decode the manifest of a checkpoint: JSON with checksums of all files and itself.
+"""Encode and decode the manifest of a checkpoint: JSON with checksums of all files and of itself.
 
 Manifests of older versions have no checksum of their own.
 """
@@ -15,19 +15,19 @@ from singa_dask.errors import CheckpointError
 
 
 def incarnation_name(file: str, incarnation: int) -> str:
-    """Return the name of a file in an incarnation of the job: ``part-0-of-2.life-3.safetensors``."""
+    """Return the name of a file that an incarnation of the job writes: ``part-0-of-2.life-3.safetensors``."""
     stem, _, suffix = file.rpartition(".")
     return f"{stem}.life-{incarnation}.{suffix}" if incarnation else file
 
 
 def incarnation_of(file: str) -> int:
-    """Return the incarnation of the job in which a file was written, from its name."""
+    """Return the incarnation of the job that wrote a file, given the file's name."""
     match = re.search(r"\.life-(\d+)\.", file)
     return int(match[1]) if match else 0
 
 
 def index_of(file: str) -> str:
-    """Return the common name of a part in all steps and incarnations, e.g. ``part-0-of-2``."""
+    """Return the name that a part has in all steps and incarnations, e.g. ``part-0-of-2``."""
     return file.rpartition("/")[2].partition(".")[0]
 
 
@@ -41,27 +41,29 @@ def encode_manifest(parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]
     Parameters
     ----------
     parts : sequence of dict
-        From `write_part`.
+        Results of `write_part`.
     facts : dict
-        ``job``, ``step``, ``seed``, ``groups``, ``deals``, and ``params``: {name: {shape, dtype}}, with ``parts`` {key:
-        [axis, start, stop]} if servers store shards of a param; ``class_names``: {input layer: names} if known;
-        ``tables``: {input layer: `TableFacts.to_dict`}; ``scalings``: {input layer: `Scaling.to_dict`}; ``cut``:
-        whether it is a consistent cut of several worker groups, see `why_inconsistent`.
+        Other entries of the manifest: ``job``, ``step``, ``seed``, ``groups``, ``deals`` and ``params``. ``params`` is
+        {name: {shape, dtype}}, with ``parts`` {key: [axis, start, stop]} if servers store shards of a param. Optional
+        entries are ``class_names``: {input layer: names}; ``tables``: {input layer: `TableFacts.to_dict`};
+        ``scalings``: {input layer: `Scaling.to_dict`}; and ``cut``: whether the checkpoint is consistent for several
+        worker groups, see `why_inconsistent`.
     """
     body = json.dumps(make_manifest(parts, facts), indent=1).encode()
     return body.removesuffix(b"\n}") + _checksum_lines(body)
 
 
 def make_manifest(parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a manifest, see `encode_manifest`, without its own checksum."""
+    """Return a manifest as a dict, without its own checksum; see `encode_manifest`."""
     # the key "checksum" announces the sha256 at the end, so that damage to the last key is noticed
     return {"format": FORMAT, "checksum": "sha256", **facts, "parts": list(parts)}
 
 
 def why_inconsistent(parts: Sequence[Mapping[str, Any]], groups: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return why a checkpoint of several worker groups is not a consistent cut; empty if it is one.
+    """Return why a checkpoint of several worker groups is not consistent; empty if it is.
 
-    In a consistent cut every value has, of each group, exactly the gradients of the steps before the group's position.
+    In a consistent checkpoint, the same gradients are applied to all values: from each group, the gradients of exactly
+    the steps before the group's position.
     """
     for tensor in _trained(parts):
         for group, position in groups.items():
@@ -84,19 +86,19 @@ def _newest_step_of(tensor: Mapping[str, Any], group: str) -> int:
 
 
 def _trained(parts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the values of all params that have gradients of any worker group."""
+    """Return the parts' values of params that have received a gradient from any worker group."""
     values = [tensor for part in parts for tensor in part["tensors"] if tensor["what"] == "value"]
     trained = {tensor["param"] for tensor in values if tensor.get("applied")}
     return [tensor for tensor in values if tensor["param"] in trained]
 
 
 def _checksum_lines(body: bytes) -> bytes:
-    """Return the end of a manifest: its checksum as the last key."""
+    """Return the end of a manifest, which has its checksum as the last key."""
     return f',\n "sha256": "{hashlib.sha256(body).hexdigest()}"\n}}'.encode()
 
 
 def decode_manifest(url: str, content: bytes) -> dict[str, Any]:
-    """Return the content of a manifest; CheckpointError if it is damaged, or has another format."""
+    """Return the content of a manifest; raise a CheckpointError if it is damaged or has another format."""
     try:
         manifest = json.loads(content)
     except ValueError as error:

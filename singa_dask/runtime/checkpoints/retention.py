@@ -1,4 +1,4 @@
-"""Retention: delete the checkpoints of a run that are not kept."""
+"""Retention: delete old checkpoints of a run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ logger = logging.getLogger(__name__)
 
 
 class Retention:
-    """Deletes old checkpoints of a run, as ``keep_checkpoints`` says; by default none that are complete.
+    """Deletes old checkpoints of a run, as ``keep_checkpoints`` says.
 
-    ``directory`` contains the ``step-<n>`` directories. With ``restores_best`` the best one by ``early_stopping`` stays
-    too.
+    By default all complete ones are kept. ``directory`` contains the ``step-<n>`` directories. With ``restores_best``,
+    the best checkpoint by ``early_stopping`` is kept, too.
     """
 
     def __init__(
@@ -41,9 +41,9 @@ class Retention:
         """Delete older checkpoints once the checkpoint of ``step``, with ``files``, is complete.
 
         - Incomplete checkpoints except those of ``pending`` steps, and unknown files beside ``files``, are deleted.
-        - Later checkpoints and files of newer incarnations stay.
-        - The newest checkpoint before ``step`` stays unless ``last``: the job restarts from it if it loses processes
-          before the scheduler knows of the new one.
+        - Later checkpoints, and files of newer incarnations, are kept.
+        - The newest checkpoint before ``step`` is kept unless ``last`` is set. The job restarts from it if it loses
+          processes before the scheduler knows of the new checkpoint.
         """
         try:
             steps = [int(match[1]) for name in fs.ls(self._directory) if (match := re.fullmatch(r"step-(\d+)", name))]
@@ -71,7 +71,7 @@ class Retention:
         return True
 
     def _value(self, step: int) -> tuple[float, int] | None:
-        """Return value and test step of the metric that ranks a checkpoint; None if it has none."""
+        """Return value and test step of the metric that ranks a checkpoint; None if it lacks the metric."""
         metric = None
         if self._conf.best:
             with suppress(CheckpointError):
@@ -80,9 +80,10 @@ class Retention:
         return None if metric is None else (float(metric["value"]), int(metric["step"]))
 
     def _kept(self, steps: Collection[int]) -> set[int]:
-        """Return the complete steps to keep: the newest and the best; among equals the oldest.
+        """Return the steps of the complete checkpoints to keep: the newest and the best ones.
 
-        Of several checkpoints after the same test only the first counts as best.
+        Of equally good checkpoints the oldest is kept. Of several checkpoints after the same test only the first counts
+        as best.
         """
         measured: dict[int, tuple[float, int]] = {}
         for step in sorted(steps):
@@ -94,7 +95,7 @@ class Retention:
         return {*sorted(steps)[-self._conf.last :], *best}
 
     def _delete(self, step: int) -> None:
-        """Delete a checkpoint, the manifest first, so that it counts as incomplete."""
+        """Delete a checkpoint. The manifest is deleted first, so that the rest counts as incomplete."""
         url = step_url(self._directory, step)
         self._author.check(url)
         fs.remove_tree(fs.join(url, MANIFEST))

@@ -1,4 +1,4 @@
-"""Read checkpoints of SINGA, joining the files of the workers of a group.
+"""Read checkpoints of SINGA, and join the files of all workers of a group.
 
 Worker ``i`` of SINGA writes ``<workspace>/checkpoint/step<n>-worker<i>`` with the params of its partition, or an empty
 file. Workers use the same param name for their shards of a param.
@@ -27,9 +27,9 @@ class Stored(NamedTuple):
     values : ndarray
         The param, or a shard of it.
     version : int
-        Number of updates applied.
+        Number of updates that the values have had.
     parts : tuple of ndarray
-        The values of all workers under this name; ``values`` may be one of them.
+        The values that all workers have saved under this name. ``values`` may be one of them.
     """
 
     values: np.ndarray
@@ -56,7 +56,7 @@ class Stored(NamedTuple):
 
 
 def parse(url: str) -> tuple[str, int] | None:
-    """Return directory and step of the path of a worker's file of SINGA; None for other paths."""
+    """Return directory and step in the path of a SINGA worker's file; None for other paths."""
     directory, _, name = url.rpartition("/")
     match = WORKER_FILE.fullmatch(name)
     return (directory or ".", int(match[1])) if match else None
@@ -80,10 +80,11 @@ def newest_files(url: str) -> list[str]:
 
 
 def read(url: str) -> dict[str, Stored]:
-    """Read a file of SINGA, and the files of the other workers of its step in the same directory.
+    """Read a file of SINGA, and the files of all other workers for the same step.
 
-    Values in the file itself take precedence; those of all workers are kept as parts. Empty files are skipped.
-    CheckpointError if a file is damaged or of another format, or all are empty.
+    The files are in the same directory. Values in the file itself take precedence; the values of all workers are
+    returned as parts. Empty files are skipped. Raises a CheckpointError if a file is damaged or has another format, or
+    if all files are empty.
     """
     files = [url]
     if place := parse(url):

@@ -1,7 +1,7 @@
 """Snapshots: checkpoints in the memory of processes, from which a job restarts.
 
-A snapshot has the parts and the manifest of a checkpoint. Each part is held by the process of its server and by others,
-which the manifest lists.
+A snapshot has the parts and the manifest of a checkpoint. Several processes have each part in memory: the process of
+its server, and others. The manifest lists them.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Keep = Callable[[int, str, bytes, int], list[str]]
 
 
 class Part(NamedTuple):
-    """A part of the snapshot of a step."""
+    """A part of a snapshot, with its step."""
 
     step: int
     content: bytes
 
 
 class SnapshotStore:
-    """Parts of snapshots that one process holds, by job and name, for any number of jobs. Thread-safe.
+    """Keeps parts of snapshots in the memory of one process, for any number of jobs. Thread-safe.
 
-    At most two steps of each part stay: the newest, whose snapshot may be incomplete, and that of the newest snapshot
-    that the scheduler has.
+    At most two steps of each part are kept: the newest one, whose snapshot may be incomplete, and the step of the
+    newest snapshot that the scheduler knows.
     """
 
     def __init__(self) -> None:
@@ -39,9 +39,10 @@ class SnapshotStore:
         self._lock = threading.Lock()
 
     def put(self, job_id: str, file: str, step: int, content: bytes, known: int) -> None:
-        """Keep a part, named as in the manifest; drop parts of other steps except ``known``.
+        """Store a part under its name in the manifest, and drop its other steps except ``known``.
 
-        A part is ignored if one of a newer incarnation is here: its process was replaced and does not know it yet.
+        A part is ignored if a newer incarnation has stored the same part. Its process was then replaced and does not
+        know it yet.
         """
         with self._lock:
             parts, index = self.jobs.get(job_id, {}), index_of(file)
@@ -51,7 +52,7 @@ class SnapshotStore:
             self.jobs[job_id] = {**left, file: Part(step, content)}
 
     def get(self, job_id: str, file: str) -> bytes | None:
-        """Return the content of a part; None if it is not here."""
+        """Return the content of a part; None if it is not stored."""
         with self._lock:
             part = self.jobs.get(job_id, {}).get(file)
         return None if part is None else part.content
@@ -65,10 +66,10 @@ class SnapshotStore:
 def keep_in_memory(
     keep: Keep, step: int, known: int, file: str, chunks: Sequence[bytes | memoryview], incarnation: int = 0
 ) -> dict[str, Any]:
-    """Keep a file of a snapshot in memory; return its description.
+    """Store a file of a snapshot in memory, and return its description.
 
-    That is its ``file`` name, which contains the step; its length in ``bytes``; ``crc32c``; ``holders``, the addresses
-    of the processes that hold it; and the ``seconds`` that this took.
+    The description has the ``file`` name, which contains the step; the length in ``bytes``; ``crc32c``; ``holders``,
+    the addresses of the processes that have the file; and ``seconds``, the time that this took.
     """
     started, content, file = time.perf_counter(), b"".join(chunks), f"step-{step}/{incarnation_name(file, incarnation)}"
     facts = {"file": file, "bytes": len(content), "crc32c": checksum_of(content)}

@@ -1,6 +1,6 @@
-"""Show jobs in a browser and to Prometheus, through the HTTP server of the Dask scheduler.
+"""Show jobs in a browser and to Prometheus, with the HTTP server of the Dask scheduler.
 
-This package does not run jobs: the scheduler plug-in passes it functions that describe them.
+This package does not run jobs. The scheduler plug-in passes it functions that describe jobs.
 """
 
 __all__: list[str] = []

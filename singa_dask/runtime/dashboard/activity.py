@@ -1,4 +1,4 @@
-"""Activity: how fast the workers of a job are, and what they wait for."""
+"""Activity: the speed of the workers of a job, and what they wait for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIN_STEPS = 3
 class Sample(NamedTuple):
     """Progress of one worker, from a heartbeat of its process.
 
-    ``time`` is in seconds on the scheduler's clock, ``step_s`` the duration of all steps so far, and ``waits`` the
+    ``time`` is in seconds on the scheduler's clock. ``step_s`` is the duration of all steps so far. ``waits`` are the
     seconds waited so far, in the order of `WAITS`.
     """
 
@@ -31,7 +31,7 @@ class Sample(NamedTuple):
 
 
 class Activity:
-    """Curves of one job, its newest learning rate ``lr``, and the recent progress of each of its workers."""
+    """The curves of one job, its newest learning rate ``lr``, and the recent progress of each worker."""
 
     def __init__(self) -> None:
         self.curves = Curves()
@@ -41,7 +41,7 @@ class Activity:
         self._bytes: dict[int, tuple[int, int]] = {}
 
     def add_event(self, event: Mapping[str, Any]) -> None:
-        """Add an event of the job; its metrics are means over the workers of a group."""
+        """Add an event of the job, whose metrics are means over the workers of a group."""
         if event["event"] == "metrics":
             self.curves.add(event)
             self.lr = event.get("lr", self.lr)
@@ -51,10 +51,11 @@ class Activity:
             self._bytes.clear()
 
     def add_progress(self, progress: Mapping[str, Any], time: float) -> None:
-        """Add what a process of the job has sent with a heartbeat at a time in seconds.
+        """Add the progress that a process of the job has sent with a heartbeat.
 
-        ``progress`` has ``process``; ``workers``: step, duration of all steps and waits of each, in seconds; and
-        ``bytes`` sent to and received from other processes.
+        ``progress`` has ``process``, ``workers`` and ``bytes``. ``workers`` has for each worker the step, the duration
+        of all steps, and its waits, in seconds. ``bytes`` are the bytes sent to and received from other processes.
+        ``time`` is in seconds.
         """
         self._bytes[progress["process"]] = tuple(progress["bytes"])
         for unit, (step, step_s, *waits) in progress["workers"].items():
@@ -99,11 +100,11 @@ class Activity:
         }
 
     def workers(self) -> dict[str, dict[str, Any]]:
-        """Return what each worker has done in the last seconds, by worker.
+        """Return the recent activity of each worker.
 
-        ``step``; ``steps_per_s``; ``compute_ms`` of a step, None after too few steps; ``shares`` of the time spent
-        computing and waiting, by cause; ``slow``: its ``compute_ms`` relative to the median worker's, None if it is not
-        slow.
+        It has ``step``; ``steps_per_s``; ``compute_ms`` for a step, or None after too few steps; ``shares``, the shares
+        of time spent computing and waiting, by cause; and ``slow``, the worker's ``compute_ms`` divided by the median
+        of all workers, or None if the worker is not slow.
         """
         rates = {unit: _of(samples[0], samples[-1]) for unit, samples in self._samples.items()}
         known = [facts["compute_ms"] for facts in rates.values() if facts["compute_ms"] is not None]

@@ -16,7 +16,8 @@ RATE = "samples_per_s"
 class Curve:
     """Means of a value over equal numbers of consecutive reports.
 
-    At `MAX_POINTS` each two neighbours become one, so adding a report takes constant time on average.
+    When there are `MAX_POINTS` means, each two neighbours become one. So adding a report takes constant time on
+    average.
     """
 
     def __init__(self) -> None:
@@ -43,7 +44,10 @@ class Curve:
         self._n_per_point *= 2
 
     def points(self) -> dict[str, list[Any]]:
-        """Return ``steps`` and ``values``, None if not finite; the last may cover fewer reports."""
+        """Return ``steps`` and ``values``; values that are not finite are None.
+
+        The last value may be the mean of fewer reports.
+        """
         steps, values = self._steps.tolist(), self._values.tolist()
         if self._n:
             steps.append(self._step)
@@ -90,5 +94,8 @@ class Curves:
 
 
 def rounded(value: float) -> float:
-    """Round a value to the digits that a picture shows: JSON with all digits takes three times as long."""
+    """Round a value to the digits that a picture shows.
+
+    JSON with all digits takes three times as long.
+    """
     return float(f"{value:.5g}")

@@ -31,7 +31,7 @@ POLICY = (
 
 
 def http_token() -> str:
-    """Return the token of requests, ``distributed.singa-dask.http-token``; empty if none is needed."""
+    """Return the token that requests need, ``distributed.singa-dask.http-token``; empty for none."""
     return str(dask.config.get("distributed.singa-dask.http-token", None) or "")
 
 
@@ -79,13 +79,13 @@ class _File(_Handler):
 
 
 class _Answers:
-    """Answers as JSON, kept for `FRESH_S`."""
+    """JSON answers, which are reused for `FRESH_S` seconds."""
 
     def __init__(self) -> None:
         self._kept: dict[str | None, tuple[float, str]] = {}
 
     def get(self, key: str | None, make: Callable[[], Any]) -> str:
-        """Return the answer for a key, made anew if it is too old."""
+        """Return the answer for a key. If it is missing or too old, ``make`` creates a new one."""
         now = time.monotonic()
         self._kept = {each: kept for each, kept in self._kept.items() if now - kept[0] < FRESH_S}
         if key not in self._kept:
@@ -149,7 +149,10 @@ def as_json(value: Any) -> str:
 
 
 def add_page(scheduler: Scheduler, source: JobsView) -> None:
-    """Add ``/singa`` to the pages of a scheduler permanently; does nothing without an HTTP server."""
+    """Add the page ``/singa`` to a scheduler; do nothing if it has no HTTP server.
+
+    The page cannot be removed.
+    """
     application = getattr(scheduler, "http_application", None)
     if application is None:
         return

@@ -22,10 +22,10 @@ MAX_WORKERS = 256
 
 
 class JobsView(Protocol):
-    """Describes the jobs of a scheduler."""
+    """Interface of functions that describe the jobs of a scheduler."""
 
     def overview(self) -> dict[str, Any]:
-        """Return a row for each job, and values common to all."""
+        """Return a row for each job, and values for all jobs together."""
 
     def describe(self, job_id: str) -> dict[str, Any] | None:
         """Return the description of a job; None if it is unknown."""
@@ -47,7 +47,7 @@ class JobsCollector:
         self._source = source
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing, because tests may run several schedulers in a process."""
+        """Return nothing. Registering names would fail in tests with several schedulers in a process."""
         return ()
 
     def collect(self) -> Iterable[Metric]:

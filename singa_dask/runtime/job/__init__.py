@@ -1,9 +1,9 @@
 """A job on a Dask cluster, with a folder for each place where its code runs.
 
-Each folder imports only those before it: `state` decides what happens next, without I/O; `dask_worker` runs on a Dask
-worker; `scheduler` runs on Dask's scheduler; `client` runs in the program that starts or follows a job. The modules
-beside them are for all: `names` of messages and plug-ins, `limits` (timeouts), `job_end` (how a job ended), `patience`
-(waiting for a cluster), `frames` (stacks of threads) and `client_security` (TLS).
+Each folder imports only the folders before it in this list. `state` decides what happens next, without I/O.
+`dask_worker` runs on a Dask worker, and `scheduler` on Dask's scheduler. `client` runs in the program that starts or
+follows a job. All folders use the modules beside them: `names` of messages and plug-ins, `limits` (timeouts), `job_end`
+(how a job ended), `patience` (waiting for a cluster), `frames` (stacks of threads) and `client_security` (TLS).
 """
 
 __all__: list[str] = []

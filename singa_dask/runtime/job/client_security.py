@@ -1,4 +1,4 @@
-"""The TLS certificates of a Dask process, for a client in it."""
+"""TLS certificates for a client that runs in a Dask process."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from distributed.security import Security
 
 
 def as_client(security: Security, role: str) -> Security:
-    """Return the security of a Dask process for a client in it, which may lack a client's certificate.
+    """Return a `Security` for a client that runs in a Dask process.
 
     Parameters
     ----------
     role : {"scheduler", "worker"}
-        Of the process, whose own certificate is used where there is none for clients.
+        Role of the process. Its own certificate is used if there is none for clients.
     """
     own = security.get_tls_config_for_role(role)
     if security.get_tls_config_for_role("client")["cert"] or not own["cert"]:

@@ -1,4 +1,4 @@
-"""JobEnd: the end of a job, with its `Failure`, state, reason and exit code."""
+"""JobEnd: how a job ended, with its `Failure`, state, reason and exit code."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from singa_dask.shown import plural
 
 @dataclass(frozen=True)
 class Failure:
-    """The reason of the failure of a job.
+    """The first failure of a job.
 
     Attributes
     ----------
     error : str
-        Traceback; empty if the reason is enough.
+        Traceback; empty if the reason alone is enough.
     unit, cause : str
-        The unit that failed, and its error without names of units; empty if no unit did.
+        The unit that failed, and its error without names of units; empty if no unit failed.
     is_hosting : bool
         Whether a process could not be hosted.
     """
@@ -41,16 +41,16 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class JobEnd:
-    """The end of a job, from its last event.
+    """The end of a job, as its last event describes it.
 
     Attributes
     ----------
     reports : mapping of str to mapping
-        Reports of units; empty if the scheduler is gone or has forgotten the job.
+        Reports of units; empty if the scheduler is gone or does not know the job any more.
     failure : Failure or None
-        The first one.
+        The first failure.
     signal, by : str
-        Name of the signal that stopped the job, and who sent it, if not its client.
+        Name of the signal that stopped the job, and who sent it; ``by`` is empty if the client sent it.
     processes : sequence of sequence of str
         The units of each process.
     stuck : sequence of str
@@ -60,9 +60,9 @@ class JobEnd:
     latest : mapping of str to mapping
         The last metrics of each phase.
     samples_per_s : float
-        The last speed that was reported, summed over the worker groups.
+        The speed that was reported last, summed over the worker groups.
     is_heard : bool
-        Whether this is known from the scheduler.
+        Whether the scheduler has reported the end.
     """
 
     reports: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

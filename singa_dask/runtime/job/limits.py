@@ -1,7 +1,7 @@
-"""The timeouts of jobs on a cluster, in one table: settings of Dask, and limits derived from them.
+"""All timeouts of jobs on a cluster: settings of Dask, and limits that are derived from them.
 
-``distributed.singa-dask.NAME`` in Dask's configuration sets one, e.g. to ``60s``. The defaults suit clusters with
-thirty times more work than their cores can do: only evidence, such as a closed connection, ends a process sooner.
+``distributed.singa-dask.NAME`` in Dask's configuration sets a timeout, e.g. to ``60s``. The defaults suit clusters that
+are overloaded by a factor of thirty. A process is ended sooner only on evidence, such as a closed connection.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Limit(NamedTuple):
     Attributes
     ----------
     meaning : str
-        What has happened by then.
+        What must have happened before the timeout.
     default : str
-        Of a setting; empty for a derived limit.
+        Default of a setting; empty for a derived limit.
     of : str
-        The limit from which this one is derived: ``times`` that limit, and ``plus_s`` seconds.
+        The limit from which this one is derived: ``times`` times that limit, plus ``plus_s`` seconds.
     at_least : sequence of str
         Limits that may not be longer than this one.
     """
@@ -82,7 +82,7 @@ LIMITS = {
 
 
 def limit(name: str) -> float:
-    """Return one of `LIMITS` in seconds; raise `ConfigError` if its setting is no duration."""
+    """Return one of `LIMITS` in seconds; raise `ConfigError` if its setting is not a duration."""
     known = LIMITS[name]
     if known.of:
         return known.times * limit(known.of) + known.plus_s
@@ -94,12 +94,12 @@ def limit(name: str) -> float:
 
 
 def check_limits(process: str) -> None:
-    """Check all limits in the configuration of this process, which the error names.
+    """Check all limits in the configuration of this process. ``process`` is its name in errors.
 
     Raises
     ------
     ConfigError
-        A limit is no duration, or shorter than a limit that it has to outlast.
+        A limit is not a duration, or is shorter than a limit that it has to exceed.
     """
     try:
         for name, known in LIMITS.items():
@@ -120,5 +120,5 @@ def _where(name: str) -> str:
 
 
 def state_url() -> str:
-    """Return ``distributed.singa-dask.state``, the URL of saved detached jobs, or nothing."""
+    """Return ``distributed.singa-dask.state``, the URL where detached jobs are saved; empty if not set."""
     return str(dask.config.get(f"{KEY}.state", ""))

@@ -69,7 +69,7 @@ class Op:
 
 
 def in_use(job_id: str) -> str:
-    """Return why a job is refused whose id is in use."""
+    """Return the message that refuses a job because its id is in use."""
     return f"job {job_id} is already running or queued on this cluster."
 
 

@@ -1,4 +1,4 @@
-"""Patience: a time to wait for a cluster, with messages to the user."""
+"""Patience: how long to wait for a cluster, and how to tell the user."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ T = TypeVar("T")
 
 
 class Patience(NamedTuple):
-    """A time to wait for a cluster, with messages to the user.
+    """A time to wait for a cluster, and a function for messages to the user.
 
     Attributes
     ----------
     seconds : float
-        0: do not wait.
+        Maximum time to wait; 0 means not to wait.
     say : callable
-        Takes a line.
+        Called with each message, one line of text.
     """
 
     seconds: float = 0.0
@@ -35,7 +35,7 @@ class Patience(NamedTuple):
         Raises
         ------
         ClusterError
-            The error of the last attempt, when the time is over.
+            All attempts failed. This is the error of the last attempt.
         """
         end = time.monotonic() + self.seconds
         said = ""

@@ -13,7 +13,7 @@ _PATHS = PATH_KEYS - {"dir", "modules", "workspace"}
 
 
 def absolute_paths(job: JobConf) -> JobConf:
-    """Return the job with absolute paths; relative ones start at the current directory."""
+    """Return the job with absolute paths. Relative paths start at the current directory."""
     return JobConf.model_validate(_made_absolute(job.model_dump(mode="json"), ""))
 
 

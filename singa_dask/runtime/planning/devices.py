@@ -38,8 +38,8 @@ def n_on_gpus(job: JobConf, n_workers: int) -> int:
 def device_names(job: JobConf, n_workers: int, n_visible: int = 0, first: int = 0) -> list[str]:
     """Return the name for `get_ops` of each of the ``n_workers`` workers of one process.
 
-    ``n_visible`` is the number of GPUs that this process sees, used if the job lists no GPUs; ``first`` the number of
-    workers of other processes that see the same GPUs and come before these.
+    ``n_visible`` is the number of GPUs that this process sees; it is used if the job lists no GPUs. ``first`` is the
+    number of workers in other processes that see the same GPUs and precede these workers.
     """
     if job.ops != "cupy":
         gpus = [f"cuda:{index}" for index in job.gpu[:n_workers]]
@@ -51,7 +51,7 @@ def device_names(job: JobConf, n_workers: int, n_visible: int = 0, first: int = 
 
 
 def device_of_part(job: JobConf, index: int) -> str:
-    """Return the name for `get_ops` of a part of an inference; parts take the job's GPUs in turn."""
+    """Return the name for `get_ops` of part ``index`` of an inference. Parts use the job's GPUs in turn."""
     if job.ops == "cupy" and not job.gpu:
         return f"cuda:{index % max(OPS.find('cupy').count(), 1)}"
     return f"cuda:{job.gpu[index % len(job.gpu)]}" if job.gpu else job.ops
@@ -70,9 +70,9 @@ def params_stay(layout: Layout, names: Collection[str]) -> bool:
 class Devices:
     """Assigns kernels, threads and memory to the units of one process.
 
-    ``neighbours`` are the processes of the job on this host, including this one, by default all. ``n_threads`` is the
-    number of threads of each worker on the CPU, and of BLAS calls for the whole process; by default it depends on the
-    cores.
+    ``neighbours`` are the processes of the job on this host, including this one; by default all processes of the job.
+    ``n_threads`` is the number of threads of each worker on the CPU, and of BLAS calls in the whole process. By default
+    it depends on the number of cores.
     """
 
     def __init__(
@@ -100,11 +100,11 @@ class Devices:
         self._lock = threading.Lock()
 
     def threads(self, worker: Address) -> int:
-        """Return the number of threads of a worker: one if it computes on a GPU."""
+        """Return the number of threads of a worker. A worker on a GPU has one."""
         return 1 if self._is_on_gpu(worker) else self.n_threads
 
     def worker_bytes(self, limit: int | None) -> int:
-        """Return a worker's share of this machine's memory, or of the process's limit if that is less."""
+        """Return a worker's share of the memory: of this machine's, or of ``limit`` if that is less."""
         share = machine_memory() // max(self._n_beside, 1)
         return min(share, limit // max(len(self._workers), 1)) if limit else share
 
@@ -113,7 +113,10 @@ class Devices:
 
     @property
     def names(self) -> Mapping[Address, str]:
-        """Name for `get_ops` of each worker of this process; ConfigError without CuPy to count GPUs."""
+        """Name for `get_ops` of each worker of this process.
+
+        Raises a ConfigError if CuPy is missing, which counts GPUs.
+        """
         if not self._names and self._workers:
             if self.job.gpu:
                 names = [device_names(self.job, self._index[worker] + 1)[-1] for worker in self._workers]
@@ -129,7 +132,10 @@ class Devices:
         return params_stay(self._planned, self.names.values())
 
     def ops(self, unit: Address) -> Ops:
-        """Return the kernels of a unit, for use in its thread only; ConfigError if they cannot be used here."""
+        """Return the kernels of a unit, for use only in the unit's thread.
+
+        Raises a ConfigError if they cannot be used here.
+        """
         if unit.kind == "worker":
             return self._root(self.names[unit]).for_thread()
         if self.params_stay:
@@ -160,7 +166,7 @@ def _workers(units: Sequence[Address]) -> list[Address]:
 
 @contextlib.contextmanager
 def explain_memory_errors(nets: Callable[[], Collection[NeuralNet]]) -> Iterator[None]:
-    """Add to a DeviceMemoryError what the nets of a worker need, and what to do."""
+    """Add advice to a DeviceMemoryError, and how much memory the nets of a worker need."""
     try:
         yield
     except DeviceMemoryError as error:

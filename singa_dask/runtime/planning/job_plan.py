@@ -1,4 +1,4 @@
-"""JobPlan: the table of params and slices of a job, which every process computes from the job file."""
+"""JobPlan: the table of params and slices of a job. Every process computes it from the job file."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ class JobPlan:
     Attributes
     ----------
     layout : Layout
-        Process of each unit. No other field depends on it.
+        The units of each process. No other field depends on it.
     names : tuple of str
-        Names of the unique params, or shards of params, in net order; messages contain their index.
+        Names of the unique params, or shards of params, in the order of the net. Messages contain their index.
     owners : tuple of str
-        Name of the whole param of each.
+        Name of the whole param that each param or shard belongs to.
     shards : tuple of ParamShard or None
-        Shard of the whole param; None if it is the whole.
+        Shard of the whole param; None for a whole param.
     scales : tuple of (float, float) or None
         ``lr_scale`` and ``wd_scale`` of each param; None for a running statistic.
     n_sharers : tuple of int
-        Number of gradients of each in one step of a worker group.
+        Number of gradients of each param in one step of a worker group.
     n_shares : tuple of int
-        Divisor of the sum of these gradients.
+        Divisor for the sum of these gradients.
     dtype : dtype
         dtype of params.
     tree : ProcessTree or None
-        Processes that add up gradients on the way to servers.
+        The processes that add up gradients on the way to servers.
     """
 
     layout: Layout
@@ -61,7 +61,7 @@ class JobPlan:
 
     @property
     def way(self) -> ProcessTree | None:
-        """The tree, if it contains all processes: messages then travel along it."""
+        """The tree, if it contains all processes. Messages then travel along it."""
         return self.tree if self.tree and self.tree.n_processes == len(self.layout.processes) else None
 
     @property
@@ -72,9 +72,9 @@ class JobPlan:
 
     @classmethod
     def make(cls, job: JobConf, net: NeuralNet | None = None, layout: Layout | None = None) -> JobPlan:
-        """Compute the plan of a job, from its training net if that is built already.
+        """Compute the plan of a job. Pass its training net if that is already built.
 
-        ``layout`` overrides the layout of the job file; see `pack`.
+        ``layout`` replaces the layout of the job file; see `pack`.
         """
         net = net or build_net(job, Phase.TRAIN, get_ops("numpy"))
         kept, cluster = net.logical, job.cluster
@@ -122,8 +122,8 @@ def _assign_local_servers(
 ) -> Iterator[ParamSlice]:
     """Assign slices that only workers of one process use to a server of that process, if it has one.
 
-    Shards that only one worker uses then never leave their process. ``users``: workers of each param in every group;
-    empty if all workers use it.
+    Shards that only one worker uses then never leave their process. ``users`` has the workers that use each param in
+    every group; it is empty for a param that all workers use.
     """
     process_of, cluster = layout.process_of, layout.cluster
     processes = [  # process of each worker, and of each server that the worker's group talks to

@@ -39,7 +39,7 @@ class Layout:
 
     @cached_property
     def groups_of(self) -> list[set[int]]:
-        """The worker groups that need each process: its own, and the users of its servers."""
+        """The worker groups that need each process: its own groups, and groups that use its servers."""
         n_groups = self.cluster.nworker_groups
         of_servers = {unit.group for unit in self.units if unit.kind == "server"}
         users = {g: {n for n in range(n_groups) if self.server_group_of(n) == g} for g in of_servers}

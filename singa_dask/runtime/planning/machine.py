@@ -1,6 +1,7 @@
-"""Cores, threads and memory of this machine and process, and limits on them.
+"""Cores, threads and memory of this machine and process, and limits of them.
 
-The thread limits here replace those of Dask's nannies, which start processes with one thread for every library.
+The limits of threads in this module replace the limits of Dask's nannies, which start processes with one thread for
+every library.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ SCHEDULED = Path("/proc/thread-self/schedstat")
 
 
 def cpu_count() -> int:
-    """Return the number of cores that this process may use, by its affinity and its control group.
+    """Return the number of cores that this process may use, given its affinity and its control group.
 
-    ``dask.system.cpu_count`` returns the same, but importing Dask takes longer than validating a job.
+    ``dask.system.cpu_count`` returns the same number, but importing Dask takes longer than validating a job.
     """
     count = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     group = _text_of(CGROUP_OF_PROCESS).rpartition(":")[2].lstrip("/")
@@ -42,16 +43,16 @@ def cpu_count() -> int:
 
 
 def n_threads(job: JobConf, n_workers: int, n_on_gpus: int = 0, n_cores: int | None = None) -> int:
-    """Return the threads of each of ``n_workers`` workers that share ``n_cores`` or all cores.
+    """Return the number of threads for each of ``n_workers`` workers that share ``n_cores`` or all cores.
 
-    ``n_on_gpus`` of the workers take one thread each. Servers do not count, as they work while workers wait.
+    ``n_on_gpus`` of the workers use one thread each. Servers do not count, because they work while workers wait.
     """
     most = max(1, ((n_cores or cpu_count()) - n_on_gpus) // max(1, n_workers - n_on_gpus))
     return min(job.threads, most) if job.threads else most
 
 
 def core_wait_s() -> float:
-    """Return the seconds that this thread was ready to run but had no core; 0 if not reported."""
+    """Return for how many seconds this thread was ready to run but had no core; 0 if not known."""
     _, _, rest = _text_of(SCHEDULED).partition(" ")
     return int(rest.split()[0]) / 1e9 if rest else 0.0
 
@@ -86,7 +87,7 @@ _lock, _asked, _restore = threading.Lock(), list[int](), ExitStack()
 
 @contextmanager
 def limit_process(n: int) -> Iterator[None]:
-    """Limit BLAS to ``n`` threads in this process until the context ends; the lowest limit holds."""
+    """Limit BLAS to ``n`` threads in this process during the context. The lowest limit holds."""
     with _lock:
         if not _asked:
             _restore.enter_context(threadpool_limits(n, user_api="blas"))
@@ -110,7 +111,10 @@ def limit_thread(n: int) -> AbstractContextManager[object]:
 
 
 class ThreadPools:
-    """The libraries with thread pools that are loaded now. Finding them takes longer than a small net."""
+    """The libraries with thread pools that are loaded now.
+
+    Finding them takes longer than computing a small net, so the object is kept.
+    """
 
     def __init__(self) -> None:
         self._found = ThreadpoolController()

@@ -1,4 +1,4 @@
-"""Build the nets of a worker from the job file. Every process builds the same ones."""
+"""Build the nets of a worker from the job file. Every process builds the same nets."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ def phase_name(phase: Phase) -> str:
 
 
 class Nets(dict[Phase, NeuralNet]):
-    """The nets of one worker by phase; ``passes`` for phases that read all records, see `add_passes`."""
+    """The nets of one worker by phase.
+
+    ``passes`` has the phases that read all records; see `add_passes`.
+    """
 
     def __init__(self, train: NeuralNet) -> None:
         super().__init__({Phase.TRAIN: train})
@@ -80,27 +83,28 @@ def build_nets(
     cancellation: Cancellation | None = None,
     memory: int | None = None,
 ) -> Nets:
-    """Build the nets of one worker. They only have shapes: nothing is opened or allocated.
+    """Build the nets of one worker, without opening or allocating anything.
 
-    The other nets share the params of the training net; only the first worker group has them. Nets that read all
-    records are incomplete until `add_passes`. Layers that write files are left out, because steps and tests are
-    repeated when a process is lost.
+    The validation and test nets share the params of the training net. Only the first worker group has them. Nets that
+    read all records are incomplete until `add_passes` is called. Layers that write files are left out, because steps
+    and tests are repeated when a process is lost.
 
     Parameters
     ----------
     ops : Ops, optional
-        Kernels of the nets; by default some that only compute shapes and need no GPU.
+        Kernels of the nets. The default are kernels that only compute shapes and need no GPU.
     assignments, host_names
-        Of the input layers of the training net; see `InputContext`.
+        Attributes of `InputContext`, for the training net.
     cancellation : Cancellation, optional
-        Of the worker, see `Context`.
+        Cancellation of the worker; see `Context`.
     memory : int, optional
-        Bytes that the worker may take. Its readers of stores share a third; one that shuffles gets twice as much.
+        Number of bytes that the worker may use. Its readers of stores share a third of them; a reader that shuffles
+        gets twice as much as others.
 
     Raises
     ------
     ConfigError
-        All errors in wiring and shapes; or the kernels are not available.
+        Wiring or shapes are wrong, or the kernels are not available. The error lists all problems.
     """
     ops = ops or _ops_for_shapes(job)
     cancellation = cancellation or Cancellation()
@@ -127,10 +131,16 @@ def build_nets(
 
 
 def add_passes(job: JobConf, nets: Nets) -> None:
-    """Count the records of nets that read all of them, and build the nets of last batches, shapes only.
+    """Count the records of nets that read all records, and build nets for their last batches.
 
-    ConfigError if records cannot be divided into batches, see `count_records`, or a layer refuses a smaller batch;
-    DataError if a store cannot be opened.
+    Nothing is allocated.
+
+    Raises
+    ------
+    ConfigError
+    Records cannot be divided into batches (see `count_records`), or a layer does not accept a smaller batch.
+    DataError
+    A store cannot be opened.
     """
     train = nets[Phase.TRAIN]
     for phase, net in nets.items():
@@ -166,12 +176,15 @@ def build_net(
     worker: int = 0,
     cancellation: Cancellation | None = None,
 ) -> NeuralNet:
-    """Build the net of one phase, shapes only, including layers that write files; see `build_nets`."""
+    """Build the net of one phase, including layers that write files, without allocating anything.
+
+    See `build_nets`.
+    """
     return _build_net(job, ops or _ops_for_shapes(job), phase, group, worker, cancellation=cancellation, writes=True)
 
 
 def _ops_for_shapes(job: JobConf) -> Ops:
-    """Return kernels for computing shapes, never on a GPU, which only the workers may use."""
+    """Return kernels for computing shapes. They never use a GPU, which only workers may use."""
     return get_ops("numpy") if job.gpu or job.ops == "cupy" else find_ops(job, job.ops)
 
 

@@ -1,4 +1,4 @@
-"""Passes over all records of a store: whole batches, and a smaller batch of the records that are left."""
+"""Passes over all records of a store: whole batches, and a batch with the remaining records."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ KEYS = {Phase[phase.upper()]: keys for phase, keys in FREQUENCIES.items()}
 
 
 class WholePass(NamedTuple):
-    """The batches of a phase that reads all records: whole ones, and the net of a last one, if any.
+    """The number of whole batches of a phase that reads all records, and a net for the last batch, if any.
 
-    The last batch may be larger than a whole one, so that each worker has some of it; ``weight`` is its relative size.
-    Its net shares the params of the training net.
+    The last batch has the remaining records. It may be larger than a whole batch, so that each worker has a part of it.
+    ``weight`` is its size relative to a whole batch. The net shares the params of the training net.
     """
 
     n_batches: int
@@ -87,7 +87,10 @@ def _refused(phase: Phase, message: str) -> ConfigError:
 
 
 def divide(n_records: int, size: int, n_workers: int = 1) -> tuple[int, int]:
-    """Return the number of whole batches, and of records left: none, or at least one for each worker."""
+    """Return the number of whole batches, and of remaining records.
+
+    The remaining records are none, or at least one for each worker.
+    """
     n_batches, n_rest = divmod(n_records, size)
     while 0 < n_rest < n_workers:
         n_batches, n_rest = n_batches - 1, n_rest + size

@@ -29,13 +29,13 @@ class WorkerFacts(NamedTuple):
     busy : int
         Threads that other tasks occupy.
     has_nanny : bool
-        Whether a nanny restarts it if it is lost.
+        Whether a nanny restarts the Dask worker if it is lost.
     usable : bool
-        Whether it accepts tasks and has sent a heartbeat recently.
+        Whether the Dask worker accepts tasks and has sent a heartbeat recently.
     resources : mapping of str to float
-        As it was started with.
+        The resources with which the Dask worker was started.
     note : str
-        For people: who occupies its threads, or why it is not usable.
+        Text for users: what occupies its threads, or why it is not usable.
     """
 
     nthreads: int
@@ -56,17 +56,19 @@ def place(
     Parameters
     ----------
     workers : mapping of str to WorkerFacts
-        By address. Unusable ones are only named in the error.
+        The Dask workers by address. Unusable ones are only named in the error.
     gain : callable, optional
-        (processes, Dask workers, those chosen so far by process) -> gain of placing each of the processes on each of
-        the Dask workers, (processes, workers). It decides among the workers with enough threads.
+        Called with processes, Dask workers, and the Dask workers chosen so far by process. Returns the gain of placing
+        each process on each Dask worker, (processes, workers). The gain decides among the Dask workers with enough
+        threads.
     kept : collection of str
         Dask workers to prefer if there is no ``gain``.
 
     Raises
     ------
     ClusterError
-        The cluster is too small; the message says how many threads are free where, and why others are not.
+        The cluster is too small. The message says how many threads are free on each Dask worker, and why other threads
+        are not.
     """
     unused, workers = _without_unusable(workers)
     free = {address: known.nthreads - known.busy for address, known in workers.items()}
@@ -117,10 +119,10 @@ def _sentence(what: str, named: Sequence[str]) -> str:
 def _prefer(
     layout: Layout, needs: Sequence[int], order: Sequence[str], free: Mapping[str, int], gain: Gain
 ) -> dict[int, str]:
-    """Assign each process a Dask worker with enough threads, the greatest gain first.
+    """Assign each process to a Dask worker with enough threads, the greatest gain first.
 
-    Larger processes come first: a worker that fits one of them fits every later one, so a job that fits at all fits
-    with any preferences.
+    Larger processes are assigned first. A Dask worker that fits one of them fits every later process, so preferences
+    cannot make a job fail that fits on the cluster.
     """
     chosen: dict[int, str] = {}
     left, waiting = list(order), list(needs)
@@ -140,8 +142,8 @@ def _prefer(
 def share(layout: Layout, workers: Mapping[str, WorkerFacts], others: Mapping[str, int]) -> list[str]:
     """Choose a Dask worker with enough free threads for each process; several processes may share one.
 
-    ``workers`` are the usable Dask workers by address, ``others`` the number of units that already run on each.
-    ClusterError if there are too few threads.
+    ``workers`` are the usable Dask workers by address. ``others`` has the number of units that already run on each.
+    Raises a ClusterError if there are too few threads.
     """
     room = {address: known.nthreads - known.busy - others.get(address, 0) for address, known in workers.items()}
     chosen = []
@@ -168,18 +170,19 @@ def place_again(
     limits: tuple[int, int],
     packed: bool,
 ) -> tuple[Layout, tuple[str, ...]]:
-    """Choose Dask workers for all units; processes stay where they are if possible.
+    """Choose Dask workers for all units. Processes stay where they are if possible.
 
     Parameters
     ----------
     layout : Layout
-        The job file's.
+        Layout of the job file.
     before : sequence of str
         Dask workers that have or had units of the job.
     limits : tuple of int
-        Smallest and largest number of processes; ClusterError if there are too few Dask workers.
+        Smallest and largest number of processes. A ClusterError is raised if there are too few Dask workers for the
+        smallest.
     packed : bool
-        Whether to use as many processes as possible, but fewer than the largest number, if need be.
+        Whether fewer processes than the largest number may be used, if there are not enough Dask workers.
     """
     low, high = limits
     if high < len(layout.processes):
@@ -198,6 +201,9 @@ def place_again(
 
 
 def place_first(layout: Layout, workers: Mapping[str, WorkerFacts]) -> tuple[Layout, tuple[str, ...]]:
-    """Choose Dask workers for a job that starts, fewer if it is elastic; ClusterError if too few."""
+    """Choose Dask workers for a job that starts. An elastic job may get fewer processes.
+
+    Raises a ClusterError if there are too few Dask workers.
+    """
     limits, packed = limits_of(layout.cluster, layout), bool(layout.cluster.elastic.max_processes)
     return place_again(layout, workers, (), limits, packed)

@@ -1,7 +1,8 @@
-"""Checkpointing: when a worker saves to files or memory, its requests to others, and their answers.
+"""Checkpointing: decide when to save a checkpoint or a snapshot, and collect its parts from all units.
 
-The first worker of the first group takes checkpoints and snapshots (`Checkpointing`), and tracks the parts that others
-write (`Pending`). Every worker reports its position and the states of its layers to it (`Reporter`).
+The first worker of the first group takes checkpoints and snapshots (`Checkpointing`), and tracks the parts that other
+units write (`Pending`). Every worker reports its position and the states of its layers to the first worker
+(`Reporter`).
 """
 
 from __future__ import annotations
@@ -36,11 +37,10 @@ PATIENCE_S = 5.0
 
 
 class Checkpointing:
-    """Takes the checkpoints and snapshots of a job on its first worker, and contributes to them on others.
+    """Takes the checkpoints and snapshots of a job on the first worker; on others contributes to them.
 
-    ``url`` is the directory of the ``step-<n>`` directories, ``state`` is at the first step of the job: there is no
-    checkpoint before a later one. ``in_background`` calls a function in a thread that may wait minutes for file
-    systems.
+    ``url`` is the directory with the ``step-<n>`` directories. ``state`` must be at the first step of the job, which
+    never has a checkpoint. ``in_background`` calls a function in a thread that may wait minutes for file systems.
     """
 
     def __init__(
@@ -103,9 +103,9 @@ class Checkpointing:
             self._schedule.begin(now)
 
     def save_due(self, facts: Callable[[], Mapping[str, Any]]) -> None:
-        """Begin the checkpoint or snapshot that is due before this step; a checkpoint serves as both.
+        """Begin the checkpoint or snapshot that is due before this step.
 
-        ``facts`` returns the values that `save` takes.
+        If both are due, a checkpoint serves as both. ``facts`` returns the argument ``facts`` of `save`.
         """
         if self._channel.address.group:
             if self.reporter.is_due():
@@ -116,7 +116,7 @@ class Checkpointing:
     def _is_due(self, kind: str) -> bool:
         """Return whether a checkpoint or snapshot is due before this step.
 
-        The first worker chooses the step of one that is due by time or was requested.
+        If it is due by time or was requested, the first worker chooses its step.
         """
         state = self._state
         if state.step <= self._first_step:
@@ -133,11 +133,13 @@ class Checkpointing:
         return bool(minutes) and self._state.step >= self._job.checkpoint_after and now - self._saved_at >= 60 * minutes
 
     def save(self, facts: Mapping[str, Any], kind: str = "checkpoint", *, last: bool = False) -> None:
-        """Begin a checkpoint or snapshot, ``kind``, as the first worker, or contribute to it as another one.
+        """Begin a checkpoint or snapshot as the first worker, or contribute to it as another worker.
 
-        The others of the first group report their positions, and wait until servers have copied their slices. ``facts``
-        are more values for the manifest. ``last`` is true after the last step. An earlier one is skipped while the one
-        before is being written; the last one only if it equals the complete checkpoint from which the job resumed.
+        The other workers of the first group report their positions, and wait until servers have copied their slices.
+        ``facts`` are additional values for the manifest. Pass ``last=True`` after the last step.
+
+        A checkpoint is skipped while the previous one is being written. The last checkpoint is skipped only if the job
+        has resumed from a complete checkpoint of the same step.
         """
         where: Mapping[str, Any] = {}
         if self._channel.address.group:
@@ -161,7 +163,10 @@ class Checkpointing:
                 self._schedule.paused(time.perf_counter() - started)
 
     def _arrive(self) -> Mapping[str, Any]:
-        """Report to the first worker that this one waits; return where its states go, empty if nowhere."""
+        """Report to the first worker that this one waits.
+
+        Returns the destination of the states of its layers; empty if they are not saved.
+        """
         net = self._trainer.net
         if net.is_partitioned:  # the first worker of a partitioned net does not have all params
             self._trainer.collect_all()
@@ -169,7 +174,7 @@ class Checkpointing:
         return self._channel.wait_for("taken").info
 
     def _complete(self, facts: Mapping[str, Any]) -> Checkpoint | None:
-        """Return the checkpoint of this step if it is already complete and no group has made a step since."""
+        """Return the complete checkpoint of this step, if there is one and no group has made a step since."""
         if self._state.step != self._first_step:
             return None
         try:
@@ -182,7 +187,7 @@ class Checkpointing:
         return known if stays and is_same and len(known.groups) == n_groups else None
 
     def _is_free(self, kind: str, last: bool) -> bool:
-        """Wait until the checkpoint or snapshot before is complete; return False if that takes too long."""
+        """Wait until the previous checkpoint or snapshot is complete; return False if that takes too long."""
         pending = self._pending[kind]
         while pending and (last or pending.seconds < PATIENCE_S):
             self._channel.receive(f"the {kind} before this", None if last else max(PATIENCE_S - pending.seconds, 0.0))
@@ -194,7 +199,7 @@ class Checkpointing:
         return not pending
 
     def _manifest(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Wait for all updates and for the other workers; return the manifest without positions."""
+        """Wait for all updates and all other workers; return the manifest without positions."""
         self._trainer.collect_all()
         while len(self._arrivals) < len(self._others):
             self._channel.receive("the other workers")
@@ -217,10 +222,10 @@ class Checkpointing:
         }
 
     def _request_parts(self, kind: str, manifest: Mapping[str, Any], last: bool) -> dict[str, Any]:
-        """Request the part of every server; return where parts go, once all servers have copied their slices.
+        """Request the part of every server; return the destination of the parts.
 
-        The other groups wait meanwhile. With several server groups, the one that writes first gets all changes of the
-        others.
+        Returns once all servers have copied their slices. The other worker groups wait meanwhile. With several server
+        groups, the group that writes first gets all changes of the other groups.
         """
         step, cluster = self._state.step, self._job.cluster
         self._state.requested -= {"snapshot", kind}
@@ -253,19 +258,19 @@ class Checkpointing:
             self._channel.receive("copies of the servers")
 
     def finish(self, wait: bool) -> None:
-        """Handle messages about checkpoints and snapshots; with ``wait`` until all checkpoints are complete."""
+        """Handle messages about checkpoints and snapshots; with ``wait``, until all checkpoints are complete."""
         while (wait and self._pending["checkpoint"]) or (self._state.is_first and self._channel.has_messages()):
             self._channel.receive("parts of checkpoints")
 
     def _count_arrival(self, message: Message) -> None:
-        """Count a worker of another group that waits; release one that waits for another request."""
+        """Count a waiting worker of another group; release a worker that waits for another request."""
         if (message.info["requester"], message.step) == self._asked:
             self._arrived.add(message.src)
         else:
             self._channel.send("taken", message.src, step=message.step, info=message.info)
 
     def _ask_again(self, message: Message) -> None:
-        """Repeat missing requests to units that restart, and stop waiting for workers that have left."""
+        """Repeat requests to units that restart, and stop waiting for workers that have left."""
         workers = [unit for unit in message.info["units"] if unit.kind == "worker"]
         awaited = self._asked[1] if self._asked and not self._copying else None
         for pending in self._pending.values():
@@ -283,7 +288,7 @@ class Checkpointing:
                     self._emit(event)
 
     def _end_snapshot(self, step: int, parts: Sequence[Event], facts: Mapping[str, Any]) -> None:
-        """Send the scheduler a snapshot; it counts as complete once the scheduler has it."""
+        """Send a snapshot to the scheduler. It counts as complete once the scheduler has it."""
         event = {"event": "snapshot", "step": step, "time": time.time(), "manifest": make_manifest(parts, facts)}
         there, here = self._emit(event), self._channel.address
 
@@ -329,7 +334,7 @@ class Checkpointing:
         return {"event": "checkpoint", "step": step, "time": time.time(), "url": url}
 
     def _handle(self, message: Message) -> None:
-        """Handle a part, a report, or a result; CheckpointError if the last checkpoint was not written."""
+        """Handle a part, a report or a result; raise CheckpointError if the last checkpoint was not written."""
         for pending in self._pending.values():
             if event := pending.take(message):
                 self._emit(event)
@@ -365,7 +370,7 @@ class Checkpointing:
 
 
 def describe_params(net: NeuralNet) -> dict[str, dict[str, Any]]:
-    """Describe each whole param for the manifest: shape, dtype, and the shards that servers have."""
+    """Describe each whole param for the manifest: its shape, dtype, and shards on servers."""
     described: dict[str, dict[str, Any]] = {}
     for key, kept in net.logical.items():
         facts = {"shape": list(kept.owner.whole_shape), "dtype": kept.owner.dtype.name}

@@ -25,7 +25,7 @@ class Evaluation:
     """Runs the tests and validations of one worker when they are due.
 
     The first worker of the first group collects the metrics of all workers of the group, and decides for them.
-    ``manifest`` is that of the checkpoint from which the run resumed, empty for a new run.
+    ``manifest`` is the manifest of the checkpoint from which the run resumed; it is empty for a new run.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Evaluation:
         channel.on("measured", lambda message: self._measured[message.info["phase"], message.step].append(message))
 
     def begin(self) -> None:
-        """End a resumed run at once if its metric had already stopped improving."""
+        """End a resumed run immediately if its metric had already stopped improving."""
         self._state.end_early(self._watch.reason)
 
     def run_due(self) -> None:
@@ -62,7 +62,7 @@ class Evaluation:
         self._tested = self._state.step
 
     def run_last(self) -> None:
-        """Run every test and validation once more at the end; not after a stop."""
+        """Run every test and validation once more at the end, unless the training was stopped."""
         state = self._state
         counts = self._tested != state.step  # otherwise the step was evaluated before the run resumed
         for phase, (n_batches, freq, after) in self._tests.items():
@@ -74,7 +74,7 @@ class Evaluation:
             self._tested = state.step
 
     def state(self) -> dict[str, Any]:
-        """Return the state for a checkpoint before this step."""
+        """Return the state for a checkpoint of the current step."""
         return {"tested": self._tested == self._state.step, **self._watch.state()}
 
     def _test(self, phase: Phase, n_batches: int | None, counts: bool = True) -> None:
@@ -107,7 +107,7 @@ class Evaluation:
         self._state.end_early(str(info["reason"]))
 
     def _send(self, phase: str, totals: Totals, metrics: PassMetrics) -> None:
-        """Send the first worker the metrics of this one."""
+        """Send the metrics of this worker to the first worker."""
         state = metrics.state()
         arrays = tuple(map(np.ascontiguousarray, state.values()))
         info = {"phase": phase, "totals": {name: list(pair) for name, pair in totals.items()}, "arrays": list(state)}
@@ -124,8 +124,8 @@ class Evaluation:
 class Watch:
     """Tracks the metrics that ``early_stopping`` and ``keep_checkpoints`` name, in these ``phases``.
 
-    Counts consecutive tests without a better value of the metric of ``early_stopping``. ``state`` is the result of
-    ``state()`` from the checkpoint from which the run resumed, empty for a new run.
+    Counts consecutive tests that did not improve the metric of ``early_stopping``. ``state`` is the result of `state`
+    in the checkpoint from which the run resumed; it is empty for a new run.
     """
 
     def __init__(self, job: JobConf, state: Mapping[str, Any]) -> None:
@@ -147,7 +147,7 @@ class Watch:
 
     @property
     def reason(self) -> str:
-        """Reason for the end of the training; empty if it continues."""
+        """Reason why the training ends; empty if it continues."""
         if self._conf is None or self._n_worse < self._conf.patience:
             return ""
         best = "no finite value" if self._best is None else f"{self._best:.6g} at step {self._best_step}"
@@ -155,7 +155,7 @@ class Watch:
         return f"early stopping: {self._conf.metric} has not improved {worse} in a row. Best: {best}."
 
     def add(self, phase: str, step: int, measured: Sequence[Mapping[str, Sequence[float]]]) -> None:
-        """Add the (sum, count) of a test's metrics from each worker; ConfigError if one is unknown."""
+        """Add the (sum, count) of a test's metrics from each worker; raise ConfigError for an unknown metric."""
         known = add_totals(measured)
         for metric, key in self._keys.items():
             where, name = split_metric(metric)
@@ -184,7 +184,7 @@ class Watch:
         self._n_worse = 0 if better else self._n_worse + 1
 
     def is_best_at(self, step: int) -> bool:
-        """Return whether the best value so far of the metric of ``early_stopping`` was measured at a step."""
+        """Return whether the best value so far of the ``early_stopping`` metric was measured at a step."""
         return self._best_step == step
 
     def state(self) -> dict[str, Any]:

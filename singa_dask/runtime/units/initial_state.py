@@ -1,4 +1,4 @@
-"""InitialState: start a job with new values, with values of another run, or where a run stopped."""
+"""InitialState: start a job with new values, with values of another run, or where a run has stopped."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ logger = logging.getLogger(__name__)
 class Rejoin:
     """Describes how a process joins a job whose other processes continue.
 
-    ``running`` are units in other processes, ``left`` workers that have finished; ``steps`` has the first step of each
-    worker group that restarts.
+    ``running`` are the units in the other processes. ``left`` are workers that have finished. ``steps`` has the first
+    step of each worker group that restarts.
     """
 
     running: frozenset[Address]
@@ -42,12 +42,12 @@ class Rejoin:
 
 
 class InitialState:
-    """First step, values, updater state and cursors of a job.
+    """The first step, values, updater state and cursors of a job.
 
-    ``resume`` is the checkpoint to continue from, open or as the URL of a step. Otherwise values are taken by name from
-    the checkpoints ``init_from``, or the job's ``checkpoint_path``; later ones win. ``rejoin`` is set if other
-    processes continue, which are ahead of ``resume``; ``recovers`` if the job itself wrote ``resume``, and continues
-    after a failure.
+    ``resume`` is the checkpoint to continue from, open or as a URL. Without ``resume``, values are read by name from
+    the checkpoints ``init_from``, or from the job's ``checkpoint_path``; if several have a param, the last one is used.
+    ``rejoin`` is set if other processes continue, which are ahead of ``resume``. ``recovers`` is set if the job itself
+    has written ``resume`` and continues after a failure.
     """
 
     def __init__(
@@ -77,13 +77,16 @@ class InitialState:
         return self._resumed_step(group)
 
     def _resumed_step(self, group: int) -> int:
-        """Return the step at which the run stopped; 0 if it is new."""
+        """Return the step at which the run has stopped; 0 for a new run."""
         if self.resumed and group in self.resumed.groups:
             return int(self.resumed.groups[group]["step"])
         return self.step
 
     def window_of(self, worker: Address, plan: JobPlan) -> Mapping[str, Any]:
-        """Return the metrics that a worker had not reported; empty if records are shared anew."""
+        """Return the metrics that a worker had not reported yet.
+
+        The result is empty if records are now divided among the workers in another way.
+        """
         cluster, group = plan.layout.cluster, worker.group
         if self.resumed is None or self.step_of(group) != self._resumed_step(group):
             return {}
@@ -105,8 +108,12 @@ class InitialState:
     def check(self, net: NeuralNet) -> None:
         """Check that every param has a source of initial values, of the right shape.
 
-        CheckpointError if the checkpoint belongs to another net, or does not exist; ConfigError lists all params
-        without initial values.
+        Raises
+        ------
+        CheckpointError
+        The checkpoint belongs to another net, or does not exist.
+        ConfigError
+        Params have no initial values. The error lists all of them.
         """
         problems = []
         owners = whole_params(net.logical)
@@ -129,7 +136,7 @@ class InitialState:
         self._check_scalings(net)
 
     def _check_scalings(self, net: NeuralNet) -> None:
-        """Raise a CheckpointError if the net standardises records unlike the net that it continues."""
+        """Raise a CheckpointError if the net standardises records differently from the net that it continues."""
         known = net.context.class_names.known.scalings
         for layer in net.all_layers:
             if isinstance(layer, StoreInput) and (self.resumed or layer.conf_name in known):
@@ -140,7 +147,7 @@ class InitialState:
                     raise CheckpointError(f"{url}: {error}") from None
 
     def check_files(self, files: Mapping[str, str]) -> None:
-        """Warn if remote files were replaced; DataError if the job recovers from a failure."""
+        """Warn if remote files were replaced; raise a DataError if the job recovers from a failure."""
         known: Mapping[str, str] = self.resumed.manifest.get("files", {}) if self.resumed else {}
         replaced = [url for url, version in files.items() if known.get(url, version) != version]
         if self.resumed is None or not replaced:
@@ -154,8 +161,8 @@ class InitialState:
     def give_class_names(self, net: NeuralNet) -> None:
         """Set the class names of the training net from the resumed run or the initial checkpoints.
 
-        The latter count only if all values come from checkpoints, so that labels keep their meaning. Scalings of
-        records always count, as the params were trained on scaled records.
+        Class names in initial checkpoints are used only if all values come from checkpoints, so that labels keep their
+        meaning. Scalings of records in them are always used, because the params were trained on scaled records.
         """
         class_names = net.context.class_names
         if self.resumed:
@@ -210,14 +217,14 @@ class InitialState:
     def seek(self, nets: Nets, group: int, n_groups: int) -> None:
         """Restore the positions of all readers and the states of layers.
 
-        Readers of the training net skip records up to the first step of a group that rejoins the job.
+        If the group rejoins the job, readers of the training net skip records up to its first step.
         """
         n_ahead = self.step_of(group) - self._seek(nets, group, n_groups)
         if n_ahead:
             nets[Phase.TRAIN].advance(n_ahead)
 
     def _seek(self, nets: Nets, group: int, n_groups: int) -> int:
-        """Restore readers and states; return the step that the readers of the training net are at."""
+        """Restore readers and states; return the step that the readers of the training net have reached."""
         if self.resumed is None:
             return self.step
         if len(self.resumed.groups) != n_groups:

@@ -1,7 +1,7 @@
-"""LearningFacts: observe a worker, for `observe.learning` to judge whether its net has learnt.
+"""LearningFacts: observe a worker, so that `observe.learning` can judge whether its net has learned.
 
-Nothing here changes a value. Labels are counted in tests, or in the first epoch of a job without tests. Activations
-are inspected in four steps, params before the first step and after the last.
+Observing does not change any value. Labels are counted in tests, or in the first epoch of a job without tests.
+Activations are inspected in four steps, params before the first step and after the last one.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class LearningFacts:
 
 
 def _described(loss: Layer, counted: Any, known: ClassNames) -> dict[str, Any]:
-    """Return the counts of a loss layer, and what its metrics depend on besides, as plain values."""
+    """Return the counts of a loss layer as plain values, with other values that its metrics depend on."""
     names: list[str] = []
     with contextlib.suppress(DataError):
         names = list(known.find(loss.conf.srclayers[1]))
@@ -140,9 +140,9 @@ def _has_equal_units(layer: Layer) -> bool:
 def facts_of_workers(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Combine the facts of the workers of a group.
 
-    ``baselines``: by phase and metric the ``value`` of the best constant answer, this ``answer`` in words, the number
-    of ``records`` and of ``classes``. ``broken``: names of layers that are ``constant`` or ``dead``, or whose units are
-    ``equal``. ``changes``: of each param, relative to its norm at the start.
+    ``baselines`` has for each phase and metric the ``value`` of the best constant answer, this ``answer`` in words, and
+    the numbers of ``records`` and ``classes``. ``broken`` has the names of layers that are ``constant`` or ``dead``, or
+    whose units are ``equal``. ``changes`` has the change of each param relative to its norm at the start.
     """
     baselines: dict[str, dict[str, Any]] = {}
     broken: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Pending: collect the parts and reports of a checkpoint or snapshot, and complete it."""
+"""Pending: collect the parts and reports of a checkpoint or snapshot until it is complete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Event = dict[str, Any]
 
 @dataclass
 class _Request:
-    """A checkpoint or snapshot that is incomplete: its facts, the request that was sent, and the answers."""
+    """An incomplete checkpoint or snapshot: its facts, the request that was sent, and the answers so far."""
 
     facts: dict[str, Any]
     asked: dict[str, Any]
@@ -33,9 +33,9 @@ class Pending:
     """Collects parts and reports, and completes a checkpoint or snapshot after the last one.
 
     Each server of a group writes a part, and each worker sends a report. Answers repeat the ``requester`` of their
-    request, a random text of this worker: answers to a worker that it has replaced are ignored. ``complete`` takes the
-    step, the descriptions of the parts, and more values for the manifest. It returns an event, or None if a message
-    ``written`` brings it later.
+    request, which is a random text of this worker. So answers to an earlier worker, which this one replaces, are
+    ignored. ``complete`` takes the step, the descriptions of the parts, and additional values for the manifest. It
+    returns an event, or None if the event comes later with a message ``written``.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Pending:
 
     @property
     def steps(self) -> Collection[int]:
-        """Steps that are incomplete."""
+        """Steps of the incomplete checkpoints or snapshots."""
         return self._requests.keys()
 
     @property
@@ -72,10 +72,11 @@ class Pending:
         return self._requests[step].asked
 
     def begin(self, step: int, facts: Mapping[str, Any], where: Mapping[str, Any]) -> dict[str, Any]:
-        """Expect the checkpoint or snapshot of a step, with these facts; return the request for others.
+        """Expect the parts of a checkpoint or snapshot; return the request to send to other units.
 
-        ``where`` has the destination of parts: a ``url``; or ``snapshot``, the step of the snapshot whose parts stay
-        meanwhile. It has ``keep`` for the last checkpoint of the job: hosts keep files of it that they cannot write.
+        ``where`` has the destination of the parts: a ``url``; or ``snapshot``, the step of the previous snapshot, whose
+        parts are kept meanwhile. For the last checkpoint of the job it also has ``keep``, so that hosts keep files that
+        they cannot write.
         """
         request = self._requests[step] = _Request(dict(facts), {**where, "requester": self.requester})
         for worker in self._left:
@@ -85,11 +86,11 @@ class Pending:
     def to_ask(
         self, units: Collection[Address], awaited: int | None = None
     ) -> list[tuple[int, Address, dict[str, Any]]]:
-        """Return the requests that restarting workers must answer: (step, worker, request).
+        """Return the requests that restarting workers must answer, as (step, worker, request).
 
-        ``units`` are all restarting workers of other groups. All reports of a worker group are for one step, so the
-        whole group is asked again. For the step ``awaited`` servers have not copied their slices: a restarting group
-        does not wait for them any more, so its reports are void.
+        ``units`` are all restarting workers of other groups. All reports of a worker group have to be for the same
+        step, so the whole group is asked again. ``awaited`` is a step for which servers have not yet copied their
+        slices. A restarting group no longer waits for this, so its reports for that step are void.
         """
         again = []
         for step, request in self._requests.items():
@@ -101,9 +102,10 @@ class Pending:
         return again
 
     def leave(self, worker: Address) -> list[Event]:
-        """Expect no report of a worker that has left; return events as `take` does.
+        """Expect no report of a worker that has left; return the events that follow, as `take` does.
 
-        Its reading position is unknown unless others of its group report it; its last step is what servers applied.
+        The worker's reading position is unknown unless other workers of its group report it. Its last step is the last
+        one that servers have applied.
         """
         self._left.add(worker)
         steps = [step for step, request in self._requests.items() if worker not in request.reports]
@@ -174,9 +176,9 @@ class Pending:
 
 
 def merge_positions(positions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the position of a group: its step, and its workers' cursors and unreported metrics.
+    """Return the position of a group: its step, and the cursors and unreported metrics of its workers.
 
-    Each worker may read other layers. If workers are at different steps, only the lowest step is returned.
+    Workers may read different layers. If workers are at different steps, only the lowest step is returned.
     """
     step = min(position["step"] for position in positions)
     cursors: dict[str, dict[str, Any]] = {}

@@ -34,16 +34,16 @@ Span = list[Any]
 class Trace:
     """Collects spans of time of one process, and emits them as an event ``profile``. Thread-safe.
 
-    Times are those of ``time.monotonic_ns``, in nanoseconds. A span is a list: track, name, kind, start and duration in
-    nanoseconds, arguments, and the end of an arrow, ``"out <id>"`` or ``"in <id>"``, or an empty string.
+    Times are values of ``time.monotonic_ns``, in nanoseconds. A span is a list of track, name, kind, start, duration,
+    arguments, and the end of an arrow: ``"out <id>"``, ``"in <id>"`` or an empty string.
 
     Parameters
     ----------
     process : int
     emit : callable
-        Takes an event. ``profile`` has ``process``; ``began``, the time since the epoch at which ``time.monotonic_ns``
-        was 0 on this host, in seconds; ``spans``, all of them, also those of an earlier event; ``recorded``, their
-        number including dropped ones.
+        Called with an event. The event ``profile`` has ``process``; ``began``, the time at which ``time.monotonic_ns``
+        was 0 on this host, in seconds since the epoch; ``spans``, all spans, including spans of earlier events; and
+        ``recorded``, the number of spans including dropped ones.
     """
 
     def __init__(self, process: int, emit: Callable[[dict[str, Any]], object]) -> None:
@@ -63,7 +63,7 @@ class Trace:
         self._flushing = threading.Lock()
 
     def open(self, window: range) -> None:
-        """Record the steps of a window of a worker group."""
+        """Add a range of steps of a worker group to the steps to record."""
         with self._lock:
             self._windows |= {window}
 
@@ -76,7 +76,7 @@ class Trace:
         return all(step >= window.stop for window in self._windows)
 
     def record_all(self, on: bool) -> None:
-        """Start recording messages that belong to no step, for one worker, or stop."""
+        """Start or stop recording messages that belong to no step, for one worker."""
         with self._lock:
             self._n_recording += 1 if on else -1
 
@@ -110,7 +110,7 @@ class Trace:
         self._add_message("messages received", message, start, arrow)
 
     def forget(self, process: int) -> None:
-        """Restart the counts of messages to and from a process that is replaced."""
+        """Restart the counts of messages exchanged with a process that is replaced."""
         with self._sending:
             del self._n_sent[process], self._n_received[process]
 
@@ -141,10 +141,11 @@ SHORTEST_NS = 10_000
 
 
 class Profiler:
-    """Records the steps of a worker, ``unit``, that are in a window.
+    """Records those steps of a worker, ``unit``, that the job profiles.
 
-    On a GPU these steps are slower than others: the profiler waits for each layer, and kernels are not captured.
-    ``trace`` is that of the process, None if the job is not profiled. For ``times_s`` see `WorkerMetrics.times_s`.
+    On a GPU these steps are slower than others, because the profiler waits for each layer, and kernels are not
+    captured. ``trace`` is the trace of the process, or None if the job is not profiled. See `WorkerMetrics.times_s` for
+    ``times_s``.
     """
 
     def __init__(
@@ -176,7 +177,7 @@ class Profiler:
         self._trace.open(window)
 
     def begin(self, step: int) -> None:
-        """Begin a step, with the tests and checkpoints before it."""
+        """Begin a step, including the tests and checkpoints before it."""
         self._step = step
         self._switch(step in self._window)
         self._marked = time.monotonic_ns()
@@ -196,13 +197,13 @@ class Profiler:
                 net.on_layer = self._on_layer if on else None
 
     def mark(self, name: str) -> None:
-        """Record the time since the last mark under a name, unless it is very short."""
+        """Record the time since the previous mark under a name, unless it is very short."""
         if self._is_on:
             self._trace.add(self._unit, name, name, self._marked, SHORTEST_NS)
             self._marked = time.monotonic_ns()
 
     def begin_step(self) -> None:
-        """Begin the training in a step."""
+        """Begin the training part of a step."""
         if self._is_on:
             self._waits.clear()
             self._layers.append(defaultdict(float))
@@ -210,7 +211,7 @@ class Profiler:
             self._in_step = True
 
     def end_step(self) -> None:
-        """Record the training in a step."""
+        """Record the training part of a step."""
         if not self._is_on:
             return
         self._in_step = False
@@ -279,9 +280,10 @@ def _median(values: Iterable[float]) -> float:
 def profiled(
     server: Server, trace: Trace, windows: Collection[range], names: Sequence[str]
 ) -> Callable[[Message], list[Message]]:
-    """Return a function that passes messages to a server, and records them in profiled steps.
+    """Return a function that passes messages to a server and records them in profiled steps.
 
-    ``windows`` are the steps to record of each worker group that the server serves, ``names`` the params by index.
+    ``windows`` are the ranges of steps to record, for each worker group that the server serves. ``names`` are the names
+    of the params by index.
     """
     past: set[int] = set()
     for window in windows:

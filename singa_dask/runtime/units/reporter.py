@@ -1,4 +1,4 @@
-"""Reporter: report the position of a worker and the states of its layers for checkpoints."""
+"""Reporter: report a worker's position and the states of its layers, for checkpoints."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class _Report(NamedTuple):
 class Reporter:
     """Sends the reports of one worker.
 
-    The first group takes checkpoints at steps that all of its workers know. Another group is asked for reports at any
-    time. It agrees on the step of each report and on the request that it answers: a request may have reached only some
-    of its workers if the sender was lost. The report at the end of the training answers all remaining requests, and is
-    the only one that answers requests for the last checkpoint.
+    The first group takes checkpoints at steps that all of its workers know. Another group may be asked for reports at
+    any time. Its workers agree on the step of each report and on the request that it answers, because a request may
+    have reached only some of them if its sender was lost. The report at the end of the training answers all remaining
+    requests. No other report answers requests for the last checkpoint.
 
-    A checkpoint is a consistent cut: before a worker reports, servers have answered all its gradients, and it begins no
-    step before they have copied their slices (``taken``). A worker that replaces another one also releases those that
-    wait for the requests of its predecessor.
+    A checkpoint is consistent: before a worker reports, servers have answered all its gradients, and the worker begins
+    no step before the servers have copied their slices (``taken``). If the first worker is replaced, its replacement
+    also releases the workers that wait because of earlier requests.
     """
 
     def __init__(self, trainer: Trainer, state: RunState, channel: Channel, save_later: SaveLater) -> None:
@@ -57,7 +57,7 @@ class Reporter:
             channel.on("taken", self._release)
 
     def report_now(self, step: int, where: Mapping[str, Any]) -> None:
-        """Report for the checkpoint of a step; states are copied now and saved in the background."""
+        """Report for the checkpoint of a step. States are copied now and saved in the background."""
         self._send(self._make(), step, where)
 
     def _make(self) -> _Report:
@@ -79,7 +79,7 @@ class Reporter:
         self._save_later(step, where, write, send)
 
     def accept(self, request: Message) -> None:
-        """Accept a request of the first worker; called from other threads."""
+        """Accept a request of the first worker. Called in other threads."""
         requester, step = request.info["requester"], request.step
         with self._lock:
             if (requester, step) in self._answered:
@@ -90,9 +90,9 @@ class Reporter:
         self._answer()
 
     def is_due(self) -> bool:
-        """Return whether a report is due before this step; the first worker of a group chooses the step.
+        """Return whether a report is due before this step. The first worker of the group chooses the step.
 
-        None is due before the first step: some servers may already have the updates of a group that restarts.
+        No report is due before the first step, because some servers may already have updates of a group that restarts.
         """
         state = self._state
         if self._requests and self._channel.address.id == 0 and not state.reports_at and state.step > self._first_step:
@@ -103,7 +103,7 @@ class Reporter:
         return state.step in state.reports_at
 
     def report(self, last: bool = False) -> None:
-        """Make a report, send it once it is requested, and unless it is the last wait for the servers."""
+        """Create a report, and send it once it is requested. Unless it is the last one, wait for the servers."""
         self._trainer.collect_all()
         report = self._make()
         with self._lock:
@@ -119,7 +119,7 @@ class Reporter:
             self._channel.receive("the copies of the servers")
 
     def repeat_arrival(self) -> None:
-        """Report again to the first worker that this one waits, if it does; called from other threads too."""
+        """Report again to the first worker that this one waits, if it does. Any thread may call this."""
         held = self._held
         if held is not None:
             self._channel.send("arrived", FIRST, step=held[1], info={"requester": held[0]})
@@ -129,7 +129,7 @@ class Reporter:
             self._held = None
 
     def _answer(self) -> None:
-        """Send the reports that are made and requested."""
+        """Send the reports that exist and are requested."""
         while True:
             with self._lock:
                 key = next((key for key in self._requests if self._last or key in self._reports), None)

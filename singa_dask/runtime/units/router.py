@@ -1,7 +1,8 @@
 """Router: deliver the messages of one process to its units, its stub, and other processes.
 
-Messages of local units are routed in the caller's thread, those of other processes in the transport's. Routing never
-waits. It has no thread of its own because waking one for each message would cost more than it saves.
+Messages of local units are routed in the caller's thread, messages of other processes in the thread of the transport.
+Routing never waits. It has no thread of its own, because waking a thread for each message would cost more than it
+saves.
 """
 
 from __future__ import annotations
@@ -30,15 +31,16 @@ from singa_dask.runtime.units.worker import Worker
 
 
 class Coordinator:
-    """Counts all units of a job at barriers; a state machine like the stub.
+    """Counts the units of a job at barriers. It is a state machine like the stub.
 
-    Units start when all are there (``hello``), workers train when all have their params (``ready``), and servers end
-    when all workers have ended (``leave``). Units that join a running job wait only for each other. A repeated message
-    counts once, and is answered again if no unit is missing.
+    There are three barriers. Units start when all units have sent ``hello``. Workers train when all have their params
+    and have sent ``ready``. Servers end when all workers have sent ``leave``. Units that join a running job wait only
+    for each other. A repeated message counts once, and is answered again if no unit is missing.
 
     With ``ready`` a worker sends facts that must be equal on all workers: versions of remote files, and digests of what
-    it has learned of the records. ``go`` lists the facts that differ from the first worker's, with its value and host.
-    A ``leave`` with an ``error`` ends the job with it, once all workers have left.
+    it has learned from the records. The answer ``go`` lists the facts that differ from the first worker's, with the
+    first worker's value and host. If a ``leave`` has an ``error``, the job ends with this error once all workers have
+    left.
     """
 
     KINDS: ClassVar[Mapping[str, str]] = {"hello": "start", "ready": "go", "leave": "stop"}
@@ -73,7 +75,7 @@ class Coordinator:
         return answers + self._answers("leave") if message.kind == "hello" else answers
 
     def _compare(self, host: str, facts: Mapping[str, str]) -> dict[str, list[str]]:
-        """Return the facts in which a worker differs: the first value of each, and the host that sent it."""
+        """Return the facts that differ from the first worker's, with its value and the host that sent it."""
         for what, value in facts.items():
             self._facts.setdefault(what, [value, host])
         return {what: self._facts[what] for what, value in facts.items() if self._facts[what][0] != value}
@@ -94,9 +96,9 @@ class Coordinator:
         ]
 
     def replace(self, units: Iterable[Address], left: Iterable[Address] = ()) -> list[Message]:
-        """Expect restarting units again; return the messages to units that no longer need to wait.
+        """Expect restarting units again; return messages to units that need not wait any more.
 
-        ``left`` are workers that have finished; ``units`` does not contain them.
+        ``left`` are workers that have finished. ``units`` does not contain them.
         """
         units, left = set(units), set(left)
         workers = {unit for unit in units if unit.kind == "worker"}
@@ -108,12 +110,12 @@ class Coordinator:
 
 
 class Mailbox:
-    """The `Exchange` of a worker, its ``owner``; ``post`` delivers a message.
+    """The `Exchange` of a worker, which is its ``owner``. ``post`` delivers a message.
 
     Attributes
     ----------
     wait_s : float
-        Seconds that the worker has waited for others of its group.
+        Seconds that the worker has waited for other workers of its group.
     """
 
     def __init__(self, owner: Address, post: Callable[[Message], None], cancellation: Cancellation) -> None:
@@ -129,27 +131,30 @@ class Mailbox:
         self._post(Message("bridge", src=self.owner, dst=to, info=info, arrays=tuple(arrays)))
 
     def put(self, message: Message) -> None:
-        """Add arrays from another worker; called from any thread."""
+        """Add arrays from another worker. Any thread may call this."""
         with self.cancellation.condition:
             self._arrived[message.info["key"]].append(dict(zip(message.info["names"], message.arrays, strict=True)))
             self.cancellation.condition.notify_all()
 
     def has(self, key: str) -> bool:
-        """Return whether `receive` would not wait."""
+        """Return whether arrays with this key have arrived, so that `receive` would not wait."""
         # use get() and not []: without the lock, a new key could replace the queue that `put` adds at the same moment
         return bool(self._arrived.get(key))
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until a condition, checked at each arrival, is true; Aborted if the job ends meanwhile.
+        """Wait until a condition is true; raise Aborted if the job ends meanwhile.
 
-        ``what`` describes the awaited event for people.
+        The condition is checked when arrays arrive. ``what`` describes the wait in messages.
         """
         started = time.perf_counter()
         self.cancellation.wait(condition, what)
         self.wait_s += time.perf_counter() - started
 
     def receive(self, key: str) -> dict[str, Any]:
-        """Wait for the oldest arrays with a key, and return them by name; Aborted if the job ends meanwhile."""
+        """Wait for arrays with a key, and return the oldest ones by name.
+
+        Raises Aborted if the job ends meanwhile.
+        """
         if not self.has(key):
             self.wait(lambda: self.has(key), f"bridge {key}")
         return self._arrived[key].popleft()
@@ -159,8 +164,8 @@ class Router:
     """Delivers messages from one process to every unit of a job.
 
     ``units`` are the local units that are ready. Only the coordinator in process 0 gets messages. ``abort`` ends the
-    units of this process and of others, see `UnitHost.abort`. ``trace`` records messages from and to other processes,
-    which travel along ``tree``.
+    units of this process and of other processes; see `UnitHost.abort`. ``trace`` records messages exchanged with other
+    processes. These messages travel along ``tree``.
 
     Attributes
     ----------
@@ -275,9 +280,9 @@ class Router:
                 self._trace.forget(process)
 
     def join(self, endpoints: Mapping[int, str], left: Collection[Address]) -> None:
-        """Connect to replacement processes, and tell local units, which may wait for answers.
+        """Connect to replacement processes, and tell local units, which may wait for their answers.
 
-        ``left`` are workers that have finished, in processes that are gone.
+        ``left`` are workers that have finished and whose processes are gone.
         """
         for process, address in endpoints.items():
             self.peers[process] = address
@@ -293,9 +298,9 @@ class Router:
                 self.post(each)
 
     def end_units(self, info: dict[str, Any], tell: bool) -> None:
-        """Send ``abort`` with ``info`` to every local unit, and with ``tell`` to every other process.
+        """Send ``abort`` with ``info`` to every local unit; with ``tell`` also to every other process.
 
-        In a tree each process tells its neighbours, so the message gets around a lost one.
+        In a tree each process tells its neighbours, so that the message reaches all processes even if one is lost.
         """
         stub = Address.stub(self._process)
         for unit, inbox in self.inboxes.items():

@@ -22,10 +22,10 @@ Returns a future that is done once the scheduler has the event of a snapshot; No
 
 
 class Channel:
-    """Sends the messages of one worker, and receives those in its inbox.
+    """Sends the messages of one worker, and receives messages from its inbox.
 
-    While one kind is awaited, messages of other kinds go to their handlers. ``post`` delivers a message;
-    ``cancellation``, that of the worker, records what it waits for.
+    While the worker waits for one kind of message, messages of other kinds are passed to their handlers. ``post``
+    delivers a message. ``cancellation`` is the worker's cancellation, which records what it waits for.
     """
 
     def __init__(
@@ -52,19 +52,19 @@ class Channel:
         self.post(Message(kind, src=self.address, dst=to, **fields))
 
     def put(self, message: Message) -> None:
-        """Put a message in the inbox; called from other threads."""
+        """Put a message in the inbox. Called in other threads."""
         self._inbox.put(message)
 
     def wait_for(self, kind: str) -> Message:
-        """Wait for the next message of a kind, and return it; Aborted if another unit fails."""
+        """Wait for the next message of a kind, and return it; raise Aborted if another unit fails."""
         while (message := self._next(f"message {kind!r}")).kind != kind:
             self._handlers[message.kind](message)
         return message
 
     def receive(self, what: str, timeout_s: float | None = None) -> None:
-        """Wait for a message, at most ``timeout_s``, and handle it; Aborted if another unit fails.
+        """Wait for a message, at most ``timeout_s`` seconds, and handle it; Aborted if another unit fails.
 
-        ``what`` describes the awaited event for people.
+        ``what`` describes the wait in messages.
         """
         try:
             message = self._next(what, timeout_s)
@@ -86,7 +86,7 @@ def _abort(message: Message) -> None:
 
 
 def is_due(step: int, freq: int, after: int = 0) -> bool:
-    """Return whether something due every ``freq`` steps, from ``after`` on, is due at ``step``."""
+    """Return whether something due every ``freq`` steps, beginning at step ``after``, is due at ``step``."""
     return freq > 0 and step >= after and (step - after) % freq == 0
 
 
@@ -98,27 +98,27 @@ class RunState:
     step : int
         First step.
     ahead : int
-        Steps that one worker of the group can be ahead of another.
+        Maximum number of steps that one worker of the group can be ahead of another.
     rejoins : bool
-        Whether the group restarts while others continue. It does not stop before its first step, which some servers
-        may already have applied.
+        Whether the group restarts while other groups continue. Then it does not stop before its first step, which some
+        servers may already have applied.
 
     Attributes
     ----------
     step : int
         Current training step.
     requested : set of str
-        Pending requests, added from any thread: ``"stop"`` for the first worker of a group; also ``"checkpoint"`` and
-        ``"snapshot"`` for the first worker of the job.
+        Pending requests. Any thread may add them. The first worker of a group gets ``"stop"``; the first worker of the
+        job also gets ``"checkpoint"`` and ``"snapshot"``.
     stop_at : int
-        Step before which the whole group stops early; -1 if it does not.
+        Step before which the whole group stops early; -1 if it does not stop.
     reason : str
-        Why the training ends early although nobody stopped it; empty if it does not.
+        Why the training ends early although no user has stopped it; empty if it does not.
     save_at : dict of str to int
-        Step before which a checkpoint or a snapshot is due by time or on request.
+        For checkpoints and snapshots, the step before which one is due by time or on request.
     reports_at : dict of int to (str, int)
-        Steps before which a report is due, and the request that each answers, see `Reporter`. A worker that is a step
-        behind may have two.
+        The steps before which a report is due, each with the request that the report answers; see `Reporter`. A worker
+        that is a step behind may have two.
     """
 
     def __init__(self, job: JobConf, channel: Channel, step: int, ahead: int, rejoins: bool = False) -> None:
@@ -137,7 +137,7 @@ class RunState:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the first worker of the first group, which acts for all."""
+        """Whether this is the first worker of the first group, which decides for all workers."""
         return self._address.group == 0 and self._address.id == 0
 
     @property
@@ -156,7 +156,7 @@ class RunState:
         return self.stop_at >= 0 and not self.reason
 
     def stops(self) -> bool:
-        """Return whether the group stops before this step, which its first worker chooses in advance."""
+        """Return whether the group stops before this step. Its first worker chooses the step in advance."""
         if "stop" in self.requested and self.stop_at < 0 and self.step >= self._may_stop_from:
             self.stop_at = self._agree_on("stop-at", reason=self.reason)
         return 0 <= self.stop_at <= self.step
@@ -170,7 +170,7 @@ class RunState:
         self.reports_at[self._agree_on("checkpoint-at", request=list(request))] = request
 
     def _agree_on(self, kind: str, **info: Any) -> int:
-        """Send the others of the group a step that none of them has reached; return it."""
+        """Choose a step that no worker of the group has reached, send it to the others, and return it."""
         n = self._cluster.nworkers_per_group
         at = self.step + (2 + self._ahead if n > 1 else 0)
         for i in range(1, n):
@@ -180,20 +180,23 @@ class RunState:
         return at
 
     def end_early(self, reason: str) -> None:
-        """End the training of the group before this step; the first worker ends all groups. "" does nothing."""
+        """End the training of the group before this step. The first worker of the job ends all groups.
+
+        An empty ``reason`` does nothing.
+        """
         if not reason or self.reason:
             return
         self.reason, self.stop_at = reason, self.step
         self.repeat_end(Address.worker(group, 0) for group in range(1, self._cluster.nworker_groups))
 
     def repeat_end(self, units: Iterable[Address]) -> None:
-        """Send the end of the training again to the first workers of groups; called from other threads too."""
+        """Send the end of the training again to the first workers of groups. Any thread may call this."""
         for unit in units:
             if self.is_first and self.reason and unit.kind == "worker" and unit.id == 0:
                 self._channel.send("end", unit, info={"reason": self.reason})
 
     def accept(self, message: Message) -> None:
-        """Accept a step or an end that another worker has chosen; called from other threads."""
+        """Accept a step or an end that another worker has chosen. Called in other threads."""
         if message.kind == "end":
             self.reason = message.info["reason"]
             self.requested.add("stop")

@@ -1,12 +1,12 @@
 """Server: hold slices of the params, and update them with gradients; after SINGA's src/server.cc.
 
-A server is a state machine without I/O: `Server.handle` takes a message and returns the messages that follow. Two
-errors of SINGA are fixed: requests of different worker groups never mix in one update, and no change made while server
-groups synchronise is lost.
+A server is a state machine without I/O. `Server.handle` takes a message and returns the messages that follow. Two
+errors of SINGA are fixed: requests of different worker groups never mix in one update, and no change is lost while
+server groups synchronise.
 
-For each slice a server stores the newest applied step of each worker group. A repeated update, from a group that
-restarts, is applied once and answered twice. A lost server is never replaced alone: the whole job restarts from a
-consistent cut.
+For each slice a server stores the newest applied step of each worker group. If a group that restarts repeats an update,
+the update is applied once and answered twice. A lost server is never replaced alone; the whole job restarts from a
+consistent checkpoint.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ MORE = "more"
 
 
 class UpdateCounts:
-    """Counts updates on one server since it started: for each slice one per step of each worker group.
+    """Counts updates on one server since its start.
 
-    The staleness of a gradient is the number of updates to its slice after the values from which it was computed were
-    sent.
+    Each slice has one update per step of each worker group. The staleness of a gradient is the number of updates of its
+    slice since the values were sent that the gradient was computed from.
     """
 
     def __init__(self) -> None:
@@ -57,8 +57,8 @@ class UpdateCounts:
     def report(self) -> dict[str, Any]:
         """Return the counts for the report of the server.
 
-        ``applied``; ``staleness``: number of gradients by their staleness, ``"0"``, ``"1"``, ... or ``"more"``;
-        ``staleness_sum``, over all gradients.
+        It has ``applied``; ``staleness``, the number of gradients by staleness, ``"0"``, ``"1"``, ... or ``"more"``;
+        and ``staleness_sum``, the sum over all gradients.
         """
         staleness = {str(i) if i <= MAX_STALENESS else MORE: n for i, n in sorted(self._n_gradients.items())}
         return {"applied": self.applied, "staleness": staleness, "staleness_sum": self._sum}
@@ -68,8 +68,8 @@ class UpdateCounts:
 class _Held:
     """A slice that this server holds.
 
-    For each worker group, ``applied`` is the newest step whose gradient is in the values, and ``given`` the version of
-    the values that were last sent to the group; -1 before.
+    For each worker group, ``applied`` is the newest step whose gradient is applied to the values, and ``given`` is the
+    version of the values that were last sent to the group. Both are -1 at first.
     """
 
     slice: ParamSlice
@@ -102,7 +102,7 @@ class _Gradient(NamedTuple):
 
 @dataclass
 class _Norm:
-    """Gradients of a step of a worker group that wait for their norm, and sums of squares by server."""
+    """Gradients of a step of a worker group whose norm is not known yet, and sums of squares by server."""
 
     gradients: list[_Gradient] = field(default_factory=list)
     squares: dict[int, float] = field(default_factory=dict)
@@ -122,23 +122,23 @@ def state_names(updater: Updater) -> tuple[str, ...]:
 class Server:
     """One server of a server group.
 
-    Its own thread and that of a worker may call it, one at a time: the caller holds its `lock`.
+    The thread of the server and the thread of a worker may call it, one at a time. The caller must hold its `lock`.
 
     Parameters
     ----------
     slices : sequence of ParamSlice
         The slices that this server holds.
     values : callable
-        Index of a param -> values of the param in this process, 1-D.
+        Takes the index of a param, and returns its values in this process, 1-D.
     scales : sequence of (float, float) or None
         ``lr_scale`` and ``wd_scale`` of each param; None for a running statistic.
     n_shares : sequence of int
-        Divisor of the sum of the gradients of each param.
+        Divisor for the sum of the gradients of each param.
     ops : Ops
         Kernels for the device of the values. On a GPU an update counts as done once it is enqueued: kernels that read
         the new values, or overwrite the gradient, are enqueued after it.
     n_trained : mapping of int to int
-        Number of trained slices of each server of the group; needed to clip by the norm of all gradients.
+        Number of trained slices of each server of the group. It is needed to clip the norm of all gradients.
 
     Attributes
     ----------
@@ -146,7 +146,7 @@ class Server:
     duplicates : int
         Number of repeated requests for updates.
     counts : UpdateCounts
-        Of the applied updates.
+        Counts of the applied updates.
     """
 
     def __init__(
@@ -192,10 +192,10 @@ class Server:
         state: Callable[[str, ParamSlice], np.ndarray | None],
         applied: Callable[[ParamSlice], Mapping[int, int]],
     ) -> None:
-        """Load updater state and the applied steps from a checkpoint; workers send the values.
+        """Load updater state and applied steps from a checkpoint. Workers send the values.
 
-        ``state`` takes the name of a state and a slice, and returns its values, or None; ``applied`` returns the newest
-        applied step of a slice by worker group.
+        ``state`` takes the name of a state and a slice, and returns its values or None. ``applied`` takes a slice, and
+        returns the newest applied step of each worker group.
         """
         for held in self._held.values():
             for group, step in applied(held.slice).items():
@@ -206,14 +206,14 @@ class Server:
                     held.has_average |= name == AVERAGE
 
     def applied(self, group: int) -> int | None:
-        """Return the newest step of a worker group that all slices have, -1 if none; thread-safe.
+        """Return the newest step of a worker group that is applied to all slices; -1 if there is none.
 
-        None if the server holds no slices.
+        The result is None if the server holds no slices. Thread-safe.
         """
         return min((held.applied[group] for held in self._held.values()), default=None)
 
     def handle(self, message: Message) -> list[Message]:
-        """Handle one message; return the answers, which may be to earlier messages."""
+        """Handle a message; return the answers. They may answer earlier messages, too."""
         handler: Callable[[Message], list[Message]] = getattr(self, "_on_" + message.kind.replace("-", "_"))
         return handler(message)
 
@@ -248,9 +248,9 @@ class Server:
         return self._update([message])
 
     def _update(self, messages: Sequence[Message]) -> list[Message]:
-        """Collect gradients; update slices whose gradients are complete, and answer each process once.
+        """Collect gradients, update slices whose gradients are complete, and answer each process once.
 
-        All updates precede the first answer, so that few kernels do them.
+        All updates are done before the first answer, so that few kernels are needed.
         """
         duplicates: list[Message] = []
         complete: list[_Gradient] = []
@@ -283,10 +283,10 @@ class Server:
         return answers
 
     def _clip(self, gradients: Sequence[_Gradient]) -> tuple[list[_Gradient], list[Message]]:
-        """Return the gradients that need no norm, and the messages that follow from the others.
+        """Return the gradients that can be applied without a norm, and the messages to send.
 
-        The others wait until the step's gradients are complete, and until the other servers of the group have sent
-        their sums of squares.
+        All other gradients wait until the gradients of the step are complete and the other servers of the group have
+        sent their sums of squares.
         """
         due, following = [], list[Message]()
         for gradient in gradients:
@@ -322,7 +322,7 @@ class Server:
         return self._apply_clipped(*key)
 
     def _squares(self, gradients: Sequence[_Gradient]) -> float:
-        """Return the sum of squares of the gradients as they are applied: means over the batch."""
+        """Return the sum of squares of gradients in the form in which they are applied: means over the batch."""
         squares = []
         for held, total, *_ in sorted(gradients, key=lambda gradient: gradient.held.slice.id):
             if self._n_batches > 1:
@@ -350,7 +350,7 @@ class Server:
         return all(held.version >= 0 for held in self._held.values())
 
     def update(self, step: int, gradients: Sequence[tuple[int, Any]]) -> None:
-        """Update slices in the thread of the only worker; ``gradients`` are pairs of a slice and its gradient."""
+        """Update slices in the thread of the only worker; ``gradients`` has pairs of slice and gradient."""
         new = []
         for number, total in gradients:
             held = self._held[number]
@@ -371,7 +371,7 @@ class Server:
             self.counts.add_gradient(held.version - held.given[group])
 
     def _apply(self, due: Sequence[_Gradient], scale: float = 1.0) -> None:
-        """Update slices with gradients times ``scale``, few kernels for equal steps and versions."""
+        """Update slices with gradients times ``scale``. Slices of equal step and version share kernels."""
         alike: dict[Any, list[tuple[_Held, Any]]] = defaultdict(list)
         for gradient in due:
             held, total, group, step, _ = gradient
@@ -400,7 +400,10 @@ class Server:
                 total[...] = 0
 
     def _lists(self, pairs: Sequence[tuple[_Held, Any]]) -> tuple[ArrayList, ArrayList, dict[str, ArrayList]]:
-        """Return values, gradients and state of slices; on a GPU always the same objects."""
+        """Return values, gradients and state of slices as lists.
+
+        On a GPU the lists are always the same objects.
+        """
         # the list keeps its arrays alive, so no other gradient can get the same id
         key = tuple(id(total) for _, total in pairs)
         if key in self._kept_lists:
@@ -431,7 +434,7 @@ class Server:
         return copied
 
     def _sync(self, held: _Held) -> list[Message]:
-        """Send the change since the last time to the slice's master group, every ``sync_freq`` updates."""
+        """Every ``sync_freq`` updates, send the changes of a slice to its master group."""
         if held.last is None:
             return []
         held.n_since_sync += 1
@@ -445,7 +448,7 @@ class Server:
         return out
 
     def _push(self, held: _Held) -> Message:
-        """Return the message with the change of a slice since the last time, for its master group."""
+        """Return the message that sends the changes of a slice since the last sync to its master group."""
         assert held.last is not None
         change = self._difference(held.value, held.last)
         np.copyto(held.last, held.value)
@@ -462,7 +465,7 @@ class Server:
         return [Message("r-sync", self.address, message.src, slice=message.slice, info=info, arrays=values)]
 
     def _on_r_sync(self, message: Message) -> list[Message]:
-        """Take the values of the master group, plus the changes made here meanwhile."""
+        """Use the values of the master group, plus the changes that were made here meanwhile."""
         held = self._held[message.slice]
         assert held.last is not None
         meanwhile = self._difference(held.value, held.last)
@@ -473,7 +476,7 @@ class Server:
         return self._settle()
 
     def _on_settle(self, message: Message) -> list[Message]:
-        """Exchange all changes with the master groups, then answer; no worker sends gradients meanwhile."""
+        """Exchange all changes with the master groups, then answer. No worker sends gradients meanwhile."""
         self._settling = message
         self._unsettled = {number for number, held in self._held.items() if held.last is not None}
         return self._settle()

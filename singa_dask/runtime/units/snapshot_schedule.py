@@ -1,4 +1,4 @@
-"""SnapshotSchedule: choose the times of snapshots by their cost."""
+"""SnapshotSchedule: choose the times of snapshots from their cost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Before there are so many, the next one follows after at most `OFTEN_S`."""
 def snapshot_interval(cost_s: float) -> float:
     """Return the seconds between two snapshots that cost ``cost_s`` each.
 
-    They are more than `OFTEN_S` only if snapshots would otherwise take more than `LARGER_SHARE` of the time.
+    The interval is longer than `OFTEN_S` only if snapshots would otherwise take more than `LARGER_SHARE` of the time.
     """
     return max(MIN_S, min(cost_s / SHARE, max(OFTEN_S, cost_s / LARGER_SHARE)))
 
@@ -32,7 +32,7 @@ class SnapshotSchedule:
     """Chooses the times of snapshots so that they take 1 or 2 % of the training time.
 
     Times are values of ``time.perf_counter``. The cost of a snapshot is the pause of the workers, plus the seconds that
-    a process with servers works on it in the background, where it may share cores with workers.
+    a process with servers works on it in the background, because that work may share cores with workers.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class SnapshotSchedule:
         self._failed_s = FAILED_S
 
     def begin(self, now: float) -> None:
-        """Start training; the first snapshot is early, to measure its cost."""
+        """Start counting time. The first snapshot is early, to measure its cost."""
         self._due_at = now + MIN_S
 
     def is_due(self, now: float) -> bool:

@@ -14,11 +14,11 @@ AHEAD = 2
 
 
 class StepTimer:
-    """Measures ``seconds`` of each step of one worker that has ended, and their sum ``total_s``.
+    """Measures the steps of one worker: ``seconds`` of each ended step, and their sum ``total_s``.
 
-    On a CPU a step ends when its calls return. On a GPU, where calls return early, a step lasts from the end of the
+    On a CPU a step ends when its calls return. On a GPU calls return early, so a step lasts from the end of the
     previous step, or of a pause, to its own end on the device. The worker's thread is at most `AHEAD` steps ahead. The
-    total is exact; a single step can appear short after a long one.
+    sum is exact; a single step can appear short after a long one.
     """
 
     def __init__(self, ops: Ops) -> None:

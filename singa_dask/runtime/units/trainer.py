@@ -30,10 +30,10 @@ logger = logging.getLogger(__name__)
 
 
 class Trainer:
-    """Runs the nets of one worker, from its first ``step`` on.
+    """Runs the nets of one worker, beginning with its first ``step``.
 
-    ``nets`` come from `build_nets`, allocated; ``params`` are those of the training net, ``net``. ``window`` has
-    metrics that the resumed run had not reported, see `WorkerMetrics`.
+    ``nets`` are allocated nets from `build_nets`. ``params`` exchanges the params of the training net, ``net``.
+    ``window`` has metrics that the resumed run had not reported; see `WorkerMetrics`.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Trainer:
 
     @property
     def layer(self) -> Layer | None:
-        """The layer being computed, to name it in errors."""
+        """The layer being computed, for errors."""
         return self._running.layer
 
     def read_ahead(self) -> None:
@@ -86,7 +86,7 @@ class Trainer:
         return [layer.store for layer in layers if isinstance(layer, StoreInput) and layer.store is not None]
 
     def remote_versions(self) -> dict[str, str]:
-        """Return the versions of the open remote files of all nets by URL, see `Store.remote_versions`."""
+        """Return the versions of the open remote files of all nets by URL; see `Store.remote_versions`."""
         files = (file for store in self.open_stores() for file in store.remote_versions().items())
         return {redact(url): version for url, version in files}
 
@@ -124,7 +124,8 @@ class Trainer:
     def test(self, phase: Phase, n_batches: int | None, step: int) -> tuple[Totals, PassMetrics]:
         """Run the net of a phase over some batches, or over all records if None.
 
-        Return (sum, count) of each metric of the layers by name, and the metrics that the job names.
+        Returns (sum, count) of each metric of the layers by name, and the `PassMetrics` with the metrics that the job
+        names.
         """
         self.collect_all()
         self._learning.begin_test(phase)
@@ -142,7 +143,7 @@ class Trainer:
     def _measure(
         self, net: NeuralNet, phase: Phase, n_batches: int, step: int, metrics: PassMetrics, weight: float = 1.0
     ) -> Totals:
-        """Run a net over some batches; return (sum, count) of each metric, see `NeuralNet.take_metrics`."""
+        """Run a net over some batches; return (sum, count) of each metric; see `NeuralNet.take_metrics`."""
         self._running = self._algorithms[net]
         net.context.step = step
         try:
@@ -156,13 +157,13 @@ class Trainer:
         return net.take_metrics(weight)
 
     def synchronize(self) -> None:
-        """Wait for the device, and check the losses that are only known then."""
+        """Wait for the device, and check the losses of the last steps, which are known only then."""
         self._timer.synchronize()
         self._running = self._algorithms[self.net]
         self._running.check_losses(wait=True)
 
     def collect_all(self) -> None:
-        """Wait for the updates of all steps so far, and check the new params."""
+        """Wait for the updates of all steps so far, and check the updated params."""
         self.synchronize()
         self._params.collect_all()
         self._running.check_params()
@@ -192,8 +193,8 @@ def _log_layers(net: NeuralNet, step: int) -> None:
 
         step 100, fc1 (64, 32): data 0.4312, grad 0.0001927; fc1.weight (32, 784): value 0.02831, grad 0.0004106
 
-    The numbers are means of absolute values. Data and gradients are those of this step; params include its update. A
-    layer that overwrites its source shows its own values there.
+    The numbers are means of absolute values. Data and gradients belong to this step; params already include its update.
+    If a layer overwrites its source, the data of the source are the layer's values.
     """
     for layer in net.layers:
         parts = []

@@ -37,11 +37,11 @@ PASSING = {
 
 
 def explain(address: Address, unit: Worker | Server | None, error: BaseException) -> dict[str, Any]:
-    """Describe a failure; an error in a user's code names its place there.
+    """Describe the error that ended a unit. If a user's code has failed, its line is named.
 
-    ``reason``: one line that names unit, step and layer; ``cause``: the same without the unit; ``error``: the
-    traceback; ``exit_code``; ``expected``: whether the line suffices; ``retry``: see `may_succeed_again`;
-    ``unreadable``: URL or name of an unreadable checkpoint.
+    The description has ``reason``, one line that names unit, step and layer; ``cause``, the same line without the unit;
+    ``error``, the traceback; ``exit_code``; ``expected``, whether the line suffices without the traceback; ``retry``,
+    see `may_succeed_again`; and ``unreadable``, the URL or name of an unreadable checkpoint.
     """
     where = str(address)
     if isinstance(unit, Worker):
@@ -71,8 +71,8 @@ def explain(address: Address, unit: Worker | Server | None, error: BaseException
 def may_succeed_again(error: BaseException) -> bool:
     """Return whether a failed unit may succeed on other machines or a little later.
 
-    True for lost processes, and for file systems and networks that did not answer. False for errors in a job, its code
-    or its records, for a lack of memory, and for numbers that are not finite.
+    The result is True for lost processes, and for file systems and networks that did not answer. It is False for errors
+    in a job, its code or its records, for a lack of memory, and for numbers that are not finite.
     """
     passed: list[BaseException] = []
     cause: BaseException | None = error

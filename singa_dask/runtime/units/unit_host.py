@@ -48,7 +48,7 @@ AnyStub = TypeVar("AnyStub", bound=Stub)
 def make_stub(
     kind: type[AnyStub], process: int, job: JobConf, plan: job_plan.JobPlan, memory: Callable[[int, Any], Any]
 ) -> AnyStub:
-    """Return the stub of a process; for ``memory`` see `Stub`."""
+    """Return the stub of a process. See `Stub` for ``memory``."""
     return kind(
         process,
         plan.slices,
@@ -81,26 +81,28 @@ class UnitHost:
     Parameters
     ----------
     transport : callable
-        (on_message, on_lost, job=, process=, receive_buffer=, backlog=) -> Transport of this process; None if the job
-        has only one process.
+        Called with (on_message, on_lost, job=, process=, receive_buffer=, backlog=). Returns the Transport of this
+        process. None if the job has only one process.
     assignments : mapping of str to sequence of int, optional
-        For a new run; see `InputContext`.
+        Assignments of blocks for a new run; see `InputContext`.
     host_names : collection of str
         See `InputContext`.
     neighbours : collection of int, optional
-        Processes of the job on this machine, including this one; their workers share its cores. By default all.
+        Processes of the job on this machine, including this one. Their workers share the cores. The default is all
+        processes of the job.
     layout : Layout, optional
-        Overrides the layout of the job file.
+        Replaces the layout of the job file.
     incarnation : int
-        Incarnation of the job: each restart, also of some of its processes, raises it.
+        Incarnation of the job. Each restart raises it, even a restart of only some processes.
     keep : callable, optional
-        Stores parts of snapshots, see `Keep`; called in the thread of `keeper`. Without it the job takes none.
+        Stores parts of snapshots; see `Keep`. It is called in the thread of `keeper`. Without it the job takes no
+        snapshots.
     rejoin : Rejoin, optional
         Set if the other processes of the job continue.
     threads : int, optional
         See `Devices`.
     memory_limit : int, optional
-        Bytes that the Dask worker may take.
+        Number of bytes that the Dask worker may use.
 
     Attributes
     ----------
@@ -111,9 +113,10 @@ class UnitHost:
     units : dict of Address to Worker or Server
         Local units, including ended ones.
     threads : dict of str to Thread
-        Of each local unit, by name.
+        The thread of each local unit, by name.
     writer, keeper : DaemonThreads
-        One thread writes parts of checkpoints; the other stores those of snapshots, without waiting for a file system.
+        ``writer`` writes parts of checkpoints. ``keeper`` stores parts of snapshots, so that they need not wait for a
+        file system.
     trace : Trace or None
         Set if the job is profiled.
     """
@@ -174,7 +177,7 @@ class UnitHost:
 
     @property
     def address(self) -> str:
-        """Address of this process for others; empty if there are none."""
+        """Address of this process for other processes; empty if there are none."""
         return self.router.transport.address if self.router.transport else ""
 
     def connect(self, peers: Sequence[str]) -> None:
@@ -182,7 +185,7 @@ class UnitHost:
         self.router.connect(peers)
 
     def add(self, unit: Worker | Server) -> None:
-        """Add a local unit that is ready to say hello, and pass it the pending requests."""
+        """Add a local unit that is ready to send ``hello``, and pass pending requests to it."""
         self.units[unit.address] = unit
         self._pass_on(unit, self._requested)
 
@@ -223,8 +226,9 @@ class UnitHost:
     def progress(self) -> dict[str, Any]:
         """Return the progress of this process.
 
-        ``workers``: for each local worker its step, the duration of all steps, and its waits for records, params and
-        others of its group, in seconds. ``bytes``: sent to and received from other processes.
+        ``workers`` has for each local worker its step, the duration of all its steps, and its waits for records, for
+        params and for other workers of its group, in seconds. ``bytes`` has the bytes sent to and received from other
+        processes.
         """
         times = {}
         for unit in list(self.units.values()):
@@ -234,9 +238,9 @@ class UnitHost:
         return {"workers": times, "bytes": list(self.router.traffic().values())}
 
     def request(self, what: str) -> None:
-        """Request a ``stop``, ``checkpoint`` or ``snapshot`` from the deciding workers that are here.
+        """Request a ``stop``, ``checkpoint`` or ``snapshot`` from those local workers that decide about it.
 
-        The first worker of each group stops it at a step that all can agree on; the first worker of the job saves.
+        The first worker of each group chooses the step at which the group stops. The first worker of the job saves.
         """
         self._requested.add(what)
         for unit in list(self.units.values()):
@@ -253,10 +257,10 @@ class UnitHost:
         return {unit: (wait[0], now - wait[1]) for unit, wait in waits.items() if wait is not None}
 
     def cut(self, processes: Collection[int], groups: Collection[int]) -> dict[int, int]:
-        """Disconnect from processes that are to be replaced, which have these worker groups.
+        """Disconnect from ``processes`` that are to be replaced, which have the worker ``groups``.
 
-        Return, for each of these groups that servers of this process serve, the newest step that all these servers have
-        applied, -1 before the first one.
+        Returns for each of these groups that has servers in this process the newest step that all these servers have
+        applied; -1 before the first step.
         """
         self.router.cut(processes)
         applied: dict[int, int] = {}
@@ -269,9 +273,9 @@ class UnitHost:
         return applied
 
     def abort(self, failure: dict[str, Any], tell: bool = True) -> None:
-        """End all units of this process, with ``tell`` of all processes; the first failure counts.
+        """End all units of this process; with ``tell``, of all processes. The first failure counts.
 
-        ``failure`` has the ``reason``, one line; ``retry``, see `explain`; and more for the driver.
+        ``failure`` has the ``reason`` in one line; ``retry``, see `explain`; and other values for the driver.
         """
         with self._lock:
             if self.failure is not None:

@@ -49,15 +49,15 @@ MAX_OWN_VALUES = 1 << 19
 def run_unit(
     host: UnitHost, address: Address, checkpoint_url: str, resume: str | Checkpoint | None, init_from: Sequence[str]
 ) -> dict[str, Any]:
-    """Run one unit to its end; return its report. For ``resume`` see `InitialState`.
+    """Run one unit to its end; return its report. See `InitialState` for ``resume``.
 
-    The unit has its own thread, and checks for an abort before each layer and each read. If it is in a call that does
-    not return within `LEAVE_S` of the abort, such as a read in a C library, its thread is left behind: it ends, and
-    frees its memory, after that call.
+    The unit has its own thread, and checks for an abort before each layer and each read. If a call, such as a read in a
+    C library, does not return within `LEAVE_S` seconds of the abort, the thread is left behind. It ends and frees its
+    memory after that call.
 
-    The report has the ``state``: done, failed or aborted; the metrics of a worker; for a failure the text that
-    `explain` returns, as the user's exception class may not exist elsewhere; ``retry``: whether the job may succeed
-    when it is tried again; ``left_behind``: the call in which the thread was left behind.
+    The report has ``state``, which is done, failed or aborted; the metrics of a worker; for a failure the texts that
+    `explain` returns, because the user's exception class may not exist in other processes; ``retry``, whether the job
+    may succeed when it is tried again; and ``left_behind``, the call in which the thread was left behind.
     """
     cancellation = host.router.cancellations[address]
     reports: list[dict[str, Any]] = []
@@ -189,7 +189,10 @@ def _close(net: NeuralNet, cancellation: Cancellation) -> None:
 
 
 def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: Ops, stack: ExitStack) -> WorkerParams:
-    """Allocate the params of a worker's training net; return their exchange, which ends with the stack."""
+    """Allocate the params of a worker's training net; return the object that exchanges them.
+
+    It ends when ``stack`` is closed.
+    """
     mirror = None
     if devices.is_gpu(ops.device) and not host.devices.params_stay:
 
@@ -202,7 +205,7 @@ def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: Ops, stack:
 
 
 def _own_server_of(host: UnitHost, net: NeuralNet, mirror: HostMirror | None) -> Callable[[], Server | None]:
-    """Return a function that finds the server that a worker may call: one without other workers."""
+    """Return a function that finds the server that a worker may call: one that serves only this worker."""
     server = Address.server(0, 0)
     if not is_own_server(host.job, host.plan) or mirror is not None or host.trace is not None:
         return lambda: None

@@ -1,6 +1,6 @@
-"""Worker: train one replica, or its share of one, step by step; after SINGA's src/worker.cc.
+"""Worker: train one replica of the net, or a part of it, step by step. After SINGA's src/worker.cc.
 
-A worker opens no socket: its messages and events go through a `Channel`.
+A worker opens no socket. It sends messages and events through a `Channel`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ from singa_dask.runtime.units.worker_params import WorkerParams
 
 
 def _digests(trainer: Trainer) -> dict[str, str]:
-    """Return digests of what must be equal on all workers: params, and what was learned from the records."""
+    """Return digests of values that must be equal on all workers.
+
+    These are the params, and what the worker has learned from the records.
+    """
     facts: dict[str, Any] = {"the params of the net": list(describe_params(trainer.net).items())}
     for key, by_layer in trainer.net.context.class_names.known.to_dict().items():
         for layer, learned in by_layer.items():
@@ -46,7 +49,7 @@ def _digests(trainer: Trainer) -> dict[str, str]:
 
 
 def _rounded(value: Any) -> Any:
-    """Return JSON values with floats of six digits, because other processors may differ in the last ones."""
+    """Return JSON values with floats rounded to six digits, as later digits depend on the processor."""
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, Mapping):
@@ -57,9 +60,9 @@ def _rounded(value: Any) -> Any:
 class Worker:
     """One worker of a worker group.
 
-    ``nets`` come from `build_nets`, allocated; ``params`` are those of the training net. ``checkpoint_url`` is the
-    directory of the ``step-<n>`` directories; for the parameters after ``params`` see `Checkpointing`. ``trace`` is set
-    if the job is profiled.
+    ``nets`` are allocated nets from `build_nets`. ``params`` exchanges the params of the training net.
+    ``checkpoint_url`` is the directory with the ``step-<n>`` directories. See `Checkpointing` for the parameters after
+    ``params``. ``trace`` is set if the job is profiled.
     """
 
     ANSWERED_AT_ONCE: ClassVar[frozenset[str]] = frozenset(
@@ -116,7 +119,7 @@ class Worker:
         return self.trainer.metrics.bad_records
 
     def accept(self, message: Message) -> None:
-        """Handle a message that is `ANSWERED_AT_ONCE` in the thread that delivers it, and answer it."""
+        """Handle and answer a message that is `ANSWERED_AT_ONCE`, in the thread that delivers it."""
         if message.kind == "progress":
             self._checkpointing.reporter.accept(message)
         elif message.kind == "replaced":
@@ -129,7 +132,7 @@ class Worker:
     def _repeat(self, message: Message) -> None:
         """Repeat messages that restarting units have missed.
 
-        ``replaced`` lists these ``units``, and the workers that have ``left``, in lost processes, for good.
+        The message ``replaced`` lists these ``units``, and the workers of lost processes that had finished (``left``).
         """
         units = [Address(*unit) for unit in message.info["units"]]
         left = [Address(*unit) for unit in message.info["left"]]
@@ -141,7 +144,10 @@ class Worker:
             self._channel.put(replace(message, kind="ask-again", info={"units": units, "left": left}))
 
     def run(self) -> dict[str, Any]:
-        """Train to the end or a stop; return the worker's part of the summary; Aborted on a failure."""
+        """Train to the end or until a stop; return the worker's part of the summary.
+
+        Raises Aborted if another unit fails.
+        """
         self._set_up()
         if self.state.is_first:
             self._channel.emit({"event": "training", "step": self.step})
@@ -224,9 +230,10 @@ class Worker:
         self._tell_coordinator("leave", error=self._replaced_file())
 
     def _replaced_file(self) -> str:
-        """Return the error of a file that was replaced after the last check; empty if there is none.
+        """Return an error message if a file was replaced after the last check; empty if none was.
 
-        The coordinator ends the job with it after the last checkpoint, which other workers may still be writing.
+        The coordinator ends the job with this error after the last checkpoint, which other workers may still be
+        writing.
         """
         try:
             for store in self.trainer.open_stores():
@@ -248,8 +255,8 @@ def disconnected_workers(n_workers: int, bridges: Iterable[tuple[int, int]]) -> 
 class Lockstep:
     """Keeps a worker in lockstep with worker 0 if no bridges connect them, even if it has no layers.
 
-    ``ahead`` is the number of steps that one worker can be ahead of another: 0 if workers wait for each other's
-    gradients in every step; more if bridges are one-way, or connect only some of the workers.
+    ``ahead`` is the number of steps that one worker can be ahead of another. It is 0 if workers wait for each other's
+    gradients in every step, and more if bridges are one-way or connect only some of the workers.
     """
 
     def __init__(self, net: NeuralNet) -> None:
@@ -267,7 +274,7 @@ class Lockstep:
         self._peers = others if worker == 0 else [0] if worker in others else []
 
     def step(self) -> None:
-        """Begin a step once the workers in lockstep are close enough; Aborted if the job ends meanwhile."""
+        """Begin a step once the workers in lockstep are close enough; raise Aborted if the job ends meanwhile."""
         for peer in self._peers:
             self._context.bridges.send(peer, f"step of {self._me}", (), ())
             if self._n_steps >= IN_FLIGHT:

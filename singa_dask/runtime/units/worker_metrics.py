@@ -29,14 +29,14 @@ def group_rows(net: NeuralNet) -> int:
 class WorkerMetrics:
     """Measures and reports rates, waits, unreadable records and metrics of one worker.
 
-    ``window`` is what `window` returned in the resumed run, empty for a new run.
+    ``window`` is the result of `window` in the resumed run; it is empty for a new run.
 
     Attributes
     ----------
     shown : int
         Number of steps whose training metrics have been reported.
     bad_records : int
-        Number of unreadable records so far, each counted once, also if several layers read it.
+        Number of unreadable records so far. A record that several layers read counts once.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class WorkerMetrics:
         self._since, self._data_s, self._params_s, self._cores_s = time.perf_counter(), 0.0, 0.0, 0.0
 
     def begin(self, now: float) -> None:
-        """Measure rates from ``now`` on, a value of ``time.perf_counter``; called in the training thread."""
+        """Measure rates from ``now`` on, a value of ``time.perf_counter``. Call it in the training thread."""
         self._since, self._cores_s = now, core_wait_s()
 
     def report(self, phase: Phase, step: int, totals: Totals, **more: float) -> None:
-        """Report (sum, count) of metrics."""
+        """Report metrics; ``totals`` has their (sum, count)."""
         self._channel.emit(
             {
                 "event": "metrics",

@@ -1,6 +1,6 @@
 """WorkerParams: exchange values and gradients of one worker's params with servers.
 
-On a GPU a `HostMirror` keeps host copies of them; only these are visible to stub, servers and transport.
+On a GPU a `HostMirror` keeps host copies of values and gradients. Stub, servers and transport use only these copies.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from singa_dask.runtime.units.server import Server
 class WorkerParams:
     """Allocates the params of a worker's training net, and exchanges them with the stub of its process.
 
-    The stub owns the memory of the values. With a ``mirror``, this memory and that of the gradients are host copies.
+    The stub owns the memory of the values. With a ``mirror``, this memory and the memory of the gradients are host
+    copies.
 
     Parameters
     ----------
     net : NeuralNet
-        The training net, allocated.
+        The training net, with memory.
     post : callable
         Delivers a message.
     mirror : HostMirror, optional
         Needed if the params are on a GPU and servers have copies elsewhere.
     own_server : callable, optional
-        Returns the server that serves only this worker, in this process and on its device, once it exists. From then
-        on this worker updates the params itself, all at once at each flush; it sends no messages and never waits.
+        Returns the server, in this process and on its device, that serves only this worker; None until it exists. From
+        then on the worker updates the params itself, all of them at each flush. It sends no messages and never waits.
 
     Attributes
     ----------
@@ -91,9 +92,9 @@ class WorkerParams:
         return [Share(self._worker, index, grad, owner.publish) for grad in grads or [empty]]
 
     def begin(self, initial_state: InitialState) -> None:
-        """Send the initial values that this worker holds to the servers, and wait for the other ones.
+        """Send the initial values that this worker holds to the servers, and wait for all other values.
 
-        A worker that joins a running job sends none.
+        A worker that joins a running job sends no values.
         """
         per_server_group = self._cluster.nworker_groups // self._cluster.nserver_groups
         puts = initial_state.rejoin is None and self._worker.group % per_server_group == 0
@@ -118,7 +119,7 @@ class WorkerParams:
     def collect(self, param: Param) -> None:
         """Wait until the values include the update of the last gradient.
 
-        On a GPU this holds for kernels that are enqueued from now on.
+        On a GPU the new values are visible to kernels that are enqueued after this call.
         """
         owner = param.owner
         if owner.version <= owner.last_version:
@@ -140,7 +141,7 @@ class WorkerParams:
     def update(self, step: int, param: Param) -> None:
         """Send a gradient, together with others or at the next flush, without waiting.
 
-        Servers average over workers, so the gradient is weighted by the number of rows of this worker.
+        The gradient is weighted by this worker's number of rows, because servers average over workers.
         """
         owner, weight = param.owner, self._net.context.weight
         if self._server is None:

@@ -1,4 +1,4 @@
-"""ArrayStore: records in named arrays that are stored in chunks. The base of HDF5 and Zarr.
+"""ArrayStore: a store of named arrays that are divided into chunks. The base of HDF5 and Zarr.
 
 Labels are read when the store is opened. Other values are read in blocks of whole chunks.
 """
@@ -37,7 +37,7 @@ MAX_CLASSES = 10_000
 
 
 class StoredArray(ABC):
-    """An array in a file; the first axis counts the records.
+    """An array in a file. Its first axis is the axis of records.
 
     Attributes
     ----------
@@ -59,11 +59,14 @@ class StoredArray(ABC):
 
     @abstractmethod
     def ranges(self, first: int, n: int) -> tuple[Range, ...]:
-        """Return the ranges that contain ``n`` records from ``first`` on, the first record of a chunk."""
+        """Return the ranges of the file that contain ``n`` records.
+
+        Record ``first`` must be the first record of a chunk.
+        """
 
     @abstractmethod
     def decode(self, first: int, n: int, data: Sequence[memoryview]) -> npt.NDArray[Any]:
-        """Return ``n`` records from the bytes of their ``ranges``: (n, *shape[1:]) of ``kind``."""
+        """Decode ``n`` records from the bytes in their ``ranges``: (n, *shape[1:]) with dtype ``kind``."""
 
     def texts(self) -> npt.NDArray[Any] | None:
         """Return all values as an array of str; None if they are not text."""
@@ -82,7 +85,7 @@ class StoredArray(ABC):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a record."""
+        """Number of bytes of a record."""
         return math.prod(self.shape[1:]) * self.kind.itemsize
 
     def rows_per_block(self) -> int:
@@ -93,7 +96,7 @@ class StoredArray(ABC):
 
 
 class ArrayOptions(StoreOptions):
-    """Options of arrays by name."""
+    """Options that name the arrays in a file."""
 
     features: str = ""
     """Name of the array of images or data, e.g. ``train/images``. By default the only one of images, image, pixel,
@@ -104,11 +107,11 @@ class ArrayOptions(StoreOptions):
 
 
 class ArrayStore(RangeStore):
-    """Records of arrays that are stored in chunks; subclasses list and open the arrays.
+    """Base of stores whose arrays are divided into chunks. Subclasses list and open the arrays.
 
-    Arrays of uint8 become ``pixel``, other numbers ``data``, rounded to float32. Labels are integers, or text: then the
-    ``class_names`` are all labels, sorted. Otherwise they are in an attribute ``class_names``, classes or names of
-    the labels or of the file, or in an array of this name.
+    An array of uint8 becomes ``pixel``. Other numbers become ``data``, rounded to float32. Labels are integers or text.
+    If they are text, the class names are the sorted labels. Otherwise the class names are read from an attribute
+    ``class_names``, ``classes`` or ``names`` of the labels or of the file, or from an array with one of these names.
     """
 
     block = ArrayOptions
@@ -119,7 +122,7 @@ class ArrayStore(RangeStore):
     def list_arrays(self) -> tuple[Sequence[str], Mapping[str, Any]]:
         """Open the file; return the names of the arrays, and the attributes of the file.
 
-        A manifest states the length of the first source.
+        The first source is the file whose length a manifest states.
         """
 
     @abstractmethod
@@ -181,7 +184,7 @@ class ArrayStore(RangeStore):
         raise DataError(f"{self.url}: {fault}. Arrays: {listed(names) or 'none'}.{hint}")
 
     def _label_name(self, values: str) -> str:
-        """Return the array of labels, given or beside the values; empty if there is none."""
+        """Return the name of the array of labels, which is set or beside the values; empty if there is none."""
         wanted = str(self.options["label"]).strip("/")
         if wanted:
             if wanted in self._names:

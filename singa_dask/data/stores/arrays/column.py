@@ -1,6 +1,7 @@
-"""ColumnStore: records of constant stride in a file. The base of idx, CIFAR, npy and npz.
+"""ColumnStore: a store of records at constant distances in a file.
 
-Blocks of a local file are views of its memory map. A remote file is read by ranges. A compressed file is decompressed
+The base of idx, CIFAR, npy and npz. Blocks of a local file are views of its memory map. A remote file is read by
+ranges. A compressed file is decompressed
 into memory when it is opened.
 """
 
@@ -46,7 +47,7 @@ class FieldColumn:
 
     @property
     def size(self) -> int:
-        """Bytes of one record's value."""
+        """Number of bytes of one record's value."""
         return int(np.prod(self.field.shape, dtype=np.int64)) * self.kind.itemsize
 
     def part(self, first: int, n: int) -> tuple[int, int]:
@@ -54,13 +55,16 @@ class FieldColumn:
         return self.offset + first * self.stride, (n - 1) * self.stride + self.size
 
     def take(self, data: memoryview, first: int, n: int) -> npt.NDArray[Any]:
-        """Return the values of ``n`` records, (n, *shape) of ``kind``, as a view of their `part`."""
+        """Return the values of ``n`` records, (n, *shape) with dtype ``kind``, as a view of ``data``.
+
+        ``data`` are the bytes that `part` locates.
+        """
         width = self.kind.itemsize
         values: npt.NDArray[Any] = np.ndarray((n, self.size // width), self.kind, data, strides=(self.stride, width))
         return values.reshape(n, *self.field.shape)
 
     def adjoins(self, other: FieldColumn) -> bool:
-        """Return whether a record's values of both columns are read together, as they are within one stride."""
+        """Return whether a record's values in both columns are within one stride, so that one read gets both."""
         ends = (self.offset + self.size, other.offset + other.size)
         together = max(ends) - min(self.offset, other.offset) <= self.stride == other.stride
         return together and self.source is other.source and type(self) is type(other) is FieldColumn
@@ -93,7 +97,7 @@ class ColumnStore(RangeStore):
                 group.append(column)
 
     def _use_sources(self) -> None:
-        """Close the sources without a column."""
+        """Close the sources that no column uses."""
         used = {id(column.source): column.source for column in self.columns.values()}
         for source in self.sources:
             if id(source) not in used:
@@ -102,10 +106,13 @@ class ColumnStore(RangeStore):
 
     @abstractmethod
     def open_columns(self) -> tuple[dict[str, FieldColumn], int]:
-        """Return the columns, pixels or data first, and the number of records."""
+        """Return the columns and the number of records. The column of pixels or data comes first."""
 
     def file_beside(self, rename: Callable[[str], str]) -> str:
-        """Return the URL of the file beside this one with the renamed name; empty if there is none."""
+        """Return the URL of a file in the same directory; empty if it does not exist.
+
+        ``rename`` returns its name, given the name of this file.
+        """
         folder, slash, name = self.url.rpartition("/")
         url = f"{folder}{slash}{rename(name)}"
         return url if url != self.url and fs.exists(url, self.storage_options) else ""

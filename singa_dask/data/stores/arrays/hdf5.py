@@ -1,8 +1,8 @@
 """Records in HDF5: an array of images or data, and one of labels, in one file.
 
-The library h5py reads the structure of the file; the values are then read by ranges. Gzip and shuffle are undone here,
-other filters by the library. The library does not check the decoded length of a chunk: for a damaged chunk it returns
-uninitialised memory. Therefore lengths are checked here.
+The library h5py reads the structure of the file. The values are then read by ranges. This module undoes the filters
+gzip and shuffle; the library undoes all other filters. The library returns uninitialised memory for a damaged chunk,
+because it does not check the decoded length. So this module checks lengths.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def decode_chunk(data: memoryview, n_bytes: int, itemsize: int, filters: Sequenc
     data : memoryview
         The chunk as stored.
     n_bytes, itemsize : int
-        Length of all its values, and of one value.
+        Number of bytes of all values of the chunk, and of one value.
     filters : sequence of Filter
         Filters in the order in which they were applied.
     mask : int
@@ -101,7 +101,7 @@ def _unshuffle(data: Any, itemsize: int) -> Any:
 
 
 def _by_library(data: Any, n_bytes: int, each: Filter) -> Any:
-    """Undo one filter by a file in memory that only contains this chunk."""
+    """Undo one filter with the library, through a file in memory that contains only this chunk."""
     h5py = require("h5py", "hdf5", "")
     if n_bytes < 1:
         raise ValueError(f"a chunk of {len(data)} bytes")
@@ -138,9 +138,9 @@ GAP_BYTES = 1 << 12
 class HDF5Store(ArrayStore):
     """Records of an HDF5 file with gzip, lzf, shuffle and fletcher32 (``singa-dask[hdf5]``).
 
-    Arrays of uint8 become ``pixel``, other numbers ``data``, rounded to float32. Labels are integers, or text: then the
-    ``class_names`` are all labels, sorted. Otherwise they are in an attribute ``class_names``, classes or names of
-    the labels or of the file, or in an array of this name.
+    An array of uint8 becomes ``pixel``. Other numbers become ``data``, rounded to float32. Labels are integers or text.
+    If they are text, the class names are the sorted labels. Otherwise the class names are read from an attribute
+    ``class_names``, ``classes`` or ``names`` of the labels or of the file, or from an array with one of these names.
 
     Raises
     ------
@@ -196,7 +196,7 @@ class HDF5Store(ArrayStore):
         return _Text(values, _Heaps(self.sources[0])) if text.length is None else values
 
     def _located(self, name: str, dataset: Any, kind: np.dtype[Any], attributes: Mapping[str, Any]) -> StoredArray:
-        """Return an array whose values are of a dtype."""
+        """Return an array with its location in the file; ``kind`` is the dtype of the values."""
         where, shape = f"{self.url}, {name}", dataset.shape
         if dataset.chunks is not None:
             return self._chunked(where, dataset, kind, attributes)
@@ -258,9 +258,9 @@ class _Pages:
 
 
 class _Heaps:
-    """The heaps of a file, which contain texts of different lengths.
+    """The heaps of a file, which contain strings of different lengths.
 
-    With a damaged length, the library could allocate 4 GiB or hang.
+    The library does not read them, because it could allocate 4 GiB or hang if a length is damaged.
     """
 
     def __init__(self, source: Bytes) -> None:
@@ -295,13 +295,13 @@ class _Heaps:
 
 
 def _attributes(item: Any) -> dict[str, Any]:
-    """Return the attributes that are used; the values of refused attributes are not read."""
+    """Return the attributes that are used. Values of other attributes are not read."""
     attributes = {name: item.attrs[name] for name in CLASS_NAMES if name in item.attrs}
     return attributes | {name: True for name in (*PACKED, MATLAB) if name in item.attrs}
 
 
 class _Text(StoredArray):
-    """An array of texts, given by an array of references to heaps."""
+    """An array of strings. The file has an array of references to heaps."""
 
     def __init__(self, references: StoredArray, heaps: _Heaps) -> None:
         self.kind, self.shape, self.attributes = np.dtype(str), references.shape, references.attributes
@@ -349,7 +349,8 @@ class _Chunked(StoredArray):
         Shape of a chunk.
     filters : tuple of Filter
     table : (n_chunks, n_axes + 3) int64
-        By position: position of the first value, offset in the file, length, and filter mask of each chunk.
+        One row for each chunk, sorted by position: position of the first value, offset in the file, length, and filter
+        mask.
     """
 
     kind: np.dtype[Any]

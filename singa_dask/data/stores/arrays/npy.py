@@ -46,13 +46,13 @@ _PARSING = threading.Lock()
 
 @dataclass(frozen=True)
 class NpyArray:
-    """Place and type of the values of an array.
+    """Location and dtype of the values of an array.
 
     Attributes
     ----------
     source : Bytes
     name : str
-        Name in the archive, or the URL, for errors.
+        Name of the array in the archive, or the URL, for errors.
     kind : dtype
     shape : tuple of int
     fortran : bool
@@ -117,7 +117,7 @@ class NpyOptions(StoreOptions):
 
 @STORES.register("npy")
 class NpyStore(ColumnStore):
-    """Records of an npy file; the first axis counts the records. Local files are memory-mapped.
+    """Records of an npy file. The first axis is the axis of records. Local files are memory-mapped.
 
     Arrays of uint8 become ``pixel``; other numbers become ``data``, rounded to float32. Values that are too large for
     float32, and labels that are not 32-bit integers, are errors. Remote arrays in Fortran order are read into memory as
@@ -197,7 +197,7 @@ def check_array(url: str, name: str, kind: np.dtype[Any], shape: tuple[int, ...]
     Raises
     ------
     DataError
-        Its values are not numbers, it has no axis of records, or labels are not one number each.
+        The values are not numbers, the array has no axis of records, or a label is not one number.
     """
     where = url if name == url else f"{url}: {name}"
     if not is_numeric(kind):
@@ -229,7 +229,7 @@ def _column(array: NpyArray, name: str) -> FieldColumn:
 
 @dataclass(frozen=True)
 class _FortranColumn(FieldColumn):
-    """A column of an array of a ``shape`` in Fortran order, where values of a record are not adjacent."""
+    """A column of an array in Fortran order, in which the values of a record are not adjacent."""
 
     shape: tuple[int, ...]
 

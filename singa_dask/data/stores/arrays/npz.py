@@ -1,6 +1,6 @@
 """Records in a NumPy npz file, which holds images or data, and labels.
 
-Uncompressed arrays, as `numpy.savez` writes them, are read in place; others are decompressed into memory.
+Uncompressed arrays, as `numpy.savez` writes them, are read in place. Compressed arrays are decompressed into memory.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ CLASS_NAMES = "class_names"
 
 @STORES.register("npz")
 class NpzStore(ColumnStore):
-    """Records of an npz file with an array of ``images`` (or image, pixel, data, x) and of ``labels``.
+    """Records of an npz file with an array ``images`` (or image, pixel, data, x) and an array ``labels``.
 
-    Arrays of uint8 become ``pixel``, others ``data`` (float32). An array ``class_names`` of text has the class names.
+    An array of uint8 becomes ``pixel``. Other numbers become ``data`` (float32). An array ``class_names`` of text has
+    the class names.
 
     Parameters
     ----------
@@ -54,8 +55,8 @@ class NpzStore(ColumnStore):
 
     Notes
     -----
-    Arrays of a local archive up to 64 MiB without a manifest are compared with the checksums in the archive when it is
-    opened; those of others by `check_whole`.
+    When a local archive of up to 64 MiB without a manifest is opened, its arrays are compared with the checksums in the
+    archive. For other archives `check_whole` does this.
     """
 
     block = LabelOptions
@@ -74,7 +75,10 @@ class NpzStore(ColumnStore):
     def write(
         cls, url: str, records: Records, storage_options: fs.Options = None, class_names: Sequence[str] = ()
     ) -> None:
-        """Write an array per field and for class names by `numpy.savez`, with all records in memory."""
+        """Write one array for each field, and one for class names, with `numpy.savez`.
+
+        All records are in memory at the same time.
+        """
         rows = Rechunker(url, records)
         blocks = list(rows.chunks(rows_per_block(rows.record_bytes)))
         arrays = {name: np.concatenate([block[name] for block in blocks]) for name in rows.schema}
@@ -150,7 +154,7 @@ class NpzStore(ColumnStore):
 
 
 def _check_count(file: IO[bytes], archive: zipfile.ZipFile) -> None:
-    """Compare the number of members with the end record of the archive, which zipfile does not."""
+    """Compare the number of members with the end record of the archive, because zipfile does not."""
     file.seek(-END_BYTES - len(archive.comment), io.SEEK_END)
     end, n_members = file.read(END_BYTES), len(archive.infolist())
     (stated,) = struct.unpack_from("<H", end, COUNT_OFFSET)

@@ -37,11 +37,11 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 class ZarrStore(ArrayStore):
     """Records of a Zarr group or array, version 2 or 3, with any codec (``singa-dask[zarr]``).
 
-    Arrays of uint8 become ``pixel``, other numbers ``data``, rounded to float32. Labels are integers, or text: then the
-    ``class_names`` are all labels, sorted. Otherwise they are in an attribute ``class_names``, classes or names of
-    the labels or of the group, or in an array of this name.
+    An array of uint8 becomes ``pixel``. Other numbers become ``data``, rounded to float32. Labels are integers or text.
+    If they are text, the class names are the sorted labels. Otherwise the class names are read from an attribute
+    ``class_names``, ``classes`` or ``names`` of the labels or of the group, or from an array with one of these names.
 
-    Chunks that are missing have the fill value, as Zarr defines. Shards are read as a whole.
+    Missing chunks have the fill value, as Zarr defines. Shards are read as a whole.
 
     Parameters
     ----------

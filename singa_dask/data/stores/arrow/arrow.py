@@ -40,8 +40,8 @@ from singa_dask.fs.sources import Bytes
 class ArrowStore(RangeStore):
     """Records of an Arrow IPC file.
 
-    Columns of fixed-size binary are arrays; the metadata of converted files has dtype and shape (without metadata: flat
-    uint8).
+    Columns of fixed-size binary are arrays. The metadata of converted files has their dtype and shape; without metadata
+    they are flat arrays of uint8.
     """
 
     block = LabelOptions
@@ -210,7 +210,7 @@ def _batch_header(metadata: memoryview) -> tuple[int, bool]:
 
 
 def _decompressed_bytes(message: pa.Message) -> int:
-    """Return the decompressed size of a record batch, as its buffers state it (RecordBatch.buffers)."""
+    """Return the decompressed size of a record batch, as the headers of its buffers state it."""
     metadata, body = bytes(message.metadata), memoryview(message.body)
     at = _slot(metadata, _root(metadata), 2)
     buffers = _slot(metadata, at + _unpack("<I", metadata, at), 2)

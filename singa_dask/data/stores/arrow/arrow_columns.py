@@ -61,7 +61,10 @@ def check_described(url: str, schema: pa.Schema, fields: Mapping[str, Field]) ->
 
 
 def column_array(column: pa.Array, field: Field, where: str, first: int = 0) -> npt.NDArray[Any]:
-    """Return a column of integers or binary as an array; errors count from record ``first``."""
+    """Return a column of integers or binary as an array.
+
+    ``first`` is the index of the first record, for errors.
+    """
     if column.null_count:
         raise DataError(f"{where}: {plural(column.null_count, 'record is', 'records are')} null.")
     if not field.shape:

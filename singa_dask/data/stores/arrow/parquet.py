@@ -57,9 +57,9 @@ class ParquetOptions(LabelOptions, ImageOptions):
 class ParquetStore(RangeStore):
     """Records of a Parquet file.
 
-    A column of fixed-size binary has arrays, described by the metadata of converted files, or flat uint8. A column of
-    lists of uint8 is ``pixel``, one of lists of other numbers ``data``. If there are no arrays, a column of Hugging
-    Face's images is decoded.
+    A column of fixed-size binary has arrays. The metadata of converted files describes them; without metadata they are
+    flat arrays of uint8. A column of lists of uint8 becomes ``pixel``, a column of lists of other numbers ``data``. If
+    there are no arrays, a column of images as Hugging Face writes them is decoded.
 
     Feather, other Arrow files and streams, and ORC are read as Parquet in memory.
     """
@@ -220,7 +220,7 @@ class ParquetStore(RangeStore):
     def _field(self, column: pa.Field) -> tuple[Field, tuple[int, ...]]:
         """Return the field of a column of arrays without metadata, and the order of its axes in the file.
 
-        The type gives the shape; if it has none, the first record does.
+        The shape comes from the Arrow type; if the type has none, from the first record.
         """
         kind = _stored(column.type)
         if pa.types.is_fixed_size_binary(kind):
@@ -323,7 +323,10 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _array(column: pa.Array, field: Field, where: str, first: int, axes: tuple[int, ...] = ()) -> npt.NDArray[Any]:
-    """Return a column that begins with record ``first``, whose ``axes`` are in the order of the file."""
+    """Return a column as an array.
+
+    ``first`` is the index of its first record, and ``axes`` is the order of its axes in the file.
+    """
     if not field.shape or pa.types.is_fixed_size_binary(column.type):
         return column_array(column, field, where, first)
     # a tensor is stored as one flat list

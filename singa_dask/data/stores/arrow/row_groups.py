@@ -27,7 +27,7 @@ class RowGroups:
     Parameters
     ----------
     source : Bytes
-        The file, from which the footer and missing bytes are read.
+        The file. The footer, and bytes that were not fetched, are read from it.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class RowGroups:
     Raises
     ------
     pyarrow.ArrowException, OSError, ValueError
-        The file is damaged; so do the methods.
+        The file is damaged. The methods raise these errors, too.
     """
 
     def __init__(self, source: Bytes) -> None:
@@ -56,9 +56,10 @@ class RowGroups:
         return [0, *accumulate(group.num_rows for group in groups)]
 
     def extent(self, group: int) -> tuple[int, int]:
-        """Return approximate offset and compressed length of a row group.
+        """Return the approximate offset and compressed length of a row group.
 
-        If the row groups were converted from another file, it is a share of that file, so that it is reproducible.
+        If the row groups were converted from another file, the result is a share of that file, so that it is
+        reproducible.
         """
         if self.source.origin:
             count = max(self.starts[-1], 1)
@@ -94,9 +95,10 @@ class RowGroups:
         data: Sequence[memoryview] = (),
         is_checked: bool = False,
     ) -> pa.Table:
-        """Decode columns of a row group from the bytes of some ranges; other bytes are read from the source.
+        """Decode columns of a row group.
 
-        ``is_checked`` says that its bytes have been compared with a checksum.
+        ``data`` has the bytes of ``ranges``; other bytes are read from the source. ``is_checked`` says that the bytes
+        of the row group have been compared with a checksum.
         """
         try:
             reader = self._free.pop()
@@ -110,13 +112,13 @@ class RowGroups:
 
 
 class GroupReader:
-    """Decodes row groups of a Parquet file. Must be used by one thread at a time.
+    """Decodes row groups of a Parquet file. Only one thread may use it at a time.
 
     Parameters
     ----------
     source : Bytes
     checked : set of int
-        Row groups whose checksums have been verified; others are added when they are read.
+        Row groups whose checksums have been verified. Row groups are added when they are read.
     metadata : pyarrow.parquet.FileMetaData, optional
         The footer, if it has been read.
     """
@@ -157,12 +159,15 @@ class GroupReader:
 
 
 class _Window(RangeFile):
-    """A file object that reads from ``fetched`` ranges, offset and bytes of each, or else from the source."""
+    """A file object for pyarrow.
+
+    It reads from ``fetched`` ranges if they have the bytes, else from the source.
+    """
 
     fetched: Sequence[tuple[int, memoryview]] = ()
 
     def read_buffer(self, length: int) -> bytes | memoryview:
-        """Return the next bytes without a copy: pyarrow calls this where it exists."""
+        """Return the next bytes without a copy. pyarrow calls this method if it exists."""
         return self._next(length)
 
     def _next(self, length: int) -> bytes | memoryview:

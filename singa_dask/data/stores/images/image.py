@@ -198,12 +198,12 @@ class ImageFolderOptions(ImageFileOptions):
 
 @STORES.register("image-folder")
 class ImageFolderStore(_ImageStore):
-    """Images by class: ``folder/<class>/<name>.png``; labels are the indices of the sorted class names.
+    """Images in one folder per class: ``folder/<class>/<name>.png``.
 
-    The names of the folders are the ``class_names``. Images in nested folders are refused unless ``class_folder``
-    selects the class. Without folders of images, the images in the folder itself are records without labels. Hidden
-    files are ignored; other files that are not images, and folders without images, are named in a warning. The URL of
-    an image is a store of one record.
+    The class names are the names of the folders, and labels are the indices of the sorted names. Images in nested
+    folders are refused unless ``class_folder`` selects the folder that names the class. If there are no folders with
+    images, the images in the folder itself are records without labels. Hidden files are ignored. A warning names other
+    files that are not images, and folders without images. The URL of an image is a store with one record.
     """
 
     block = ImageFolderOptions
@@ -268,7 +268,7 @@ class ImageFolderStore(_ImageStore):
 
 
 def is_ignored(name: str) -> bool:
-    """Return whether a name in a folder is hidden, of a manifest, or added by an operating system."""
+    """Return whether a name in a folder is hidden, or added by a manifest or an operating system."""
     return name[0] == "." or name in (MANIFEST_DIR, *OF_SYSTEMS)
 
 
@@ -290,9 +290,9 @@ class ImageListOptions(ImageFileOptions):
 
 @STORES.register("image-list")
 class ImageListStore(_ImageStore):
-    """Images of a list of lines ``name label``, with names relative to the list.
+    """Images in a list with lines ``name label``. Names are relative to the list.
 
-    Labels are integers or class names, which are sorted if ``classes`` are not given.
+    Labels are integers or class names. If ``classes`` is not set, class names are numbered in sorted order.
     """
 
     block = ImageListOptions

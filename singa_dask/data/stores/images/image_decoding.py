@@ -67,7 +67,7 @@ class ImageOptions(Conf):
     """Channels of image files, for the same stores: grey (1) or colour (3)."""
 
     def rules(self) -> Iterator[Finding]:
-        """Refuse a size that is not height and width."""
+        """Check that a size has a height and a width."""
         if len(self.resize or ()) not in (0, 2):
             yield ("resize",), "expected two numbers, height and width."
 
@@ -99,7 +99,7 @@ def _orientation(image: Image.Image) -> int:
 
 @contextlib.contextmanager
 def _named_errors(where: str) -> Iterator[None]:
-    """Convert errors of Pillow to `DataError`s, and raise one if it is not installed."""
+    """Convert errors of Pillow to `DataError`; raise one if Pillow is not installed."""
     try:
         # Pillow raises the last two if an image has more pixels than PIL.Image.MAX_IMAGE_PIXELS
         damage = (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning)
@@ -119,7 +119,9 @@ def _named_errors(where: str) -> Iterator[None]:
 def decode_image(
     data: bytes | memoryview, where: str, resize: Sequence[int] | None = None, channels: int = 3
 ) -> npt.NDArray[np.uint8]:
-    """Decode the first frame of an image, turned as its EXIF says; 16-bit grey becomes 8-bit.
+    """Decode the first frame of an image. 16-bit grey becomes 8-bit.
+
+    The image is rotated as its EXIF data say.
 
     Parameters
     ----------
@@ -149,9 +151,9 @@ def decode_image(
 
 
 def _decode_jpeg(data: bytes | memoryview, resize: Sequence[int] | None) -> Image.Image | None:
-    """Decode a plain JPEG by simplejpeg, to the same pixels as Pillow; return None for other files.
+    """Decode a plain JPEG with simplejpeg, to the same pixels as Pillow; return None for other files.
 
-    Files with EXIF may be rotated, and Pillow can read some damaged files.
+    Pillow decodes files with EXIF data, which may have to be rotated, and some damaged files that simplejpeg refuses.
     """
     if simplejpeg is None or bytes(data[: len(JPEG)]) != JPEG or b"Exif" in (data := bytes(data)):
         return None
@@ -199,7 +201,7 @@ def _pixels(image: Image.Image, where: str, resize: Sequence[int] | None, channe
 
 
 def _over_white(image: Image.Image, where: str) -> Image.Image:
-    """Lay an image over white, as its transparent parts are often black."""
+    """Draw an image over white, because its transparent parts are often black."""
     image = image.convert("RGBA")
     if image.getchannel("A").getextrema() != (255, 255):
         folder = posixpath.dirname(where) or "the records"

@@ -1,6 +1,6 @@
 """Files of one message after another.
 
-`kvfile`, `lmdb`, `tfrecord`; `tar`: webdataset.
+`kvfile`, `lmdb` and `tfrecord` are named after their formats. `tar`: webdataset.
 """
 
 __all__: list[str] = []

@@ -32,7 +32,7 @@ CHUNK_BYTES = 1 << 24
 
 
 def file_url(url: str, storage_options: fs.Options = None) -> str:
-    """Return the URL of the file; for a directory the ``shard.dat`` in it, as in SINGA 0.1."""
+    """Return the URL of the file. For a directory it is the ``shard.dat`` in it, as in SINGA 0.1."""
     return fs.join(url, SHARD) if fs.is_dir(url, storage_options) else url
 
 
@@ -44,16 +44,16 @@ class KVFile:
     reader : Bytes
         The file.
     known : mapping, optional
-        Earlier result of `index_info`, which saves a scan.
+        An earlier result of `index_info`. It saves a scan of the file.
 
     Attributes
     ----------
     offsets : (n + 1,) int64
-        Offset of each pair, and the end of the last complete pair.
+        Offset of each pair, and the offset of the end of the last complete pair.
     stride : int
-        Bytes of a pair if keys have one length and values have one length, otherwise 0.
+        Number of bytes of a pair, if all keys and all values have equal lengths; otherwise 0.
     truncated_bytes : int
-        Bytes of an incomplete pair at the end of the file.
+        Number of bytes of an incomplete pair at the end of the file.
     """
 
     def __init__(self, reader: Bytes, known: Mapping[str, Any] | None = None) -> None:
@@ -67,7 +67,7 @@ class KVFile:
         return np.arange(0, self.reader.size + 1, self.stride, dtype=np.int64)
 
     def index_info(self) -> dict[str, Any]:
-        """Return the stride, or the compressed lengths of all pairs, for the next opening."""
+        """Return the stride, or the compressed lengths of all pairs. Pass it as ``known`` to save a scan."""
         info: dict[str, Any] = {"bytes": self.reader.size, "stride": self.stride}
         if not self.stride:
             lengths = np.diff(self.offsets).astype("<i8").tobytes()
@@ -143,7 +143,7 @@ class KVFile:
 
 
 def write_pairs(url: str, pairs: Iterable[tuple[str, bytes]], storage_options: fs.Options = None) -> None:
-    """Write a new file of pairs atomically; as in SINGA, pairs with an empty value are left out."""
+    """Write a new file of pairs atomically. Pairs with an empty value are left out, as in SINGA."""
     with fs.staged(url, storage_options) as path, path.open("wb") as file:
         for name, value in pairs:
             if value:
@@ -165,8 +165,8 @@ class KVFileStore(RangeStore):
     Raises
     ------
     DataError
-        The file is empty, its values are not records, or it is truncated. With ``truncated=True`` still an error if
-        the rest is longer than a record can be.
+        The file is empty, its values are not records, or it is truncated. With ``truncated=True``, a truncated file is
+        an error only if the incomplete rest is longer than a record can be.
     """
 
     block = KVFileOptions
@@ -225,12 +225,12 @@ class KVFileStore(RangeStore):
 
     @classmethod
     def write(cls, url: str, records: Records, storage_options: fs.Options = None, keys: str = "%08d") -> None:
-        """Write records with keys made of their indices.
+        """Write records. Their keys are their indices in the format ``keys``.
 
         Parameters
         ----------
         keys : str
-            Pattern. SINGA's tools use ``%08d`` (MNIST) and ``%05d`` (CIFAR).
+            Format of the keys. SINGA's tools use ``%08d`` (MNIST) and ``%05d`` (CIFAR).
         """
         write_pairs(url, _pairs(Rechunker(url, records), keys), storage_options)
 

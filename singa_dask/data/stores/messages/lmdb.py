@@ -1,10 +1,10 @@
 """Records in LMDB: Caffe's Datum, SINGA's RecordProto, or raw arrays of a converter.
 
-Files are read through a memory map, without locks, so that read-only disks work. The library LMDB only writes: when it
-reads, a wrong byte in a page can end the process, and it must not be used after a fork.
+This module reads files through a memory map, without locks, so that read-only disks work. The library LMDB is used only
+to write files. Its reader can end the process if a byte in a page is wrong, and must not be used after a fork.
 
 A file begins with two meta pages. The newer one has the number of the root page. Branch pages refer to other pages.
-Leaf pages contain keys and values, or refer to the pages of a long value (after LMDB's mdb.c, version 0.9).
+Leaf pages contain keys and values, or refer to the pages of a long value. (After LMDB's mdb.c, version 0.9.)
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ HEAD_BYTES = META_PAGES << 16
 
 
 class Meta(NamedTuple):
-    """The newer meta page of a file: the file, and the tree of its records."""
+    """The newer meta page of a file. It describes the file and the tree of its records."""
 
     transaction: int
     page_bytes: int
@@ -98,10 +98,10 @@ class LMDBFile:
     Parameters
     ----------
     url : str
-        URL that errors name.
+        URL of the file, for errors.
     path : Path
     length : int
-        Bytes of the file that belong to LMDB.
+        Number of bytes of the file that belong to LMDB.
 
     Attributes
     ----------
@@ -112,8 +112,8 @@ class LMDBFile:
     Raises
     ------
     DataError
-        The file is not an LMDB file, is truncated, or has a damaged tree: a page has the wrong kind, or refers to
-        something outside of itself or of the file.
+        The file is not an LMDB file, is truncated, or has a damaged tree. A tree is damaged if a page has the wrong
+        kind, or refers to bytes outside of the page or of the file.
     """
 
     def __init__(self, url: str, path: Path, length: int) -> None:
@@ -131,7 +131,7 @@ class LMDBFile:
         return self.source.scan(int(self.offsets[index]), int(self.lengths[index]))
 
     def rows(self, offsets: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.uint8]:
-        """Copy values of one length: (n, length)."""
+        """Copy values of equal length to an array (n, length)."""
         self.source.check_unchanged()
         note_read(len(offsets) * length)
         # this array has one element for each offset of the file, so that one call copies all values
@@ -189,7 +189,7 @@ class LMDBFile:
         return start, length, self._raw[last].tobytes()
 
     def _nodes(self, numbers: Numbers, kind: int) -> tuple[Numbers, Numbers]:
-        """Return page and file offset of each node in some pages, whose heads are checked."""
+        """Return page and file offset of each node in some pages, and check the heads of the pages."""
         self._check(numbers, numbers < self._n)
         at = numbers * (self._bytes // 2)
         flags, lower, upper = (self._halves[at + i].astype(np.int64) for i in (5, 6, 7))
@@ -238,8 +238,8 @@ class LMDBStore(Store):
     Raises
     ------
     DataError
-        The file is missing, truncated, larger than the limit of the cache, or its values are not records; or options
-        for images are set, but there are none.
+        The file is missing, truncated, or larger than the limit of the cache, or its values are not records. Or options
+        for images are set, but the records are not images.
     """
 
     block = LMDBOptions
@@ -269,7 +269,7 @@ class LMDBStore(Store):
             raise
 
     def _locate(self) -> tuple[str, Path, int]:
-        """Return URL, local path and length of the data file, after downloading a remote one."""
+        """Return URL, local path and length of the data file. A remote file is downloaded first."""
         local = fs.local_path(self.url)
         if local is not None:
             path = local / DATA_FILE if local.is_dir() else local
@@ -416,7 +416,7 @@ class LMDBStore(Store):
         Parameters
         ----------
         records_per_value : int
-            Number of records per value, which holds the arrays of the fields one after the other.
+            Number of records in each value. A value has the arrays of the fields one after the other.
         class_names : sequence of str
             Written to the description of the records.
         """
@@ -495,7 +495,7 @@ def _has_picture(value: bytes) -> bool:
 
 
 def _recognise(url: str, value: bytes, picture: Callable[[bytes], Any]) -> tuple[record.Decoder, Arrays]:
-    """Detect by the first value whether the records are Datum or RecordProto."""
+    """Detect from the first value whether the records are Datum or RecordProto messages."""
     reasons = []
     # field 4 holds pixels in a Datum, and packed floats in a RecordProto: only one of them fits the shape
     decoders: list[record.Decoder] = [record.decode_records, partial(record.decode_datums, picture=picture)]

@@ -1,6 +1,6 @@
 """Records in webdataset tars: adjacent files with one key, e.g. ``0001.png`` and ``0001.cls``.
 
-Headers are scanned at opening, unless a manifest has the index; a block is one range of the file.
+Headers are scanned when the store is opened, unless a manifest has the index. A block is one range of the file.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class TarIndex:
     members : list of list of Member
         Files of each record.
     offsets : list of int
-        Offset of the first header of each record, and the end of the last file.
+        Offset of the first header of each record, and the offset of the end of the last file.
     others : Counter of str
-        Suffixes of the files that are not in the index.
+        Suffixes of files that are not in the index, with their counts.
     """
 
     keys: list[str] = field(default_factory=list)
@@ -79,7 +79,7 @@ class TarIndex:
 
     @classmethod
     def from_dict(cls, described: Any) -> TarIndex:
-        """Return the index of a result of `to_dict`.
+        """Return the index in a result of `to_dict`.
 
         Raises a `KeyError`, `TypeError` or `ValueError` for anything else.
         """
@@ -100,19 +100,19 @@ class TarIndex:
         return {"keys": self.keys, "members": self.members, "offsets": self.offsets}
 
     def found_suffixes(self) -> str:
-        """Format the most frequent other suffixes, for an error."""
+        """Return the most frequent suffixes that are not in the index, as text for an error."""
         names = [name or "no suffix" for name, _ in self.others.most_common()]
         return f" Its files end in: {listed(names, 8)}." if names else ""
 
 
 def scan_tar(source: Bytes, suffixes: Collection[str]) -> TarIndex:
-    """Read all headers of a tar, and of concatenated tars, whose names may repeat.
+    """Read all headers of a tar file, which may consist of several concatenated tars with the same names.
 
     Parameters
     ----------
     source : Bytes
     suffixes : collection of str
-        Suffixes of the files that belong to records, in lower case; others are ignored.
+        Suffixes of the files that belong to records, in lower case. Files with other suffixes are ignored.
 
     Raises
     ------
@@ -203,9 +203,10 @@ class TarOptions(ImageOptions, StoreOptions):
 
 @STORES.register("webdataset")
 class TarStore(RangeStore):
-    """Records of a tar: an image, e.g. .png, or .npy with the data, and .cls with the label.
+    """Records of a tar file.
 
-    Other files are left out; a warning names their suffixes, except for texts (.json, .txt).
+    A record has an image, e.g. .png, or .npy with the data, and .cls with the label. Other files are left out. A
+    warning names their suffixes, except for .json and .txt.
 
     Raises
     ------
@@ -253,7 +254,7 @@ class TarStore(RangeStore):
 
     @property
     def _suffixes(self) -> dict[str, Any]:
-        """Suffixes that an index covers: one of an older version may lack images."""
+        """Suffixes that the index covers. The index of an older version may lack suffixes of images."""
         return {"label_suffix": self._label_suffix, "value_suffixes": list(VALUE_SUFFIXES)}
 
     def manifest_info(self) -> dict[str, Any]:
@@ -276,7 +277,7 @@ class TarStore(RangeStore):
         return salvage_rows(block.n, self.schema, lambda row: self._record(first + row, data, block.offset))
 
     def _record(self, index: int, data: memoryview, start: int) -> Arrays:
-        """Decode a record from the bytes of the tar from ``start`` on."""
+        """Decode a record; ``data`` are the bytes of the tar from offset ``start`` on."""
         where = f"{self.url}, record {self._index.keys[index]}"
         arrays: Arrays = {}
         for suffix, offset, length in self._index.members[index]:

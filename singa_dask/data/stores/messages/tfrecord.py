@@ -74,7 +74,7 @@ def _image(feature: Feature, shape: Sequence[int], resize: Sequence[int] | None,
 
 
 def _numbers(features: Mapping[str, Feature], names: Sequence[str], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return the concatenated values of numeric features: (n, values) of a dtype."""
+    """Return the values of numeric features, concatenated: an array (records, values) of a dtype."""
     columns = []
     for name in names:
         kind, values = features.get(name, (0, np.empty(0)))
@@ -86,7 +86,10 @@ def _numbers(features: Mapping[str, Feature], names: Sequence[str], dtype: np.dt
 
 
 def _features(rows: Rows) -> dict[str, Feature] | None:
-    """Return the features of all messages by name, from the map Example.features.feature."""
+    """Return the features of all messages, by name.
+
+    A message stores them in the map Example.features.feature.
+    """
     top = _fields(rows, 1)
     entries = _fields(top[0], 1) if top else top
     if entries is None:
@@ -131,7 +134,10 @@ def _feature(rows: Rows) -> Feature | None:
 
 
 def _fields(rows: Rows, number: int) -> list[Rows] | None:
-    """Return the values of a field of messages or bytes; empty if missing, None if layouts differ."""
+    """Return all values of a field, for many messages at once.
+
+    The result is empty if the field is missing, and None if the messages have different layouts.
+    """
     columns = protobuf.columns(rows)
     if columns is None:
         return None
@@ -202,9 +208,10 @@ class TFRecordStore(RangeStore):
     def _decode(self, rows: Rows) -> Arrays | None:
         """Decode messages of the same layout, (n, length) uint8; return None if their layouts differ.
 
-        The image is PNG, JPEG or bytes (``pixel``), or floats (``data``). The label is an integer, or text.
+        An image is stored as PNG, JPEG or plain bytes, which become ``pixel``, or as floats, which become ``data``. A
+        label is an integer or text.
 
-        Raises a `ValueError` if a row is not an Example, or lacks a feature.
+        Raises a `ValueError` if a message is not an Example, or lacks a feature.
         """
         features, options = _features(rows), self.options
         if features is None:

@@ -289,11 +289,11 @@ def parse_columns(
     skip_wrong : bool
         Leave out records with too few or too many fields.
     listed : mapping of str to collection of str
-        By column of strings: values that are not missing, although they read like missing ones.
+        For columns of strings: values that are not missing although they look like missing ones.
     with_blanks : bool
         Whether to keep blanks around unquoted fields.
     na_values : sequence of str
-        Further words for missing values.
+        Additional words for missing values.
     missing : sequence of str
         Fields that are missing values.
 
@@ -346,7 +346,7 @@ def parse_columns(
 
 
 def parse_numbers(text: bytes, header: CsvHeader, null_values: Sequence[str] = ()) -> pa.Array | None:
-    """Parse all fields of a run of records as numbers, each as a line.
+    """Parse all fields of a run of records as numbers.
 
     Returns
     -------
@@ -406,7 +406,7 @@ def find_wrong(
     numbers : sequence of str
         Columns that must be numbers.
     fault : callable
-        Column and field -> why the field is not a number; None if it is one.
+        Takes a column and a field. Returns why the field is not a number, or None if it is one.
     n_fields : str
         Origin of the expected number of fields, for the fault.
     """

@@ -172,8 +172,8 @@ class JsonLinesOptions(LabelOptions):
 class JsonLinesStore(PartStore):
     """Records of a file of JSON lines, gzipped or not.
 
-    All lines have the same keys as the first. Values become ``data`` (float32), or ``pixel`` (uint8). Labels are
-    integers, or text: then the ``class_names`` are all labels of the file, in order.
+    All lines must have the same keys as the first line. Values become ``data`` (float32) or ``pixel`` (uint8). Labels
+    are integers or text. If they are text, the class names are the sorted labels of the file.
 
     Raises
     ------

@@ -66,14 +66,14 @@ def check_columns(part: TablePart, form: str, wanted: Mapping[str, str], first: 
 class OpenParts:
     """The files of a table with the columns of their directories; recently used ones stay open.
 
-    Any thread may use it; several can open files at the same time. A file that is no longer kept is closed when neither
-    it nor views of it are used.
+    Any thread may use it, and several threads can open files at the same time. A file that is no longer kept is closed
+    when neither the file nor views of it are used.
 
     Parameters
     ----------
     files : sequence of TableFile
     open_part : callable
-        Index of a file -> `TablePart`.
+        Takes the index of a file, and returns its `TablePart`.
 
     Attributes
     ----------

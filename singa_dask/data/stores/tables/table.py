@@ -65,14 +65,15 @@ def _folder(storage_options: fs.Options) -> Path:
 class TableStore(PartStore):
     """Records of a table with named columns.
 
-    Features are the values of ``data``, float32, in the order of the columns in ``features``. Integers and decimals
-    become the nearest float. Classes are numbered by their sorted names, or as ``categories`` lists them.
+    Features become the values of ``data``, float32, in the order of the columns in ``features``. Integers and decimals
+    become the nearest float. Classes are numbered in the order of their sorted names, or as ``categories`` lists them.
 
     Parameters
     ----------
     url : str
-        A CSV file with a header, a Parquet file, JSON lines, a pattern, or a directory of such files. Directories
-        ``key=value`` in it give columns; so do directories above it, if the columns are named and not in the files.
+        A CSV file with a header, a Parquet file, a file of JSON lines, a pattern, or a directory of such files.
+        Directories named ``key=value`` in it become columns. Directories above it become columns, too, if the job names
+        these columns and the files lack them.
 
     Raises
     ------
@@ -152,7 +153,7 @@ class TableStore(PartStore):
         self._name_columns()
 
     def _scan_elsewhere(self, name: str) -> TableScan:
-        """Return the scan of this table for other processes, which keep it in a file of this name."""
+        """Return the scan of this table for other processes, which store it in a file with this name."""
         options = {name: self.options[name] for name in PART_OPTIONS if name in self.options}
         part = partial(open_part, format=self._format, storage_options=self.storage_options, **options)
         files, folder = tuple(each.url for each in self._files), partial(_folder, self.storage_options)

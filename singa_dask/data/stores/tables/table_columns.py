@@ -1,4 +1,4 @@
-"""read_columns: columns of a table as they stand in its files, to write beside predictions."""
+"""read_columns: read columns of a table as its files have them, to write them beside predictions."""
 
 from __future__ import annotations
 

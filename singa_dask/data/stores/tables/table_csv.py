@@ -51,10 +51,10 @@ TYPES = {"number": pa.float64(), "boolean": pa.bool_(), "string": pa.string(), "
 
 
 class CsvPart(TablePart):
-    """A CSV file with a header; a gzipped one is held in memory.
+    """A CSV file with a header. A gzipped file is decompressed into memory.
 
-    Kinds are detected in the first ``block_bytes``; a column without values there is numeric. If wrong records are
-    skipped, a column is numeric if most of its values are numbers.
+    The kinds of columns are detected in the first ``block_bytes`` bytes. A column that has no values there counts as
+    numeric. If wrong records are skipped, a column is numeric if most of its values are numbers.
     """
 
     def __init__(

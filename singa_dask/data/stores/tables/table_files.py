@@ -46,13 +46,13 @@ class TableFile(NamedTuple):
 def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]:
     """Return the files of a table, sorted by name, with numbers in names by value.
 
-    In a directory, names that begin with ``_`` or ``.``, README.md and empty files are left out. Directories
-    ``key=value`` in it, or that a pattern matches, give columns. For directories above it see `with_outer_keys`.
+    In a directory, README.md, empty files, and names that begin with ``_`` or ``.`` are left out. Directories named
+    ``key=value`` in it, or that a pattern matches, become columns. See `with_outer_keys` for directories above it.
 
     Raises
     ------
     DataError
-        There are none, or the directory is incomplete.
+        There are no files, or the directory is incomplete.
     """
     if is_pattern(url, storage_options):
         files = [TableFile(each) for each in sorted(shard_urls(url, storage_options), key=_natural)]
@@ -73,9 +73,9 @@ def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]
 def with_outer_keys(
     files: Sequence[TableFile], wanted: Collection[str], names: Callable[[], Collection[str]]
 ) -> list[TableFile]:
-    """Return files with the wanted columns that only directories above the table give.
+    """Add wanted columns to files that only the names of directories above the table contain.
 
-    So a directory of a partitioned table, or a file in it, is read as the whole table is.
+    So a single directory of a partitioned table, or a file in it, is read in the same way as the whole table.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def with_outer_keys(
     wanted : collection of str
         Columns that the caller names.
     names : callable
-        () -> the columns in the files; only called if a directory gives one that is wanted.
+        Returns the columns in the files. Called only if the name of a directory has a wanted column.
     """
     outer = [outer_keys(each) for each in files]
     added = [name for name in outer[0] if name in wanted and all(name in each for each in outer)]

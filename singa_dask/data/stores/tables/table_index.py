@@ -1,4 +1,7 @@
-"""The index of a table: kinds of columns, places of blocks, and learned facts; kept in the cache."""
+"""The index of a table: kinds of columns, locations of blocks, and learned facts.
+
+It is stored in the cache.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +35,14 @@ class TableBlock(NamedTuple):
     Attributes
     ----------
     file : int
-        Index of its file.
+        Index of the block's file.
     run : RecordRun
     first : int
-        Number of its first record in the table.
+        Index in the table of the block's first record.
     n : int
         Number of records in the part to read.
     kept : int
-        Number of these records that are not left out for missing values.
+        Number of these records that have no missing values and so are not left out.
     """
 
     file: int

@@ -32,10 +32,10 @@ KINDS = {"string": pa.string(), "boolean": pa.bool_(), "vector": pa.list_(pa.flo
 
 
 class JsonPart(TablePart):
-    """A file of JSON lines as a table, gzipped or not: keys are columns; a missing key is a missing value.
+    """A file of JSON lines as a table, gzipped or not. Keys are columns; a missing key is a missing value.
 
-    Columns and their kinds are detected in the first ``block_bytes``. If wrong records are skipped, a column has the
-    kind of most of its values there.
+    Columns and their kinds are detected in the first ``block_bytes`` bytes. If wrong records are skipped, a column has
+    the kind of most of its values there.
     """
 
     def __init__(

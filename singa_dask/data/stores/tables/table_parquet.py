@@ -39,8 +39,8 @@ BATCH_ROWS = 1 << 13
 class ParquetPart(TablePart):
     """A Parquet file.
 
-    A run is a row group, or some rows of a large one. Its ``line`` is the index of its first record in the file.
-    ``place_of`` maps a record to its place in the file that it comes from; by default this is the Parquet file.
+    A run is a row group, or some rows of a large row group. Its ``line`` is the index of its first record in the file.
+    ``place_of`` returns the place of a record in its original file, which by default is the Parquet file.
     """
 
     def __init__(

@@ -24,17 +24,17 @@ class TablePart(ABC):
     url : str
     source : Bytes
     names : tuple of str
-        Columns.
+        Names of the columns.
     index : tuple of str
-        Columns that number the rows.
+        Names of columns that number the rows.
     start : int
-        Offset of the first record of CSV.
+        For CSV, the offset of the first record.
     faults : dict of str to str
-        Faults of columns of text that are likely meant as numbers; known once `kinds` are.
+        Faults of columns of text that are probably meant as numbers. They are known once `kinds` is known.
     not_text : DataError or None
-        Error of the first record in another encoding; known once `kinds` are.
+        Error of the first record in another encoding. It is known once `kinds` is known.
     floats : collection of str
-        Columns of numbers that may have decimals; known once `kinds` are.
+        Columns of numbers that may have decimals. They are known once `kinds` is known.
     open_runs : OpenRuns
         Row groups of all files of the table that are partly decoded.
     """

@@ -43,16 +43,17 @@ def prepare(
     Parameters
     ----------
     resume, init_from : str, sequence of str
-        As for `Driver`.
+        See `Driver`.
     check_sources : bool
-        Whether records must be readable from here; False if only the workers of a cluster can read them.
+        Whether this process must be able to read the records. Pass False if only the workers of a cluster can read
+        them.
     absent : collection of int
         Indices of layers whose records are not checked; see `absent_records`.
 
     Returns
     -------
     dict of Phase to NeuralNet
-        The nets, shapes only; only the test net if the job does not train.
+        The nets, without memory. Only the test net if the job does not train.
 
     Raises
     ------
@@ -144,17 +145,17 @@ def _check_metrics(job: JobConf, nets: Mapping[Phase, NeuralNet], of_phase: Mapp
 
 
 def check_memory(nets: Mapping[Phase, NeuralNet], here: bool) -> None:
-    """Check that the memory of the nets of one worker is available.
+    """Check that there is enough memory for the nets of one worker.
 
     Parameters
     ----------
     here : bool
-        Whether this machine is to compute them, in its own memory; else they only have to fit on some machine.
+        Whether this machine computes the nets. If False, they only have to fit on some machine.
 
     Raises
     ------
     ConfigError
-        They do not fit; names the layer that needs most.
+        The nets do not fit. The message names the layer that needs most memory.
     """
     available = machine.machine_memory() if here else MAX_MEMORY
     for phase, net in nets.items():
@@ -175,9 +176,10 @@ def check_memory(nets: Mapping[Phase, NeuralNet], here: bool) -> None:
 
 
 def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
-    """Return warnings on unused, constant and writing layers, and on batches larger than the data.
+    """Return warnings about unused, constant and writing layers, and about batches larger than the data.
 
-    A layer that only the test or validation net has may be there for `extract` and `predict`.
+    There is no warning for a layer that only the test or validation net has, because it may be there for `extract` and
+    `predict`.
     """
     if Phase.TRAIN not in nets:
         return []
@@ -230,7 +232,7 @@ def _batch_warnings(net: NeuralNet) -> Iterable[Problem]:
 
 
 def _ends(layer: Layer) -> bool:
-    """Return whether the output of a layer may be unused; always True for layers of the user."""
+    """Return whether the output of a layer may be unused. It always may for a user's layer."""
     own = not type(layer).__module__.startswith("singa_dask.")
     return own or layer.traits.role in ("loss", "output", "unsupervised") or bool(layer.traits.metrics)
 
@@ -266,7 +268,7 @@ def missing_gpus(job: JobConf) -> list[Problem]:
 
 
 def worker_warnings(job: JobConf) -> list[Problem]:
-    """Return the warnings on a training job for this machine only: more workers than cores."""
+    """Return a warning if a job that trains on this machine has more workers than there are cores."""
     n_cores, cluster = machine.cpu_count(), job.cluster
     processes = [sum(unit.kind == "worker" for unit in units) for units in layout.plan_processes(cluster).processes]
     n_workers = sum(n - devices.n_on_gpus(job, n) for n in processes)

@@ -1,4 +1,4 @@
-"""Connect to a Dask cluster, or start one on this machine; keep what Dask logs off stderr."""
+"""Connect to a Dask cluster, or start one on this machine; keep Dask's log messages off stderr."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 def present_workers(client: Client) -> dict[str, dict[str, Any]]:
-    """Return the scheduler's facts of each Dask worker (``nthreads``, ``host``, ...), by address.
+    """Return what the scheduler knows of each Dask worker (``nthreads``, ``host``, ...), by address.
 
-    Empty without a connection. `Client.scheduler_info` may lack the workers.
+    The result is empty without a connection. `Client.scheduler_info` is not used because it may lack workers.
     """
     if client.scheduler is None:
         return {}
@@ -64,7 +64,10 @@ def _silent_logs() -> Iterator[None]:
 
 
 def _start_client(address: str, timeout: float, say: Callable[[str], None]) -> Client:
-    """Connect to a scheduler, and reconnect for up to ``timeout`` seconds; report other versions."""
+    """Connect to a scheduler, and reconnect for up to ``timeout`` seconds.
+
+    Differences between the versions of packages are reported with ``say``.
+    """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", VersionMismatchWarning)
         client = Client(address, timeout=timeout, set_as_default=False)
@@ -98,14 +101,14 @@ def version_differences(versions: Any) -> str:
 def connect(
     address: str | None = None, scheduler_file: str | None = None, patience: Patience = AT_ONCE
 ) -> Iterator[Client]:
-    """Connect to a running scheduler, by its scheduler file, or else by its address.
+    """Connect to a running scheduler, given its scheduler file or its address.
 
     Raises
     ------
     ClusterError
-        No scheduler answers, or this process was forked from one that has used Dask.
+        No scheduler answers, or this process was forked from a process that has used Dask.
     ConfigError
-        A limit of time in Dask's configuration is wrong.
+        A timeout in Dask's configuration is wrong.
     """
     _refuse_fork()
     check_limits("this process")
@@ -140,7 +143,7 @@ _USED_BY: dict[str, int] = {}
 
 
 def _refuse_fork() -> None:
-    """Raise `ClusterError` in a forked child of a process that has used Dask, as it lacks threads."""
+    """Raise `ClusterError` in a forked child of a process that has used Dask, as it lacks Dask's threads."""
     if _USED_BY.setdefault("pid", os.getpid()) != os.getpid():
         text = "Dask was used before this process was forked. Start processes by spawn or forkserver instead."
         raise ClusterError(text)
@@ -152,7 +155,7 @@ def address_in(scheduler_file: str) -> str:
     Raises
     ------
     ClusterError
-        There is none.
+        The file has no address.
     """
     try:
         return str(json.loads(Path(scheduler_file).read_bytes())["address"])
@@ -187,7 +190,7 @@ QUIET = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.in
 
 @contextmanager
 def embedded_cluster(layout: Layout) -> Iterator[Client]:
-    """Start a cluster of the size of a job on this machine; in this process if the job has only one."""
+    """Start a cluster of the size of a job on this machine. A job with one process runs in this process."""
     n_processes = len(layout.processes)
     with local_cluster(n_processes, layout.n_threads, processes=n_processes > 1) as client:
         yield client
@@ -199,9 +202,10 @@ def check_processes() -> None:
     Raises
     ------
     ClusterError
-        It cannot.
+        This process cannot start processes.
     SystemExit
-        It is such a process itself, which imports the script that has started it. The first process reports the error.
+        This process is itself a process of a cluster, which imports the script that has started the cluster. The first
+        process reports the error.
     """
     process = multiprocessing.current_process()
     if getattr(process, "_inheriting", False):
@@ -215,7 +219,7 @@ def check_processes() -> None:
 
 @contextmanager
 def _main_for_children() -> Iterator[None]:
-    """Hide a main module without a file, which processes of a cluster would import."""
+    """Hide a main module without a file during the context, as processes of a cluster would import it."""
     main: Any = sys.modules["__main__"]
     file = getattr(main, "__file__", None)
     if file is None or os.path.exists(file):
@@ -266,13 +270,13 @@ def _start(n_workers: int, n_threads: int, processes: bool) -> LocalCluster:
 
 @contextmanager
 def local_cluster(n_workers: int, n_threads: int = 1, processes: bool = True) -> Iterator[Client]:
-    """Start a cluster of processes, or of threads of this process, for the time of the context.
+    """Provide a cluster of processes on this machine, or of threads of this process.
 
     Raises
     ------
     ClusterError
-        Processes cannot be started here, see `check_processes`, or do not start; or this process was forked from one
-        that has used Dask.
+        Processes cannot be started here (see `check_processes`), or do not start. Or this process was forked from a
+        process that has used Dask.
     """
     _refuse_fork()
     before = set(multiprocessing.active_children())

@@ -43,10 +43,11 @@ def on_dask(
     workers: Sequence[str] | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> Runner:
-    """Return a runner on a cluster; when a task fails, the others are cancelled.
+    """Return a runner that runs tasks on a cluster.
 
-    Tasks can read the part files of ``datasets``, catalogs as plain values. They run on ``workers`` if possible.
-    ``check`` is called every few seconds; if it raises an error, the tasks are cancelled.
+    If a task fails, all other tasks are cancelled. Tasks can read the part files of ``datasets``, which are catalogs as
+    plain values. They run on ``workers`` if possible. ``check`` is called every few seconds; if it raises an error, the
+    tasks are cancelled.
     """
 
     def run(tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
@@ -68,9 +69,9 @@ def on_dask(
 def on_each_worker(
     client: Client, workers: Sequence[str] | None = None
 ) -> Callable[[Callable[[], T]], Mapping[str, T]]:
-    """Return a function that calls another one on Dask workers, all by default, and returns their answers.
+    """Return a function that calls a function on each of ``workers`` and returns the results.
 
-    Dask workers that do not answer soon are left out.
+    By default it is called on all Dask workers. Dask workers that do not answer soon are left out.
     """
 
     def call(function: Callable[[], T]) -> Mapping[str, T]:
@@ -84,7 +85,7 @@ def on_each_worker(
 
 
 def next_ended(client: Client, done: SimpleQueue[Future[T]], check: Callable[[], None]) -> Future[T]:
-    """Return the next ended task, from the queue ``done``; call ``check`` every few seconds.
+    """Wait for the next task in the queue ``done``, and return it; call ``check`` every few seconds.
 
     Raises
     ------
@@ -104,7 +105,7 @@ def next_ended(client: Client, done: SimpleQueue[Future[T]], check: Callable[[],
 
 
 def result_of(ended: Future[T]) -> T:
-    """Return the result of an ended task; `LostUnitError` or `UnloadableError` if it did not run."""
+    """Return the result of an ended task; raise `LostUnitError` or `UnloadableError` if it did not run."""
     try:
         return ended.result()
     except ImportError as error:

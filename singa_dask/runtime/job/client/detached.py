@@ -51,7 +51,7 @@ class DriverHost(WorkerPlugin):
         worker.handlers.update(handlers)
 
     async def teardown(self, worker: Worker) -> None:
-        """Stop the drivers, which the scheduler starts on other Dask workers."""
+        """Stop the drivers. The scheduler starts them again on other Dask workers."""
         worker.handlers.pop(Op.DRIVE, None)
         self._leaving.set()
         for driver in list(self._drivers.values()):
@@ -126,7 +126,7 @@ DETACH_LOOK_S = 0.2
 
 
 def detach(client: Client, run: JobRun) -> dict[str, Any]:
-    """Hand a run over to the cluster; return its state once it has started, is queued or was refused.
+    """Hand a run over to the cluster. Return its state once it has started, is queued or was refused.
 
     Returns
     -------
@@ -136,7 +136,7 @@ def detach(client: Client, run: JobRun) -> dict[str, Any]:
     Raises
     ------
     ClusterError
-        A job of this id runs already, or the scheduler is gone.
+        A job with this id is already running, or the scheduler is gone.
     """
     install_jobs(client)
     try:
@@ -157,7 +157,7 @@ def detach(client: Client, run: JobRun) -> dict[str, Any]:
 
 
 def remote_hosts(client: Client, run_url: str) -> list[str]:
-    """Return the hosts of Dask workers that may not see a run directory on a local disk of this host."""
+    """Return the hosts of Dask workers that may lack a run directory on a local disk of this host."""
     workers = present_workers(client).values()
     comm: Any = client.scheduler_comm
     if fs.local_path(run_url) is None or comm is None:

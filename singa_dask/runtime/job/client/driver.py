@@ -33,16 +33,17 @@ from singa_dask.runtime.planning.layout import plan_processes
 
 @dataclass(frozen=True)
 class Lease:
-    """The right of a driver on the cluster to drive a job. A lost driver is followed by another one.
+    """The permission for a driver on the cluster to drive a job. A lost driver is replaced by another one.
 
     Attributes
     ----------
     number : int
-        Of the driver: 1 for the first.
+        Number of the driver; 1 for the first.
     has_begun : bool
         Whether an earlier driver has submitted the job.
     first_incarnation : int
-        Of the job. If it is not 0, an earlier scheduler began the job, which continues from its newest checkpoint.
+        First incarnation of the job under this scheduler. If it is not 0, an earlier scheduler began the job, and the
+        job continues from its newest checkpoint.
     is_kept : bool
         Whether the scheduler saves the job for the next scheduler.
     """
@@ -54,7 +55,7 @@ class Lease:
 
 
 class UnheardError(ReplacedError):
-    """The scheduler does not answer, and will start another driver for the job that it has saved."""
+    """The scheduler does not answer. It has saved the job and will start another driver."""
 
 
 ELSEWHERE = "another driver has taken over the job."
@@ -70,11 +71,11 @@ class Driver:
     run : Submission
         The job, with absolute paths and URLs.
     on_event : callable
-        Takes each event, a dict, in the thread of `run`. Metrics are means over the workers of a group.
+        Called with each event, a dict, in the thread of `run`. Metrics are means over the workers of a group.
     lease : Lease, optional
-        Of a driver on the cluster. If an earlier driver has submitted the job, this one only follows it.
+        The lease of a driver on the cluster. If an earlier driver has submitted the job, this one only follows it.
     queue : bool
-        Wait in line if there is no room for the job. A job with a lease has waited already.
+        If there is no room for the job, wait in the queue. A job with a lease has already waited.
     """
 
     def __init__(
@@ -99,15 +100,15 @@ class Driver:
         self._queue = queue
 
     def stop(self, signal_name: str = "SIGINT", by: str = "") -> None:
-        """Stop the job with a checkpoint, or end it at once in a second call; see `Follower.signal`.
+        """Stop the job with a checkpoint; a second call ends it immediately. See `Follower.signal`.
 
-        A job that waits in line leaves it.
+        A queued job leaves the queue.
         """
         self._stopped_by = signal_name
         self._follower.signal(signal_name, by)
 
     def warn(self, message: str) -> None:
-        """Show a warning to the user, and add it to the log of the run; called in the thread of `run`."""
+        """Show a warning to the user, and add it to the log of the run. Call it in the thread of `run`."""
         self._follower.warn(message)
 
     def leave(self) -> None:
@@ -120,11 +121,11 @@ class Driver:
         Raises
         ------
         ClusterError
-            The job does not fit the cluster; nothing was started.
+            The job does not fit on the cluster. Nothing was started.
         DataError
-            A Dask worker does not see files that the job reads, or its run directory; nothing was started.
+            A Dask worker cannot reach files that the job reads, or its run directory. Nothing was started.
         LeftQueueError
-            The job was stopped while it waited in line.
+            The job was stopped while it was queued.
         UnitError
             A process cannot load a module of the user.
         ReplacedError
@@ -147,7 +148,7 @@ class Driver:
         return self._result(over)
 
     def _begin_in_line(self) -> None:
-        """Begin the job when it is the first in the queue and there is room."""
+        """Wait in the queue, and begin the job when it is the first and there is room."""
         run = asdict(self._submission)
         asked = {"facts": JobFacts.of_run(run).to_dict(), "client": self._client.id}
         asked |= {"ticket": secrets.token_hex(8), "cluster": self.job.cluster.model_dump(mode="json")}
@@ -173,7 +174,7 @@ class Driver:
             self._wait_for_signal()
 
     def _wait_for_signal(self) -> None:
-        """Wait for `LINE_LOOK_S`; leave the line if a signal comes."""
+        """Wait for `LINE_LOOK_S`; leave the queue if a signal comes."""
         request = self._follower.next_request(LINE_LOOK_S)
         if request is None:
             return
@@ -182,7 +183,7 @@ class Driver:
         self._leave_line({"reason": reason, "exit_code": SIGNAL_CODES.get(name, 1)})
 
     def _tell_left(self, failure: Mapping[str, Any]) -> None:
-        """Take the job out of the line."""
+        """Take the job out of the queue, and tell the scheduler the ``failure``."""
         with suppress(*GONE):  # if this fails, the scheduler drops the client, because it no longer asks for events
             ask_jobs(self._client, Op.LEAVE, job_id=self._submission.job_id, failure=dict(failure))
 
@@ -212,7 +213,7 @@ class Driver:
         return on_dask(self._client, self._submission.datasets, list(workers), self._check_stopped)
 
     def _check_seen(self, workers: Sequence[str]) -> None:
-        """Check that Dask workers see the records, the initial values and the run directory."""
+        """Check that Dask workers can reach the records, the initial values and the run directory."""
         given = self._submission
         values = [url for url in (given.resume, *given.init_from) if url and fs.local_path(url) and fs.exists(url)]
         check_seen(self._client, [*files_of(self.job), *values], workers, given.run_url)
@@ -232,7 +233,7 @@ class Driver:
             raise LeftQueueError(reason, SIGNAL_CODES.get(self._stopped_by, 1))
 
     def _prepare(self) -> None:
-        """Make sure, before the run directory is made, that the scheduler does not refuse the job."""
+        """Check that the scheduler will accept the job, before the run directory is created."""
         install_jobs(self._client)
         given = self._submission
         priority = None if self._queue else given.priority

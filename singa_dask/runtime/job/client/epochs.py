@@ -1,4 +1,4 @@
-"""Count the steps of the epochs of a job by its training records, and fit its learning rate to them."""
+"""Count the steps of a job's epochs from its training records, and fit its learning rate to them."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ INSTEAD = "Say train_steps, the number of batches, in place of epochs."
 
 
 def with_steps(job: JobConf, net: NeuralNet, resume: str | None = None) -> JobConf:
-    """Return the job with train_steps in place of epochs, by the records that its training net reads.
+    """Return the job with ``train_steps`` instead of ``epochs``, counted from the training records.
 
-    A learning rate without an end gets the end of the job. A job that continues from the checkpoint ``resume``, whose
-    batches may have another size, gets steps for the rest of its epochs.
+    A learning rate schedule without an end ends with the job. A job that continues from the checkpoint ``resume``,
+    whose batches may have another size, gets the steps of its remaining epochs.
 
     Raises
     ------
     ConfigError
-        There are no records, or layers read different numbers of them, or they cannot be counted.
+        There are no records, layers read different numbers of records, or the records cannot be counted.
     """
     if job.epochs is None:
         return _lasting(job, job.train_steps)
@@ -71,7 +71,7 @@ def _lasting(job: JobConf, n_steps: int) -> JobConf:
 
 
 def steps_by_task(job: JobConf, sources: Sequence[modules.Source], resume: str | None, run: Runner) -> JobConf:
-    """Return the result of `with_steps`, counted by a task, as only Dask workers may reach the records."""
+    """Return the result of `with_steps`, computed by a task, as only Dask workers may reach the records."""
     if job.epochs is None:
         return _lasting(job, job.train_steps)
     (n_steps,) = run([partial(_count_steps, job.to_json(), sources, resume)])
@@ -79,7 +79,7 @@ def steps_by_task(job: JobConf, sources: Sequence[modules.Source], resume: str |
 
 
 def _count_steps(job: str, sources: Sequence[modules.Source], resume: str | None) -> int:
-    """Return the train_steps of a job with the user's own modules."""
+    """Return the ``train_steps`` of a job that uses the user's own modules."""
     modules.load(sources, REGISTRIES.values())
     conf = JobConf.from_json(job, REGISTRIES)
     return with_steps(conf, build_nets(conf)[Phase.TRAIN], resume).train_steps

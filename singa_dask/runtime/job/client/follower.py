@@ -1,4 +1,4 @@
-"""Questions of a client to the scheduler: `Follower` for one job, `RemoteJobs` for all."""
+"""Calls of a client to the scheduler: `Follower` for one job, `RemoteJobs` for all jobs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ GONE = (AttributeError, ClosedClientError, KeyError, OSError, RuntimeError, Time
 
 
 def ask_jobs(client: Client, op: str, /, timeout_s: float | None = None, **arguments: Any) -> Any:
-    """Call an operation of `Jobs`, which answers within ``timeout_s`` or the limit of a question."""
+    """Call an operation of `Jobs` on the scheduler.
+
+    ``timeout_s`` is the time within which it must answer; the default is the limit ``question``.
+    """
     scheduler: Any = client.scheduler
     timeout_s = limit("question") if timeout_s is None else timeout_s
     try:
@@ -50,21 +53,22 @@ def ask_jobs(client: Client, op: str, /, timeout_s: float | None = None, **argum
 
 
 class Follower:
-    """Reads the events of one job in order, each once, also after a lost connection.
+    """Reads each event of one job once, in order, even if the connection is lost in between.
 
     Parameters
     ----------
     on_event : callable
-        Takes each event, a dict, in the thread of `follow`. Metrics are means over the workers of a group.
+        Called with each event, a dict, in the thread of `follow`. Metrics are means over the workers of a group.
     after : int
-        Number of the event after which to begin; -1 for all that the scheduler has kept.
+        Number of the event after which to begin; -1 reads all events that the scheduler has kept.
     driver : int
-        Number of the driver that follows, if it is on the cluster; else 0. `follow` ends when another one replaces it.
+        Number of the driver that follows the job, if it is on the cluster; else 0. `follow` ends when another driver
+        replaces it.
 
     Attributes
     ----------
     n : int
-        Number of the last event that was read.
+        Number of the event that was read last.
     """
 
     def __init__(
@@ -94,9 +98,9 @@ class Follower:
         self._steps: dict[str, int] = {}
 
     def signal(self, name: str, by: str = "") -> None:
-        """Stop the job with a checkpoint; a second call ends it at once. Safe in a signal handler.
+        """Stop the job with a checkpoint; a second call ends it immediately. Safe in a signal handler.
 
-        Signals that are ``by`` others than the user, and `NOTICES`, do not count as a second call.
+        Signals that the user has not sent, as ``by`` says, and `NOTICES` do not count as a second call.
         """
         self._requests.put((name, by))
 
@@ -152,7 +156,7 @@ class Follower:
         Raises
         ------
         ReplacedError
-            The events go to a directory that another driver of the job has taken: the job goes on.
+            Another driver of the job has taken over the directory for the events. The job continues.
         """
         try:
             return self.follow()
@@ -164,9 +168,9 @@ class Follower:
             raise
 
     def follow(self) -> JobEnd | None:
-        """Read events until the job is over; return its end, or None after `leave`.
+        """Read events until the job has ended; return its end, or None after `leave`.
 
-        If the scheduler is gone or has forgotten the job, the ``failure`` of the end says so.
+        If the scheduler is gone or does not know the job any more, the ``failure`` of the end says so.
         """
         pause_s, deadline = 0.0, None
         while self._over is None and not self._has_left:
@@ -185,7 +189,7 @@ class Follower:
         return self._over
 
     def _take_events(self) -> float:
-        """Read the next events; return how long to pause before asking again."""
+        """Read the next events; return how many seconds to pause before the next call."""
         if self._client.status != "running":
             self._note_silence()
             return LOOK_S
@@ -213,7 +217,10 @@ class Follower:
         return limit("late" if self._unheard_since is None else "question")
 
     def _note_silence(self) -> None:
-        """Warn that the scheduler is silent; give the job up after a while, or if the scheduler was restarted."""
+        """Warn that the scheduler is silent.
+
+        Ends the job after a while, or if the scheduler was restarted.
+        """
         is_lost, now = self._client.status != "running", time.monotonic()
         if self._unheard_since is None or is_lost != self._is_lost:
             # the unanswered question has already taken this long
@@ -238,7 +245,10 @@ class Follower:
         self._unheard_since = None
 
     def _was_restarted(self) -> bool:
-        """Return whether the scheduler has no `Jobs`: then it answers no question to them."""
+        """Return whether the scheduler lacks `Jobs`.
+
+        Then it was restarted, and does not answer calls to `Jobs`.
+        """
         scheduler: Any = self._client.scheduler
         try:
             asked = {"keys": [JOBS], "default": False, "callback_timeout": limit("late")}
@@ -291,7 +301,10 @@ NAMED = 8
 
 
 class RemoteJobs:
-    """Asks the scheduler about its jobs. Every method raises `ClusterError` if it does not answer."""
+    """Calls the scheduler about its jobs.
+
+    Every method raises `ClusterError` if the scheduler does not answer.
+    """
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -312,7 +325,7 @@ class RemoteJobs:
         return list(rows.values())
 
     def find(self, piece: str) -> dict[str, Any]:
-        """Return the row of the job that ``piece`` means, see `match_job`."""
+        """Return the row of the job that ``piece`` refers to; see `match_job`."""
         return match_job(piece, self.rows())
 
     def view(self, job_id: str) -> dict[str, Any]:
@@ -320,7 +333,7 @@ class RemoteJobs:
         return dict(self._ask_job(Op.VIEW, job_id))
 
     def room(self, wanted: Mapping[str, Any], beside_tasks: bool) -> dict[str, Sequence[Any]]:
-        """Return the facts of Dask workers for a job with the block ``cluster.workers``; see `Jobs`."""
+        """Return the facts of Dask workers for a job with this block ``cluster.workers``; see `Jobs`."""
         return dict(self._ask(Op.ROOM, wanted=wanted, beside_tasks=beside_tasks))
 
     def stop(self, job_id: str) -> None:
@@ -328,11 +341,11 @@ class RemoteJobs:
         self._ask_job(Op.SIGNAL, job_id, name="SIGTERM", by=this_user())
 
     def kill(self, job_id: str) -> None:
-        """End a job at once."""
+        """End a job immediately."""
         self._ask_job(Op.SIGNAL, job_id, name="SIGKILL", by=this_user())
 
     def checkpoint(self, job_id: str) -> int:
-        """Request a checkpoint now; return its smallest possible step."""
+        """Request a checkpoint now; return the smallest step that it can have."""
         return int(self._ask_job(Op.CHECKPOINT, job_id))
 
     def stacks(self, job_id: str, unit: str = "") -> dict[str, dict[str, Any]]:
@@ -365,15 +378,15 @@ class RemoteJobs:
 
 
 def match_job(piece: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the row of the job that ``piece`` means.
+    """Return the row of the job that ``piece`` refers to.
 
-    ``piece`` is an id, at least `MIN_PIECE` characters of its beginning or end, the name of a job, or a run directory.
-    Of several jobs it means the only one that has not ended.
+    ``piece`` is an id, at least `MIN_PIECE` characters from its beginning or end, the name of a job, or a run
+    directory. If it fits several jobs, it refers to the only one that has not ended.
 
     Parameters
     ----------
     rows : sequence of mapping
-        With ``id``, ``name``, ``run_url`` and ``ended``; the newest first.
+        Rows with ``id``, ``name``, ``run_url`` and ``ended``, the newest job first.
 
     Raises
     ------

@@ -31,9 +31,9 @@ class JobRun(Submission):
     Attributes
     ----------
     recording : mapping
-        Other arguments of `RunDirectory` than its URL.
+        Arguments of `RunDirectory` except its URL.
     queue : bool
-        Wait in line if there is no room.
+        Wait in the queue if there is no room.
     """
 
     recording: Mapping[str, Any] = field(default_factory=dict)
@@ -46,17 +46,20 @@ class JobRun(Submission):
         return cls(job=absolute_paths(job).to_json(), sources=sources, **fields)
 
     def directory(self, driver: int = 0) -> RunDirectory:
-        """Return the run directory for the driver of this number.
+        """Return the run directory for the driver with this number.
 
         Raises
         ------
         ConfigError
-            Another run is there.
+            The directory has another run.
         """
         return RunDirectory(self.run_url, **self.recording, job_id=self.job_id, driver=driver)
 
     def going_on(self) -> JobRun:
-        """Return the run that continues from the newest checkpoint of this one, or starts over without one."""
+        """Return a run that continues from the newest checkpoint of this one.
+
+        Without a checkpoint it starts over.
+        """
         checkpoint = find(self.run_url) if has_checkpoints(self.run_url) else None
         goes_on = {"goes_on": checkpoint is not None, "replaces": checkpoint is None}
         command = {**self.recording["command"], "time": time.time(), "resume": checkpoint or self.resume}
@@ -69,7 +72,7 @@ class JobRun(Submission):
         Raises
         ------
         ConfigError
-            A package is missing.
+            A package that an observer needs is not installed.
         """
         return open_observers(self.run_url, self.conf.tensorboard, self.conf.mlflow)
 
@@ -83,21 +86,21 @@ class JobRun(Submission):
         lease: Lease | None = None,
         judge: Callable[[Result], Result] = lambda result: result,
     ) -> tuple[Result, dict[str, Any]]:
-        """Run the job, and write the run directory; return the result and the content of ``summary.json``.
+        """Run the job and write its run directory; return the result and the content of ``summary.json``.
 
         Parameters
         ----------
         directory, observers : RunDirectory, Observers
             See `directory` and `observers`.
         on_event : callable
-            Takes each event after it was recorded. An error in it stops the job with a checkpoint, and is raised at
-            the end.
+            Called with each event after it was recorded. If it raises an error, the job stops with a checkpoint, and
+            the error is raised at the end.
         on_driver : callable
-            Takes the driver before it runs.
+            Called with the driver before it runs.
         lease : Lease, optional
-            Of a driver on the cluster.
+            The lease of a driver on the cluster.
         judge : callable
-            Takes the result, and returns the result to write.
+            Called with the result. Returns the result to write.
         """
         if self.run_url != readable(self.run_url) and "inproc:" not in str(getattr(client.scheduler, "address", "")):
             raise ConfigError(f"{self.run_url}: the name is not UTF-8, so it cannot be sent. Choose another --run-dir.")

@@ -1,4 +1,4 @@
-"""Find the hosts that store a job's records, and choose Dask workers and assign blocks by them."""
+"""Find the hosts that store a job's records, and choose Dask workers and assign blocks accordingly."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class Surveyed(NamedTuple):
     silent : list of str
         Input layers whose filesystem should report hosts but does not.
     assignments : dict of str to list of int
-        From the checkpoint that the job continues from.
+        Assignments of blocks in the checkpoint that the job continues from.
     unscanned : sequence of TableScan
-        Large tables of text that this host has not scanned. If there are any, the hosts are not known yet.
+        Large text tables that this host has not scanned. If there are any, the hosts are not known yet.
     """
 
     stores: dict[str, Survey]
@@ -67,7 +67,7 @@ def reads_remote_stores(job: JobConf) -> bool:
 
 
 def reads_tables(job: JobConf) -> bool:
-    """Return whether a job may read large tables of text."""
+    """Return whether a job may read large text tables."""
     stores = [store for layer in job.neuralnet.layer if (store := store_of(layer))]
     return any(store.backend in TABLES for store in stores)
 
@@ -79,14 +79,14 @@ def survey(
     sources: Sequence[modules.Source] = (),
     scanned_bytes: float = SCANNED_BYTES,
 ) -> Surveyed:
-    """Find the hosts that store the training records of a job; runs as a task on a Dask worker.
+    """Find the hosts that store the training records of a job. Runs as a task on a Dask worker.
 
-    Tables of text of ``scanned_bytes`` or more are not scanned.
+    Text tables of ``scanned_bytes`` bytes or more are not scanned.
 
     Raises
     ------
     TimeoutError
-        It takes too long.
+        The search takes too long.
     """
 
     def run() -> Surveyed:
@@ -123,7 +123,7 @@ def _survey_stores(job: str, resume: str | None, scanned_bytes: float) -> Survey
 
 
 class _Blocks:
-    """Blocks of one input layer, and the indices of the hosts that store each."""
+    """The blocks of one input layer, with the indices of the hosts that store each block."""
 
     def __init__(self, survey: Survey, numbers: Mapping[str, Collection[int]]) -> None:
         self.survey = survey
@@ -132,7 +132,10 @@ class _Blocks:
         self._record_bytes = np.asarray(survey.lengths) / np.maximum(survey.sizes, 1)
 
     def held(self, rows: Any, n_hosts: int, split: bool = False) -> Any:
-        """Return the bytes of ``rows`` of each block on each host; with ``split`` divided by the copies."""
+        """Return how many bytes of ``rows`` each host stores of each block.
+
+        With ``split``, the bytes are divided by the number of copies.
+        """
         blocks, hosts = self._pairs.T
         n_bytes = (self._record_bytes * rows)[blocks]
         copies = np.bincount(blocks, minlength=len(self.hosts))[blocks] if split else 1
@@ -140,14 +143,14 @@ class _Blocks:
 
 
 class Locality:
-    """Rates Dask workers, and assigns blocks, so that many bytes are read on the host that stores them.
+    """Rates Dask workers and assigns blocks, so that many bytes are read on the host that stores them.
 
     Parameters
     ----------
     names : mapping of str to collection of str
-        Result of `host_names_of` for each Dask worker, by address.
+        Result of `host_names_of` for each Dask worker.
     fresh : bool
-        Whether the job does not continue another run: blocks that are shuffled may be assigned in any order.
+        Whether the job does not continue another run, so that shuffled blocks may be assigned in any order.
     """
 
     def __init__(
@@ -177,17 +180,17 @@ class Locality:
         self._held, self._share = self._count_assigned()
 
     def gain(self, processes: Sequence[int], workers: Sequence[str], chosen: Mapping[int, str]) -> np.ndarray:
-        """Return the bytes per epoch that processes would read from their own hosts on Dask workers.
+        """Return how many bytes per epoch each process would read from its own host, on each Dask worker.
 
         Parameters
         ----------
         chosen : mapping of int to str
-            Dask workers of other processes.
+            Dask workers that are already chosen for other processes.
 
         Returns
         -------
         (processes, workers) float64
-            0 for a Dask worker on a host that stores no records.
+            The bytes; 0 for a Dask worker on a host that stores no records.
         """
         there = np.zeros(self._n_hosts)
         for other, address in chosen.items():
@@ -202,7 +205,7 @@ class Locality:
         return rated
 
     def _count_wanted(self) -> Any:
-        """Return the bytes that each process reads of each host, (n_processes, n_hosts), for known orders."""
+        """Return the bytes that each process reads from each host, (n_processes, n_hosts), for known orders."""
         wanted = np.zeros((len(self._layout.processes), self._n_hosts))
         for name, (layer, blocks) in self._layers.items():
             if name in self._assigned:
@@ -215,7 +218,10 @@ class Locality:
         return wanted
 
     def _count_assigned(self) -> tuple[Any, float]:
-        """Return the bytes of assignable blocks on each host, without and with copies, and per worker."""
+        """Return the bytes of assignable blocks on each host, and the bytes that each worker reads.
+
+        The bytes on a host are counted without and with copies.
+        """
         held = np.zeros((2, self._n_hosts))
         n_bytes = 0
         for name in self._assigned:
@@ -233,7 +239,7 @@ class Locality:
         return orders
 
     def assignments(self, workers: Sequence[str]) -> dict[str, list[int]]:
-        """Return the order in which to assign the blocks of each input layer, where it matters.
+        """Return the order in which to assign the blocks of each input layer, if the order matters.
 
         Parameters
         ----------
@@ -263,9 +269,9 @@ class Placed(NamedTuple):
     workers : list of str
         Address of the Dask worker of each process.
     assignments : dict of str to list of int
-        By input layer: the order in which its blocks are assigned to workers, if that was chosen.
+        For each input layer, the order in which its blocks are assigned to workers, if it was chosen.
     notes : list of str
-        Why hosts of records are not known, for the log of the run.
+        Reasons why hosts of records are not known, for the log of the run.
     """
 
     workers: list[str]
@@ -283,20 +289,21 @@ def place_on_cluster(
     datasets: Sequence[Sequence[Any]],
     share_scans: Callable[[Sequence[str], Sequence[TableScan]], None],
 ) -> Placed:
-    """Choose a Dask worker for each process of a job, on hosts that store its records if they are known.
+    """Choose a Dask worker for each process of a job, if possible on hosts that store its records.
 
     Parameters
     ----------
     present : mapping of str to WorkerFacts
-        Dask workers; the job may use those that are usable.
+        The Dask workers of the cluster.
     sources : sequence of Source
         The user's own modules.
     resume : str or None
         URL of the checkpoint that the job continues from.
     datasets : sequence
-        Catalogs of the part files that the job reads, as plain values.
+        Catalogs, as plain values, of the part files that the job reads.
     share_scans : callable
-        (Dask workers with room for the job, scans) scans tables of text, before the search for their hosts.
+        Scans text tables, before the search for their hosts. Called with the Dask workers that have room for the job,
+        and the scans.
 
     Raises
     ------
@@ -339,7 +346,7 @@ def place_on_cluster(
 
 @contextmanager
 def _noting(notes: list[str]) -> Iterator[None]:
-    """Turn an error into a note: locality only makes a job faster."""
+    """Turn an error in the context into a note, because locality only makes a job faster."""
     try:
         yield
     except Exception as error:
@@ -347,7 +354,7 @@ def _noting(notes: list[str]) -> Iterator[None]:
 
 
 def _give_up_after(seconds: float) -> Callable[[], None]:
-    """Return a check for `on_dask` that raises `ClusterError` after a time."""
+    """Return a ``check`` for `on_dask` that raises `ClusterError` after some seconds."""
     end = time.monotonic() + seconds
 
     def check() -> None:

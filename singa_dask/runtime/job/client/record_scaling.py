@@ -30,7 +30,10 @@ groups than the maximum, a sample at equal distances is read."""
 
 
 class GroupMoments(NamedTuple):
-    """Moments of groups of blocks from ``first`` on, names of columns, and whether values were rounded."""
+    """Moments of groups of blocks, beginning with group ``first``.
+
+    Also has the names of the columns, and whether values were rounded.
+    """
 
     first: int
     moments: list[Moments]
@@ -39,7 +42,7 @@ class GroupMoments(NamedTuple):
 
 
 def measure(layer: StoreInput, index: int, count: int) -> GroupMoments:
-    """Return the moments of part ``index`` of ``count`` parts of the records of a layer.
+    """Return the moments of a layer's records in part ``index`` of ``count`` parts.
 
     Raises
     ------
@@ -86,12 +89,12 @@ def _column(names: Sequence[str], *place: int) -> str:
 
 
 def scaling_of(layer: str, parts: Sequence[GroupMoments], warn: Callable[[str], None]) -> Scaling:
-    """Return the scaling of a layer, of all parts of its records; warn if it is not exact.
+    """Return the scaling of a layer, given the moments of all parts; warn if it is not exact.
 
     Raises
     ------
     DataError
-        Their values are too large.
+        Values of the records are too large.
     """
     names, ordered = parts[0].names, sorted(parts, key=lambda part: part.first)
     total = reduce(Moments.merged, (moments for part in ordered for moments in part.moments), NONE)
@@ -115,9 +118,9 @@ def scaling_of(layer: str, parts: Sequence[GroupMoments], warn: Callable[[str], 
 def _measure(
     job: str, sources: Sequence[modules.Source], init_from: Sequence[str], index: int, of: int
 ) -> list[tuple[str, Scaling | GroupMoments]]:
-    """Return for each standardised layer the moments of part ``index`` of ``of`` parts of its records.
+    """Return the moments of each standardised layer's records in part ``index`` of ``of`` parts.
 
-    Or the scaling of a checkpoint that the job begins with.
+    If a checkpoint that the job starts with has a scaling of the layer, that scaling is returned instead.
     """
     modules.load(sources, REGISTRIES.values())
     conf = JobConf.from_json(job, REGISTRIES)
@@ -141,7 +144,7 @@ def compute_scalings(
 ) -> dict[str, Mapping[str, Any]]:
     """Return the `Scaling.to_dict` of each standardised layer of the training net.
 
-    A scaling of a checkpoint in ``init_from`` is preferred, as its params were trained on such values.
+    If a checkpoint in ``init_from`` has a scaling, it is used, because its params were trained with it.
 
     Parameters
     ----------
@@ -150,9 +153,9 @@ def compute_scalings(
     init_from : sequence of str
         URLs of checkpoints.
     run : Runner
-        Of one task a worker. The result does not depend on their number.
+        Runs the tasks, one for each worker. The result does not depend on the number of workers.
     warn : callable
-        Takes a warning.
+        Called with a warning.
 
     Raises
     ------

@@ -17,57 +17,56 @@ from singa_dask.runtime.units.server import MORE
 
 @dataclass(frozen=True)
 class Result:
-    """Result of a job: the fields of ``summary.json``, and ``error``.
+    """Result of a job. It has the fields of ``summary.json``, and ``error``.
 
     Attributes
     ----------
     state : str
-        done, failed or stopped.
+        ``done``, ``failed`` or ``stopped``.
     restarts : int
-        Number of times that the units were started again after a loss.
+        Number of times that units were restarted after a process was lost.
     recomputed_steps : int
-        Steps of the first worker group that were computed again.
+        Number of steps that the first worker group computed again.
     lost_s : float
-        Time from each loss until the step at which it happened is reached again, summed, in seconds.
+        Seconds from each loss until the job reached the step of the loss again, summed over all losses.
     step_ms, wait_ms : dict of str to float
-        Milliseconds for a step, see `StepTimer`; empty if the job was killed. A worker waits for ``data``, for
+        Milliseconds per step; see `StepTimer`. Empty if the job was killed. A worker waits for ``data``, for
         ``params``, and for ``cores`` that other threads use.
     bytes : dict of str to int
-        ``sent`` and ``received``: arrays between processes. ``local`` and ``remote``: blocks of records that were read
-        on a host that stores them, and others.
+        ``sent`` and ``received``: bytes of arrays sent between processes. ``local`` and ``remote``: bytes of blocks of
+        records that were read from the worker's own host, and from other hosts.
     ops : str
-        Kernels of the first worker.
+        Name of the kernels of the first worker.
     devices : dict of str to str
         Device of each worker, ``"cpu"`` or ``"cuda:<index in its process>"``, and its kernels.
     threads : int
         Number of threads of the first worker.
     layers : dict of str to dict of str to float
-        In a job that is profiled, medians of the recorded steps of the first worker: ``forward_ms`` and
-        ``backward_ms`` of each layer, without waits. Where workers compute parts of one net, those of the worker
-        that takes longest.
+        If the job is profiled: ``forward_ms`` and ``backward_ms`` of each layer, without waits, as medians over the
+        recorded steps of the first worker. If workers compute parts of one net, the values of the slowest worker.
     step_parts : dict of str to float
-        Of the same steps: ``compute_ms``, and the waits ``data_ms``, ``params_ms``, and for other workers of a
-        partitioned net ``workers_ms``.
+        If the job is profiled: ``compute_ms`` of the recorded steps, and the waits ``data_ms``, ``params_ms`` and
+        ``workers_ms``. The last is the wait for other workers of a partitioned net.
     peak_memory : int
         Peak memory of a process of the job, in bytes; the maximum over all processes.
     bad_records : int
-        Number of records that could not be read, each once for every input layer of a worker.
+        Number of records that could not be read. Each counts once for every input layer of a worker.
     samples : int
-        Number of records that all workers have trained on, since they were started last.
+        Number of records that all workers have trained on since the last start.
     updates : dict of str to int
-        ``applied``: updates of slices by the servers, since they were started last: of each slice one for each step of
-        each worker group. ``refused``: those that came again.
+        ``applied``: number of updates of slices by the servers since the last start. Each slice has one for each step
+        of each worker group. ``refused``: number of updates that arrived a second time.
     staleness : dict of str to int
-        Number of gradients by the number of updates that their slice had seen since the values that they were computed
-        from, ``"0"`` to ``"64"`` or ``"more"``.
+        Number of gradients by staleness, ``"0"`` to ``"64"`` or ``"more"``. The staleness of a gradient is the number
+        of updates of its slice since the values that the gradient was computed from.
     staleness_mean : float
-        Mean over all gradients.
+        Mean staleness of all gradients.
     learning : dict
-        Facts of the first worker group, see `facts_of_workers`; ``summary.json`` has ``sentences`` too.
+        Facts of the first worker group; see `facts_of_workers`. ``summary.json`` also has ``sentences``.
     reason : str
-        One line; empty if the job is done and did not end early.
+        Why the job ended, in one line; empty if it is done and did not end early.
     error : str
-        Traceback of the unit that failed; empty if the reason is enough.
+        Traceback of the unit that failed; empty if ``reason`` is enough.
     """
 
     job: str
@@ -158,7 +157,7 @@ def summarise(name: str, job_id: str, layout: Layout, over: JobEnd) -> Result:
 
 
 def _updates(counted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Add up the counts of the servers, see `UpdateCounts`."""
+    """Add up the counts of all servers; see `UpdateCounts`."""
     staleness: Counter[str] = sum((Counter(counts["staleness"]) for counts in counted), Counter())
     total = sum(counts["staleness_sum"] for counts in counted)
     return {
@@ -181,7 +180,7 @@ def _merge_layers(tables: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[s
 
 
 def _bytes(reports: Mapping[str, Mapping[str, Any]], units: Iterable[str], key: str) -> int:
-    """Return the traffic of a process when its last unit ended."""
+    """Return the traffic of a process in bytes, when its last unit ended."""
     return max((int(reports.get(unit, {}).get("bytes", {}).get(key, 0)) for unit in units), default=0)
 
 

@@ -20,14 +20,14 @@ def wait_for_room(client: Client, layout: Layout, patience: Patience = AT_ONCE, 
     Parameters
     ----------
     patience : Patience
-        By default it has to fit at once.
+        How long to wait. By default the job has to fit immediately.
     beside_tasks : bool
-        Count the threads of other tasks as taken, too; not for tasks that compute the data of the job.
+        Whether threads that run other tasks count as taken. Pass False if these tasks compute the data of the job.
 
     Raises
     ------
     ClusterError
-        It does not fit in time; the message has the numbers.
+        The job does not fit in time. The message has the numbers.
     """
 
     def attempt() -> None:
@@ -39,5 +39,5 @@ def wait_for_room(client: Client, layout: Layout, patience: Patience = AT_ONCE, 
 
 
 def worker_facts(room: Mapping[str, Sequence[Any]]) -> dict[str, WorkerFacts]:
-    """Return the facts of Dask workers from an answer of the scheduler."""
+    """Return the facts of Dask workers in an answer of the scheduler."""
     return {address: WorkerFacts(*facts) for address, facts in room.items()}

@@ -1,4 +1,4 @@
-"""Check that Dask workers see the files that a job reads, and the run directory that it writes to."""
+"""Check that Dask workers can reach the files that a job reads, and its run directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHOWN = 3
 
 
 def files_of(job: JobConf) -> list[str]:
-    """Return the paths and URLs of the records that a job reads, in the nets that it has."""
+    """Return the paths and URLs of the records that the nets of a job read."""
     tested = {phase for phase, (freq, steps) in KEYS.items() if 0 not in (getattr(job, freq), getattr(job, steps))}
     phases = {Phase.TRAIN, *tested} if job.trains else {*PHASES.values()}
     layers = [layer for layer in job.neuralnet.layer if any(map(layer.in_phase, phases))]
@@ -35,14 +35,15 @@ def files_of(job: JobConf) -> list[str]:
 
 
 def check_seen(client: Client, urls: Iterable[str], workers: Collection[str] | None = None, run_url: str = "") -> None:
-    """Check that Dask workers, all by default, see files and a run directory on disks of this host.
+    """Check that Dask workers can reach files and a run directory that are on disks of this host.
 
-    Dask workers that do not answer soon are left out. The run directory is created if it is missing.
+    By default all Dask workers are checked. Dask workers that do not answer soon are left out. The run directory is
+    created if it is missing.
 
     Raises
     ------
     DataError
-        A Dask worker does not see one of them, or the run directory cannot be created.
+        A Dask worker cannot reach one of them, or the run directory cannot be created.
     """
     paths = sorted({url for url in urls if fs.local_path(url) is not None})
     with _marked(run_url) as marker:
@@ -65,9 +66,10 @@ def check_seen(client: Client, urls: Iterable[str], workers: Collection[str] | N
 
 @contextmanager
 def _marked(url: str) -> Iterator[list[str]]:
-    """Create a run directory with a file of a random name, to tell it from the same path elsewhere.
+    """Create a run directory and a file with a random name in it.
 
-    Yields the file, or nothing if the directory is on no disk. An error removes the directory if it was new.
+    The file distinguishes the directory from a directory with the same path on another host. Yields a list with the
+    file, empty if the directory is not on a disk. After an error a new directory is removed.
     """
     path = fs.local_path(url) if url else None
     if path is None:
@@ -102,14 +104,14 @@ def _explain_file(client: Client, path: str, who: str) -> str:
 
 
 def _without_scheduler(client: Client) -> str:
-    """Return how to do without a cluster that only the environment names."""
+    """Return advice on how not to use a cluster that only an environment variable names."""
     named = os.environ.get("DASK_SCHEDULER_ADDRESS")
     is_this = named is not None and client.scheduler is not None and named == client.scheduler.address
     return " To use no cluster, unset DASK_SCHEDULER_ADDRESS, which names this one." if is_this else ""
 
 
 def _unseen(paths: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the name of this host, and the paths and patterns that it does not see."""
+    """Return the name of this host, and the paths and patterns that it cannot reach."""
     unseen = [path for path in paths if not _is_seen(path)]
     for folder in sorted({folder for path in unseen for folder in Path(path).parents}):
         with suppress(OSError):  # NFS may have cached that a file is missing, until its folder is opened

@@ -1,4 +1,4 @@
-"""Scan the large tables of text of a job on its Dask workers, each file once."""
+"""Scan the large text tables of a job on its Dask workers. Each file is scanned once."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from singa_dask.shown import plural
 
 
 def share_scans(client: Client, scans: Iterable[TableScan], run: Runner, say: Callable[[str], None]) -> None:
-    """Scan large tables of text, and keep the result in the cache of each Dask worker.
+    """Scan large text tables, and store the result in the cache of each Dask worker.
 
-    Hosts that come later scan them again.
+    Hosts that join the cluster later scan the tables again.
 
     Parameters
     ----------
     run : Runner
         Runs tasks on the Dask workers of the job.
     say : callable
-        Tells the user what is done.
+        Called with messages for the user.
 
     Raises
     ------

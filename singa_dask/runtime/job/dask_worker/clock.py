@@ -18,7 +18,7 @@ class Clock(NamedTuple):
     Attributes
     ----------
     offset_s : float
-        Add it to ``time.time()`` for the time of the scheduler; 0 if the difference is within the error.
+        Add it to ``time.time()`` to get the time of the scheduler. 0 if the difference is within the error.
     error_s : float
     """
 
@@ -32,9 +32,9 @@ def read_clock() -> float:
 
 
 async def measure_clock(ask: Callable[[], Awaitable[float]]) -> Clock:
-    """Measure the clock of the scheduler by Cristian's algorithm (1989).
+    """Measure the clock of the scheduler with Cristian's algorithm (1989).
 
-    The error is half of the time between question and answer. The fastest of `N_ASKED` answers counts.
+    The error is half of the time between a call and its answer. Of `N_ASKED` calls the fastest counts.
 
     Parameters
     ----------

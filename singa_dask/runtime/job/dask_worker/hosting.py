@@ -34,17 +34,17 @@ class Placement:
     Attributes
     ----------
     token : str
-        Of the job's endpoints.
+        Secret of the job's endpoints.
     processes : sequence of sequence of Address
-        Units of each process.
+        The units of each process.
     workers : sequence of str
-        Dask worker of each process.
+        The Dask worker of each process.
     full_incarnation : int
-        The last incarnation in which all processes began together.
+        The last incarnation in which all processes started together.
     threads : int or None
-        Threads of each worker.
+        Number of threads of each worker.
     silent_s : float
-        Time after which a process that does not answer is lost.
+        Seconds after which a process that does not answer is lost.
     start, buddy
         See `ev.Host`.
     rejoin : sequence of sequence or None
@@ -66,7 +66,7 @@ class Placement:
 
 
 class Hosting(UnitHost):
-    """Hosts one process of a job in one incarnation, on a Dask worker.
+    """Hosts one process of one incarnation of a job on a Dask worker.
 
     Parameters
     ----------
@@ -78,13 +78,13 @@ class Hosting(UnitHost):
     Attributes
     ----------
     key : tuple of str and int
-        Job and process.
+        Id of the job and number of the process.
     buddy : str
-        Dask worker that keeps a second copy of snapshots; it may change.
+        Dask worker that keeps a second copy of snapshots. It may change.
     reports : dict of str to dict
         Reports of the units that have ended.
     mounts : ExitStack
-        Closed at the end, with access to the part files of the job.
+        Gives access to the part files of the job. It is closed at the end.
     """
 
     def __init__(self, placement: Placement, job: JobConf, **options: Any) -> None:
@@ -116,14 +116,14 @@ class Hosting(UnitHost):
 
     @property
     def n_threads(self) -> int:
-        """Threads of each worker here; 0 if there is no worker."""
+        """Number of threads of each worker in this process; 0 if it has no worker."""
         has_worker = any(unit.kind == "worker" for unit in self.local)
         return self.devices.n_threads if has_worker else 0
 
     def run(
         self, unit: Address, endpoints: Sequence[str], start_point: Callable[[], str | Checkpoint | None]
     ) -> dict[str, Any]:
-        """Run a unit from the result of ``start_point``; return its report."""
+        """Run a unit to its end, and return its report. ``start_point`` returns the checkpoint to start from."""
         with self._changed:
             if self._is_closed:
                 return {"state": "aborted", "step": -1}
@@ -140,7 +140,7 @@ class Hosting(UnitHost):
                 self._changed.notify_all()
 
     def warn_if_unseen(self) -> None:
-        """Warn if this host does not see the run directory, as checkpoints cannot be completed then."""
+        """Warn if this host cannot reach the run directory, because then checkpoints cannot be completed."""
         url, worker = self.placement.spec.run_url, self.placement.workers[self.process]
         if not url or fs.local_path(url) is None:
             return
@@ -168,7 +168,7 @@ class Hosting(UnitHost):
         return has_ended
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until no unit runs; return whether that is so."""
+        """Wait until no unit runs; return False after a timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._n_running, timeout_s)
 
@@ -181,7 +181,7 @@ def _rejoin_of(running: Sequence[Any], left: Sequence[Any], steps: Sequence[Sequ
 
 
 def stacks_of(hostings: Iterable[Hosting]) -> dict[str, dict[str, Any]]:
-    """Return the Python stack of each unit, and what it waits for, see `Views.stacks`."""
+    """Return the Python stack of each unit, and what it waits for; see `Views.stacks`."""
     frames = sys._current_frames()
     stacks: dict[str, dict[str, Any]] = {}
     for hosting in hostings:

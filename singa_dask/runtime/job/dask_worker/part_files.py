@@ -32,7 +32,7 @@ class PartFiles:
     Attributes
     ----------
     handlers : dict of str to callable
-        By operation, for the Dask worker.
+        Handlers that the Dask worker calls, by operation.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -49,9 +49,10 @@ class PartFiles:
 
     @contextlib.contextmanager
     def reading(self, messages: Sequence[Sequence[Any]]) -> Iterator[None]:
-        """Make the files of catalogs, given as plain values, readable in this process.
+        """Make the files of catalogs readable in this process, during the context.
 
-        Ranges of other hosts' files are cached with the files of this host, and deleted with them.
+        The catalogs are plain values. Ranges of other hosts' files are cached beside the files of this host, and
+        deleted with them.
         """
         catalogs = [Catalog.of(message) for message in messages]
         for catalog in catalogs:
@@ -76,12 +77,12 @@ class PartFiles:
         return await self._worker.loop.run_in_executor(self._threads, function, *arguments)
 
     def fetch(self, catalog: Catalog, file: PartFile, offset: int, length: int) -> bytes:
-        """Read a range of a file through a Dask worker on its host; called by any thread but the event loop.
+        """Read a range of a file through a Dask worker on its host.
 
         Raises
         ------
         DataError
-            The file is gone, or no Dask worker of its host has answered within `limit("answer")`.
+            The file is gone, or no Dask worker on its host has answered within `limit("answer")`.
         """
         try:
             attempt = partial(self._attempt, catalog, file, offset, length)
@@ -90,7 +91,10 @@ class PartFiles:
             raise DataError(f"{error} The data of a lost host are lost. Start the job again.") from None
 
     def _attempt(self, catalog: Catalog, file: PartFile, offset: int, length: int) -> bytes:
-        """Ask each Dask worker of a host for a range of a file, see `fetch`; `ClusterError` if none answers."""
+        """Ask each Dask worker of a host for a range of a file, until one answers; see `fetch`.
+
+        Raises `ClusterError` if none answers.
+        """
         where = f"dask://{catalog.token}/{file.name}: a part of dataset {catalog.dataset!r} on host {file.host}"
         refused = why = ""
         servers: Sequence[str] = self._servers.get(file.worker, ())
@@ -120,7 +124,7 @@ class PartFiles:
 
 @contextlib.contextmanager
 def reading(messages: Sequence[Sequence[Any]]) -> Iterator[None]:
-    """Make the files of catalogs readable in the process of a Dask task, as long as the context lasts."""
+    """Make the files of catalogs readable in the process of a Dask task, during the context."""
     if not messages:
         yield
         return

@@ -1,4 +1,4 @@
-"""Site: hosts the units of any number of jobs on a Dask worker."""
+"""Site: host the units of any number of jobs on a Dask worker."""
 
 from __future__ import annotations
 
@@ -111,13 +111,13 @@ class Site(WorkerPlugin):
             del worker.handlers[op]
 
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Run a blocking function beside the event loop."""
+        """Run a blocking function in a thread, without blocking the event loop."""
         return await self.worker.loop.run_in_executor(self._threads, partial(function, *arguments))
 
     async def shared(self, job_id: str, what: str, leader: str = "") -> str:
-        """Return the JSON that all processes of a job share; empty if that incarnation of the job is over.
+        """Return the JSON that all processes of a job share; empty if this incarnation of the job has ended.
 
-        It comes from ``leader``, another Dask worker of this host, or else from the scheduler.
+        The JSON is read from ``leader``, another Dask worker on this host, or else from the scheduler.
         """
         key = job_id, what
         if key not in self._shared:
@@ -208,7 +208,7 @@ class Site(WorkerPlugin):
         return hosting
 
     def _check_modules(self, sources: Sequence[modules.Source]) -> None:
-        """Refuse modules if a running job in this process has different ones of the same names."""
+        """Raise an error if a running job in this process has other modules of the same names."""
         texts = {source.name: source for source in sources}
         for other in list(self.hostings.values()):  # a copy, because the event loop changes the dict
             theirs = other.placement.spec.modules
@@ -239,7 +239,7 @@ class Site(WorkerPlugin):
     async def _end(
         self, job_id: str, incarnation: int, reason: str, forget: bool = False, process: int | None = None
     ) -> dict[str, Any]:
-        """End all incarnations up to this one, or one process of them; return the reports of their units."""
+        """End all incarnations of a job up to this one, or only one process; return the reports of the units."""
         for key in [*self._oldest, *([] if process is None else [(job_id, process)])]:
             if key[0] == job_id and process in (None, key[1]):
                 self._oldest[key] = max(incarnation + 1, self._oldest.get(key, 0))
@@ -257,7 +257,7 @@ class Site(WorkerPlugin):
     def _cut(
         self, job_id: str, incarnation: int, process: int, processes: list[int], groups: list[int]
     ) -> dict[str, Any]:
-        """Cut a process off from others, see `UnitHost.cut`."""
+        """Cut a process off from other processes; see `UnitHost.cut`."""
         hosting = self.hostings.get((job_id, process))
         if hosting is None or hosting.incarnation != incarnation:
             return {"error": f"process {process} of the job is not on {self.worker.address}"}
@@ -272,7 +272,7 @@ class Site(WorkerPlugin):
         left: Sequence[Sequence[Any]],
         buddy: str,
     ) -> dict[str, Any]:
-        """Give a process the endpoints of replacements, see `Router.join`, and its new ``buddy``."""
+        """Pass the endpoints of replacement processes, and a new ``buddy``, to a process; see `Router.join`."""
         hosting = self.hostings.get((job_id, process))
         if hosting is None or hosting.incarnation != incarnation:
             return {"error": f"process {process} of the job is not on {self.worker.address}"}
@@ -306,7 +306,10 @@ class Site(WorkerPlugin):
         return progress
 
     def _emit(self, placement: Placement, event: Mapping[str, Any]) -> Future[Any] | None:
-        """Send an event of a unit to `Jobs`; called from any thread. Returns a future for a snapshot."""
+        """Send an event of a unit to `Jobs`; return a future if the event is a snapshot.
+
+        Any thread may call it.
+        """
         facts = {"job_id": placement.spec.job_id, "incarnation": placement.incarnation, "what": dict(event)}
         if event["event"] == "snapshot":
             there = Future[Any]()
@@ -336,7 +339,7 @@ class Site(WorkerPlugin):
             there.set_exception(error)
 
     def _keep_part(self, hosting: Hosting, step: int, file: str, content: bytes, known: int) -> list[str]:
-        """Keep a part of a snapshot here and on the buddy; return the Dask workers that have it."""
+        """Store a part of a snapshot here and on the buddy; return the Dask workers that have it."""
         self.store.put(hosting.job_id, file, step, content, known)
         holders = [self.worker.address]
         if hosting.buddy and not self._is_leaving:
@@ -349,7 +352,7 @@ class Site(WorkerPlugin):
         return holders
 
     def _call(self, worker: str, n_bytes: int, op: str, **arguments: Any) -> Any:
-        """Call the site of another Dask worker that sends or gets a part; from the threads of units."""
+        """Call the site of another Dask worker, to send or get a part. Called in the threads of units."""
         timeout_s = limit("answer") + n_bytes / PART_BYTES_PER_S
         return sync(self.worker.loop, getattr(self.worker.rpc(worker), op), **arguments, callback_timeout=timeout_s)
 
@@ -369,7 +372,7 @@ class Site(WorkerPlugin):
         return Checkpoint.from_manifest(manifest, lambda file: self._read_part(hosting.job_id, file, parts[file]), name)
 
     def _read_part(self, job_id: str, file: str, part: Mapping[str, Any]) -> bytes:
-        """Return a part of a snapshot from here or from another Dask worker; called by the threads of units."""
+        """Return a part of a snapshot, from here or from another Dask worker. Called in the threads of units."""
         content = self.store.get(job_id, file)
         errors = []
         for holder in part["holders"]:
@@ -391,9 +394,9 @@ class Site(WorkerPlugin):
 
 @dataclass(frozen=True)
 class UnitsTask:
-    """A task that runs units of a process on this Dask worker in threads, and returns their reports.
+    """A Dask task that runs units of a process in threads of this Dask worker, and returns their reports.
 
-    The Dask worker ``leader`` knows the endpoints, see `Site.shared`.
+    The Dask worker ``leader`` knows the endpoints; see `Site.shared`.
     """
 
     job_id: str

@@ -1,10 +1,11 @@
-"""The scheduler's side of jobs.
+"""The part of a job that runs on Dask's scheduler.
 
 `jobs`: carries out the decisions of `state.job_state`. `record`: the state of a job. `job_facts`: the facts that users
-see. `views`: answers to users. `event_log`: events. `group_metrics`: means over workers. `stalls`: jobs without steps.
-`evidence`: silent processes that live. `history`: jobs that have ended. `heartbeats`: lost Dask workers. `sites`: calls
-to Dask workers. `unit_tasks`: tasks that run units there. `line`: the queue of jobs. `drivers`: drivers of detached
-jobs. `demand`: the number of Dask workers that jobs need. `kept`: detached jobs that are saved for the next scheduler.
+see. `views`: answers to users. `event_log`: the newest events. `group_metrics`: averages metrics over workers.
+`stalls`: detects jobs that make no steps. `evidence`: finds out which silent processes are alive. `history`: jobs that
+have ended. `heartbeats`: detects lost Dask workers. `sites`: calls Dask workers. `unit_tasks`: tasks that run units on
+Dask workers. `line`: the queue of jobs. `drivers`: starts drivers of detached jobs. `demand`: counts the Dask workers
+that jobs need. `kept`: saves detached jobs for the next scheduler.
 """
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Start the drivers of detached jobs on Dask workers, and again elsewhere where one is lost."""
+"""Start the drivers of detached jobs on Dask workers, and restart lost drivers on other Dask workers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 def _facts_aside(job_id: str, reason: str, kept: str) -> JobFacts:
-    """Return the facts of a saved job that was put aside."""
+    """Return the facts of a saved job that cannot be used."""
     run: Mapping[str, Any] = {}
     with suppress(Exception):  # the text may contain anything
         run = {**json.loads(kept)["run"]}
@@ -54,24 +54,23 @@ class _Driven:
     Attributes
     ----------
     run : mapping
-        Fields of its `JobRun`.
+        Fields of the `JobRun`.
     host : str
-        Of the client: its paths are most likely to exist there.
+        Host of the client. Paths of the job are most likely to exist there.
     number : int
-        Of the driver; each new driver has a higher one.
+        Number of the driver. Each new driver has a higher number.
     worker : str
-        Dask worker of the driver; empty without a driver.
+        Dask worker of the driver; empty if there is no driver.
     barred : dict of str to str
-        Dask workers that could not run the driver, and why.
+        For each Dask worker that could not run the driver, the reason.
     passing : str
-        One of these reasons, if it may be temporary.
+        One of the reasons in ``barred``, if it may be temporary.
     since : float
         Time of the last change.
     not_before : float
-        Earliest time of the next start, after the driver found no room.
+        Earliest time of the next start, after a driver has found no room.
     first_incarnation, incarnation : int
-        The incarnation in which the job begins, after those of an earlier scheduler; and the newest one, -1 before the
-        first.
+        The first incarnation of the job under this scheduler, and its newest one; the latter is -1 before the first.
     """
 
     run: Mapping[str, Any]
@@ -89,18 +88,18 @@ class _Driven:
 
 
 class Drivers:
-    """Starts the drivers of detached jobs on Dask workers, and again elsewhere when one is lost.
+    """Starts the drivers of detached jobs on Dask workers, and restarts lost drivers elsewhere.
 
-    A job in line has no driver until it is the first and there is room for it.
+    A queued job has no driver until it is the first in the queue and there is room for it.
 
     Parameters
     ----------
     jobs : mapping of str to JobRecord
-        Of `Jobs`.
+        The records of `Jobs`.
     tell : callable
-        (job id, event) publishes an event to followers of the job.
+        Called as ``tell(job_id, event)`` to publish an event to the followers of a job.
     is_silent : callable
-        (Dask worker) returns whether it has sent no heartbeat for too long.
+        Returns whether a Dask worker has sent no heartbeat for too long.
     """
 
     def __init__(
@@ -128,12 +127,12 @@ class Drivers:
     # -- detaching ---------------------------------------------------------------------------------------------------
 
     def detach(self, run: Mapping[str, Any], client: str = "") -> str:
-        """Start the driver of a job; return why it is refused; empty if it is not.
+        """Start the driver of a job. Return the reason if the job is refused, else an empty string.
 
         Parameters
         ----------
         run : mapping
-            Fields of its `JobRun`.
+            Fields of the `JobRun`.
         client : str
             Id of the client.
         """
@@ -155,7 +154,7 @@ class Drivers:
     # -- jobs of an earlier scheduler --------------------------------------------------------------------------------
 
     async def restore(self) -> None:
-        """Restore the jobs of an earlier scheduler: running ones first, then the queue in its order."""
+        """Restore the jobs that an earlier scheduler has saved: running jobs first, then the queue in order."""
         try:
             kept, aside = await self._kept.load()
             for job_id, facts in aside.items():
@@ -183,7 +182,10 @@ class Drivers:
         await self._restored.wait()
 
     async def keep(self, job_id: str, incarnation: int = -1) -> str:
-        """Save a detached job and its newest incarnation; return why that fails, or nothing."""
+        """Save a detached job and its newest incarnation.
+
+        Return the reason if that fails, else an empty string.
+        """
         driven = self._driven.get(job_id)
         if driven is None:
             return ""
@@ -199,7 +201,7 @@ class Drivers:
 
     @property
     def taken_over(self) -> str:
-        """Message about another scheduler that has taken over the detached jobs; empty if there is none."""
+        """Message that another scheduler has taken over the detached jobs; empty if none has."""
         return self._kept.taken_over
 
     def _to_keep(self, job_id: str) -> dict[str, Any] | None:
@@ -236,7 +238,8 @@ class Drivers:
     def detached(self, job_id: str) -> dict[str, Any]:
         """Return the ``state`` and ``failure`` (``reason``, ``exit_code``, ``error``) of a detached job.
 
-        The state is unknown, starting, queued (with its ``place`` and the ``reason``), running, refused or ended.
+        The state is unknown, starting, queued, running, refused or ended. With the state queued, the result also has
+        ``place`` and ``reason``.
         """
         driven, record = self._driven.get(job_id), self._jobs.get(job_id)
         if driven is not None and driven.failure:
@@ -253,7 +256,7 @@ class Drivers:
         return {"state": "starting" if driven is not None else "unknown"}
 
     def loss_of(self, job: Mapping[str, Any]) -> str:
-        """Return a warning for a saved job without checkpoints, or nothing."""
+        """Return a warning about what is lost if a saved job has no checkpoints; empty if it has some."""
         if not self._kept.url or job["checkpoint_freq"] or job["checkpoint_minutes"]:
             return ""
         return (
@@ -262,12 +265,15 @@ class Drivers:
         )
 
     def renew(self, job_id: str, number: int) -> bool:
-        """Return whether a driver may still drive its job, and this scheduler has not been replaced."""
+        """Return whether a driver may go on to drive its job.
+
+        It may not if it was replaced by a newer driver, or this scheduler by another one.
+        """
         driven = self._driven.get(job_id)
         return driven is not None and driven.number == number and not driven.has_ended and not self.taken_over
 
     def driven(self, job_id: str, number: int, failure: Mapping[str, Any]) -> None:
-        """Handle the end of a driver; without a ``failure`` the run directory is complete."""
+        """Handle the end of a driver. Without a ``failure`` the run directory is complete."""
         if not self.renew(job_id, number):
             return
         driven = self._driven[job_id]
@@ -280,7 +286,7 @@ class Drivers:
             self._end(driven, failure)
 
     def _wait_again(self, driven: _Driven, why: str) -> None:
-        """Keep the place of a job in the queue, without a driver."""
+        """Keep the position of a job in the queue; it has no driver meanwhile."""
         self._waiting.note(driven.run["job_id"], why)
         driven.worker, driven.not_before = "", time.monotonic() + AGAIN_S
         driven.passing = ""
@@ -310,7 +316,7 @@ class Drivers:
     # -- methods for `Jobs` ------------------------------------------------------------------------------------------
 
     def has(self, job_id: str) -> bool:
-        """Return whether a job runs, or is detached and has not ended."""
+        """Return whether a job is running, or is detached and has not ended."""
         return job_id in self._jobs or self.is_driven(job_id)
 
     def is_driven(self, job_id: str) -> bool:
@@ -319,7 +325,7 @@ class Drivers:
         return driven is not None and not driven.has_ended
 
     def is_recorded(self, job_id: str) -> bool:
-        """Return whether a detached job has a driver, or gets another one."""
+        """Return whether a detached job has a driver, or will get one."""
         return self.is_driven(job_id) and not self.taken_over
 
     def worker_of(self, job_id: str) -> str:
@@ -327,7 +333,7 @@ class Drivers:
         return self._driven[job_id].worker if self.is_driven(job_id) else ""
 
     def lose(self, worker: str) -> None:
-        """Start the drivers of a lost Dask worker on others."""
+        """Start the drivers that a lost Dask worker had on other Dask workers."""
         for driven in self._driven.values():
             if driven.worker == worker and not driven.has_ended:
                 self._start(driven)
@@ -338,7 +344,7 @@ class Drivers:
         return {driven.worker for driven in self._driven.values() if driven.worker and not driven.has_ended}
 
     def tick(self) -> bool:
-        """Start drivers that have no Dask worker, or a silent one; return whether any job is left."""
+        """Start drivers whose Dask worker is missing or silent; return whether any job is left."""
         now = time.monotonic()
         for job_id, driven in list(self._driven.items()):
             # until this time, the client may still ask for the result

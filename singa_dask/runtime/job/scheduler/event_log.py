@@ -1,4 +1,4 @@
-"""EventLog: the newest events of a job, which are sent in pages."""
+"""EventLog: keep the newest events of a job, and return them in pages."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ NUMBER = itemgetter("n")
 
 
 class EventLog:
-    """Keeps the newest events of a job, in order of their number, the key ``n``.
+    """Keeps the newest events of a job, in the order of their number, which is the key ``n``.
 
-    Frequent events, which are metrics and messages below warnings, do not push out the rare ones.
+    Frequent events and rare events are limited separately, so that frequent ones do not replace rare ones. Metrics, and
+    messages below the level of a warning, are frequent.
 
     Parameters
     ----------
     limit : int
-        Number of frequent events, and of rare ones, that are kept.
+        Maximum number of frequent events, and of rare events.
     """
 
     def __init__(self, limit: int) -> None:

@@ -1,4 +1,4 @@
-"""Evidence that a silent process of a job is alive: others make steps that need it."""
+"""Evidence that a silent process of a job is alive: other processes make steps that depend on it."""
 
 from __future__ import annotations
 
@@ -8,23 +8,26 @@ from collections.abc import Collection, Mapping
 
 
 class Evidence:
-    """Tells which silent Dask workers of a job live, as worker groups make steps that need them."""
+    """Finds out which silent Dask workers of a job are alive.
+
+    A Dask worker is alive if worker groups make steps that depend on it.
+    """
 
     def __init__(self) -> None:
         self._reached: dict[str, dict[str, int]] = {}
         self._alive_at: dict[str, float] = {}
 
     def look(self, told: Mapping[str, Mapping[str, int]], needed_by: Mapping[str, Collection[str]], now: float) -> None:
-        """Note which steps have been made.
+        """Record which steps have been made.
 
         Parameters
         ----------
         told : mapping of str to mapping of str to int
-            The step of each worker group that each Dask worker of the job reports.
+            For each Dask worker of the job, the step of each worker group that it reports.
         needed_by : mapping of str to collection of str
-            By Dask worker: the groups that make no step without it.
+            For each Dask worker, the worker groups that cannot make a step without it.
         now : float
-            Seconds.
+            Current time in seconds.
         """
         # group -> the two Dask workers that report its highest steps; two, because the evidence must come from another
         # worker
@@ -42,5 +45,5 @@ class Evidence:
         self._reached = reached
 
     def is_alive(self, address: str, now: float, within_s: float) -> bool:
-        """Return whether others made a step that needs a Dask worker, in the last ``within_s`` seconds."""
+        """Return whether a step that depends on a Dask worker was made in the last ``within_s`` seconds."""
         return now - self._alive_at.get(address, -math.inf) < within_s

@@ -21,9 +21,9 @@ class MetricsMerger:
     Attributes
     ----------
     latest : dict of str to dict
-        Last metrics of each phase, of the first worker group.
+        Last metrics of the first worker group in each phase.
     last_step : int
-        Last step that any worker has reported metrics for; -1 before.
+        Last step for which any worker has reported metrics; -1 before the first report.
     """
 
     def __init__(self, n_workers: int) -> None:
@@ -41,7 +41,7 @@ class MetricsMerger:
         return round(sum(self._speeds.values()), 1)
 
     def add(self, event: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Add the metrics of one worker; return means of its group once they are complete."""
+        """Add the metrics of one worker. Return the means of its group once all of its workers have reported."""
         self.last_step = max(self.last_step, event["step"])
         key = (event["phase"], event["group"], event["step"])
         if event["step"] <= self._shown.get(key[:2], -1):

@@ -30,11 +30,11 @@ class _Beats:
     Attributes
     ----------
     last_seen : float
-        Time of the last one, of a clock that may be set: compared only for being equal.
+        Time of the last heartbeat. The clock may be set meanwhile, so it is only compared for equality.
     silence : float
-        Seconds without another one.
+        Seconds since the last heartbeat.
     usual : float
-        Weighted mean of the gaps between them, in seconds.
+        Weighted mean of the gaps between heartbeats, in seconds.
     """
 
     last_seen: float
@@ -43,7 +43,7 @@ class _Beats:
 
 
 class Heartbeats:
-    """Detects silent Dask workers, by the recent delays of all Dask workers."""
+    """Detects silent Dask workers. It allows for the recent delays of all Dask workers."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -55,7 +55,7 @@ class Heartbeats:
         self._most_s = float(parse_timedelta(ttl)) if ttl else float("inf")
 
     def look(self) -> None:
-        """Count the time since the last look for Dask workers without a heartbeat in between."""
+        """Add the time since the previous call to the silence of each Dask worker without a new heartbeat."""
         now = time.monotonic()
         passed, self._looked_at = min(now - self._looked_at, MAX_LOOK_S), now
         interval, all_beats = heartbeat_interval(len(self._scheduler.workers)), {}
@@ -70,7 +70,10 @@ class Heartbeats:
         self._gaps = sorted(max(each.usual, each.silence) for each in all_beats.values())
 
     def limit_of(self, address: str) -> float:
-        """Return after how many seconds of silence a Dask worker is lost: later if most others are late, too."""
+        """Return after how many seconds of silence a Dask worker is lost.
+
+        The limit is longer if most other Dask workers are late, too.
+        """
         beats, gaps = self._beats.get(address), self._gaps
         usual = beats.usual if beats else 0.0
         n_others = len(gaps) - (beats is not None)

@@ -27,14 +27,15 @@ class _Ended(NamedTuple):
 
 
 class History:
-    """Keeps the facts of the last 1000 ended jobs, and events and curves of the newest 20.
+    """Keeps the facts of the 1000 jobs that ended last, and events and curves of the 20 newest ones.
 
-    Events of further jobs stay while their clients have not read the end, and may come back within ``limit("client")``.
+    Events of other jobs are kept while their clients have not read the last event. A lost client may come back within
+    ``limit("client")``.
 
     Attributes
     ----------
     facts : dict of str to JobFacts
-        By id, the newest last.
+        Facts by the id of the job, the newest last.
     """
 
     def __init__(self) -> None:
@@ -42,7 +43,7 @@ class History:
         self._kept: dict[str, _Ended] = {}
 
     def add(self, record: JobRecord) -> None:
-        """Keep a job that is over, with all of its events until `trim`."""
+        """Keep a job that has ended, with all of its events until `trim` is called."""
         job_id = record.spec.job_id
         self.drop(job_id)
         self.facts[job_id] = record.facts()
@@ -55,17 +56,17 @@ class History:
             del self._kept[old]
 
     def drop(self, job_id: str) -> None:
-        """Forget a job, as a new one with its id begins."""
+        """Forget a job, because a new job with its id begins."""
         self.facts.pop(job_id, None)
         self._kept.pop(job_id, None)
 
     def add_facts(self, facts: JobFacts) -> None:
-        """Keep the facts of a job that has ended before it began."""
+        """Keep the facts of a job that ended before it began to run."""
         self.drop(facts.id)
         self.facts[facts.id] = facts
 
     def trim(self, job_id: str, client: str | None = None) -> None:
-        """Drop all but the last events of a job, as its driver, or its ``client``, has read them all."""
+        """Drop all but the last events of a job, because its driver, or its ``client``, has read them all."""
         ended = self._kept.get(job_id)
         if ended is not None and client in (None, ended.client):
             self._kept[job_id] = ended._replace(events=ended.events.newest(EVENTS_OF_A_JOB), is_heard=True)
@@ -75,5 +76,5 @@ class History:
         return self._kept[job_id].events if job_id in self._kept else None
 
     def activity(self, job_id: str) -> Activity:
-        """Return the activity of a job; an empty one if it is not kept any more."""
+        """Return the activity of a job; an empty one if it is no longer kept."""
         return self._kept[job_id].activity if job_id in self._kept else Activity()

@@ -20,32 +20,32 @@ ROW = (
 
 @dataclass(frozen=True, kw_only=True)
 class JobFacts:
-    """The facts of a job that users see; by default of a queued one.
+    """The facts of a job that users see. The defaults describe a queued job.
 
     Attributes
     ----------
     topology : mapping
-        As in ``summary.json``.
+        The topology, as in ``summary.json``.
     train_steps : int
-        As the job says.
+        Number of steps that the job sets.
     state : str
         queued, starting, running, restarting, stopping, done, failed or stopped.
     step : int
-        Of the slowest worker group, -1 before the first.
+        Step of the slowest worker group; -1 before the first step.
     steps : mapping of str to int
-        Of each worker group by its number.
+        Step of each worker group, by its number.
     metrics : mapping of str to mapping
-        The latest of each phase.
+        The latest metrics of each phase.
     samples_per_s : float
-        Summed over the worker groups.
+        Records per second, summed over the worker groups.
     began, ended : float
-        Seconds since the epoch; None while it has not ended.
+        Start and end in seconds since the epoch; ``ended`` is None until the job ends.
     reason : str
-        Why it waits, or has ended; empty if nothing is to be said.
+        Why the job waits or has ended; may be empty.
     exit_code : int or None
-        None while it runs.
+        Exit code; None while the job runs.
     place : int
-        In line, 1 for the first; 0 if it is not there.
+        Position in the queue, 1 for the first; 0 if the job is not queued.
     """
 
     id: str
@@ -84,14 +84,14 @@ class JobFacts:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the facts as plain values, with ``place`` only for a queued job."""
+        """Return the facts as plain values. Only a queued job has ``place``."""
         facts = asdict(self)
         if not self.place:
             del facts["place"]
         return facts
 
     def row(self) -> dict[str, Any]:
-        """Return the row of the job in a list, see `Views.list`."""
+        """Return the row of the job in a list; see `Views.list`."""
         metrics = self.metrics.get("train", {})
         loss = next((metrics[name] for name in sorted(metrics) if name.endswith("loss")), None)
         place = f", place {self.place}" if self.place else ""

@@ -59,9 +59,9 @@ UNSEEN = frozenset(("training", "snapshot"))
 
 
 class _SeenWorkers(Mapping[str, WorkerFacts]):
-    """The facts of the Dask workers that a job may use; its own tasks do not count as busy threads.
+    """The facts of the Dask workers that a job may use. The job's own tasks do not count as busy threads.
 
-    They are computed when they are looked up: most events need those of few of hundreds of Dask workers.
+    Facts are computed when they are looked up, because most events need the facts of only a few Dask workers.
     """
 
     def __init__(
@@ -76,7 +76,10 @@ class _SeenWorkers(Mapping[str, WorkerFacts]):
         return self._facts_of(known)
 
     def of(self, address: str) -> WorkerFacts | None:
-        """Return the facts of a Dask worker, with a note if the job cannot use it; None if it is gone."""
+        """Return the facts of a Dask worker; None if it is gone.
+
+        The facts have a note if the job cannot use it.
+        """
         known = self._workers.get(address)
         if known is None:
             return None
@@ -88,7 +91,7 @@ class _SeenWorkers(Mapping[str, WorkerFacts]):
         return facts if facts.usable else facts._replace(note="it is silent")
 
     def taken(self, address: str, claimed: Mapping[str, int], beside_tasks: bool) -> str:
-        """Describe what occupies the threads of a Dask worker: units of jobs, and other tasks."""
+        """Describe what occupies the threads of a Dask worker: units of jobs, or other tasks."""
         known = self._workers[address]
         n_tasks = sum(not job_of(task.key) for task in known.processing - known.long_running) if beside_tasks else 0
         jobs = [f"{n} by job {job_id}" for job_id, n in claimed.items()]
@@ -123,7 +126,7 @@ class _SeenWorkers(Mapping[str, WorkerFacts]):
 
 
 class Jobs(SchedulerPlugin):
-    """Owns all jobs on a cluster: starts their units, watches their Dask workers, and restarts them.
+    """Manages all jobs on a cluster: starts their units, watches their Dask workers, and restarts them.
 
     Attributes
     ----------
@@ -202,7 +205,10 @@ class Jobs(SchedulerPlugin):
     # -- handlers for clients and Dask workers -----------------------------------------------------------------------
 
     def refusal(self, job_id: str, priority: int | None = None) -> str:
-        """Return why a new job is refused; empty if it is not. Without ``priority`` it may be queued."""
+        """Return the reason if a new job is refused, else an empty string.
+
+        Without ``priority`` the job may already be queued.
+        """
         if self.drivers.has(job_id):
             return in_use(job_id)
         return "" if priority is None else self._line_refusal(job_id, priority)
@@ -213,7 +219,7 @@ class Jobs(SchedulerPlugin):
         return f"{waiting}, {ahead[0]} first. To wait, pass --queue." if ahead else ""
 
     async def submit(self, spec: Mapping[str, Any]) -> str:
-        """Start a job; return why it is refused; empty if it is not."""
+        """Start a job. Return the reason if it is refused, else an empty string."""
         job = JobSpec(**spec)
         await self.drivers.wait_until_restored()
         known = self.records.get(job.job_id)
@@ -262,7 +268,7 @@ class Jobs(SchedulerPlugin):
         return ""
 
     async def _turn(self, **arguments: Any) -> dict[str, Any]:
-        """Answer the client of a queued job, see `Waiting.turn`."""
+        """Answer the client of a queued job; see `Waiting.turn`."""
         await self.drivers.wait_until_restored()
         self._keep_ticking()
         return self.waiting.turn(**arguments)
@@ -278,13 +284,19 @@ class Jobs(SchedulerPlugin):
         place_again(layout, self._room(workers, state.cluster.workers), (), (1, len(workers)), packed=packed)
 
     def _room_for(self, wanted: Mapping[str, Any], beside_tasks: bool = True) -> dict[str, WorkerFacts]:
-        """Return the facts of Dask workers for a job; without ``beside_tasks`` only jobs hold threads."""
+        """Return the facts of Dask workers for a job.
+
+        Without ``beside_tasks``, threads that run other tasks than units of jobs count as free.
+        """
         return self._room(self.scheduler.workers, WorkersConf.model_validate(wanted), beside_tasks)
 
     def _room(
         self, workers: Iterable[str], wanted: WorkersConf = ANY, beside_tasks: bool = True
     ) -> dict[str, WorkerFacts]:
-        """Return the facts of Dask workers with notes for users; units whose tasks have not begun count, too."""
+        """Return the facts of Dask workers, with notes for users.
+
+        Threads of units whose tasks have not begun count as busy, too.
+        """
         facts, claims = self._facts("", wanted), dict[str, dict[str, int]]()
         for job_id, record in self.records.items():
             for address, n in record.state.threads.items():
@@ -302,11 +314,11 @@ class Jobs(SchedulerPlugin):
     async def events(
         self, job_id: str, after: int = -1, wait_s: float = 0.0, driver: int = 0, client: str = ""
     ) -> list[dict[str, Any]] | None:
-        """Return a page of the kept events with numbers higher than ``after``, in order.
+        """Return a page of the kept events whose numbers are higher than ``after``, in order.
 
-        Without any, wait up to ``wait_s`` for the next one. With ``wait_s`` the last event may be the newest steps,
-        which have no number. None if the job is not known, or ended too long ago. A ``driver`` that was replaced gets
-        `TAKEN_OVER`.
+        If there are none, wait up to ``wait_s`` seconds for the next event. With ``wait_s``, the last event may report
+        the newest steps; such an event has no number. The result is None if the job is not known or ended too long ago.
+        A ``driver`` that was replaced gets `TAKEN_OVER`.
         """
         record = self.records.get(job_id)
         if record is None and self.waiting.has(job_id):
@@ -349,7 +361,7 @@ class Jobs(SchedulerPlugin):
             self.handle(job_id, ev.Gone(worker, "it is gone"))
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """End the jobs of a client that left, unless it comes back soon; detached jobs go on."""
+        """End the jobs of a client that has left, unless it comes back soon. Detached jobs continue."""
         for job_id, record in self.records.items():
             if record.spec.client == client and not record.spec.driver:
                 scheduler.loop.call_later(limit("client"), self._check_client, job_id)
@@ -360,7 +372,7 @@ class Jobs(SchedulerPlugin):
             self.handle(job_id, ev.ClientGone())
 
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[WorkerState]) -> list[WorkerState]:
-        """Keep Dask workers that have units or drivers."""
+        """Return the Dask workers that may be closed: all without units and drivers."""
         needed = self._needed()
         return [worker for worker in workers if worker.address not in needed]
 
@@ -373,7 +385,7 @@ class Jobs(SchedulerPlugin):
     # -- adaptive clusters ---------------------------------------------------------------------------------------------
 
     def _adaptive_target(self, target_duration: Any = None) -> int:
-        """Return how many Dask workers the cluster needs, for jobs as well as for tasks."""
+        """Return how many Dask workers the cluster needs for jobs and for tasks."""
         for known in self.scheduler.workers.values():
             self._nthreads = known.nthreads
         room = {address: each for address, each in self._room(self.scheduler.workers).items() if each.usable}
@@ -395,7 +407,7 @@ class Jobs(SchedulerPlugin):
             self.handle(job_id, ev.Leaving(worker))
 
     async def retire(self, **options: Any) -> Any:
-        """Retire Dask workers, as Dask does, once their units have moved."""
+        """Retire Dask workers as Dask does, after their units have moved to others."""
         names = options.get("names") or ()
         leaving = {*(options.get("workers") or ())}
         leaving |= {address for address, known in self.scheduler.workers.items() if known.name in names}
@@ -405,7 +417,7 @@ class Jobs(SchedulerPlugin):
         return await self._retire(**options)
 
     async def _wait_for_departure(self, leaving: Collection[str]) -> None:
-        """Wait, up to a limit, until no job needs units or snapshots on Dask workers that leave."""
+        """Wait, up to a limit, until no job needs units or snapshots on the Dask workers ``leaving``."""
         end = time.monotonic() + limit("departed")
         while time.monotonic() < end and any(record.state.needs(leaving) for record in list(self.records.values())):
             await gen.sleep(DEPARTURE_LOOK_S)
@@ -426,7 +438,7 @@ class Jobs(SchedulerPlugin):
             self._keep_ticking()
 
     def _try(self, part: Callable[..., object], *given: Any) -> bool:
-        """Run a part of a tick; return whether more is to do. Errors are logged once to each job."""
+        """Run a part of a tick; return whether it has more to do. An error is logged once for each job."""
         try:
             return bool(part(*given))
         except Exception as error:
@@ -465,7 +477,7 @@ class Jobs(SchedulerPlugin):
                     self.handle(job_id, ev.Gone(address, f"it has not been heard of for {seconds:.0f} s"))
 
     def _end_left_over(self) -> bool:
-        """End old incarnations on Dask workers that could not be reached in time; return whether any are left."""
+        """End old incarnations on Dask workers that did not answer in time; return whether any are left."""
         for address, known in self.scheduler.workers.items():
             if self._looked_at.get(address) == known.last_seen:  # no new heartbeat has arrived
                 continue
@@ -487,7 +499,7 @@ class Jobs(SchedulerPlugin):
         return is_new or bool(self._left_over)
 
     def _tell_steps(self, job_id: str, record: JobRecord) -> None:
-        """Publish the steps that came with heartbeats; warn if there were none for long."""
+        """Publish the steps that came with heartbeats; warn if there has been no step for long."""
         state = record.state
         told: dict[str, dict[str, int]] = {}
         waits: dict[str, tuple[str, float]] = {}
@@ -523,7 +535,7 @@ class Jobs(SchedulerPlugin):
 
     @contextmanager
     def _ends_alone(self, job_id: str) -> Iterator[None]:
-        """Turn an error into the end of one job."""
+        """Turn an error in the context into the end of one job, so that other jobs continue."""
         try:
             yield
         except Exception as error:
@@ -534,7 +546,7 @@ class Jobs(SchedulerPlugin):
                 self._do(record, record.state.break_off(failure))
 
     def handle(self, job_id: str, event: Any) -> None:
-        """Hand an event to a job, and carry out its decisions."""
+        """Pass an event to a job, and carry out its decisions."""
         record = self.records.get(job_id)
         if record is not None:
             with self._ends_alone(job_id):
@@ -583,7 +595,7 @@ class Jobs(SchedulerPlugin):
         self.handle(job_id, ev.Hosted(action.incarnation, action.process, **answer))
 
     def _shared(self, job_id: str, what: str) -> str:
-        """Return the JSON that all processes of a job share; empty if that incarnation of the job is over."""
+        """Return the JSON that all processes of a job share; empty if this incarnation of the job has ended."""
         return record.shared.get(what, "") if (record := self.records.get(job_id)) is not None else ""
 
     @_perform.register(ev.EndIncarnation)
@@ -657,6 +669,9 @@ class Jobs(SchedulerPlugin):
 
 
 async def dask_setup(server: Any) -> None:
-    """Add `Jobs` to a scheduler that starts, as the first job would; other servers stay as they are."""
+    """Add `Jobs` to a scheduler when it starts. Do nothing for other servers.
+
+    Without this, the first job adds `Jobs`.
+    """
     if isinstance(server, Scheduler):
         await server.register_scheduler_plugin(Jobs(), idempotent=True)

@@ -1,4 +1,4 @@
-"""KeptJobs: detached jobs that a scheduler saves at a URL for the next scheduler."""
+"""KeptJobs: save detached jobs at a URL, so that the next scheduler can continue them."""
 
 from __future__ import annotations
 
@@ -44,9 +44,10 @@ class Kept(NamedTuple):
     Attributes
     ----------
     jobs : list of dict
-        The usable ones, with the `KEYS`.
+        The jobs that can be used, with the `KEYS`.
     aside : dict of str to dict
-        By id, the others: ``reason``, and ``kept``, the text of the file, empty if unreadable.
+        The jobs that cannot be used, by id. Each has ``reason``, and ``kept``, which is the text of the file, or empty
+        if it cannot be read.
     """
 
     jobs: list[dict[str, Any]]
@@ -54,21 +55,21 @@ class Kept(NamedTuple):
 
 
 class KeptJobs:
-    """Keeps a file for each detached job that has not ended, written by threads.
+    """Keeps a file for each detached job that has not ended. Threads write the files.
 
-    Writes of one job are serialised. The newest scheduler with the URL owns the directory, see `Ownership`.
+    Writes of the same job are serialised. The newest scheduler with the URL owns the directory; see `Ownership`.
 
     Parameters
     ----------
     url : str
-        Directory; empty: nothing is kept.
+        URL of the directory. If it is empty, nothing is saved.
     facts_of : callable
-        (job id) returns the plain values to save; None if the job has ended.
+        Takes the id of a job, and returns the plain values to save; None if the job has ended.
 
     Attributes
     ----------
     taken_over : str
-        Message about a newer scheduler with the URL; empty if none is known.
+        Message about a newer scheduler with the same URL; empty if none is known.
     """
 
     def __init__(
@@ -82,9 +83,9 @@ class KeptJobs:
         self.taken_over = ""
 
     async def load(self) -> Kept:
-        """Take the directory from the scheduler before this one; return its jobs.
+        """Take over the directory from an earlier scheduler; return its jobs.
 
-        A file that is damaged or of another version is put aside; one that cannot be read is skipped.
+        A file that is damaged or has another version is renamed. A file that cannot be read is skipped.
 
         Raises
         ------
@@ -95,7 +96,10 @@ class KeptJobs:
         return found
 
     async def save(self, job_id: str) -> str:
-        """Write the file of a job, or delete it if the job has ended; return why that fails, or nothing."""
+        """Write the file of a job, or delete it if the job has ended.
+
+        Returns the reason if that fails, else an empty string.
+        """
         if not self.url:
             return ""
         writing = gen.convert_yielded(self._save(job_id))  # writing continues after the timeout
@@ -159,7 +163,7 @@ class KeptJobs:
 
 
 def _parse(job_id: str, text: str) -> dict[str, Any]:
-    """Return the `KEYS` of a saved job; raise an error if they, or the job, are not of this version."""
+    """Return the `KEYS` of a saved job; raise an error if it was saved by an incompatible version."""
     facts = json.loads(text)
     kept: dict[str, Any] = {key: facts[key] for key in KEYS}
     run = kept["run"]
@@ -178,7 +182,7 @@ def _parse(job_id: str, text: str) -> dict[str, Any]:
 
 
 def _put_aside(file: str, data: bytes, why: str) -> str:
-    """Rename the file of a job that cannot be used, unless that was done; return the reason."""
+    """Rename the file of a job that cannot be used, unless it is renamed already; return the reason."""
     other = f"{file.removesuffix(ASIDE).removesuffix(SUFFIX)}{ASIDE}"
     if file != other:
         logger.warning("%s: the job is not taken up, as %s", file, why)

@@ -1,4 +1,4 @@
-"""Waiting: the queue of jobs that wait for room on a cluster, called the line."""
+"""Waiting: the queue of jobs that wait for room on a cluster."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class _Waiter:
     ticket : str
         See `Waiting.turn`.
     asked_at : float
-        Time of the client's last question.
+        Time at which the client last called `Waiting.turn`.
     end : dict
-        ``reason`` and ``exit_code`` of a job that is to leave the line; else empty.
+        ``reason`` and ``exit_code`` of a job that has to leave the queue; else empty.
     """
 
     rank: tuple[float, int]
@@ -48,10 +48,11 @@ class _Waiter:
 
 
 class Waiting:
-    """Keeps the line of jobs that wait for room.
+    """Keeps the queue of jobs that wait for room.
 
-    Clients ask repeatedly whether it is their turn; detached jobs are started by `Drivers`. Jobs of higher priority go
-    first, then those that came first. Only the first may start: a large job would wait for ever if smaller ones passed.
+    Clients call `turn` repeatedly to learn whether it is their turn; `Drivers` starts detached jobs. The queue is
+    sorted by priority, then by time of arrival. Only the first job may start, because a large job would wait for ever
+    if smaller ones could pass it.
     """
 
     def __init__(self, scheduler: Scheduler, history: History) -> None:
@@ -70,27 +71,29 @@ class Waiting:
         cluster: Mapping[str, Any] | None = None,
         rank: tuple[float, int] | None = None,
     ) -> dict[str, Any]:
-        """Put a job in the queue if it is not there; return its position.
+        """Put a job in the queue unless it is there, and return its position.
 
         Parameters
         ----------
         facts : mapping
-            Fields of `JobFacts`.
+            Fields of `JobFacts` for the job.
         client : str
             Id of the client that asks.
         why : str
-            Why it could not start although it was its turn.
+            Why the job could not start although it was its turn.
         ticket : str
-            Random text of the client for this job. A late question with the ticket of a job that has left is ignored.
+            Random text of the client for this job. A late call with the ticket of a job that has left the queue is
+            ignored.
         cluster : mapping, optional
             The ``cluster`` block of the job.
         rank : tuple of (float, int), optional
-            Of a job that keeps its place.
+            Rank of a job that keeps its earlier position.
 
         Returns
         -------
         dict
-            ``ahead``, the jobs before it, and ``end``, why it has to leave the line, or nothing.
+            ``ahead`` has the jobs before this one. ``end`` says why the job has to leave the queue; it is empty if it
+            need not.
         """
         job_id = facts["id"]
         waiter = self._waiters.get(job_id)
@@ -105,7 +108,7 @@ class Waiting:
         return {"ahead": self.ahead_of(job_id), "end": waiter.end}
 
     def leave(self, job_id: str, failure: Mapping[str, Any] | None = None) -> None:
-        """Take a job out of the line, with a ``failure`` if it does not start."""
+        """Take a job out of the queue, with a ``failure`` if it does not start."""
         waiter = self._waiters.pop(job_id, None)
         if waiter is not None:
             self._left.append(waiter.ticket)
@@ -124,7 +127,7 @@ class Waiting:
         return waiter is not None and bool(waiter.end)
 
     def ahead_of(self, job_id: str, priority: int = 0) -> list[str]:
-        """Return the jobs before a job, in order; a new job comes last of its ``priority``."""
+        """Return the jobs before a job, in order. A new job comes last of its ``priority``."""
         waiter = self._waiters.get(job_id)
         rank = waiter.rank if waiter else (-priority, self._n_joined)
         return [other for other in self._in_order() if self._waiters[other].rank < rank]
@@ -143,7 +146,7 @@ class Waiting:
         return [self._waiters[job_id].cluster for job_id in self._in_order()]
 
     def note(self, job_id: str, why: str) -> None:
-        """Set the reason why the first job has not started."""
+        """Set the reason why the first job in the queue has not started."""
         if waiter := self._waiters.get(job_id):
             waiter.facts = replace(waiter.facts, reason=why)
 

@@ -38,17 +38,17 @@ class JobRecord:
     Attributes
     ----------
     token : str
-        Secret of the job's endpoints, which only Dask workers that host its units get.
+        Secret of the job's endpoints. Only Dask workers that host units of the job get it.
     shared : dict of str to str
-        JSON for all processes of an incarnation, see `Sites.share`.
+        JSON that all processes of an incarnation share; see `Sites.share`.
     leaders : dict of str to str
-        By host: the Dask worker that fetches this JSON for the others there.
+        For each host, the Dask worker that fetches this JSON for all others on the host.
     futures : dict of Future to (int, int)
         Incarnation and process of each task that runs units.
     began : float
         Seconds since the epoch.
     activity : Activity
-        Curves, and what workers do.
+        Curves, and recent activity of the workers.
     """
 
     def __init__(self, spec: JobSpec) -> None:
@@ -72,13 +72,14 @@ class JobRecord:
         self._topology = plan_processes(self.state.cluster).describe()
 
     def leader_of(self, worker: str) -> str:
-        """Return the Dask worker from which another one of its host gets the shared JSON."""
+        """Return the Dask worker from which a Dask worker on the same host gets the shared JSON."""
         return self.leaders.get(get_address_host(worker), worker)
 
     def add_event(self, what: Mapping[str, Any]) -> None:
-        """Keep an event for followers, with a number.
+        """Give an event a number, and keep it for followers.
 
-        Metrics are averaged once all workers of a group have reported. Only the newest steps are kept, unnumbered.
+        Metrics are averaged once all workers of a group have reported. Of events that report steps only the newest is
+        kept, without a number.
         """
         event = {"unit": "driver", "time": time.time(), **what}
         if event["event"] == "over":
@@ -99,7 +100,7 @@ class JobRecord:
         self._changed.notify_all()
 
     def show(self, take: Callable[..., None], *given: Any) -> None:
-        """Update the `activity`. An error ends the updates, and not the job."""
+        """Update the `activity`. An error ends these updates, but not the job."""
         if self._is_shown:
             try:
                 take(*given)
@@ -112,7 +113,7 @@ class JobRecord:
         self._n_events += 1
 
     async def next_events(self, after: int, wait_s: float) -> list[dict[str, Any]]:
-        """Return some events with numbers higher than ``after``, see `Jobs.events`."""
+        """Return events whose numbers are higher than ``after``; see `Jobs.events`."""
         events = self.events.after(after)
         if not events and wait_s:
             await self._changed.wait(timedelta(seconds=wait_s))

@@ -36,7 +36,7 @@ PLUGINS = {
 
 
 class Sites:
-    """Calls Dask workers, with timeouts, and installs their plug-ins when they are first needed."""
+    """Calls Dask workers, with timeouts, and installs the plug-ins when they are first needed."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -76,7 +76,10 @@ class Sites:
         return dict(zip(workers, answers, strict=True))
 
     def share(self, record: JobRecord, action: ev.Host) -> None:
-        """Prepare the JSON that all processes of an incarnation share, and choose who fetches it on each host."""
+        """Prepare the JSON that all processes of an incarnation share.
+
+        Also chooses the Dask worker that fetches it on each host.
+        """
         roster, rejoin = action.roster, action.rejoin
         placement = {
             "spec": asdict(record.spec),
@@ -95,7 +98,7 @@ class Sites:
         record.leaders = {get_address_host(each): each for each in there}
 
     async def host(self, record: JobRecord, action: ev.Host) -> dict[str, Any]:
-        """Ask a `Site` to host a process, unless the incarnation is over; return fields of `ev.Hosted`."""
+        """Ask a `Site` to host a process, unless its incarnation has ended; return fields of `ev.Hosted`."""
         leader = record.leader_of(action.worker)
         failed = await self.install(action.worker)
         if failed is not None:
@@ -142,7 +145,10 @@ class Sites:
         return answer if isinstance(answer, dict) else {"error": f"{action.worker} does not answer: {answer!r}."}
 
     async def servers(self, worker: str) -> list[str]:
-        """Return the Dask workers on the host of one, which may be gone. The `Site` of each serves part files."""
+        """Return the Dask workers on the host of a Dask worker, which may be gone.
+
+        The `Site` of each of them serves part files.
+        """
         near = sorted(self._on_hosts({get_address_host(worker)}), key=lambda address: address != worker)
         failed = await gen.multi([self.install(address) for address in near])
         return [address for address, error in zip(near, failed, strict=True) if error is None]
@@ -151,7 +157,7 @@ class Sites:
         return [address for address, known in self._scheduler.workers.items() if known.host in hosts]
 
     async def end_job(self, spec: JobSpec, incarnation: int) -> None:
-        """Remove units and snapshots of all incarnations of a job from Dask workers, and its part files."""
+        """Remove the part files of a job, and units and snapshots of all its incarnations, from Dask workers."""
         facts = {"job_id": spec.job_id, "incarnation": incarnation, "reason": "the job is over", "forget": True}
         await self.ask_all(self.workers, limit("answer"), Op.END, **facts)
         await self.drop(spec.catalogs)
@@ -165,7 +171,7 @@ class Sites:
             await self.ask_all(self.workers, limit("part"), Op.DROP, tokens=tokens)
 
     async def restart(self, workers: Sequence[str]) -> None:
-        """Restart Dask workers that have a nanny, and neither tasks nor results."""
+        """Restart those Dask workers that have a nanny and have neither tasks nor results."""
         known = self._scheduler.workers
         alone = [
             address

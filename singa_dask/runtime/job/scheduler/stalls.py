@@ -1,4 +1,4 @@
-"""Warn when a job has made no step for long."""
+"""Warn when a job has not made a step for long."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Stalls:
         self._next = STALL_S
 
     def look(self, steps: Mapping[str, int], waits: Mapping[str, tuple[str, float]], now: float) -> str:
-        """Return a warning if the job has made no step for long; else an empty string.
+        """Return a warning if the job has not made a step for long, else an empty string.
 
         Parameters
         ----------
@@ -26,7 +26,7 @@ class Stalls:
         waits : mapping of str to (str, float)
             What each unit waits for, and for how many seconds.
         now : float
-            Seconds.
+            Current time in seconds.
         """
         if self._since is None or steps != self._steps:
             self._steps, self._since, self._next = dict(steps), now, STALL_S

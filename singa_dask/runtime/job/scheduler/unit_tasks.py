@@ -1,4 +1,4 @@
-"""UnitTasks: starts and cancels the Dask tasks that run units, and passes on their reports."""
+"""UnitTasks: start and cancel the Dask tasks that run units, and pass on their reports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class UnitTasks:
     Parameters
     ----------
     handle : callable
-        (job id, event) hands an event to a job.
+        Called as ``handle(job_id, event)`` to pass an event to a job.
     """
 
     def __init__(self, scheduler: Scheduler, handle: Callable[[str, Any], None]) -> None:
@@ -49,7 +49,7 @@ class UnitTasks:
                 await self.close()
 
     async def close(self) -> None:
-        """Close that client."""
+        """Close the client that owns the tasks."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()
@@ -58,7 +58,10 @@ class UnitTasks:
             client._loop_runner.stop()
 
     def run(self, record: JobRecord, actions: Sequence[ev.RunUnits]) -> None:
-        """Start the units of some processes, in one graph: many graphs cost five times as much."""
+        """Start the units of some processes.
+
+        All are in one graph, because many graphs would take five times as long.
+        """
         assert self._client is not None
         job_id = record.spec.job_id
         graph: dict[str, Any] = {}
@@ -89,7 +92,7 @@ class UnitTasks:
             self._handle(job_id, ev.Reported(incarnation, unit, {**report, "unit": str(unit)}))
 
     async def cancel(self, record: JobRecord | None, up_to_incarnation: int, process: int | None = None) -> None:
-        """Release the tasks of a job up to an incarnation, or of one process."""
+        """Release the tasks of a job up to an incarnation; if ``process`` is passed, only of this process."""
         tasks = record.futures if record else {}
         old = [
             future

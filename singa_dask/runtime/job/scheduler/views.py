@@ -46,19 +46,19 @@ class Views:
         return [catalog.token for record in self._jobs.records.values() for catalog in record.spec.catalogs]
 
     def list(self, before: str = "") -> list[dict[str, Any]]:
-        """Return rows of all jobs that have not ended, the newest first, then a page of ended ones.
+        """Return rows of all jobs that have not ended, the newest first, then a page of ended jobs.
 
         Parameters
         ----------
         before : str
-            Id of a job that has ended: return only the page of jobs that ended before it.
+            Id of a job that has ended. If it is passed, only the page of jobs that ended before it is returned.
 
         Returns
         -------
         list of dict
-            ``loss``, None if it is not known, and of `JobFacts`: ``id``, ``name``, ``owner``, ``run_url``,
-            ``state``, ``step``, ``train_steps``, ``samples_per_s``, ``began``, ``ended``, ``reason``,
-            ``exit_code``, ``n_events``; ``standing``, the state in words, with the place in line and the priority.
+            ``loss``, which is None if it is not known. From `JobFacts`: ``id``, ``name``, ``owner``, ``run_url``,
+            ``state``, ``step``, ``train_steps``, ``samples_per_s``, ``began``, ``ended``, ``reason``, ``exit_code``,
+            ``n_events``. And ``standing``: the state in words, with the position in the queue and the priority.
         """
         if not before:
             return [*self.newest(ENDED_PAGE)]
@@ -66,7 +66,7 @@ class Views:
         return [facts.row() for facts in islice(ended, 1, 1 + ENDED_PAGE)]
 
     def newest(self, n_ended: int, n_queued: int | None = None) -> Sequence[dict[str, Any]]:
-        """Return rows of running jobs, the newest first, of the first queued and of the last ended jobs."""
+        """Return rows of all running jobs, the newest first, of the first queued and of the last ended jobs."""
         running = reversed([record.facts() for record in self._jobs.records.values()])
         queued = islice(self._jobs.waiting.facts().values(), n_queued)
         ended = islice(reversed(self._jobs.history.facts.values()), n_ended)
@@ -79,8 +79,8 @@ class Views:
         -------
         dict
             A row of `list`, the fields of `JobFacts`, and ``incarnation``; ``reasons`` of restarts; ``processes``, see
-            `processes_of`; ``events``, the last ones without steps, metrics and profiles; ``driver``, the Dask worker
-            of a driver that has not written the summary yet.
+            `processes_of`; ``events``, the last events except steps, metrics and profiles; and ``driver``, the Dask
+            worker of a driver that has not yet written the summary.
         """
         record = self._jobs.records.get(job_id)
         ended = self._jobs.history.facts.get(job_id)
@@ -96,9 +96,9 @@ class Views:
         return view
 
     def signal(self, job_id: str, name: str, by: str = "") -> bool | None:
-        """Stop a job with a checkpoint, or end it at once, see `ev.Signal`; return None if it does not run.
+        """Stop a job with a checkpoint, or end it immediately; see `ev.Signal`.
 
-        A job that has not begun leaves the line.
+        A queued job leaves the queue. The result is None if the job does not run.
         """
         if job_id not in self._jobs.records:
             return self._jobs.drivers.stop(job_id, name, by) or self._jobs.waiting.stop(job_id, name, by) or None
@@ -106,7 +106,10 @@ class Views:
         return True
 
     def checkpoint(self, job_id: str) -> int | None:
-        """Request a checkpoint now; return its smallest possible step, or None if the job is not known."""
+        """Request a checkpoint now; return the smallest step that it can have.
+
+        The result is None if the job is not known.
+        """
         record = self._jobs.records.get(job_id)
         if record is None:
             return None
@@ -149,8 +152,8 @@ class Views:
         Returns
         -------
         dict
-            ``scheduler``, its address; ``n_queued`` and ``n_ended``, the numbers of jobs in line, and of ended ones
-            that are known; ``jobs``: rows of `list`.
+            ``scheduler``, the address of the scheduler; ``n_queued`` and ``n_ended``, the numbers of queued jobs and of
+            known ended jobs; ``jobs``, rows of `list`.
         """
         jobs = [_short(row) for row in self.newest(ENDED_JOBS, QUEUED_JOBS)]
         n_queued, n_ended = len(self._jobs.waiting.facts()), len(self._jobs.history.facts)
@@ -162,9 +165,9 @@ class Views:
         Returns
         -------
         dict
-            That of `view` and of `Activity.describe`; ``time``, now; ``left_s``, seconds to the last step, None if
-            unknown; ``has_log``; ``reasons`` of the last restarts; ``events``, the newest first, of each ``time``,
-            ``event``, ``level`` and ``text``.
+            The results of `view` and of `Activity.describe`; ``time``, the current time; ``left_s``, the seconds until
+            the last step, or None if unknown; ``has_log``; ``reasons`` of the last restarts; and ``events``, the newest
+            first, each with ``time``, ``event``, ``level`` and ``text``.
         """
         facts = self.view(job_id)
         if facts is None:

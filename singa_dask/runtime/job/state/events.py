@@ -26,15 +26,15 @@ class Hosted(NamedTuple):
     Attributes
     ----------
     endpoint : str
-        Where other processes reach it.
+        Address at which other processes reach the process.
     threads : int
-        Threads of each of its workers on the CPU.
+        Number of threads of each of its workers on the CPU.
     error : str
-        Why it cannot host them; else empty.
+        Why the process cannot host its units; empty if it can.
     final : bool
-        Whether no other Dask worker could host it either.
+        Whether no other Dask worker could host the process either.
     lasting : bool
-        Whether this Dask worker could not host it later either.
+        Whether this Dask worker could not host the process later either.
     """
 
     incarnation: int
@@ -47,7 +47,7 @@ class Hosted(NamedTuple):
 
 
 class Began(NamedTuple):
-    """A unit runs."""
+    """A unit has started to run."""
 
     incarnation: int
     unit: str
@@ -60,7 +60,7 @@ class TrainingBegan(NamedTuple):
 
 
 class Stepped(NamedTuple):
-    """The step of each worker group, by its number as a str."""
+    """Steps were made. Has the step of each worker group by its number as text."""
 
     incarnation: int
     steps: Mapping[str, int]
@@ -92,7 +92,7 @@ KINDS: Mapping[str, type[Decisive]] = {
 
 
 def decisive(incarnation: int, what: Mapping[str, Any]) -> Decisive | None:
-    """Return the event for a message of a unit; None if no decision depends on it."""
+    """Return the event for a message of a unit; None if no decision depends on the message."""
     kind = KINDS.get(what["event"])
     return kind(incarnation, *(what[name] for name in kind._fields[1:])) if kind is not None else None
 
@@ -113,7 +113,7 @@ class Gone(NamedTuple):
 
 
 class Leaving(NamedTuple):
-    """A Dask worker is about to close, and waits a little until its units have moved."""
+    """A Dask worker is about to close, and waits a short time for its units to move."""
 
     worker: str
 
@@ -125,7 +125,10 @@ class Arrived(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The units of an incarnation on a Dask worker, or of one ``process``, have ended with these reports."""
+    """The units of an incarnation on a Dask worker have ended with these reports.
+
+    With ``process``, only the units of this process have ended.
+    """
 
     incarnation: int
     worker: str
@@ -149,7 +152,7 @@ class Cut(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """A process knows the endpoints of the replacements; or ``error`` says why not."""
+    """A process knows the endpoints of the replacements; if not, ``error`` says why."""
 
     incarnation: int
     process: int
@@ -157,12 +160,14 @@ class Joined(NamedTuple):
 
 
 class Signal(NamedTuple):
-    """A request to stop with a checkpoint, or at once by ``SIGKILL`` or a second signal of the client.
+    """A request to stop with a checkpoint.
+
+    ``SIGKILL``, or a second signal of the client, ends the job immediately.
 
     Attributes
     ----------
     by : str
-        Who asks, if not the client of the job.
+        Who sent the signal, if not the client of the job.
     """
 
     name: str
@@ -190,11 +195,11 @@ class Host(NamedTuple):
     Attributes
     ----------
     start : mapping
-        What the units start from: ``manifest`` of a snapshot, ``url`` of a checkpoint, or nothing.
+        What the units start from: ``manifest`` of a snapshot, ``url`` of a checkpoint, or nothing for a new run.
     buddy : str
         Dask worker that keeps a second copy of the snapshots of the process; empty if there is none.
     rejoin : Rejoin or None
-        For a process that joins others that go on.
+        For a process that joins processes which continue.
     """
 
     incarnation: int
@@ -225,9 +230,9 @@ class Request(NamedTuple):
 
 
 class EndIncarnation(NamedTuple):
-    """End the units of an incarnation on a Dask worker, or of one ``process``.
+    """End the units of an incarnation on a Dask worker; with ``process`` only the units of this process.
 
-    With ``forget``, its snapshots are deleted, too.
+    With ``forget``, snapshots of the incarnation are deleted, too.
     """
 
     incarnation: int
@@ -238,7 +243,7 @@ class EndIncarnation(NamedTuple):
 
 
 class CutOff(NamedTuple):
-    """Stop a process from exchanging messages with some ``processes``, which have these worker ``groups``."""
+    """Disconnect a process from ``processes``, which have these worker ``groups``."""
 
     incarnation: int
     worker: str
@@ -248,9 +253,9 @@ class CutOff(NamedTuple):
 
 
 class Join(NamedTuple):
-    """Give a process the ``endpoints`` of replacements, the workers that ``left``, and its ``buddy``.
+    """Pass ``endpoints`` of replacements, workers that ``left``, and its new ``buddy`` to a process.
 
-    Workers that have left are done, in processes that are gone. For the buddy see `Host`.
+    Workers that have left are done, and their processes are gone. See `Host` for the buddy.
     """
 
     incarnation: int
@@ -268,7 +273,7 @@ class Tell(NamedTuple):
 
 
 class Over(NamedTuple):
-    """The job is over.
+    """The job has ended.
 
     Attributes
     ----------
@@ -282,24 +287,24 @@ class Over(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """A job as plain values, as it goes from a client to the cluster.
+    """A job as plain values, which a client sends to the cluster.
 
     Attributes
     ----------
     job : str
         The job as JSON, with absolute paths.
     sources : sequence
-        The user's own modules, fields of `modules.Source`.
+        The user's own modules, as fields of `modules.Source`.
     owner : str
-        Who started it: ``user@host``.
+        Who started the job: ``user@host``.
     resume : str or None
         URL of the checkpoint to continue from.
     init_from : sequence of str
-        URLs of checkpoints to take initial values from.
+        URLs of checkpoints with initial values.
     priority : int
-        It does not start before queued jobs of the same priority, or a higher one.
+        Priority in the queue. The job does not start before queued jobs with the same or a higher priority.
     datasets : sequence
-        Catalogs of the part files that it reads, as plain values. They are deleted when the job ends.
+        Catalogs, as plain values, of the part files that the job reads. The files are deleted when the job ends.
     """
 
     job_id: str
@@ -314,7 +319,7 @@ class Submission:
 
     @cached_property
     def conf(self) -> JobConf:
-        """The job; its blocks are plain values."""
+        """The job as a `JobConf` whose blocks are plain values."""
         return JobConf.from_json(self.job)
 
     @property
@@ -325,22 +330,22 @@ class Submission:
 
 @dataclass(frozen=True, kw_only=True)
 class JobSpec(Submission):
-    """A job as `Jobs` gets it, with a Dask worker for each process.
+    """A job as it is submitted to `Jobs`, with a Dask worker for each process.
 
     Attributes
     ----------
     workers : sequence of str
         Dask worker of each process.
     assignments : mapping of str to sequence of int
-        By input layer: the order in which its blocks are assigned to workers.
+        For each input layer, the order in which its blocks are assigned to workers.
     client : str
-        Id of the client that submits it.
+        Id of the client that submits the job.
     driver : int
-        Number of the driver that submits it, if the job is detached; else 0.
+        Number of the driver that submits the job, if it is detached; else 0.
     first_incarnation : int
-        Its first incarnation: an earlier scheduler may have begun others.
+        First incarnation of the job. It is not 0 if an earlier scheduler has begun the job.
     scalings : mapping of str to mapping
-        By input layer of the training net: the `Scaling.to_dict` of its records.
+        For each input layer of the training net, `Scaling.to_dict` of its records.
     """
 
     workers: Sequence[str]

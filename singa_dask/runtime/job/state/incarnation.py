@@ -20,7 +20,7 @@ class Incarnation:
     Attributes
     ----------
     endpoints : dict of int to str
-        Where each process is reached, once it is hosted.
+        Address of each process, once it is hosted.
     started : set of str
         Units that run.
     reports : dict of str to dict
@@ -30,9 +30,9 @@ class Incarnation:
     threads : set of int
         Numbers of threads that workers have.
     buddies : list of str
-        Of each process: the Dask worker that keeps a second copy of its snapshots; empty if there is none.
+        For each process, the Dask worker that keeps a second copy of its snapshots; empty if there is none.
     gone : set of int
-        Processes that were done, and whose Dask workers are gone.
+        Processes whose units were done and whose Dask workers are gone.
     """
 
     roster: Roster
@@ -45,7 +45,7 @@ class Incarnation:
     gone: set[int] = field(default_factory=set)
 
     def take_threads(self, n: int) -> None:
-        """Keep the number of threads of a worker for later incarnations, if all workers have the same."""
+        """Remember a worker's number of threads for later incarnations, if all workers have the same number."""
         self.threads |= {n} - {0}
         self.roster = self.roster._replace(threads=max(self.threads) if len(self.threads) == 1 else 0)
 
@@ -66,19 +66,19 @@ class Incarnation:
         return all(self.reports.get(str(unit), {}).get("state") == "done" for unit in units)
 
     def has_ended_servers(self) -> bool:
-        """Return whether a server is done: workers that start again would need it."""
+        """Return whether a server has ended, so that workers that restart would miss it."""
         done = [unit for unit, report in self.reports.items() if report["state"] == "done"]
         return any(unit.startswith("server") for unit in done)
 
     def give_up_missing(self) -> list[str]:
-        """Report the units that have not begun as not started; return them."""
+        """Record reports for all units that have not begun, and return these units."""
         missing = [unit for unit in map(str, self.roster.layout.units) if unit not in self.started]
         for unit in missing:
             self.reports.setdefault(unit, {"unit": unit, "state": "not started", "step": -1})
         return missing
 
     def known_step(self, steps: Mapping[str, int]) -> int:
-        """Return the newest step in reports and in the ``steps`` of worker groups; else -1."""
+        """Return the newest step in the reports and in ``steps`` of worker groups; -1 if there is none."""
         return max([-1, *steps.values(), *(int(report.get("step", -1)) for report in self.reports.values())])
 
 

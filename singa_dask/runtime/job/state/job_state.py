@@ -1,4 +1,4 @@
-"""JobState: decides what a job does after each event. It does no I/O and never waits."""
+"""JobState: decide what a job does after each event. It does no I/O and never waits."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ CLIENT_GONE = Failure("the client that ran the job is gone")
 class JobState:
     """Decides what a job does, from its submission to its end.
 
-    An incarnation of a job is the time between two restarts of all of its units. It begins with `Host` for each
-    process, goes on with `RunUnits`, and ends with `EndIncarnation` on each Dask worker. The next incarnation places
-    the units anew, and continues from the newest snapshot. A lost process ends the incarnation, unless other worker
-    groups can go on while a `Replacement` starts the lost process again. An incarnation ends, too, when a Dask worker
-    leaves or new ones come, once a snapshot is taken.
+    An incarnation of a job is the time between two restarts of all its units. It begins with `Host` for each process,
+    continues with `RunUnits`, and ends with `EndIncarnation` on each Dask worker. The next incarnation chooses new Dask
+    workers for the units, and continues from the newest snapshot. A lost process ends the incarnation, unless other
+    worker groups can continue while a `Replacement` restarts the lost process. When a Dask worker leaves or new ones
+    come, the incarnation ends once a snapshot is taken.
 
     Attributes
     ----------
     restarts : Restarts
     steps : dict of str to int
-        Last known step of each worker group that is training.
+        Last known step of each worker group that trains.
     phase : str
-        ``"new"`` until `begin`, ``"starting"``, ``"running"``, ``"ending"`` an incarnation, ``"placing"`` the units
-        anew, or ``"over"``.
+        ``"new"`` until `begin` is called, then ``"starting"`` or ``"running"``. ``"ending"`` while an incarnation ends,
+        ``"placing"`` while new Dask workers are chosen, ``"over"`` after the end.
     """
 
     def __init__(self, spec: JobSpec) -> None:
@@ -121,12 +121,12 @@ class JobState:
         return self.roster.workers if self.phase in ("starting", "running", "ending") else ()
 
     def is_current(self, process: int, incarnation: int) -> bool:
-        """Return whether an incarnation of a process has begun, and is not over."""
+        """Return whether an incarnation of a process has begun and has not ended."""
         return self.phase in ("starting", "running") and self.roster.has(process, incarnation)
 
     @property
     def _is_saved(self) -> bool:
-        """Whether the job is to stop, and has no snapshot for a newer checkpoint."""
+        """Whether the job has to stop and its newest checkpoint is at least as new as its snapshots."""
         return bool(self._signal) and "manifest" not in self._points.newest(self._workers)[1]
 
     def needs(self, workers: Collection[str]) -> bool:
@@ -138,14 +138,14 @@ class JobState:
     # -- events ----------------------------------------------------------------------------------------------------
 
     def handle(self, event: Any, now: float, workers: Mapping[str, WorkerFacts]) -> list[Any]:
-        """Handle an event; return the actions that follow, in order.
+        """Handle an event; return the actions to carry out, in order.
 
         Parameters
         ----------
         event : object
-            One of `singa_dask.runtime.job.state.events`.
+            An event from `singa_dask.runtime.job.state.events`.
         now : float
-            Seconds, of a monotonic clock.
+            Current time of a monotonic clock, in seconds.
         workers : mapping of str to WorkerFacts
             The Dask workers of the cluster.
         """
@@ -162,7 +162,7 @@ class JobState:
 
     @_take.register(ev.Cut)
     def _on_cut(self, event: ev.Cut) -> None:
-        """Do nothing: only a replacement takes this event."""
+        """Do nothing, because only a replacement handles this event."""
 
     def begin(self, now: float, workers: Mapping[str, WorkerFacts]) -> list[Any]:
         """Begin the first incarnation, on the Dask workers that the client has chosen."""
@@ -235,12 +235,12 @@ class JobState:
             self._move_saved(event.incarnation)
 
     def _move_saved(self, incarnation: int) -> None:
-        """Place the units anew if they waited for their state to be saved."""
+        """Choose new Dask workers for the units, if they have waited for their state to be saved."""
         if incarnation in self.roster.incarnations and self._moving and self.phase == "running":
             self._move()
 
     def groups_of(self) -> dict[str, list[str]]:
-        """Return the worker groups that need each Dask worker of the current incarnation for their steps."""
+        """Return the worker groups that need each Dask worker of the current incarnation to make steps."""
         groups = self.roster.layout.groups_of if self.workers else ()
         return {address: [str(group) for group in each] for address, each in zip(self.workers, groups, strict=True)}
 
@@ -284,14 +284,14 @@ class JobState:
         self._recover(f"units ended before the job was done: {', '.join(left)}.")
 
     def _part(self, unit: Address, peer: int) -> None:
-        """Suspect the Dask workers of two processes that do not reach each other."""
+        """Suspect the Dask workers of two processes that cannot reach each other."""
         mine, other = self.roster.workers[self.roster.layout.process_of[unit]], self.roster.workers[peer]
         seconds = self._placer.suspects.add(self._now, mine, other) if mine != other else 0.0
         if seconds:
             self._warn(f"{mine} and {other} do not reach each other. Only one of them is used for {seconds:g} s.")
 
     def _are_aborted(self) -> bool:
-        """Return whether units have been aborted for long, while all others wait for them."""
+        """Return whether units were aborted long ago while all other units wait for them."""
         if self._replacement is not None or all(
             report["state"] != "aborted" for report in self._incarnation.reports.values()
         ):
@@ -421,7 +421,7 @@ class JobState:
     # -- changes of the placement -------------------------------------------------------------------------------
 
     def break_off(self, failure: Failure) -> list[Any]:
-        """End the job without waiting; return the actions that follow."""
+        """End the job without waiting; return the actions to carry out."""
         self._actions = [
             ev.EndIncarnation(self.incarnation, worker, failure.reason, forget=True) for worker in self.workers
         ]
@@ -430,7 +430,7 @@ class JobState:
         return self._actions
 
     def _fail(self, failure: Failure) -> None:
-        """End the job. Its first failure counts."""
+        """End the job with a failure. If it has several, the first one counts."""
         if self._failure is None and not self._is_done:
             self._failure = failure
         if self.phase in ("starting", "running"):
@@ -498,7 +498,7 @@ class JobState:
         self._actions.append(ev.Tell({"event": "log", "level": "WARNING", "message": message}))
 
     def _place(self) -> None:
-        """Place the units anew, or wait for Dask workers as long as that can help."""
+        """Choose new Dask workers for the units, or wait for Dask workers as long as that can help."""
         try:
             placement = self._placer.place(self._now, self._workers, self.roster.workers, self._warn)
         except ClusterError as error:
@@ -534,7 +534,10 @@ class JobState:
         self._actions += host_actions(roster, range(len(roster.workers)), start, self._incarnation.buddies)
 
     def _tell_placed(self, groups: Sequence[int] = ()) -> None:
-        """Publish the new placement, and the worker ``groups`` that restart while others go on."""
+        """Publish where the units run now.
+
+        ``groups`` are the worker groups that restart while others continue.
+        """
         roster = self.roster
         if groups:
             names = ", ".join(map(str, groups))
@@ -565,7 +568,7 @@ class JobState:
             self._recover(text)
 
     def _replace(self, lost: Sequence[int], reason: str) -> bool:
-        """Restart only the lost processes, if other worker groups can go on; return whether they can."""
+        """Restart only the lost processes, if other worker groups can continue; return whether they can."""
         can = self.phase == "running" and self._trains and self._deadline is None and not self._signal
         can = can and not self._incarnation.has_ended_servers()
         processes = processes_to_replace(self.roster.layout, lost) if can else None
@@ -598,9 +601,9 @@ class JobState:
             self._end_if_done()
 
     def _recover(self, reason: str, report: Mapping[str, Any] | None = None) -> None:
-        """End this incarnation, and begin another one if the job may restart.
+        """End this incarnation, and begin a new one if the job may restart.
 
-        ``report`` is of a unit that failed.
+        ``report`` is the report of a unit that has failed.
         """
         refusal = self._refusal()
         if refusal:
@@ -623,13 +626,16 @@ class JobState:
     # -- moves to other Dask workers -------------------------------------------------------------------------------
 
     def _prepare_move(self, why: str, urgent: bool) -> None:
-        """Request a snapshot, after which the units are placed anew."""
+        """Request a snapshot. After it, new Dask workers are chosen for the units."""
         self._moving, self._is_urgent = why, urgent
         self._deadline = self._now + limit("hand-over")
         self._actions.append(ev.Request(self._first_worker, "snapshot"))
 
     def _move_without_snapshot(self) -> None:
-        """Move at once if a Dask worker leaves; else request a checkpoint, as the job may take no snapshots."""
+        """Move the units immediately if a Dask worker leaves.
+
+        Otherwise request a checkpoint first, because the job may take no snapshots.
+        """
         if self._is_urgent:
             self._move()
         else:
@@ -637,9 +643,9 @@ class JobState:
             self._actions.append(ev.Request(self._first_worker, "checkpoint"))
 
     def _replace_buddies(self) -> None:
-        """Replace lost Dask workers that kept copies of snapshots; `_on_joined` requests a snapshot.
+        """Choose new buddies for processes whose buddies are lost; `_on_joined` then requests a snapshot.
 
-        Also tell the processes which others are done and gone, so that nobody waits for their workers.
+        Also tells each process which other processes are done and gone, so that no unit waits for their workers.
         """
         if self.phase != "running" or self._replacement is not None:
             return

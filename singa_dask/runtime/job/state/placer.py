@@ -1,4 +1,4 @@
-"""Place the units of a job on Dask workers again, after a loss or when others come."""
+"""Choose new Dask workers for the units of a job, after a loss or when new Dask workers come."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class Roster(NamedTuple):
     Attributes
     ----------
     incarnation : int
-        Rises by one whenever the units are placed anew.
+        Number of the incarnation. It rises by one whenever new Dask workers are chosen for the units.
     layout : Layout
-        Units of each process.
+        The units of each process.
     workers : tuple of str
         Dask worker of each process.
     incarnations : tuple of int
-        The incarnation in which each process began; replaced processes began later.
+        The incarnation in which each process began. Replacement processes began later than others.
     full_incarnation : int
-        The last incarnation in which all processes began together.
+        The last incarnation in which all processes started together.
     threads : int
-        Of each worker on the CPU, kept from the first incarnation, as results depend on it in the last bits; 0 if each
-        process chooses.
+        Number of threads of each worker on the CPU. It is kept from the first incarnation, because the last bits of
+        results depend on it. 0 if each process chooses.
     """
 
     incarnation: int
@@ -64,17 +64,17 @@ class Roster(NamedTuple):
 
 
 class Placer:
-    """Places the units of one job anew, each time that this is needed.
+    """Chooses new Dask workers for the units of one job, each time that this is needed.
 
     Parameters
     ----------
     layout : Layout
-        Of the job file.
+        Layout of the job file.
 
     Attributes
     ----------
     suspects : Suspects
-        Dask workers that have failed to host the job, and those that do not reach each other.
+        Dask workers that have failed to host the job, and Dask workers that cannot reach each other.
     leaving : set of str
         Dask workers that are about to close.
     """
@@ -96,12 +96,12 @@ class Placer:
         self._with_nanny |= {worker for worker in mine if worker in workers and workers[worker].has_nanny}
 
     def lose(self, worker: str, workers: Mapping[str, WorkerFacts]) -> None:
-        """Expect the nanny of a lost Dask worker to start it again, if its process has ended."""
+        """Expect the nanny of a lost Dask worker to restart it, if its process has ended."""
         self._expects_nanny |= worker not in workers and worker in self._with_nanny
 
     @property
     def _nanny_s(self) -> float:
-        """Time to wait for a nanny before units share Dask workers."""
+        """Seconds to wait for a nanny before several processes have to share Dask workers."""
         return limit("nanny") if self._expects_nanny else 0.0
 
     def begin(self, now: float) -> None:
@@ -111,9 +111,9 @@ class Placer:
     def place(
         self, now: float, workers: Mapping[str, WorkerFacts], before: Sequence[str], warn: Callable[[str], None]
     ) -> tuple[Layout, tuple[str, ...]] | None:
-        """Return the units of each process and their Dask workers; None if it is better to wait.
+        """Return a layout and the Dask worker of each process; None if it is better to wait.
 
-        ``warn`` is called when that takes long.
+        ``warn`` is called if the wait is long.
 
         Raises
         ------
@@ -142,8 +142,8 @@ class Placer:
     ) -> list[str] | None:
         """Return a Dask worker for each of some processes; None if it is better to wait.
 
-        ``others`` are the Dask workers of processes that go on, with their numbers of units. They are shared if no free
-        ones are left, and if they have a thread for each unit.
+        ``others`` has the Dask workers of processes that continue, with their numbers of units. They are used, too, if
+        no free Dask workers are left and if they have a thread for each unit.
 
         Raises
         ------
@@ -164,7 +164,10 @@ class Placer:
         return chosen
 
     def room(self, now: float, workers: Mapping[str, WorkerFacts], mine: Sequence[str]) -> int:
-        """Return how many processes there is room for, if that has been more than now for `STEADY_S`; else 0."""
+        """Return how many processes the cluster has room for; 0 if it is not more than now.
+
+        More room counts only after `STEADY_S` seconds.
+        """
         n = len(set(mine))  # replaced processes may share a Dask worker
         if n >= self._limits[1]:
             return 0
@@ -186,7 +189,7 @@ class Placer:
         return {address for address, known in workers.items() if known.usable or address in self.leaving}
 
     def has_hope(self, workers: Mapping[str, WorkerFacts]) -> bool:
-        """Return whether any Dask worker is not suspected for good."""
+        """Return whether there is a Dask worker that is not suspected permanently."""
         return bool(self.suspects.others(EVER, {address: known.nthreads for address, known in workers.items()}, ()))
 
     def _candidates(
@@ -199,7 +202,7 @@ class Placer:
         return {address: known for address, known in usable.items() if address in others}
 
     def _unused(self, now: float, workers: Mapping[str, WorkerFacts], before: Sequence[str]) -> str:
-        """Return why some Dask workers of the cluster are not used."""
+        """Return a message that says why some Dask workers of the cluster are not used."""
         used = self._candidates(now, workers, before)
         why = [
             f"{address} ({'it closes' if address in self.leaving else FAILED if known.usable else 'nothing is heard'})"
@@ -210,10 +213,10 @@ class Placer:
 
 
 def buddies_of(roster: Roster, workers: Mapping[str, WorkerFacts]) -> list[str]:
-    """Choose the Dask worker for a second copy of the snapshots of each process, or nothing.
+    """Choose a Dask worker for a second copy of each process's snapshots; empty for none.
 
-    It is on another host and belongs to the job, where possible. Each Dask worker of the job keeps one copy, as far as
-    hosts of different sizes allow that.
+    If possible the Dask worker is on another host and belongs to the job. Each Dask worker of the job keeps one copy,
+    as far as hosts of different sizes allow this.
     """
     mine = roster.workers
     usable = {address: known.host for address, known in workers.items() if known.usable}

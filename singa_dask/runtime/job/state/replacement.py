@@ -19,9 +19,10 @@ from singa_dask.runtime.units.initial_state import Rejoin
 
 
 def processes_to_replace(layout: Layout, lost: Collection[int]) -> list[int] | None:
-    """Return the processes to replace: all of the lost worker groups; None to restart the whole job.
+    """Return the processes to replace: all processes of the worker groups that have lost one.
 
-    It has to if no worker group is left then, or if servers are lost: only a snapshot or checkpoint has all values.
+    The result is None if the whole job must restart. That is so if no worker group would be left, or if servers are
+    lost, because then only a snapshot or checkpoint has all values.
     """
     if layout.cluster.nworker_groups == 1:
         return None
@@ -41,25 +42,26 @@ def processes_to_replace(layout: Layout, lost: Collection[int]) -> list[int] | N
 
 
 class Replacement:
-    """Starts processes again.
+    """Replaces lost processes while other processes, the survivors, continue.
 
-    The survivors first cut the lost processes off (``"ending"``), and report the last step whose gradients of the lost
-    groups they applied. The processes are placed (``"placing"``) and hosted (``"hosting"``). Once the survivors know
-    their endpoints (``"joining"``), their units run (``"running"``) until all have begun (``"done"``).
+    A replacement has these phases. ``"ending"``: the survivors disconnect from the lost processes, and report the last
+    step whose gradients from the lost groups they have applied. ``"placing"``: Dask workers are chosen. ``"hosting"``:
+    the new processes start. ``"joining"``: the survivors get the endpoints of the new processes. ``"running"``: the
+    units of the new processes start. ``"done"``: all units have begun.
 
     Parameters
     ----------
     incarnation : Incarnation
-        Of the job; its roster and endpoints are updated.
+        Incarnation of the job. Its roster and endpoints are updated.
     processes : sequence of int
-        The processes to start again.
+        The processes to replace.
 
     Attributes
     ----------
     failed : str
-        Why the whole job must restart; empty if it need not.
+        Why the whole job must restart instead; empty if it need not.
     is_refused : bool
-        Whether the reason is that the processes cannot be placed, rather than another loss.
+        Whether ``failed`` is set because there are no Dask workers for the processes, and not because of another loss.
     """
 
     def __init__(
@@ -81,16 +83,16 @@ class Replacement:
 
     @property
     def units(self) -> list[Address]:
-        """The units that start again."""
+        """The units that restart."""
         return [unit for process in self._processes for unit in self._incarnation.roster.layout.processes[process]]
 
     @property
     def groups(self) -> list[int]:
-        """The worker groups that start again."""
+        """The worker groups that restart."""
         return sorted({unit.group for unit in self.units if unit.kind == "worker"})
 
     def begin(self, now: float, workers: Mapping[str, WorkerFacts], reason: str) -> list[Any]:
-        """Return the actions that cut the processes off and end them."""
+        """Return the actions that end the lost processes and disconnect them from the survivors."""
         self._deadline = now + limit("start")
         self._placer.begin(now)
         roster = self._incarnation.roster
@@ -104,7 +106,10 @@ class Replacement:
         ]
 
     def _has_left(self, process: int, workers: Mapping[str, WorkerFacts]) -> bool:
-        """Return whether a process is done and gone. All others need the first process."""
+        """Return whether a process is done and gone, so that it need not be replaced.
+
+        The first process is always replaced, because all others need it.
+        """
         worker = self._incarnation.roster.workers[process]
         is_there = worker in workers and workers[worker].usable
         return process > 0 and not is_there and self._incarnation.is_done(process)
@@ -198,7 +203,7 @@ class Replacement:
         return host_actions(roster, self._processes, start, self._incarnation.buddies, rejoin)
 
     def _left(self) -> tuple[Address, ...]:
-        """Return the workers that are done, in processes that are gone and do not start again."""
+        """Return the workers that are done and whose processes are gone and are not replaced."""
         gone = set(range(len(self._incarnation.roster.workers))).difference(self._survivors, self._processes)
         return self._incarnation.workers_in(gone)
 

@@ -1,4 +1,4 @@
-"""Choose the snapshot or checkpoint that a job restarts from, and when it restarts."""
+"""Choose from which snapshot or checkpoint a job restarts, and when."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ class RestartPoints:
         self._snapshots: list[tuple[int, Mapping[str, Any]]] = []
 
     def add_checkpoint(self, step: int, url: str) -> None:
-        """Add a checkpoint that is complete; news of an older one may come late."""
+        """Add a complete checkpoint. It may be older than one that is already known."""
         self._checkpoints = sorted({*self._checkpoints, (step, url)})[-MAX_CHECKPOINTS:]
 
     def add_snapshot(self, step: int, manifest: Mapping[str, Any], present: Collection[str]) -> None:
-        """Add a complete snapshot, which replaces snapshots of later steps of an older incarnation.
+        """Add a complete snapshot. It replaces snapshots of later steps that an older incarnation has taken.
 
-        Holders that are not ``present`` on the cluster were lost meanwhile.
+        Holders of the snapshot that are not ``present`` on the cluster are left out.
         """
         older = [snapshot for snapshot in self._snapshots if snapshot[0] < step]
         manifest = {**manifest, **_held(manifest, present)}
         self._snapshots = [*older, (step, manifest)][-KEPT:]
 
     def forget(self, worker: str) -> None:
-        """Remove a Dask worker from the holders of snapshots: another one may come at its address."""
+        """Remove a Dask worker from the holders of snapshots. A new Dask worker may get its address."""
         kept: list[tuple[int, Mapping[str, Any]]] = []
         for step, manifest in self._snapshots:
             others = {holder for key in KEYS for part in manifest.get(key, ()) for holder in part["holders"]} - {worker}
@@ -54,14 +54,14 @@ class RestartPoints:
         self._snapshots = kept
 
     def drop(self, unreadable: str) -> bool:
-        """Drop a checkpoint or snapshot that cannot be read, by its URL or name; return whether it was there."""
+        """Drop an unreadable checkpoint or snapshot, given its URL or name; return whether it was known."""
         before = len(self._checkpoints) + len(self._snapshots)
         self._checkpoints = [point for point in self._checkpoints if point[1] != unreadable]
         self._snapshots = [point for point in self._snapshots if snapshot_name(point[0]) != unreadable]
         return len(self._checkpoints) + len(self._snapshots) < before
 
     def newest(self, present: Collection[str]) -> tuple[int | None, dict[str, Any], str]:
-        """Return the newest point that can still be read.
+        """Return the newest snapshot or checkpoint that can still be read.
 
         Parameters
         ----------
@@ -71,11 +71,11 @@ class RestartPoints:
         Returns
         -------
         step : int or None
-            None if the job starts from its beginning.
+            Its step; None if the job starts from its beginning.
         start : dict
             ``manifest`` of a snapshot, ``url`` of a checkpoint, or nothing.
         what : str
-            In words.
+            Description for messages.
         """
         for step, manifest in reversed(self._snapshots):
             if self._checkpoints and self._checkpoints[-1][0] >= step:
@@ -89,12 +89,12 @@ class RestartPoints:
         return None, {"url": self._resume} if self._resume else {}, "its beginning"
 
     def of_groups(self, steps: Mapping[int, int], present: Collection[str]) -> dict[str, Any]:
-        """Return the newest point from which worker groups can start again while their servers go on.
+        """Return the newest point from which worker groups can restart while their servers continue.
 
         Parameters
         ----------
         steps : mapping of int to int
-            The step at which each group has to start: later snapshots do not do. Checkpoints are older.
+            The step at which each group has to start. Snapshots of later steps cannot be used.
         present : collection of str
             Dask workers that can be reached.
         """
@@ -106,7 +106,7 @@ class RestartPoints:
 
 
 def _held(manifest: Mapping[str, Any], present: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-    """Return the parts of a snapshot, by kind, each with its holders that can be reached."""
+    """Return the parts of a snapshot, by kind. Each part has only holders that can be reached."""
 
     def reached(part: Mapping[str, Any]) -> dict[str, Any]:
         return {**part, "holders": [holder for holder in part["holders"] if holder in present]}
@@ -120,7 +120,7 @@ class Restarts:
     Parameters
     ----------
     max_restarts : int
-        Largest number without a later step between them.
+        Maximum number of restarts without progress, i.e. without a later step in between.
 
     Attributes
     ----------
@@ -128,8 +128,7 @@ class Restarts:
         Reason of each restart.
     recomputed_steps : int
     lost_s : float
-        Time from each loss until the step at which it happened is reached again, in seconds: starting units, and
-        computing steps again.
+        Seconds from each loss until the job reached the step of the loss again, summed over all losses.
     """
 
     def __init__(self, max_restarts: int) -> None:
@@ -146,7 +145,7 @@ class Restarts:
         return len(self.reasons)
 
     def refusal(self, step: int) -> str:
-        """Return why the job may not be restarted once more; empty if it may."""
+        """Return the reason if the job may not restart once more, else an empty string."""
         if not self._max:
             return "cluster.max_restarts is 0."
         if step <= self._best and self._n_in_place >= self._max:
@@ -160,22 +159,22 @@ class Restarts:
         self._best = max(step, self._best)
 
     def backoff_s(self) -> float:
-        """Return how long to wait before the next start; it doubles while the job makes no progress."""
+        """Return how many seconds to wait before the next start. It doubles while the job makes no progress."""
         return min(0.5 * 2.0 ** (self._n_in_place - 1), MAX_BACKOFF_S) if self._n_in_place > 1 else 0.0
 
     def lose(self, now: float, step: int) -> None:
-        """Count time as lost until ``step`` is reached again, or a later step of an earlier loss."""
+        """Begin to count lost time, until ``step`` or a later step of an earlier loss is reached again."""
         if self._lost_at is None:
             self._lost_at, self._lost_step = now, -1
         self._lost_step = max(step, self._lost_step)
 
     def reach(self, now: float, step: int) -> None:
-        """Stop counting time as lost if the job has come as far as before."""
+        """Stop counting lost time if ``step`` is as far as the job had come before the loss."""
         if step >= self._lost_step:
             self.resume(now)
 
     def resume(self, now: float) -> None:
-        """Stop counting time as lost: no step is computed again, or the job is over."""
+        """Stop counting lost time, because no step has to be computed again or the job has ended."""
         if self._lost_at is not None:
             self.lost_s += now - self._lost_at
             self._lost_at = None

@@ -1,4 +1,4 @@
-"""Dask workers that have failed lately, or do not reach each other, and are not used for a while."""
+"""Dask workers that have failed recently or cannot reach each other. They are not used for a while."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Suspects:
         self._failures: dict[frozenset[str], tuple[int, float]] = {}
 
     def add(self, now: float, *workers: str, for_good: bool = False) -> float:
-        """Suspect a worker, or two that do not reach each other; return for how many seconds."""
+        """Suspect a Dask worker, or two that cannot reach each other; return for how many seconds."""
         key = frozenset(workers)
         n, _ = self._failures.get(key, (0, 0.0))
         parted = {pair: failure for pair, failure in self._failures.items() if len(pair) == len(key) > 1}
@@ -40,20 +40,20 @@ class Suspects:
         return seconds
 
     def forget(self, worker: str) -> None:
-        """Forget the failures of a worker that is gone, or comes."""
+        """Forget the failures of a Dask worker that has left or joined."""
         self._failures = {key: failure for key, failure in self._failures.items() if worker not in key}
 
     def others(self, now: float, workers: Mapping[str, int], kept: Sequence[str]) -> set[str]:
-        """Return the workers without suspects, as many as possible that all reach each other.
+        """Return as many Dask workers as possible that are not suspected and can all reach each other.
 
         Parameters
         ----------
         now : float
-            `EVER` leaves out only what is suspected for good.
+            Current time. `EVER` leaves out only Dask workers that are suspected permanently.
         workers : mapping of str to int
-            Free threads of each.
+            Number of free threads of each Dask worker.
         kept : sequence of str
-            Those to keep rather than others.
+            Dask workers to prefer.
         """
         pending = [key for key, (_, until) in self._failures.items() if until > now]
         left = set(workers).difference(*(key for key in pending if len(key) == 1))
