@@ -457,9 +457,11 @@ def _char_rnn(graph: OnnxGraph, layer: CharRNN) -> str:
 
 
 def numbers(graph: OnnxGraph, layer: embedding.Numbers, x: str) -> str:
-    """Return the integers that a layer reads: (rows,) int64, first time step first."""
+    """Return the integers that a layer reads: (rows,) int64, first time step first; all columns as (N, k)."""
     source, site = layer.sources[0], layer.site
     x = graph.add("Cast", graph.rows(x, source), to=graph.onnx.TensorProto.INT64)
+    if layer.all_columns:
+        return x
     if layer.own_columns:
         first, last = graph.integers([site.first_step]), graph.integers([site.first_step + site.n_steps])
         x = graph.add("Slice", x, first, last, graph.integers([1]))

@@ -488,9 +488,11 @@ def _char_rnn(module: TorchModule, layer: CharRNN) -> str:
 
 
 def numbers(module: TorchModule, layer: embedding.Numbers, x: str) -> str:
-    """Return the integers that a layer reads: (rows,) int64, first time step first."""
+    """Return the integers that a layer reads: (rows,) int64, first time step first; all columns as (N, k)."""
     source, site = layer.sources[0], layer.site
     rows = module.rows(x, source)
+    if layer.all_columns:
+        return f"{rows}.long()"
     if layer.own_columns:
         return f"{rows}[:, {site.first_step}:{site.first_step + site.n_steps}].long().T.flatten()"
     steps = f".repeat({site.n_steps})" if source.n_steps == 1 and site.n_steps > 1 else ""

@@ -11,6 +11,7 @@ from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Count, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer, check_axes, data_error
+from singa_dask.layers.contiguous import contiguous, contiguous_out
 from singa_dask.layers.feature import RecordIds
 from singa_dask.layers.traits import Connection, Speed, Traits
 from singa_dask.ops.contract import Array
@@ -39,25 +40,42 @@ class Numbers(Layer):
     """Base of layers that read integers, such as the numbers of words.
 
     If the source is not unrolled, each time step reads its own column of the source. A source with a single column is
-    read by all time steps.
+    read by all time steps. A layer that is not unrolled reads one column; with ``reads_columns`` it reads all of them.
     """
 
     traits = Traits(steps="columns")
     speed = Speed(time_foldable=True, capturable=True, reads_on_host=True)
     ahead: ClassVar[int] = 0
+    reads_columns: ClassVar[bool] = False
 
     def setup(self) -> None:
-        source, last = self.sources[0], self.site.first_step + self.site.n_steps + self.ahead
+        source, site = self.sources[0], self.site
+        is_copy = self.name.startswith(f"{site.first_step}#")
         several = source.size > 1 or self.ahead > 0
-        self.own_columns = several and source.n_steps == 1
-        if several and not self.own_columns:
+        self.all_columns = self.reads_columns and several and source.n_steps == site.n_steps == 1 and not is_copy
+        self.own_columns = several and source.n_steps == 1 and not self.all_columns
+        if several and source.n_steps > 1:
             message = f"expected one number a row, in a source of {source.n_steps} time steps, got {source.size}."
             raise ConfigError(Problem(("srclayers", 0), message))
-        if several and source.size < last:
-            message = f"expected {last} columns or more, {self.site.n_steps} time steps from {self.site.first_step} on"
-            message += f", with labels, got {source.size}." if self.ahead else f", got {source.size}."
+        if self.own_columns:
+            self._check_columns(source.size, is_copy)
+        self.n_numbers = source.shape[0] * site.n_steps // source.n_steps
+        if self.all_columns:
+            self.n_numbers *= source.size
+
+    def _check_columns(self, n_columns: int, is_copy: bool) -> None:
+        """Raise ConfigError if there are too few columns for the time steps, or columns that no time step reads."""
+        n_steps, last = self.site.n_steps, self.site.first_step + self.site.n_steps + self.ahead
+        if n_columns < last:
+            message = f"expected {last} columns or more, {n_steps} time steps from {self.site.first_step} on"
+            message += f", with labels, got {n_columns}." if self.ahead else f", got {n_columns}."
             raise ConfigError(Problem(("srclayers", 0), message))
-        self.n_numbers = source.shape[0] * self.site.n_steps // source.n_steps
+        # one more column has the label of the last time step
+        if not is_copy and not self.ahead and n_columns > last + (last > 1):
+            steps = "1 time step" if last == 1 else f"{last} time steps"
+            message = f"{self.conf.srclayers[0]!r} has {n_columns} numbers a record, but {self.conf.type} reads "
+            message += f"{last}, for {steps}. Set unroll_len: {n_columns}, or shorten the records."
+            raise ConfigError(Problem(("unroll_len",), message))
 
     def numbers(self) -> Array:
         """Return the numbers of all rows, (rows,) int64. The rows of the first time step come first."""
@@ -118,6 +136,8 @@ class OneHot(Numbers):
 class Embedding(Numbers):
     """Turn each number of the source into a row of a table (vocab_size, feature_dim): (rows, feature_dim).
 
+    Records of k numbers (N, k) that are not time steps give (N, k, feature_dim), as in PyTorch.
+
     The number -1 is padding and gives a row of zeros, as SINGA's documents say. The gradient of a row of the table is
     the sum over all output rows that are copies of it. (SINGA loses some of them.)
     """
@@ -125,13 +145,18 @@ class Embedding(Numbers):
     block = EmbeddingConf
     traits = Numbers.traits.replace(params=("table",))
     speed = Numbers.speed.replace(accumulates=True, reads_gradients=True, feature_parallel=Connection.ONE_TO_ALL)
+    reads_columns = True
 
     def setup(self) -> None:
         super().setup()
         block = self.conf.block(EmbeddingConf)
         self.n_values = _vocab_size(block, self.conf, "embedding_conf")
-        y = self.add_output((self.n_numbers, block.feature_dim), overwritable=True)
-        self.table = self.add_param((self.n_values, y.shape[1]), initial=INITIAL, axis=1)
+        if self.all_columns and self.site.feature_shard.count > 1:
+            message = f"rows of {self.sources[0].size} numbers a record are not shared by features. Use 0 or -1."
+            raise ConfigError(Problem(("partition_dim",), message))
+        columns = (self.sources[0].shape[0], self.sources[0].size) if self.all_columns else (self.n_numbers,)
+        y = self.add_output((*columns, block.feature_dim), overwritable=True)
+        self.table = self.add_param((self.n_values, y.shape[-1]), initial=INITIAL, axis=1)
 
     def attach(self) -> None:
         self.index = self.ops.row_index(np.zeros(self.n_numbers, np.int64), self.n_values)
@@ -142,10 +167,18 @@ class Embedding(Numbers):
         self.index = self.ops.row_index(numbers, self.n_values, self.index)
 
     def forward(self, phase: Phase) -> None:
-        self.ops.take_rows(self.table.data, self.index, out=self.features[0].data)
+        y, table = self.features[0].data, self.table.data
+        if not self.all_columns:
+            self.ops.take_rows(table, self.index, out=y)
+            return
+        with contiguous_out(self.ops, y, "y") as rows:
+            self.ops.take_rows(table, self.index, out=rows.reshape(self.n_numbers, -1))
 
     def backward(self, phase: Phase) -> None:
-        self.ops.add_rows(self.features[0].output_grad, self.index, out=self.table.grad, accumulate=phase.accumulates)
+        gy = self.features[0].output_grad
+        if self.all_columns:
+            gy = contiguous(self.ops, gy, "gy").reshape(self.n_numbers, -1)
+        self.ops.add_rows(gy, self.index, out=self.table.grad, accumulate=phase.accumulates)
         grad = self.sources[0].grad
         if grad is not None:
             self.ops.clear(grad)

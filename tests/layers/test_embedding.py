@@ -10,7 +10,7 @@ import pytest
 
 from singa_dask.conf import LayerConf
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite
+from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, ShardIndex
 from singa_dask.layers.traits import Consumed
 from singa_dask.net import memory, wiring
 from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
@@ -40,7 +40,7 @@ def one_hot(x: Feature, n_steps: int = 1) -> Layer:
     ("rows", "source_steps", "n_steps", "wanted"),
     [
         (WINDOW, 1, 3, [0, 2, 3, 2, 1, 0]),
-        (WINDOW, 1, 1, [0, 2]),
+        (WINDOW, 1, 4, [0, 2, 3, 2, 1, 0, 4, 1]),
         ([[4], [1]], 1, 1, [4, 1]),
         ([[4], [1]], 1, 2, [4, 1, 4, 1]),
         ([[4], [1], [0], [3]], 2, 2, [4, 1, 0, 3]),
@@ -64,6 +64,7 @@ def test_a_copy_takes_the_column_of_its_time_step() -> None:
     for step in range(3):
         conf = LayerConf.model_validate({"name": "layer", "type": "RNNLabel", "srclayers": ["data"]})
         layer = LAYERS.find("RNNLabel")(conf, Context(), LayerSite("layer", first_step=step))
+        layer.name = f"{step}#layer"
         wiring.wire(layer, [x], get_ops("numpy"))
         memory.allocate(layer)
         forward(layer)
@@ -80,7 +81,7 @@ def test_labels_are_one_step_ahead() -> None:
 
 
 def test_one_hot_writes_rows_only_for_a_reader() -> None:
-    x = numbers(WINDOW)
+    x = numbers([[0], [2]])
     conf = LayerConf.model_validate(
         {"name": "layer", "type": "OneHot", "srclayers": ["data"], "onehot_conf": {"vocab_size": 5}}
     )
@@ -99,6 +100,16 @@ def test_one_hot_writes_rows_only_for_a_reader() -> None:
         assert layer.features[0].one_hot_index.tolist() == [0, 2]
 
 
+def test_refuses_columns_that_no_time_step_reads() -> None:
+    for kind, n_steps, block, message in (
+        ("OneHot", 1, {"onehot_conf": {"vocab_size": 5}}, "reads 1, for 1 time step. Set unroll_len: 4"),
+        ("PaddingMask", 2, {}, "reads 2, for 2 time steps. Set unroll_len: 4"),
+        ("Embedding", 2, {"embedding_conf": {"vocab_size": 5}}, "reads 2, for 2 time steps. Set unroll_len: 4"),
+    ):
+        with pytest.raises(ConfigError, match=rf"^unroll_len: 'src0' has 4 numbers a record, but {kind} {message},"):
+            wire(kind, [numbers(WINDOW)], None, n_steps, **block)
+
+
 # -- the table --------------------------------------------------------------------------------------------
 
 
@@ -108,6 +119,15 @@ def test_gradient_of_the_table() -> None:
         check = embedding(x, n_steps)
         x._grad = None
         check_gradients(check)
+
+
+def test_all_columns_of_a_layer_that_is_not_unrolled() -> None:
+    layer = embedding(numbers([[0, -1], [2, 2]]))
+    forward(layer)
+    table = layer.params[0].data
+    np.testing.assert_array_equal(layer.features[0].data, [[table[0], np.zeros(3)], [table[2], table[2]]])
+    with pytest.raises(ConfigError, match=r"partition_dim: rows of 2 numbers .* Use 0 or -1\."):
+        wire("Embedding", [numbers([[0, 1]])], feature_shard=ShardIndex(0, 2), embedding_conf={"vocab_size": 5})
 
 
 def test_rows_taken_often_get_the_sum_and_others_nothing() -> None:

@@ -116,9 +116,10 @@ def test_time_steps_that_another_sequence_has(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setitem(LAYERS._classes, name, kind)
     layers = [
         *(net_layer(f"data{n}", "Feed", user_conf={"shape": [N, n * D], "classes": 3}) for n in (T, 5)),
+        net_layer("numbers", "Feed", user_conf={"shape": [N, 5], "classes": 3}),
         net_layer("x", "Columns", f"data{T}", user_conf={"width": D}, unroll_len=T),
         net_layer("memory", "Columns", "data5", user_conf={"width": D}, unroll_len=5),
-        net_layer("mask", "PaddingMask", "data5", unroll_len=5),
+        net_layer("mask", "PaddingMask", "numbers", unroll_len=5),
         net_layer("read", "MultiHeadAttention", "x", "memory", "mask", unroll_len=T, **{KEY: {"num_heads": H}}),
     ]
     read = make_net(job(layers), Context(), CPU).layers[-1]

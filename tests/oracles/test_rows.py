@@ -150,6 +150,8 @@ def test_embedding() -> None:
     layer = wire("Embedding", [x], n_steps=3, embedding_conf={"vocab_size": 5, "feature_dim": 4})
     # a time step after the other, in each all rows
     check(layer, lambda _, table: functional.embedding(torch.from_numpy(words.T.reshape(-1)), table))
+    layer = wire("Embedding", [x], embedding_conf={"vocab_size": 5, "feature_dim": 4})
+    check(layer, lambda _, table: functional.embedding(torch.from_numpy(words), table))
 
 
 def test_dropout_is_its_mask() -> None:
