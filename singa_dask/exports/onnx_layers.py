@@ -291,7 +291,11 @@ def _add(graph: OnnxGraph, layer: combine.Add, *xs: str) -> str:
 
 @register(combine.Multiply)
 def _multiply(graph: OnnxGraph, layer: combine.Multiply, *xs: str) -> str:
-    product, *others = xs
+    n_axes = len(layer.features[0].shape)
+    product, *others = (
+        graph.add("Unsqueeze", x, graph.integers([2, 3])) if len(source.shape) < n_axes else x
+        for x, source in zip(xs, layer.sources, strict=True)
+    )
     for x in others:
         product = graph.add("Mul", product, x)
     return product

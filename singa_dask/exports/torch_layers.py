@@ -337,7 +337,9 @@ def _add(module: TorchModule, layer: combine.Add, *xs: str) -> str:
 
 @register(combine.Multiply)
 def _multiply(module: TorchModule, layer: combine.Multiply, *xs: str) -> str:
-    return " * ".join(xs)
+    n_axes = len(layer.features[0].shape)
+    pairs = zip(xs, layer.sources, strict=True)
+    return " * ".join(f"{x}[:, :, None, None]" if len(source.shape) < n_axes else x for x, source in pairs)
 
 
 @register(connection.Split)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.feature import Feature
 from singa_dask.layers.traits import Connection, Speed, Traits
 from singa_dask.ops.contract import Array
 
@@ -67,16 +69,46 @@ class Add(Combined):
 class Multiply(Combined):
     """y = x1 x2 ..., elementwise, for two or more sources of equal shape.
 
-    The gradient of a source is the gradient of y times all other sources.
+    Beside images (N, C, H, W), a source may be a gate of channels, (N, C) or (N, C, 1, 1), which multiplies all pixels
+    of a channel. The gradient of a source is the gradient of y times the other sources, summed over the pixels for a
+    gate.
+
+    Notes
+    -----
+    Gates after Hu et al. (2018), "Squeeze-and-excitation networks".
     """
 
     speed = Combined.speed
 
+    def setup(self) -> None:
+        shapes = [source.shape for source in self.sources]
+        shape = max(shapes, key=lambda each: (math.prod(each), len(each)))
+        gates = (shape[:2], (*shape[:2], 1, 1)) if len(shape) == 4 else ()
+        if any(each != shape and each not in gates for each in shapes):
+            message = f"expected sources of one shape, or images (N, C, H, W) and gates (N, C), got {shapes}."
+            raise ConfigError(Problem(("srclayers",), message))
+        self.add_output(shape, overwritable=True)
+
+    def factor(self, source: Feature) -> Array:
+        """Return the data of a source as an array that is broadcast to the output."""
+        return source.data[:, :, None, None] if len(source.shape) < len(self.features[0].shape) else source.data
+
     def forward(self, phase: Phase) -> None:
-        self.combine(self.ops.multiply, [source.data for source in self.sources], self.features[0].data)
+        y = self.features[0]
+        sources = sorted(self.sources, key=lambda source: source.shape != y.shape)
+        self.combine(self.ops.multiply, [self.factor(source) for source in sources], y.data)
 
     def backward(self, phase: Phase) -> None:
+        ops, gy = self.ops, self.features[0].output_grad
         for source in self.sources:
-            if source.grad is not None:
-                others = [other.data for other in self.sources if other is not source]
-                self.combine(self.ops.multiply, [self.features[0].output_grad, *others], source.grad)
+            if source.grad is None:
+                continue
+            factors = [gy, *(self.factor(other) for other in self.sources if other is not source)]
+            if source.shape == gy.shape:
+                self.combine(ops.multiply, factors, source.grad)
+                continue
+            products, sums = ops.scratch("products", gy.shape, gy.dtype), source.grad
+            self.combine(ops.multiply, factors, products)
+            sums = sums[:, :, 0, 0] if sums.ndim == 4 else sums
+            ops.global_avg_pool(products, out=sums)
+            ops.multiply(sums, float(math.prod(gy.shape[2:])), out=sums)

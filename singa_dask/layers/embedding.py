@@ -64,7 +64,7 @@ class Numbers(Layer):
             self.n_numbers *= source.size
 
     def _check_columns(self, n_columns: int, is_copy: bool) -> None:
-        """Raise ConfigError if there are too few columns for the time steps, or columns that no time step reads."""
+        """Raise ConfigError unless each column is of a time step or its label, and each time step has one."""
         n_steps, last = self.site.n_steps, self.site.first_step + self.site.n_steps + self.ahead
         if n_columns < last:
             message = f"expected {last} columns or more, {n_steps} time steps from {self.site.first_step} on"

@@ -134,6 +134,7 @@ MORE = [
     *(Case(kind, [ROWS]) for kind in ("SiLU", "GELU", "LayerNorm")),
     Case("GELU", [ROWS], {"gelu_conf": {"approximate": "tanh"}}),
     *(Case(kind, [ROWS, ROWS, ROWS]) for kind in ("Add", "Multiply")),
+    Case("Multiply", [IMAGES[:2], IMAGES, (*IMAGES[:2], 1, 1)]),
     Case("InnerProduct", [IMAGES], {"innerproduct_conf": {"num_output": 5}}),
     Case("InnerProduct", [ROWS], {"innerproduct_conf": {"num_output": 5, "transpose": True, "bias_term": False}}),
     Case("Softmax", [ROWS], {"softmax_conf": {"num_softmax_per_instance": 3}}),

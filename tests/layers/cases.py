@@ -88,5 +88,6 @@ MORE = [
     Case("RNN", [(6, 4)], {"rnn_conf": {"dim_hidden": 5, "activation": "SIGMOID"}}, n_steps=3),
     Case("BatchNorm", [(4, 2, 3)]),
     Case("Embedding", [(4, 3)], {"embedding_conf": {"vocab_size": 5, "feature_dim": 3}}, fixed=1, integers=5),
+    Case("Embedding", [(4, 1)], {"embedding_conf": {"vocab_size": 5, "feature_dim": 3}}, fixed=1, integers=5),
     Case("OneHot", [(4, 1)], {"onehot_conf": {"vocab_size": 5}}, fixed=1, integers=5),
 ]

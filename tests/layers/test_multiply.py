@@ -15,6 +15,9 @@ CASES = [
     Case("Multiply", [(3, 4)] * 2),
     Case("Multiply", [(3, 4, 2, 5)] * 3),
     Case("Multiply", [(6, 4)] * 2, n_steps=2),
+    Case("Multiply", [(3, 4), (3, 4, 2, 5)]),
+    Case("Multiply", [(3, 4, 2, 5), (3, 4, 1, 1), (3, 4)]),
+    Case("Multiply", [(3, 4), (3, 4, 1, 1)]),
 ]
 
 
@@ -30,6 +33,8 @@ def test_a_source_without_gradient() -> None:
     check_gradients(wire("Multiply", [source((3, 4), grad=False), source((3, 4), 1), source((3, 4), 2)]))
 
 
-def test_refuses_sources_of_several_shapes() -> None:
-    with pytest.raises(ConfigError, match=re.escape("srclayers: expected sources of one shape, got (3, 4), (3, 5).")):
-        wire("Multiply", [source((3, 4)), source((3, 5))])
+@pytest.mark.parametrize("shapes", [[(3, 4), (3, 5)], [(3, 4, 2, 5), (3, 5)], [(3, 4, 5), (3, 4)]])
+def test_refuses_sources_of_other_shapes(shapes: list[tuple[int, ...]]) -> None:
+    wanted = f"srclayers: expected sources of one shape, or images (N, C, H, W) and gates (N, C), got {shapes}."
+    with pytest.raises(ConfigError, match=re.escape(wanted)):
+        wire("Multiply", [source(shape) for shape in shapes])

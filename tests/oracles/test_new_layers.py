@@ -25,6 +25,12 @@ def test_sums_and_products(shape: tuple[int, ...], n: int) -> None:
     check(wire("Multiply", [source(shape, k) for k in range(n)]), lambda *xs: torch.stack(xs).prod(dim=0))
 
 
+@pytest.mark.parametrize("axes", [(), (1, 1)])
+def test_gates_of_channels(axes: tuple[int, ...]) -> None:
+    sources = [source((*IMAGES[:2], *axes)), source(IMAGES, 1), source(IMAGES[:2], 2)]
+    check(wire("Multiply", sources), lambda g, x, h: g.reshape(*IMAGES[:2], 1, 1) * x * h[:, :, None, None])
+
+
 @pytest.mark.parametrize("shape", [ROWS, IMAGES])
 @pytest.mark.parametrize("spread", [1.0, 30.0])
 def test_activations(shape: tuple[int, ...], spread: float) -> None:
