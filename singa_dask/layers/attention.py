@@ -33,6 +33,8 @@ class MultiHeadAttentionConf(Conf):
     angle t rotary_base^(-2 i / d); usually 10000. By default nothing is rotated."""
     carry_state: bool = False
     """Attend to time steps of earlier batches of the same stream, too. Needs causal; not for training."""
+    dropout_ratio: float = Field(default=0.0, ge=0, lt=1)
+    """Probability that a weight is dropped in training; the other weights are divided by 1 - ``dropout_ratio``."""
 
 
 class _Projection(NamedTuple):
@@ -102,6 +104,10 @@ class MultiHeadAttention(Layer):
         self.room: tuple[Array, ...] | None = None
         # store the weights as rows, because memory of four axes would have the layout of images
         self.weights = self.buffer("weights", (n_rows * self.n_heads, self.n_keys), dtype)
+        self.keep, self.drops = 1 - block.dropout_ratio, block.dropout_ratio > 0
+        if self.drops:
+            shape_of_mask = (self.n_sequences, self.weights.shape[0] // self.n_sequences * self.n_keys)
+            self.dropout_mask = self.buffer("dropout mask", shape_of_mask, when="training")
         if self.mask is not None:
             # for padding: factors of the weights, and offsets of the scores
             self.seen, self.offsets = (
@@ -215,12 +221,23 @@ class MultiHeadAttention(Layer):
         if self.mask is not None:
             # a sequence in which all keys are padding needs this product, too
             ops.multiply(weights, self.seen.data[:, None, None], out=weights)
+        if self.drops and phase & Phase.TRAIN:
+            ops.dropout_mask(
+                self.random_key(), self.keep, out=self.dropout_mask.data, first_row=self.first_row(self.n_sequences)
+            )
+            weights = self.without_dropped(weights)
         ops.batch_matmul(weights, values, out=self.heads(self.attended.data)[0])
         output_bias = None if self.output_bias is None else self.output_bias.data
         if added is None:
             ops.linear(self.attended.data, self.output_weight.data, output_bias, out=y)
         else:
             ops.linear_add(self.attended.data, self.output_weight.data, output_bias, added.data, out=y)
+
+    def without_dropped(self, weights: Array) -> Array:
+        """Return weights (N, H, T, S) times the dropout mask, in memory that is valid until the next call."""
+        out = self.ops.scratch("weights without dropped", self.weights.shape, self.weights.dtype).reshape(weights.shape)
+        self.ops.multiply(weights, self.dropout_mask.data.reshape(weights.shape), out=out)
+        return out
 
     def remembered(self, keys: Array, values: Array) -> tuple[Array, Array]:
         """Append keys and values to the state, and return all of them since the stream of records started."""
@@ -265,8 +282,11 @@ class MultiHeadAttention(Layer):
         queries, keys, values = self.heads(*(product.data for *_, product in self.projections))
         g_rows = ops.scratch("attention weights", rows.shape, rows.dtype)
         weights, g_weights = (matrix.reshape(*queries.shape[:3], -1) for matrix in (rows, g_rows))
-        ops.batch_matmul(weights, g_attended, out=out[2], transpose_a=True)
+        kept = self.without_dropped(weights) if self.drops else weights
+        ops.batch_matmul(kept, g_attended, out=out[2], transpose_a=True)
         ops.batch_matmul(g_attended, values, out=g_weights, transpose_b=True)
+        if self.drops:
+            ops.multiply(g_weights, self.dropout_mask.data.reshape(g_weights.shape), out=g_weights)
         ops.softmax_grad(rows, g_rows, out=g_rows)
         ops.batch_matmul(g_weights, keys, out=out[0], scale=self.scale)
         ops.batch_matmul(g_weights, queries, out=out[1], transpose_a=True, scale=self.scale)

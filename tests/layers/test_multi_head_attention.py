@@ -38,6 +38,10 @@ CASES = [
     ),
     Case("MultiHeadAttention", [(N, D), (5 * N, D)], {KEY: {"num_heads": 3}}, source_steps=(1, 5)),
     Case("MultiHeadAttention", [(T * N, 8)], {KEY: {"num_heads": H, "causal": True, "rotary_base": 10.0}}, T),
+    Case("MultiHeadAttention", [(T * N, D)], {KEY: {"num_heads": H, "dropout_ratio": 0.4}}, n_steps=T),
+    Case(
+        "MultiHeadAttention", [(T * N, D), (T * N, 1)], {KEY: {"num_heads": H, "dropout_ratio": 0.4}}, T, masked=True
+    ),
 ]
 
 
@@ -124,6 +128,28 @@ def test_time_steps_that_another_sequence_has(monkeypatch: pytest.MonkeyPatch) -
     ]
     read = make_net(job(layers), Context(), CPU).layers[-1]
     assert [source.n_steps for source in read.sources] == [T, 5, 5] and read.site.n_steps == T
+
+
+def test_dropout_draws_by_the_row_in_the_groups_batch_in_training_only() -> None:
+    x = source((T * 4, D))
+    masks = []
+    for n_workers in (1, 2, 4):
+        parts = []
+        for worker in range(n_workers):
+            context = Context(seed=3, step=7, worker=worker, n_workers=n_workers, dtype=np.dtype(np.float64))
+            layer = made(source((T * 4 // n_workers, D)), T, context, dropout_ratio=0.4)
+            forward(layer)
+            parts.append(layer.dropout_mask.data)  # type: ignore[attr-defined]
+        masks.append(np.concatenate(parts))
+    assert (masks[0] == masks[1]).all() and (masks[0] == masks[2]).all() and 0 < (masks[0] == 0).mean() < 1
+    for phase in (Phase.TEST, Phase.VALIDATION):
+        plain, dropping = (
+            made(x, T, Context(phase=phase, dtype=np.dtype(np.float64)), dropout_ratio=ratio) for ratio in (0.0, 0.4)
+        )
+        forward(plain)
+        forward(dropping)
+        assert (plain.features[0].data == dropping.features[0].data).all() and "dropout mask" in dropping.buffers
+        assert dropping.buffers["dropout mask"].data_if_needed is None
 
 
 def test_records_need_no_gradient() -> None:

@@ -96,6 +96,26 @@ def test_multi_head_attention(causal: bool, bias: bool, n_heads: int) -> None:
     check(wire("MultiHeadAttention", [source((T * N, D))], n_steps=T, multiheadattention_conf=block), reference)
 
 
+def test_dropout_of_attention_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    block = {"num_heads": 2, "dropout_ratio": 0.25}
+    sources = [source((T * N, D)), source((7 * N, D), 1)]
+    sources[0].n_steps, sources[1].n_steps = T, 7
+    layer = wire("MultiHeadAttention", sources, n_steps=T, multiheadattention_conf=block)
+
+    def reference(x: Any, memory: Any, w_in: Any, w_out: Any, b_in: Any, b_out: Any) -> Any:
+        # PyTorch's attention with its dropout, but with our draws
+        mask = tensor(layer.dropout_mask.data, learns=False).reshape(N * 2, T, 7)  # type: ignore[attr-defined]
+        assert set(mask.unique().tolist()) == {0, 1 / 0.75}
+        monkeypatch.setattr(functional, "dropout", lambda weights, p: weights * mask if p == 0.25 else None)
+        attention = torch.nn.MultiheadAttention(D, 2, dropout=0.25, dtype=torch.float64)
+        own = {"in_proj_weight": w_in, "out_proj.weight": w_out, "in_proj_bias": b_in, "out_proj.bias": b_out}
+        x, memory = x.reshape(T, N, D), memory.reshape(7, N, D)
+        y, _ = torch.func.functional_call(attention, own, (x, memory, memory))
+        return y.reshape(T * N, D)
+
+    check(layer, reference)
+
+
 def test_positional_embedding() -> None:
     def reference(x: Any, table: Any) -> Any:
         positions = functional.embedding(torch.arange(T), table)
