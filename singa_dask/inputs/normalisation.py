@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from singa_dask.data.codecs.scaling import Scaling
+from singa_dask.data.codecs.scaling import Scaling, columns_of
 from singa_dask.data.stores import detect, open_store
 from singa_dask.data.stores.store import backends_holding
-from singa_dask.errors import DataError, Problem
+from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.inputs.input_context import InputContext
 from singa_dask.inputs.record_shapes import check_shape, in_layout, same_shape, stored_shape
 from singa_dask.inputs.store_conf import StoreConf
@@ -113,8 +113,18 @@ class Normalisation:
         return Raw(plain, self._mean, self._std)
 
 
+def check_statistics(conf: StoreConf) -> None:
+    """Raise ConfigError unless lists of means and deviations have a number for each channel or value."""
+    what, n = "channel" if len(conf.shape) == 3 else "value", columns_of(conf.shape)
+    for key, value in (("mean_value", conf.mean_value), ("std_value", conf.std_value)):
+        if len(value) not in (0, 1, n):
+            message = f"expected one number, or a list of {n}, for each {what} of records of shape "
+            message += f"{[*conf.shape]}, got {len(value)}."
+            raise ConfigError(Problem(("store_conf", key), message))
+
+
 def read_statistic(conf: StoreConf, key: str, shape: Sequence[int], dtype: DType) -> Statistic:
-    """Return the mean or std that a job sets: the first record of a file, or a number, or None.
+    """Return the mean or std that a job sets: the first record of a file, or numbers, or None.
 
     Parameters
     ----------
@@ -131,9 +141,12 @@ def read_statistic(conf: StoreConf, key: str, shape: Sequence[int], dtype: DType
         The file cannot be read, or its record has another shape.
     """
     url = getattr(conf, key)
-    value: float | None = getattr(conf, f"{key.removesuffix('_file')}_value")
+    value: list[float] = getattr(conf, f"{key.removesuffix('_file')}_value")
+    if not url and len(value) > 1:
+        numbers = np.array(value, dtype).reshape((-1, 1, 1) if len(shape) == 3 else shape)
+        return np.ascontiguousarray(np.broadcast_to(numbers, shape))
     if not url:
-        return value
+        return value[0] if value else None
     backend = detect(url, conf.storage_options) or conf.backend
     # a line of text has no label in this case
     text = {"separator": conf.separator, "has_label": False} if backend in backends_holding("text") else {}

@@ -43,10 +43,11 @@ class _SharedConf(Conf):
     """Store whose first record is subtracted from each record."""
     std_file: str = ""
     """Store whose first record divides each record."""
-    mean_value: float | None = None
-    """Number subtracted from each value, if there is no mean_file."""
-    std_value: float | None = None
-    """Number that divides each value, if there is no std_file."""
+    mean_value: Many[float] = Field(default=[])
+    """Number subtracted from each value, if there is no mean_file; or a list with a number for each channel of an image
+    (channels, height, width), otherwise for each value of a record."""
+    std_value: Many[float] = Field(default=[])
+    """Number, or list as in mean_value, that divides each value, if there is no std_file."""
     standardise: bool = False
     """Subtract from each value of a record, or each channel of an image (channels, height, width), its mean over all
     training records, and divide by its standard deviation. Both are computed once, in 64 bits, before the training, and
@@ -166,10 +167,10 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
         """Check the keys of normalisation, layout and bad records."""
         yield from NamedColumns.rules(self)
         yield from ImageOptions.rules(self)
-        if self.std_value == 0:
+        if 0 in self.std_value:
             yield ("std_value",), "expected another number than 0, as records are divided by it."
         given = {key: getattr(self, key) for key in ("mean_file", "std_file", "mean_value", "std_value")}
-        keys = [key for key, value in given.items() if value not in (None, "")]
+        keys = [key for key, value in given.items() if value]
         if self.standardise and keys:
             yield ("standardise",), f"it computes mean and standard deviation itself. Leave out {' and '.join(keys)}."
         for key in (*keys, "standardise", "augment") if self.texts else ():

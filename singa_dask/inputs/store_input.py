@@ -22,7 +22,7 @@ from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem, listed
 from singa_dask.inputs.augmentation import Augmentation, Mixing, check_augment
 from singa_dask.inputs.input_context import InputContext
-from singa_dask.inputs.normalisation import Normalisation
+from singa_dask.inputs.normalisation import Normalisation, check_statistics
 from singa_dask.inputs.read_plan import ReadPlan
 from singa_dask.inputs.record_shapes import check_records, in_layout
 from singa_dask.inputs.record_source import LinesSource, RecordSource
@@ -66,6 +66,7 @@ class StoreInput(StoreReader):
         missing = [key for key in ("path", "batchsize", "shape") if not getattr(store, key)]
         if missing:
             raise ConfigError([Problem(("store_conf", key), f"{self.conf.type} needs it.") for key in missing])
+        check_statistics(store)
         if store.augment is not None:
             shape = self.conf.block(StoreConf).shape or store.shape
             check_augment(store.augment, shape)

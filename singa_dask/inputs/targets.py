@@ -34,7 +34,7 @@ class _TableInput(StoreInput):
     """The field of records that the layer reads."""
 
     def adapted(self, conf: StoreConf) -> StoreConf:
-        of_features = {"mean_file": "", "std_file": "", "mean_value": None, "std_value": None, "layout": "NCHW"}
+        of_features = {"mean_file": "", "std_file": "", "mean_value": [], "std_value": [], "layout": "NCHW"}
         augment = None
         if conf.augment is not None and (conf.augment.mixup or conf.augment.cutmix):
             augment = AugmentConf(mixup=conf.augment.mixup, cutmix=conf.augment.cutmix)

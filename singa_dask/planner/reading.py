@@ -32,7 +32,7 @@ def with_any_scaling(job: JobConf) -> JobConf:
     ones.
     """
     # these values scale the records of any column close to 0
-    made_up = {"standardise": False, "mean_value": 0.0, "std_value": 1e6}
+    made_up = {"standardise": False, "mean_value": [0.0], "std_value": [1e6]}
     return with_stores(job, lambda store: made_up if store.standardise else {})
 
 

@@ -70,7 +70,7 @@ def test_digits(call: Call) -> None:
         "path": f"{ROOT}/data/digits/train.arrow",
         "batchsize": [64],
         "shape": [1, 28, 28],
-        "std_value": 255,
+        "std_value": [255],
         "shuffle": "full",
     }
     assert store_of(layers[1])["path"] == f"{ROOT}/data/digits/test.arrow"
@@ -205,7 +205,7 @@ def test_the_deviation_of_images_in_order_of_brightness(call: Call) -> None:
     values[4000:] += 10
     np.savez("images.npz", x=values, y=np.arange(8000) % 3)
     store = store_of(written(call, "images.npz")[0])
-    assert (store["mean_value"], store["std_value"]) == pytest.approx((values.mean(), values.std()), rel=1e-4)
+    assert (*store["mean_value"], *store["std_value"]) == pytest.approx((values.mean(), values.std()), rel=1e-4)
 
 
 @pytest.mark.parametrize(

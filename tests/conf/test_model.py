@@ -65,7 +65,7 @@ def test_defaults_are_singas() -> None:
     assert (init.value, init.mean, init.std, init.low, init.high) == (1, 0, 1, -1, 1)
     store = StoreConf()
     assert (store.separator, store.random_skip, store.has_label, store.prefetching) == (",", 0, True, False)
-    assert store.mean_value is None and store.std_value is None
+    assert store.mean_value == store.std_value == []
 
 
 def test_names_with_a_k_are_read() -> None:

@@ -326,7 +326,7 @@ def test_rgb_image_becomes_image_preprocess(tmp_path: Path, crop: int, size: int
     (tmp_path / "job.conf").write_text(text)
     train, _, image, fc, loss = conf.load(tmp_path / "job.conf").job.neuralnet.layer
     store = train.block(StoreConf)
-    assert (store.shape, store.mean_file, store.std_value) == ([3, size, size], "mean.bin", None)
+    assert (store.shape, store.mean_file, store.std_value) == ([3, size, size], "mean.bin", [])
     assert image.type == "ImagePreprocess"
     assert image.block(RGBImageConf) == RGBImageConf(scale=0.5, cropsize=crop, mirror=True)
     assert (fc.srclayers, loss.srclayers) == (["mnist"], ["fc", "data"])

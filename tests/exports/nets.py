@@ -35,7 +35,7 @@ def read_job(path: Path) -> JobConf:
         store = layer.given_block(StoreConf)
         if store is not None:
             change = {"batchsize": [N], "mean_file": "", "std_file": ""}
-            change |= {} if store.standardise or store.texts else {"mean_value": 0.25, "std_value": 2.0}
+            change |= {} if store.standardise or store.texts else {"mean_value": [0.25], "std_value": [2.0]}
             layer = layer.with_block(store.model_copy(update=change))
         layers.append(layer)
     net = job.neuralnet.model_copy(update={"layer": layers})

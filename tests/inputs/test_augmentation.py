@@ -294,9 +294,9 @@ SCORES = {"name": "fc", "type": "InnerProduct", "srclayers": ["data"], "innerpro
     [
         ([{"name": "y", "type": "RecordInput", "store_conf": {}}], "store_conf.augment", "Give both the same"),
         (
-            [{"name": "y", "type": "OneHot", "srclayers": ["data"], "onehot_conf": {"vocab_size": 9}}],
+            [{"name": "y", "type": "Embedding", "srclayers": ["data"], "embedding_conf": {"vocab_size": 9}}],
             "type",
-            "OneHot reads integers",
+            "Embedding reads integers",
         ),
         (
             [

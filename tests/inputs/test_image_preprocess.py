@@ -231,7 +231,14 @@ def test_an_epoch_ends_within_a_batch(stored: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("phase", [Phase.TRAIN, Phase.TEST])
-@pytest.mark.parametrize("more", [{}, {"mean_file": "", "std_file": "", "mean_value": 127.5, "std_value": 60.0}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"mean_file": "", "std_file": "", "mean_value": 127.5, "std_value": 60.0},
+        {"mean_file": "", "std_file": "", "mean_value": [127.5, 120.0, 90.0], "std_value": [60.0, 50.0, 40.0]},
+    ],
+)
 def test_pixels_stay_bytes_until_they_are_cut(stored: dict[str, Any], phase: Phase, more: dict[str, Any]) -> None:
     stored |= more
     scores = layer("scores", "Softmax", "cut")

@@ -133,23 +133,31 @@ def test_one_batch_size_for_each_worker(tmp_path: Path) -> None:
 
 def test_mean_and_std_by_value_and_by_file(tmp_path: Path) -> None:
     conf = {"path": str(SINGA / "small_img_train.bin"), "backend": "kvfile", "batchsize": 96, "shape": [3, 12, 12]}
-    plain, by_value, by_file = (
+    means, deviations = [100.0, 120.0, 90.0], [4.0, 5.0, 0.5]
+    plain, by_channel, by_value, by_file = (
         layer_of("RecordInput", **conf, **more)
         for more in (
             {},
+            {"mean_value": means, "std_value": deviations},
             {"mean_value": 100, "std_value": 4},
             {"mean_file": str(SINGA / "small_img_mean.bin"), "std_value": 2},
         )
     )
     x = read(plain)
     np.testing.assert_allclose(read(by_value), (x - 100) / 4)
+    wanted = np.stack([(x[:, k] - means[k]) / deviations[k] for k in range(3)], axis=1)
+    np.testing.assert_allclose(read(by_channel), wanted, rtol=1e-6)
     np.testing.assert_allclose(read(by_file), (x - x.mean(axis=0)) / 2, atol=1e-4)
     std = {"data": np.full((1, 3, 12, 12), 8, np.float32)}
     STORES.find("arrow").write(str(tmp_path / "std.arrow"), std)
     by_std = layer_of("RecordInput", **conf, std_file=str(tmp_path / "std.arrow"))
     np.testing.assert_allclose(read(by_std), x / 8)
-    for layer in (plain, by_value, by_file, by_std):
+    for layer in (plain, by_channel, by_value, by_file, by_std):
         layer.close()
+    with pytest.raises(ConfigError, match=r"store_conf.mean_value: expected one number, or a list of 3, .* got 2\."):
+        layer_of("RecordInput", **conf, mean_value=[1.0, 2.0])
+    with pytest.raises(ConfigError, match="std_value: expected another number than 0"):
+        layer_of("RecordInput", **conf, std_value=[1.0, 2.0, 0])
 
 
 def test_mean_and_std_of_text_have_no_label(tmp_path: Path) -> None:

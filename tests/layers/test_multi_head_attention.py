@@ -39,9 +39,7 @@ CASES = [
     Case("MultiHeadAttention", [(N, D), (5 * N, D)], {KEY: {"num_heads": 3}}, source_steps=(1, 5)),
     Case("MultiHeadAttention", [(T * N, 8)], {KEY: {"num_heads": H, "causal": True, "rotary_base": 10.0}}, T),
     Case("MultiHeadAttention", [(T * N, D)], {KEY: {"num_heads": H, "dropout_ratio": 0.4}}, n_steps=T),
-    Case(
-        "MultiHeadAttention", [(T * N, D), (T * N, 1)], {KEY: {"num_heads": H, "dropout_ratio": 0.4}}, T, masked=True
-    ),
+    Case("MultiHeadAttention", [(T * N, D), (T * N, 1)], {KEY: {"num_heads": H, "dropout_ratio": 0.4}}, T, masked=True),
 ]
 
 

@@ -211,7 +211,7 @@ def test_runs_of_a_plan_make_no_pass_over_all_records(
 
     monkeypatch.setattr(costs_module, "Driver", Failing)
     monkeypatch.setattr(costs_module, "embedded_cluster", nullcontext)
-    scaled = with_stores(tiny, lambda store: {"standardise": True, "mean_value": None, "std_value": None})
+    scaled = with_stores(tiny, lambda store: {"standardise": True, "mean_value": [], "std_value": []})
     with MeasuredCosts(scaled, tmp_path / "costs.json") as costs:
         costs.crowding(1)
     assert [compute_scalings(job, (), (), pytest.fail, pytest.fail) for job in jobs] == [{}]
