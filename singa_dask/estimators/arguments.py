@@ -165,6 +165,8 @@ def check_parameters(estimator: Any, max_iter: int | None, partial: bool) -> Non
         value = getattr(estimator, name)
         if value is not None and not (isinstance(value, (int, float)) and value >= 0):
             raise ConfigError(f"{name}: {value!r}. Expected a number from 0 on.")
+    if estimator.job is not None:
+        _check_columns(as_job(estimator.job))
     solver = estimator.solver
     if solver == "lbfgs":
         raise ConfigError(
@@ -187,6 +189,20 @@ def check_parameters(estimator: Any, max_iter: int | None, partial: bool) -> Non
             )
     if estimator.early_stopping and not 0 < estimator.validation_fraction < 1:
         raise ConfigError(f"validation_fraction: {estimator.validation_fraction}. Expected a number between 0 and 1.")
+
+
+def _check_columns(job: Job) -> None:
+    """Raise a ConfigError if the input layers of a job read columns by name that an array does not have."""
+    stores = _stores(job)
+    named = [name for name, conf in stores.items() if conf.categories or conf.texts]
+    if len({tuple(conf.features) for conf in stores.values() if conf.features}) > 1:
+        named = [*stores]
+    if named:
+        raise ConfigError(
+            f"job {job.name!r}: layers {', '.join(named)} read columns by name, and an estimator passes X as one array "
+            "of numbers. Instead, set path: dask://train in these layers, and call sd.train(job, data=frame) and "
+            "sd.predict."
+        )
 
 
 ACTIVATIONS = {"identity": "", "logistic": "Sigmoid", "tanh": "Tanh", "relu": "ReLU"}

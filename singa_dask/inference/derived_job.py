@@ -172,6 +172,12 @@ def with_data(
     paths = dict.fromkeys(reader.block(StoreConf).path for reader in readers)
     if len(paths) > 1:
         raise ConfigError(f"the net reads {' and '.join(paths)}, expected one store, to read {url}.")
+    features = [reader for reader in readers if not traits_of(reader).reads_beside]
+    for conf in (reader.block(StoreConf) for reader in features if len(features) > 1):
+        found = backend or _format(url, conf)
+        if conf.is_table and _is_positional(found, conf):
+            names = ", ".join(reader.name for reader in features)
+            raise ConfigError(f"{found} has no named columns, and the layers {names} read different ones. Use a table.")
     kept = [each for each in job.neuralnet.layer if outputs or each in readers or not traits_of(each).reads_beside]
     while len(fed := [each for each in kept if {other.name for other in kept}.issuperset(each.srclayers)]) < len(kept):
         kept = fed
@@ -198,7 +204,7 @@ def _reading(
             # skipping records would leave results that do not match the order of the records
             changes["missing"] = "error"
     store = STORES.find(backend) if backend else None
-    if store is not None and store is not TableStore and not store.is_named(conf.naming):
+    if _is_positional(backend, conf):
         # converted records already contain the table's features
         changes |= {key: StoreConf.model_fields[key].get_default() for key in NAMING}
     if backend and backend != conf.backend and backend in STORES.names():
@@ -221,6 +227,12 @@ def _reading(
     is_text = store.holds == "text" if store else url.lower().endswith(STORES.find("csv").suffixes)
     kind = {"type": "CSVInput" if is_text else "RecordInput"} if layer.type in ("CSVInput", "RecordInput") else {}
     return layer.with_block(conf.model_copy(update=changes)).model_copy(update=kind)
+
+
+def _is_positional(backend: str, conf: StoreConf) -> bool:
+    """Return whether a known format has records without the columns that the job names."""
+    store = STORES.find(backend) if backend else TableStore
+    return store is not TableStore and not store.is_named(conf.naming)
 
 
 def _format(url: str, conf: StoreConf) -> str:

@@ -34,7 +34,7 @@ from singa_dask.inference.predicted_layers import (
     predicts_classes,
     target_names,
 )
-from singa_dask.inference.records import LabelReader, MemoryRecords, as_records
+from singa_dask.inference.records import LabelReader, MemoryRecords, are_columns, as_named_columns, as_records
 from singa_dask.inference.stored_records import PYTHON, advised
 from singa_dask.inference.tasks import merge_metrics
 from singa_dask.inputs import StoreInput
@@ -440,11 +440,25 @@ class Model:
 
         ``x`` are records as in `predict`; ``name`` is their name in errors.
         """
-        features = self._features(self._net(layer))
+        net, counts = self._net(layer), FillCounts()
         with self._advised():
-            records = as_records(x, features.store_conf, self._facts_of(features), name=name)
-            counts = records.counts = FillCounts()
-            return EncodedRecords(records.read(0, records.n) if records.n else {}, records.n, counts, records.gaps)
+            records = self._features_of(net, x, name)
+            some = next(iter(records.values()))
+            arrays: Arrays = {}
+            for reader, each in records.items() if some.n else ():
+                each.counts = counts
+                fields = each.read(0, each.n)
+                arrays |= fields if len(records) == 1 else {f"{reader}/{key}": fields[key] for key in fields}
+            return EncodedRecords(arrays, some.n, counts, some.gaps)
+
+    def zeros(self, layer: str) -> Arrays:
+        """Return an array record of zeros as `encode` encodes it."""
+        readers, arrays = self._readers(self._net(layer)), Arrays()
+        for each in readers:
+            record = np.zeros((1, *each.store_conf.shape), np.uint8)
+            fields = as_records(record, each.store_conf, self._facts_of(each)).read(0, 1)
+            arrays |= fields if len(readers) == 1 else {f"{each.conf_name}/{key}": fields[key] for key in fields}
+        return arrays
 
     def compute(self, arrays: Arrays, layer: str) -> Array:
         """Return the output of a layer for a batch of encoded records, (n, *shape) float32.
@@ -462,35 +476,45 @@ class Model:
                     "records do not depend on each other."
                 )
             n = len(next(iter(arrays.values())))
-            return np.asarray(net.compute({self._features(net).conf_name: arrays}, n, 0)[layer]["data"])
+            readers = self._readers(net)
+            records = {each.conf_name: arrays for each in readers}
+            if len(readers) > 1:
+                records = {name: Arrays() for name in records}
+                for key, values in arrays.items():
+                    name, _, field = key.rpartition("/")
+                    records[name][field] = values
+            return np.asarray(net.compute(records, n, 0)[layer]["data"])
 
     def record(self, layer: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Return the shape of a record in an array, and the names of the columns that are read from a table.
 
-        The names are empty if the net was trained on records without named columns.
+        The names are empty if the net was trained on records without named columns. The shape is empty if several input
+        layers read the columns.
         """
-        features = self._features(self._net(layer))
-        facts = self._facts_of(features)
-        return tuple(features.store_conf.shape), facts.features if facts is not None else ()
+        readers = self._readers(self._net(layer))
+        shape = tuple(readers[0].store_conf.shape) if len(readers) == 1 else ()
+        return shape, self._columns_of(readers)
 
     def lags(self, layer: str) -> LagsConf | None:
         """Return how lags are computed from earlier records of a time series; None if the job sets no lags."""
-        return self._features(self._net(layer)).store_conf.lags
+        return next((each.store_conf.lags for each in self._readers(self._net(layer)) if each.store_conf.lags), None)
 
     def example(self, layer: str) -> dict[str, Any] | None:
         """Return an example record of a table, as a dict by column.
 
         The result is None for other kinds of records, for vectors, and for tables with many columns.
         """
-        features = self._features(self._net(layer))
-        facts = self._facts_of(features)
-        if facts is None or facts.widths.keys() - facts.texts.keys() or not 0 < len(facts.features) <= MAX_EXAMPLE:
-            return None
-        first: dict[str, Any] = {
-            name: next((each for each in known if each), None) for name, known in facts.categories.items()
-        }
-        first |= dict.fromkeys(facts.booleans or (), False)
-        return {name: "a text" if name in facts.texts else first.get(name, 0.0) for name in facts.features}
+        readers = self._readers(self._net(layer))
+        columns, example = self._columns_of(readers), dict[str, Any]()
+        for facts in map(self._facts_of, readers):
+            if facts is None or facts.widths.keys() - facts.texts.keys() or not 0 < len(columns) <= MAX_EXAMPLE:
+                return None
+            first: dict[str, Any] = {
+                name: next((each for each in known if each), None) for name, known in facts.categories.items()
+            }
+            first |= dict.fromkeys(facts.booleans or (), False)
+            example |= {name: "a text" if name in facts.texts else first.get(name, 0.0) for name in facts.features}
+        return example
 
     # -- private methods -------------------------------------------------------------------------------------
 
@@ -499,12 +523,16 @@ class Model:
     ) -> dict[str, MemoryRecords]:
         """Return the records for each input layer that reads features; see `as_records`."""
         inputs = {name: each for name, each in net.inputs.items() if not each.traits.reads_beside}
-        if not isinstance(x, Mapping) or (len(inputs) == 1 and x.keys() != inputs.keys()):
-            layer = self._features(net)
-            facts = self._facts_of(layer)
+        facts = self._shared_table(list(inputs.values()))
+        by_layer = isinstance(x, Mapping) and x.keys() == inputs.keys()
+        if by_layer and facts and are_columns(x, facts, "x"):
+            return self._features_of(net, x, "x", outputs=outputs, forecasts=forecasts)
+        names_columns = not isinstance(x, Mapping) or (facts and not x.keys() <= inputs.keys())
+        if not by_layer and (len(inputs) == 1 or names_columns):
             options: dict[str, Any] = {"outputs": outputs, "skips": skips, "forecasts": forecasts}
-            return {layer.conf_name: _warned(as_records(x, layer.store_conf, facts, **options))}
-        if x.keys() != inputs.keys():
+            records = self._features_of(net, x, "x", **options)
+            return {name: _warned(each) for name, each in records.items()}
+        if not by_layer:
             raise DataError(f"x: has {', '.join(map(str, x)) or 'nothing'}. Expected records of {', '.join(inputs)}.")
         records = {
             name: _warned(
@@ -512,9 +540,23 @@ class Model:
             )
             for name, each in inputs.items()
         }
-        if len({each.n for each in records.values()}) > 1:
-            counts = ", ".join(f"{each.n} of {name}" for name, each in records.items())
-            raise DataError(f"x: records: {counts}. Expected as many of each.")
+        _check_counts(records, "x")
+        return records
+
+    def _features_of(
+        self, net: SizedNets, x: Any, name: str, skips: bool = False, **options: Any
+    ) -> dict[str, MemoryRecords]:
+        """Return the records of the only input layer with features, or of several that read one table."""
+        readers = self._readers(net)
+        if len(readers) > 1:
+            x = as_named_columns(x, self._columns_of(readers), name)
+            # layers that skip different records would read different ones
+            skips = False
+        records = {
+            each.conf_name: as_records(x, each.store_conf, self._facts_of(each), skips=skips, name=name, **options)
+            for each in readers
+        }
+        _check_counts(records, name)
         return records
 
     @contextmanager
@@ -545,16 +587,29 @@ class Model:
         with self._job.located():
             return inference_job(self._job.job, Phase.TEST, in_order=True, exposed=exposed)
 
-    def _features(self, net: SizedNets) -> StoreInput:
-        """Return the only input layer that reads features."""
+    def _readers(self, net: SizedNets) -> list[StoreInput]:
+        """Return the input layers that read features: one, or several that name columns of one table."""
         readers = [each for each in net.inputs.values() if not each.traits.reads_beside]
-        if len(readers) != 1:
+        if len(readers) != 1 and not self._shared_table(readers):
             names = ", ".join(each.conf_name for each in readers) or "none"
             raise ConfigError(
-                f"{self.url}: the net has the input layers {names}. Expected one. If there are several, pass a dict of "
-                "records by layer to predict, extract or test."
+                f"{self.url}: the net has the input layers {names}. Expected one, or several that name columns of one "
+                "table. For others, pass a dict of records by layer to predict, extract or test."
             )
-        return readers[0]
+        return readers
+
+    def _shared_table(self, readers: Sequence[StoreInput]) -> dict[str, TableFacts]:
+        """Return the facts of several input layers that name columns of one table; else nothing."""
+        if len(readers) < 2 or len({each.store_conf.path for each in readers}) > 1:
+            return {}
+        facts = {each.conf_name: self._facts_of(each) for each in readers if each.store_conf.is_table}
+        found = {name: each for name, each in facts.items() if each is not None}
+        return found if len(found) == len(readers) else {}
+
+    def _columns_of(self, readers: Sequence[StoreInput]) -> tuple[str, ...]:
+        """Return the columns of a table that the layers read, each once; none if they have no names."""
+        facts = map(self._facts_of, readers)
+        return tuple(dict.fromkeys(name for each in facts if each is not None for name in each.features))
 
     def _facts_of(self, layer: StoreInput) -> TableFacts | None:
         return self._loaded.class_names.table_of(layer.conf_name, learns=False)
@@ -564,6 +619,13 @@ class Model:
 
     def __repr__(self) -> str:
         return f"<Model {self.name!r} of {redact(self.url)}, step {self.step}>"
+
+
+def _check_counts(records: Mapping[str, MemoryRecords], name: str) -> None:
+    """Raise a DataError if the input layers have different numbers of records."""
+    if len({each.n for each in records.values()}) > 1:
+        counts = ", ".join(f"{each.n} of {layer}" for layer, each in records.items())
+        raise DataError(f"{name}: records: {counts}. Expected as many of each.")
 
 
 def _warned(records: MemoryRecords) -> MemoryRecords:

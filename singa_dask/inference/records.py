@@ -128,6 +128,49 @@ def as_records(
     return _Rows(x, conf, facts, name)
 
 
+def as_named_columns(x: Any, columns: Sequence[str], name: str) -> Any:
+    """Return records from which several input layers can read their columns by name.
+
+    Raises
+    ------
+    DataError
+        The records have no names of columns.
+    """
+    x = x.compute() if is_of(x, "dask.dataframe", "DataFrame") else x
+    if hasattr(x, "iloc") and getattr(x, "ndim", 0) == 1:
+        return [{str(column): value for column, value in x.items()}]
+    if is_frame(x):
+        # a stream can be read only once
+        return x if hasattr(x, "iloc") else as_table(x, name)
+    if isinstance(x, Mapping) or (isinstance(x, (list, tuple)) and (not x or isinstance(x[0], Mapping))):
+        return x
+    raise DataError(
+        f"{name}: values without names. Expected them by name of column, as objects, dicts or a DataFrame, as several "
+        f"input layers read them. Columns: {listed([*columns])}."
+    )
+
+
+def are_columns(x: Mapping[str, Any], facts: Mapping[str, TableFacts], name: str) -> bool:
+    """Return whether a dict by the names of input layers has columns of a table instead.
+
+    Raises
+    ------
+    DataError
+        A key is a layer and its column, and its numbers are categories or their indices.
+    """
+    if x.keys() != {column for each in facts.values() for column in each.features}:
+        return False
+    if all(is_frame(values) or getattr(values, "ndim", 0) > 1 for values in x.values()):
+        return False
+    for key, values in x.items():
+        if facts[key].categories and np.ndim(values) == 1 and np.asarray(values).dtype.kind in "iuf":
+            raise DataError(
+                f"{name}: {key!r} is an input layer and a column. Pass a DataFrame for columns, or arrays of the shape "
+                "(n, 1) for records of layers."
+            )
+    return True
+
+
 def _one_record(x: Any, facts: TableFacts | None, name: str) -> Any:
     """Convert a single record to a list with one dict; return other data unchanged."""
     if facts is not None and hasattr(x, "iloc") and getattr(x, "ndim", 0) == 1:

@@ -55,6 +55,7 @@ from singa_dask.inference.tasks import (
     plan_tasks,
 )
 from singa_dask.inference.value_files import check_texts
+from singa_dask.inputs import StoreInput
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.jobs.cluster import find_cluster
 from singa_dask.jobs.datasets.hosts import placed_job
@@ -186,10 +187,15 @@ class _Inference:
 
     def _read_from(self, records: StoredRecords) -> None:
         """Make the input layers read ``records``."""
-        inputs = [layer.conf_name for layer in self.net.layers if layer.traits.role == "input"]
-        if not inputs or (len(inputs) > 1 and not records.outputs):
+        layers = [layer for layer in self.net.layers if layer.traits.role == "input"]
+        inputs = [layer.conf_name for layer in layers]
+        are_tables = all(isinstance(layer, StoreInput) and layer.store_conf.is_table for layer in layers)
+        if not inputs or (len(inputs) > 1 and not records.outputs and not are_tables):
             known = ", ".join(inputs) or "none"
-            raise ConfigError(f"the net needs the input layers {known}, expected one, to read {records.url}.")
+            raise ConfigError(
+                f"the net needs the input layers {known}, to read {records.url}. Expected one, or several that name "
+                "columns of one table."
+            )
         own = (records.backend, records.outputs, records.forecasts, records.reading)
         job = with_data(self._wanted.job, inputs, fs.absolute(records.url), *own)
         names = [layer.name for layer in job.neuralnet.layer]

@@ -85,9 +85,8 @@ class App:
         some = self._layer or next(reversed(model.layers))
         self._shape, self._columns = model.record(some)
         self.example = model.example(some)
-        zeros = np.zeros((1, *self._shape), np.uint8)
         try:
-            self.batcher.warm_up(model.encode(zeros, some).arrays, some)
+            self.batcher.warm_up(model.zeros(some), some)
         except BaseException:
             self.close()
             raise
@@ -123,7 +122,7 @@ class App:
             "output": self._layer,
             "layers": model.layers,
             "classes": self._classes(self._layer),
-            "record": {"shape": self._shape, "columns": self._columns or None},
+            "record": {"shape": self._shape or None, "columns": self._columns or None},
             "limits": {
                 "max_batch": limits.max_batch,
                 "max_queue": limits.max_queue,

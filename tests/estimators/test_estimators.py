@@ -111,6 +111,23 @@ def test_a_job_that_init_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert values.score(iris.data.to_numpy(), iris.target * 2.5) > 0.8
 
 
+def test_a_job_that_names_columns_is_refused_with_what_to_write() -> None:
+    frame = pd.DataFrame({"size": [0.0, 1.0] * 8, "colour": ["red", "blue"] * 8})
+    keys: dict[str, Any] = {"path": "dask://train", "features": ["colour"], "shape": [1], "batchsize": 4}
+    net = [
+        sd.layer("RecordInput", name="colour", categories={"colour": []}, encoding="index", label="kind", **keys),
+        sd.layer("Embedding", vocab_size=2, feature_dim=2, srclayers="colour"),
+        sd.layer("SoftmaxLoss", srclayers=["embedding", "colour"]),
+    ]
+    sgd = {"type": "SGD", "learning_rate": {"type": "Fixed", "base_lr": 0.1}}
+    job = sd.Job(sd.Net(net), train_steps=9, train_one_batch={"alg": "BP"}, updater=sgd)
+    with pytest.raises(sd.ConfigError, match=r"layers colour read columns by name.* call sd\.train\(job, data=frame\)"):
+        sd.SingaClassifier(job=job).fit(frame, frame.colour)
+    # what the message says to write
+    run = sd.train(job, data=frame.assign(kind=frame.colour), progress=False)
+    assert set(sd.predict(run, frame)) <= {"red", "blue"}
+
+
 def test_a_net_of_a_job(tmp_path: Path) -> None:
     records = {"path": "anything.csv", "shape": [2, 3, 2], "batchsize": 16}
     net = [
