@@ -117,8 +117,8 @@ def CSVInput(
     split: Mapping[str, Any] | None = ...,
     mean_file: str = ...,
     std_file: str = ...,
-    mean_value: float | None = ...,
-    std_value: float | None = ...,
+    mean_value: float | Sequence[float] = ...,
+    std_value: float | Sequence[float] = ...,
     standardise: bool = ...,
     batchsize: int | Sequence[int] = ...,
     shape: int | Sequence[int] = ...,
@@ -176,9 +176,10 @@ def CSVInput(
 
     std_file: Store whose first record divides each record.
 
-    mean_value: Number subtracted from each value, if there is no mean_file.
+    mean_value: Number subtracted from each value, if there is no mean_file; or a list with a number for each
+    channel of an image (channels, height, width), otherwise for each value of a record.
 
-    std_value: Number that divides each value, if there is no std_file.
+    std_value: Number, or list as in mean_value, that divides each value, if there is no std_file.
 
     standardise: Subtract from each value of a record, or each channel of an image (channels, height, width), its
     mean over all training records, and divide by its standard deviation. Both are computed once, in 64 bits,
@@ -300,8 +301,8 @@ def CSVOutput(
     split: Mapping[str, Any] | None = ...,
     mean_file: str = ...,
     std_file: str = ...,
-    mean_value: float | None = ...,
-    std_value: float | None = ...,
+    mean_value: float | Sequence[float] = ...,
+    std_value: float | Sequence[float] = ...,
     standardise: bool = ...,
     batchsize: int | Sequence[int] = ...,
     shape: int | Sequence[int] = ...,
@@ -358,9 +359,10 @@ def CSVOutput(
 
     std_file: Store whose first record divides each record.
 
-    mean_value: Number subtracted from each value, if there is no mean_file.
+    mean_value: Number subtracted from each value, if there is no mean_file; or a list with a number for each
+    channel of an image (channels, height, width), otherwise for each value of a record.
 
-    std_value: Number that divides each value, if there is no std_file.
+    std_value: Number, or list as in mean_value, that divides each value, if there is no std_file.
 
     standardise: Subtract from each value of a record, or each channel of an image (channels, height, width), its
     mean over all training records, and divide by its standard deviation. Both are computed once, in 64 bits,
@@ -713,9 +715,10 @@ def Embedding(
     embedding_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Turn each number of the source into a row of a table (vocab_size, feature_dim): (rows, feature_dim).  The
-    number -1 is padding and gives a row of zeros, as SINGA's documents say. The gradient of a row of the table is
-    the sum over all output rows that are copies of it. (SINGA loses some of them.)
+    r"""Turn each number of the source into a row of a table (vocab_size, feature_dim): (rows, feature_dim).  Records
+    of k numbers (N, k) that are not time steps give (N, k, feature_dim), as in PyTorch.  The number -1 is padding
+    and gives a row of zeros, as SINGA's documents say. The gradient of a row of the table is the sum over all
+    output rows that are copies of it. (SINGA loses some of them.)
 
     vocab_size: Rows of the table.
 
@@ -935,6 +938,7 @@ def MultiHeadAttention(
     bias_term: bool = ...,
     rotary_base: float | None = ...,
     carry_state: bool = ...,
+    dropout_ratio: float = ...,
     multiheadattention_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
@@ -955,13 +959,17 @@ def MultiHeadAttention(
     rotary_base: Rotate queries and keys by their time steps t (RoPE): features i and i + d / 2 of the d features
     of a head by the angle t rotary_base^(-2 i / d); usually 10000. By default nothing is rotated.
 
-    carry_state: Attend to time steps of earlier batches of the same stream, too. Needs causal; not for training."""
+    carry_state: Attend to time steps of earlier batches of the same stream, too. Needs causal; not for training.
+
+    dropout_ratio: Probability that a weight is dropped in training; the other weights are divided by 1 -
+    ``dropout_ratio``."""
 
 def Multiply(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y = x1 x2 ..., elementwise, for two or more sources of equal shape.  The gradient of a source is the gradient
-    of y times all other sources."""
+    r"""y = x1 x2 ..., elementwise, for two or more sources of equal shape.  Beside images (N, C, H, W), a source may
+    be a gate of channels, (N, C) or (N, C, 1, 1), which multiplies all pixels of a channel. The gradient of a
+    source is the gradient of y times the other sources, summed over the pixels for a gate."""
 
 def OneHot(
     *,
@@ -1209,8 +1217,8 @@ def RecordInput(
     split: Mapping[str, Any] | None = ...,
     mean_file: str = ...,
     std_file: str = ...,
-    mean_value: float | None = ...,
-    std_value: float | None = ...,
+    mean_value: float | Sequence[float] = ...,
+    std_value: float | Sequence[float] = ...,
     standardise: bool = ...,
     batchsize: int | Sequence[int] = ...,
     shape: int | Sequence[int] = ...,
@@ -1267,9 +1275,10 @@ def RecordInput(
 
     std_file: Store whose first record divides each record.
 
-    mean_value: Number subtracted from each value, if there is no mean_file.
+    mean_value: Number subtracted from each value, if there is no mean_file; or a list with a number for each
+    channel of an image (channels, height, width), otherwise for each value of a record.
 
-    std_value: Number that divides each value, if there is no std_file.
+    std_value: Number, or list as in mean_value, that divides each value, if there is no std_file.
 
     standardise: Subtract from each value of a record, or each channel of an image (channels, height, width), its
     mean over all training records, and divide by its standard deviation. Both are computed once, in 64 bits,
@@ -1391,8 +1400,8 @@ def RecordOutput(
     split: Mapping[str, Any] | None = ...,
     mean_file: str = ...,
     std_file: str = ...,
-    mean_value: float | None = ...,
-    std_value: float | None = ...,
+    mean_value: float | Sequence[float] = ...,
+    std_value: float | Sequence[float] = ...,
     standardise: bool = ...,
     batchsize: int | Sequence[int] = ...,
     shape: int | Sequence[int] = ...,
@@ -1451,9 +1460,10 @@ def RecordOutput(
 
     std_file: Store whose first record divides each record.
 
-    mean_value: Number subtracted from each value, if there is no mean_file.
+    mean_value: Number subtracted from each value, if there is no mean_file; or a list with a number for each
+    channel of an image (channels, height, width), otherwise for each value of a record.
 
-    std_value: Number that divides each value, if there is no std_file.
+    std_value: Number, or list as in mean_value, that divides each value, if there is no std_file.
 
     standardise: Subtract from each value of a record, or each channel of an image (channels, height, width), its
     mean over all training records, and divide by its standard deviation. Both are computed once, in 64 bits,
@@ -1807,8 +1817,8 @@ def WeightInput(
     split: Mapping[str, Any] | None = ...,
     mean_file: str = ...,
     std_file: str = ...,
-    mean_value: float | None = ...,
-    std_value: float | None = ...,
+    mean_value: float | Sequence[float] = ...,
+    std_value: float | Sequence[float] = ...,
     standardise: bool = ...,
     batchsize: int | Sequence[int] = ...,
     shape: int | Sequence[int] = ...,
@@ -1869,9 +1879,10 @@ def WeightInput(
 
     std_file: Store whose first record divides each record.
 
-    mean_value: Number subtracted from each value, if there is no mean_file.
+    mean_value: Number subtracted from each value, if there is no mean_file; or a list with a number for each
+    channel of an image (channels, height, width), otherwise for each value of a record.
 
-    std_value: Number that divides each value, if there is no std_file.
+    std_value: Number, or list as in mean_value, that divides each value, if there is no std_file.
 
     standardise: Subtract from each value of a record, or each channel of an image (channels, height, width), its
     mean over all training records, and divide by its standard deviation. Both are computed once, in 64 bits,
