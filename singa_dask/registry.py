@@ -17,6 +17,8 @@ from singa_dask.errors import ConfigError
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
+MANY = 20
+"""Names beyond which a list of them hides the hint before it."""
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
@@ -25,13 +27,22 @@ def suggest(name: str, known: Iterable[str]) -> str:
     Returns
     -------
     str
-        A text such as ``"Did you mean 'X'? Known: A, B, X."``. The question is left out if no known name is similar.
+        A text such as ``"Did you mean 'X'? Known: A, B, X."``. The question is left out if no known name is similar,
+        and the list if there is a question and the list is long.
+    """
+    folded = {candidate.lower(): candidate for candidate in sorted(known)}
+    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
+    return hint_at(f"Did you mean {folded[close[0]]!r}?" if close else "", folded.values())
+
+
+def hint_at(hint: str, known: Iterable[str]) -> str:
+    """Return a hint, and the known names if there is no hint or the names are few.
+
+    For example ``"Did you mean 'X'? Known: A, X."``.
     """
     names = sorted(known)
-    folded = {candidate.lower(): candidate for candidate in names}
-    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
-    question = f"Did you mean {folded[close[0]]!r}? " if close else ""
-    return f"{question}Known: {', '.join(names)}."
+    listed = f"Known: {', '.join(names)}."
+    return listed if not hint else hint if len(names) > MANY else f"{hint} {listed}"
 
 
 class Registry(Generic[T]):

@@ -47,6 +47,8 @@ class Conf(BaseModel):
     """Key of the block in a job; by default ``innerproduct_conf`` for InnerProductConf."""
     options_of: ClassVar[str] = ""
     """Kind of parts, a key of ``registries``, whose options are also keys of this model."""
+    rest: ClassVar[str] = ""
+    """Key that takes the other keywords of a layer in Python, those that are no keys."""
     must_be_given: ClassVar[bool] = False
     """Whether a job must have the block even if all of its keys have defaults."""
 

@@ -22,6 +22,10 @@ Size = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
+PYTHON_NAME = "python-name"
+"""Format, in a JSON schema, of the name of a class or function."""
+Called = Annotated[str, Field(json_schema_extra={"format": PYTHON_NAME})]
+"""Name of a class or function of a module, ``mymodels:Encoder``; in Python, the class or function itself."""
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
-from singa_dask.registry import suggest
+from singa_dask.registry import hint_at, suggest
 
 INNER_PRODUCT = ("dense", "fc", "fullyconnected", "linear")
 MAX_POOLING, AVERAGE_POOLING = (f"Set type: Pooling, with pooling_conf: {{pool: {pool}}}." for pool in ("MAX", "AVG"))
@@ -33,6 +33,7 @@ PARTS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("concat", "concatenate"), "Concate"),
         "flatten": "Leave it out: InnerProduct takes the values of a record in a row.",
         "localresponsenorm": "LRN",
+        "smoothl1loss": "HuberLoss",
         "simplernn": "RNN",
         "layernormalization": "LayerNorm",
         "groupnormalization": "GroupNorm",
@@ -104,16 +105,12 @@ def _folded(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
 
 
-def _listed(hint: str, known: Iterable[str]) -> str:
-    return f"{hint} Known: {', '.join(sorted(known))}."
-
-
 def suggest_part(kind: str, name: str, known: Collection[str]) -> str:
     """Suggest the intended name for an unknown part, and list the known ones; ``kind`` as in `load`."""
     hint = PARTS.get(kind, {}).get(_folded(name), "")
     if hint in known:
-        return _listed(f"Did you mean {hint!r}?", known)
-    return _listed(hint, known) if hint.endswith(".") else suggest(name, known)
+        return hint_at(f"Did you mean {hint!r}?", known)
+    return hint_at(hint, known) if hint.endswith(".") else suggest(name, known)
 
 
 def suggest_key(name: str, known: Collection[str]) -> str:
@@ -121,8 +118,8 @@ def suggest_key(name: str, known: Collection[str]) -> str:
     keys, hint = KEYS.get(_folded(name), ((), ""))
     meant = next((key for key in keys if key in known), None)
     if meant:
-        return _listed(f"Did you mean {meant!r}?", known)
-    return _listed(hint, known) if hint else suggest(name, known)
+        return hint_at(f"Did you mean {meant!r}?", known)
+    return hint_at(hint, known) if hint else suggest(name, known)
 
 
 def written_out(block: str, value: object) -> str:

@@ -9,11 +9,12 @@ from typing import Any
 
 from singa_dask.conf.describe import docs_of, parts_of
 from singa_dask.conf.json_schema import schema_of
+from singa_dask.conf.kinds import PYTHON_NAME
 from singa_dask.conf.layer import LayerConf
 from singa_dask.registry import Registry
 
 STUB = """# Written by: singa-dask schema --stub
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from typing_extensions import TypedDict, Unpack
@@ -48,7 +49,7 @@ def _function(name: str, cls: Any) -> Iterator[str]:
     yield f"def {name}("
     for argument in (*(f"{key}: {python_type(keys[key])}" for key in required), *(["*", *options] if options else ())):
         yield f"    {argument},"
-    yield "    **common: Unpack[Common],"
+    yield "    **rest: Any," if cls.block and cls.block.rest else "    **common: Unpack[Common],"
     yield ") -> dict[str, Any]:"
     described = (f"{key}: {part['description']}" for key, part in keys.items() if "description" in part)
     yield from _documented([docs_of(cls)[0][1], *described])
@@ -68,5 +69,7 @@ def python_type(part: Mapping[str, Any]) -> str:
         return " | ".join(dict.fromkeys(python_type(each) for each in part.get("anyOf", part.get("allOf"))))
     if part.get("type") == "array":
         return f"Sequence[{python_type(part.get('items', {}))}]"
+    if part.get("format") == PYTHON_NAME:
+        return "str | Callable[..., Any]"
     is_block = "$ref" in part or part.get("type") == "object"
     return ANY_BLOCK if is_block else PYTHON_TYPES.get(part.get("type", ""), "Any")

@@ -357,7 +357,7 @@ class LocalFit:
             owner.data = values[place].reshape(owner.shape)
             self._values[owner.name] = Stored(owner.data, 0)
             owner.swap_grad(grads[place].reshape(owner.shape))
-            init = owner.conf.init or owner.initial
+            init = owner.initial if owner.conf.init is None else owner.conf.init
             if owner.name in self._initial:
                 owner.data[...] = self._initial[owner.name]
             elif init is not None:

@@ -1,6 +1,6 @@
 """Converters: functions that add a layer to an exported model, for each type of layer and each format.
 
-A converter is called as ``converter(graph, layer, *inputs)``. ``graph`` is an `OnnxGraph` or a `TorchModule`, ``layer``
+A converter is called as ``converter(graph, layer, *inputs)``. ``graph`` is an `OnnxGraph` or a `TorchSource`, ``layer``
 is the layer with its params, and ``inputs`` are the converted outputs of its sources. The converter returns the layer's
 converted output, or a list of several. It raises `ConfigError` with the reason if the format has no such layer.
 """

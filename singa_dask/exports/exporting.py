@@ -18,7 +18,7 @@ from singa_dask.exports import onnx_layers, torch_layers
 from singa_dask.exports.converters import ONNX_CONVERTERS, TORCH_CONVERTERS, Converter, Converters
 from singa_dask.exports.exported_net import ExportedNet, input_facts, net_of_params
 from singa_dask.exports.onnx_layers import OnnxGraph
-from singa_dask.exports.torch_layers import TorchModule
+from singa_dask.exports.torch_layers import TorchSource
 from singa_dask.exports.weights import encode_npz, encode_safetensors
 from singa_dask.fs.open_bytes import decode_text
 from singa_dask.fs.outputs import check_output
@@ -28,7 +28,7 @@ from singa_dask.runtime.checkpoints import lookup, singa_checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.version import __version__
 
-Graph = OnnxGraph | TorchModule
+Graph = OnnxGraph | TorchSource
 """A model under construction."""
 
 
@@ -235,7 +235,7 @@ def encode_onnx(exported: ExportedNet, target: str, about: Mapping[str, Any]) ->
 
 def encode_torch(exported: ExportedNet, target: str, about: Mapping[str, Any]) -> dict[str, bytes]:
     """Encode a net as a PyTorch module and a safetensors file; see `encode_onnx`."""
-    module = TorchModule()
+    module = TorchSource()
     convert(exported, TORCH_CONVERTERS, module)
     return module.encode(target, _model_facts(exported, about))
 

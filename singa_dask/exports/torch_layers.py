@@ -1,4 +1,4 @@
-"""TorchModule, the text of a PyTorch module, and the converters for all types of layers."""
+"""TorchSource, the text of a PyTorch module, and the converters for all types of layers."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ from singa_dask.layers import (
     pooling,
     recurrent,
     sequence,
+    torch_module,
     upsample,
 )
 from singa_dask.layers.outputs import ArgSort
@@ -96,7 +97,7 @@ def load(weights=Path(__file__).with_name("{weights}")):
 '''
 
 
-class TorchModule:
+class TorchSource:
     """The text of a PyTorch module, and its state dict.
 
     PyTorch is not needed to write it. Converters return the text of an expression. The output of a layer is assigned to
@@ -139,6 +140,10 @@ class TorchModule:
         for key, each in (values or {}).items():
             self._values[f"{name}.{key}"] = _copied(each)
         return f"self.{name}"
+
+    def import_name(self, module: str, name: str) -> None:
+        """Import a name of another module, for the next `add`."""
+        self._init.append(f"from {module} import {name}")
 
     def param(self, param: Param, shape: Sequence[int] | None = None) -> str:
         """Add a param; return its expression."""
@@ -268,7 +273,7 @@ FUNCTIONS = {"TANH": "torch.tanh", "RELU": "F.relu", "SIGMOID": "torch.sigmoid"}
 
 
 @register(StoreInput, RecordInput, CSVInput)
-def _store_input(module: TorchModule, layer: StoreInput) -> str:
+def _store_input(module: TorchSource, layer: StoreInput) -> str:
     x, dtype = module.input(layer.conf_name), input_dtype(layer)
     for sign, name, value in zip("-/", ("mean", "std"), layer.normalisation.statistics(), strict=True):
         if value is not None:
@@ -277,7 +282,7 @@ def _store_input(module: TorchModule, layer: StoreInput) -> str:
 
 
 @register(neuron.InnerProduct)
-def _inner_product(module: TorchModule, layer: neuron.InnerProduct, x: str) -> str:
+def _inner_product(module: TorchSource, layer: neuron.InnerProduct, x: str) -> str:
     weight = layer.weight.data.T if layer.transpose else layer.weight.data
     values = {"weight": weight} | ({} if layer.bias is None else {"bias": layer.bias.data})
     n_out, n_in = weight.shape
@@ -286,7 +291,7 @@ def _inner_product(module: TorchModule, layer: neuron.InnerProduct, x: str) -> s
 
 
 @register(*ACTIVATIONS, activation.Activation)
-def _activation(module: TorchModule, layer: activation.Activation, x: str) -> str:
+def _activation(module: TorchSource, layer: activation.Activation, x: str) -> str:
     kind, slope = activation_of(layer)
     if kind == "STANH":
         return f"{SCALE} * torch.tanh({SLOPE} * {x})"
@@ -294,22 +299,22 @@ def _activation(module: TorchModule, layer: activation.Activation, x: str) -> st
 
 
 @register(activation.SiLU)
-def _silu(module: TorchModule, layer: activation.SiLU, x: str) -> str:
+def _silu(module: TorchSource, layer: activation.SiLU, x: str) -> str:
     return f"F.silu({x})"
 
 
 @register(activation.GELU)
-def _gelu(module: TorchModule, layer: activation.GELU, x: str) -> str:
+def _gelu(module: TorchSource, layer: activation.GELU, x: str) -> str:
     return f'F.gelu({x}, approximate="{layer.conf.block(activation.GELUConf).approximate}")'
 
 
 @register(neuron.Dropout)
-def _dropout(module: TorchModule, layer: neuron.Dropout, x: str) -> str:
+def _dropout(module: TorchSource, layer: neuron.Dropout, x: str) -> str:
     return f"{module.add(f'nn.Dropout({layer.conf.block(neuron.DropoutConf).dropout_ratio})')}({x})"
 
 
 @register(neuron.Softmax)
-def _softmax(module: TorchModule, layer: neuron.Softmax, x: str) -> str:
+def _softmax(module: TorchSource, layer: neuron.Softmax, x: str) -> str:
     if layer.by_pixel:
         return f"F.softmax({x}, dim=1)"
     rows = module.rows(x, layer.sources[0])
@@ -318,37 +323,45 @@ def _softmax(module: TorchModule, layer: neuron.Softmax, x: str) -> str:
     return f"F.softmax({rows}.unflatten(1, (-1, {layer.width})), dim=2).flatten(1)"
 
 
+@register(torch_module.TorchModule)
+def _module(module: TorchSource, layer: torch_module.TorchModule, *xs: str) -> str:
+    conf = layer.conf.block(torch_module.TorchModuleConf)
+    place, _, name = conf.module.partition(":")
+    module.import_name(place, name.partition(".")[0])
+    return f"{module.add(f'{name}(**{conf.args!r})', layer.state_dict())}({', '.join(xs)})"
+
+
 @register(norm.LayerNorm)
-def _layer_norm(module: TorchModule, layer: norm.LayerNorm, x: str) -> str:
+def _layer_norm(module: TorchSource, layer: norm.LayerNorm, x: str) -> str:
     values = {"weight": layer.scale.data, "bias": layer.shift.data}
     return f"{module.add(f'nn.LayerNorm({layer.scale.shape[0]}, eps={layer.epsilon})', values)}({x})"
 
 
 @register(norm.RMSNorm)
-def _rms_norm(module: TorchModule, layer: norm.RMSNorm, x: str) -> str:
+def _rms_norm(module: TorchSource, layer: norm.RMSNorm, x: str) -> str:
     added = module.add(f"nn.RMSNorm({layer.scale.shape[0]}, eps={layer.epsilon})", {"weight": layer.scale.data})
     return f"{added}({x})"
 
 
 @register(combine.Add)
-def _add(module: TorchModule, layer: combine.Add, *xs: str) -> str:
+def _add(module: TorchSource, layer: combine.Add, *xs: str) -> str:
     return " + ".join(xs)
 
 
 @register(combine.Multiply)
-def _multiply(module: TorchModule, layer: combine.Multiply, *xs: str) -> str:
+def _multiply(module: TorchSource, layer: combine.Multiply, *xs: str) -> str:
     n_axes = len(layer.features[0].shape)
     pairs = zip(xs, layer.sources, strict=True)
     return " * ".join(f"{x}[:, :, None, None]" if len(source.shape) < n_axes else x for x, source in pairs)
 
 
 @register(connection.Split)
-def _split(module: TorchModule, layer: connection.Split, x: str) -> list[str]:
+def _split(module: TorchSource, layer: connection.Split, x: str) -> list[str]:
     return [x] * len(layer.features)
 
 
 @register(connection.Slice)
-def _slice(module: TorchModule, layer: connection.Slice, x: str) -> list[str]:
+def _slice(module: TorchSource, layer: connection.Slice, x: str) -> list[str]:
     sizes = [span.size for span in layer.spans]
     if len(sizes) == 1:
         return [x]
@@ -358,7 +371,7 @@ def _slice(module: TorchModule, layer: connection.Slice, x: str) -> list[str]:
 
 
 @register(connection.Concate)
-def _concate(module: TorchModule, layer: connection.Concate, *xs: str) -> str:
+def _concate(module: TorchSource, layer: connection.Concate, *xs: str) -> str:
     if layer.axis or layer.steps == 1:
         return f"torch.cat([{', '.join(xs)}], dim={layer.axis})"
     by_steps = ", ".join(f"{x}.unflatten(0, ({layer.steps}, -1))" for x in xs)
@@ -366,7 +379,7 @@ def _concate(module: TorchModule, layer: connection.Concate, *xs: str) -> str:
 
 
 @register(ArgSort)
-def _arg_sort(module: TorchModule, layer: ArgSort, x: str) -> str:
+def _arg_sort(module: TorchSource, layer: ArgSort, x: str) -> str:
     # we sort equal scores by descending column
     rows, width = module.rows(x, layer.sources[0]), layer.sources[0].size
     order = f"torch.argsort({rows}.flip(1), dim=1, descending=True, stable=True)"
@@ -382,19 +395,19 @@ def pair(values: tuple[int, int]) -> str:
 
 
 @register(conv.Convolution)
-def _convolution(module: TorchModule, layer: conv.Convolution, x: str) -> str:
+def _convolution(module: TorchSource, layer: conv.Convolution, x: str) -> str:
     n_filters, n_channels, *_ = layer.shape
     return _filters(module, layer, x, f"nn.Conv2d({n_channels * layer.groups}, {n_filters}", "")
 
 
 @register(conv.ConvTranspose)
-def _conv_transpose(module: TorchModule, layer: conv.ConvTranspose, x: str) -> str:
+def _conv_transpose(module: TorchSource, layer: conv.ConvTranspose, x: str) -> str:
     n_channels, n_filters, *_ = layer.shape
     more = f", output_padding={layer.output_pad}" if layer.output_pad else ""
     return _filters(module, layer, x, f"nn.ConvTranspose2d({n_channels}, {n_filters * layer.groups}", more)
 
 
-def _filters(module: TorchModule, layer: conv.Convolution | conv.ConvTranspose, x: str, head: str, more: str) -> str:
+def _filters(module: TorchSource, layer: conv.Convolution | conv.ConvTranspose, x: str, head: str, more: str) -> str:
     values = {"weight": np.reshape(layer.weight.data, layer.shape)}
     values |= {} if layer.bias is None else {"bias": layer.bias.data}
     how = f"{pair(layer.kernel)}, stride={pair(layer.stride)}, padding={pair(layer.pad)}{more}"
@@ -405,19 +418,19 @@ def _filters(module: TorchModule, layer: conv.Convolution | conv.ConvTranspose, 
 
 
 @register(upsample.Upsample)
-def _upsample(module: TorchModule, layer: upsample.Upsample, x: str) -> str:
+def _upsample(module: TorchSource, layer: upsample.Upsample, x: str) -> str:
     mode = "bilinear" if layer.takes_lines else "nearest"
     return f'F.interpolate({module.images(x, layer.sources[0])}, scale_factor={layer.window[0]}, mode="{mode}")'
 
 
 @register(pooling.AdaptivePooling)
-def _adaptive_pooling(module: TorchModule, layer: pooling.AdaptivePooling, x: str) -> str:
+def _adaptive_pooling(module: TorchSource, layer: pooling.AdaptivePooling, x: str) -> str:
     kind = "avg" if layer.takes_mean else "max"
     return f"F.adaptive_{kind}_pool2d({module.images(x, layer.sources[0])}, {layer.features[0].shape[2:]})"
 
 
 @register(pooling.Pooling)
-def _pooling(module: TorchModule, layer: pooling.Pooling, x: str) -> str:
+def _pooling(module: TorchSource, layer: pooling.Pooling, x: str) -> str:
     images = module.images(x, layer.sources[0])
     kernel, stride, pad = layer.kernel, layer.stride, layer.pad
     if any(2 * p > k for p, k in zip(pad, kernel, strict=True)):
@@ -433,13 +446,13 @@ def _pooling(module: TorchModule, layer: pooling.Pooling, x: str) -> str:
 
 
 @register(pooling.GlobalPooling)
-def _global_pooling(module: TorchModule, layer: pooling.GlobalPooling, x: str) -> str:
+def _global_pooling(module: TorchSource, layer: pooling.GlobalPooling, x: str) -> str:
     images = module.images(x, layer.sources[0])
     return f"{images}.mean(dim=(2, 3))" if layer.takes_mean else f"{images}.amax(dim=(2, 3))"
 
 
 @register(norm.LRN)
-def _lrn(module: TorchModule, layer: norm.LRN, x: str) -> str:
+def _lrn(module: TorchSource, layer: norm.LRN, x: str) -> str:
     size, alpha, beta, knorm = layer.how
     images = module.images(x, layer.sources[0])
     normal = f"F.local_response_norm({images}, {size}, alpha={alpha}, beta={beta}, k={knorm})"
@@ -447,7 +460,7 @@ def _lrn(module: TorchModule, layer: norm.LRN, x: str) -> str:
 
 
 @register(norm.BatchNorm)
-def _batch_norm(module: TorchModule, layer: norm.BatchNorm, x: str) -> str:
+def _batch_norm(module: TorchSource, layer: norm.BatchNorm, x: str) -> str:
     names = ("weight", "bias", "running_mean", "running_var")
     values = {name: param.data for name, param in zip(names, layer.params, strict=True)}
     kind = "1d" if layer.rows_of_values else "2d"
@@ -459,14 +472,14 @@ def _batch_norm(module: TorchModule, layer: norm.BatchNorm, x: str) -> str:
 
 
 @register(norm.GroupNorm)
-def _group_norm(module: TorchModule, layer: norm.GroupNorm, x: str) -> str:
+def _group_norm(module: TorchSource, layer: norm.GroupNorm, x: str) -> str:
     values = {"weight": layer.scale.data, "bias": layer.shift.data}
     call = f"nn.GroupNorm({layer.mean.shape[1]}, {layer.scale.shape[0]}, eps={layer.epsilon})"
     return like_source(layer, f"{module.add(call, values)}({module.images(x, layer.sources[0])})")
 
 
 @register(ImagePreprocess)
-def _image_preprocess(module: TorchModule, layer: ImagePreprocess, x: str) -> str:
+def _image_preprocess(module: TorchSource, layer: ImagePreprocess, x: str) -> str:
     pad, (top, left) = layer.pad, (int(room) // 2 for room in layer.room)
     height, width = layer.features[0].shape[2:]
     if pad:
@@ -485,11 +498,11 @@ def like_source(layer: norm.LRN | norm.BatchNorm | norm.GroupNorm, images: str) 
 
 
 @register(CharRNN)
-def _char_rnn(module: TorchModule, layer: CharRNN) -> str:
+def _char_rnn(module: TorchSource, layer: CharRNN) -> str:
     return module.input(layer.conf_name)
 
 
-def numbers(module: TorchModule, layer: embedding.Numbers, x: str) -> str:
+def numbers(module: TorchSource, layer: embedding.Numbers, x: str) -> str:
     """Return the integers that a layer reads: (rows,) int64, first time step first; all columns as (N, k)."""
     source, site = layer.sources[0], layer.site
     rows = module.rows(x, source)
@@ -502,25 +515,25 @@ def numbers(module: TorchModule, layer: embedding.Numbers, x: str) -> str:
 
 
 @register(embedding.OneHot)
-def _one_hot(module: TorchModule, layer: embedding.OneHot, x: str) -> str:
+def _one_hot(module: TorchSource, layer: embedding.OneHot, x: str) -> str:
     return f"F.one_hot({numbers(module, layer, x)}, {layer.n_values}).float()"
 
 
 @register(embedding.Embedding)
-def _embedding(module: TorchModule, layer: embedding.Embedding, x: str) -> str:
+def _embedding(module: TorchSource, layer: embedding.Embedding, x: str) -> str:
     # the appended row of zeros has index -1, which stands for padding
     return f"F.pad({module.param(layer.table)}, (0, 0, 0, 1))[{numbers(module, layer, x)}]"
 
 
 @register(embedding.PositionalEmbedding)
-def _positional_embedding(module: TorchModule, layer: embedding.PositionalEmbedding, x: str) -> str:
+def _positional_embedding(module: TorchSource, layer: embedding.PositionalEmbedding, x: str) -> str:
     site = layer.site
     rows = f"{module.param(layer.table)}[{site.first_step}:{site.first_step + site.n_steps}].unsqueeze(1)"
     return f"({x}.unflatten(0, ({site.n_steps}, -1)) + {rows}).flatten(0, 1)"
 
 
 @register(sequence.PaddingMask)
-def _padding_mask(module: TorchModule, layer: sequence.PaddingMask, x: str) -> str:
+def _padding_mask(module: TorchSource, layer: sequence.PaddingMask, x: str) -> str:
     read, n_steps = numbers(module, layer, x), layer.site.n_steps
     if layer.takes_lengths:
         steps = f"torch.arange({n_steps}, device={x}.device).unsqueeze(1)"
@@ -529,7 +542,7 @@ def _padding_mask(module: TorchModule, layer: sequence.PaddingMask, x: str) -> s
 
 
 @register(sequence.TimePooling)
-def _time_pooling(module: TorchModule, layer: sequence.TimePooling, x: str, mask: str = "") -> str:
+def _time_pooling(module: TorchSource, layer: sequence.TimePooling, x: str, mask: str = "") -> str:
     steps = f"{x}.unflatten(0, ({layer.n_steps}, -1))"
     if not mask:
         return steps + {"AVG": ".mean(dim=0)", "MAX": ".amax(dim=0)", "FIRST": "[0]", "LAST": "[-1]"}[layer.pool]
@@ -545,35 +558,35 @@ def _time_pooling(module: TorchModule, layer: sequence.TimePooling, x: str, mask
 
 
 @register(sequence.ClassToken)
-def _class_token(module: TorchModule, layer: sequence.ClassToken, x: str) -> str:
+def _class_token(module: TorchSource, layer: sequence.ClassToken, x: str) -> str:
     n_rows = f"{x}.shape[0] // {layer.site.n_steps - 1}"
     return f"torch.cat([{module.param(layer.token)}.expand({n_rows}, -1), {x}])"
 
 
 @register(axes.Reshape)
-def _reshape(module: TorchModule, layer: axes.Reshape, x: str) -> str:
+def _reshape(module: TorchSource, layer: axes.Reshape, x: str) -> str:
     return f"{x}.reshape(-1, {', '.join(map(str, layer.features[0].shape[1:]))})"
 
 
 @register(axes.Transpose)
-def _transpose(module: TorchModule, layer: axes.Transpose, x: str) -> str:
+def _transpose(module: TorchSource, layer: axes.Transpose, x: str) -> str:
     return f"{x}.transpose{layer.axes}"
 
 
 @register(axes.Stack)
-def _stack(module: TorchModule, layer: axes.Stack, x: str) -> str:
+def _stack(module: TorchSource, layer: axes.Stack, x: str) -> str:
     axes = ".permute(1, 2, 0).unsqueeze(2)" if layer.images else ".transpose(0, 1)"
     return f"{x}.unflatten(0, ({layer.n_steps}, -1)){axes}"
 
 
 @register(axes.Unstack)
-def _unstack(module: TorchModule, layer: axes.Unstack, x: str) -> str:
+def _unstack(module: TorchSource, layer: axes.Unstack, x: str) -> str:
     steps = ".transpose(0, 1)" if len(layer.sources[0].shape) == 3 else ".squeeze(2).permute(2, 0, 1)"
     return f"{x}{steps}.flatten(0, 1)"
 
 
 @register(attention.MultiHeadAttention)
-def _multi_head_attention(module: TorchModule, layer: attention.MultiHeadAttention, *xs: str) -> str:
+def _multi_head_attention(module: TorchSource, layer: attention.MultiHeadAttention, *xs: str) -> str:
     n_steps, n_keys, names = layer.n_steps, layer.n_keys, dict(zip(layer.sources, xs, strict=True))
     x, memory = names[layer.sources[0]], names[layer.projections[-1].source]
     later = f"torch.ones({n_steps}, {n_keys}, dtype=torch.bool, device={x}.device).triu(1)"
@@ -590,7 +603,7 @@ def _multi_head_attention(module: TorchModule, layer: attention.MultiHeadAttenti
 
 
 def _attention_by_formula(
-    module: TorchModule, layer: attention.MultiHeadAttention, x: str, memory: str, mask: str, later: str
+    module: TorchSource, layer: attention.MultiHeadAttention, x: str, memory: str, mask: str, later: str
 ) -> str:
     """Add attention that nn.MultiheadAttention cannot compute.
 
@@ -631,17 +644,17 @@ TORCH_GATES: dict[type[Layer], tuple[int, ...]] = {
 
 
 @register(recurrent.GRU)
-def _gru(module: TorchModule, layer: recurrent.GRU, *xs: str) -> str:
+def _gru(module: TorchSource, layer: recurrent.GRU, *xs: str) -> str:
     return add_recurrent(module, layer, "nn.GRU", TORCH_GATES[recurrent.GRU], xs)
 
 
 @register(recurrent.LSTM)
-def _lstm(module: TorchModule, layer: recurrent.LSTM, *xs: str) -> str:
+def _lstm(module: TorchSource, layer: recurrent.LSTM, *xs: str) -> str:
     return add_recurrent(module, layer, "nn.LSTM", TORCH_GATES[recurrent.LSTM], xs)
 
 
 @register(recurrent.RNN)
-def _rnn(module: TorchModule, layer: recurrent.RNN, *xs: str) -> str:
+def _rnn(module: TorchSource, layer: recurrent.RNN, *xs: str) -> str:
     kind = layer.conf.block(recurrent.RNNConf).activation.lower()
     if kind == "sigmoid":
         raise ConfigError("nn.RNN has tanh and relu only, not activation: SIGMOID.")
@@ -649,7 +662,7 @@ def _rnn(module: TorchModule, layer: recurrent.RNN, *xs: str) -> str:
 
 
 def add_recurrent(
-    module: TorchModule,
+    module: TorchSource,
     layer: recurrent.Recurrent,
     kind: str,
     gates: Sequence[int],

@@ -16,6 +16,7 @@ from singa_dask.errors import ConfigError
 from singa_dask.jobs.job_checks import check, complete, warnings_on
 from singa_dask.jobs.net_values import HERE, plain_values
 from singa_dask.jobs.pages import JobNets, job_page
+from singa_dask.jobs.torch_objects import advice_on
 
 
 class Job:
@@ -162,8 +163,13 @@ def load(
 
 
 def as_job(job: Job | str | os.PathLike[str]) -> Job:
-    """Return a `Job` unchanged, or load a job file."""
-    return job if isinstance(job, Job) else load(job)
+    """Return a `Job` unchanged, or load a job file; raise ConfigError for other objects."""
+    if isinstance(job, Job):
+        return job
+    if not isinstance(job, str | os.PathLike):
+        kind = f"{type(job).__module__}.{type(job).__name__}".removeprefix("builtins.")
+        raise ConfigError(f"expected a Job or the path of a job file, got {kind}.{advice_on(job)}")
+    return load(job)
 
 
 def _changes(values: Mapping[str, Any] | None) -> Iterable[str]:

@@ -14,6 +14,7 @@ from singa_dask.conf.names import suggest_part
 from singa_dask.conf.places import TreeMap, plain
 from singa_dask.conf.yaml_text import dump, parse
 from singa_dask.errors import ConfigError
+from singa_dask.jobs.torch_objects import advice_on, name_of
 from singa_dask.layers import Layer
 
 HERE = "job"
@@ -35,7 +36,8 @@ def layer(
     srclayers : str or sequence of str
         Names of the layers that this layer reads. The default is the previous layer in the `Net`.
     **keys
-        Keys of the layer. Keys of the layer's own block need not be nested: ``num_output=10``.
+        Keys of the layer. Keys of the layer's own block need not be nested: ``num_output=10``. A class or function of
+        PyTorch is given as itself. For TorchModule and TorchLoss, other keywords are its arguments.
 
     Raises
     ------
@@ -56,6 +58,11 @@ def layer(
     block = cls.block if cls else None
     fields = set(block.model_fields) - set(LayerConf.model_fields) if block else set()
     own = {key: keys.pop(key) for key in list(keys) if key in fields}
+    own = {key: name_of(value) if callable(value) else value for key, value in own.items()}
+    if block and block.rest:
+        names = [key for key in keys if key not in LayerConf.model_fields and key != block.block_key]
+        if rest := {key: keys.pop(key) for key in names}:
+            own[block.rest] = {**rest, **own.get(block.rest, {})}
     if block and own:
         values[block.block_key] = {**keys.pop(block.block_key, {}), **own}
     return {**values, **keys}
@@ -166,8 +173,11 @@ def _wired(
     Each `Sequential` is replaced by a use of a block, which is added to ``blocks``. ``before`` is the source of the
     first layer, and ``within`` the prefix of the enclosing `Sequential`.
     """
-    taken = Counter(each["name"] for each in layers if "name" in each)
+    taken = Counter(each["name"] for each in layers if isinstance(each, Mapping) and "name" in each)
     for each in layers:
+        if not isinstance(each, Mapping):
+            kind = f"{type(each).__module__}.{type(each).__name__}".removeprefix("builtins.")
+            raise ConfigError(f"net: expected layers of sd.nn or sd.layer, got {kind}.{advice_on(each)}")
         kind = "sequential" if "block" in each else str(each["type"]).rpartition(".")[2].lower()
         name = each.get("name") or _free_name(kind, taken)
         wired = {"name": name, **each}

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from singa_dask.api import REGISTRIES
+from singa_dask.conf.names import suggest_part
 from singa_dask.conf.parts import required_keys
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.net_values import layer
@@ -19,10 +20,14 @@ from singa_dask.layers import Layer
 def __getattr__(name: str) -> Callable[..., dict[str, Any]]:
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    layers = REGISTRIES["layer"]
     try:
-        return _constructor(name, REGISTRIES["layer"].find(name))
+        return _constructor(name, layers.find(name))
     except ConfigError as error:
-        raise AttributeError(str(error)) from None
+        if name in layers:
+            raise
+        hint = suggest_part("layer", name, layers.names())
+        raise AttributeError(f"there is no layer type {name!r}. {hint}") from error
 
 
 def __dir__() -> list[str]:

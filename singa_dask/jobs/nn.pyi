@@ -1,5 +1,5 @@
 # Written by: singa-dask schema --stub
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from typing_extensions import TypedDict, Unpack
@@ -1765,6 +1765,47 @@ def TimePooling(
     gives zeros. If several values are equally large, the first one gets the gradient.
 
     pool: Take the mean of the time steps, the largest value of each feature, the first or the last time step."""
+
+def TorchLoss(
+    loss: str | Callable[..., Any],
+    *,
+    args: Mapping[str, Any] = ...,
+    target: Literal["labels", "data"] = ...,
+    torchloss_conf: Mapping[str, Any] = ...,
+    **rest: Any,
+) -> dict[str, Any]:
+    r"""loss = f(x, ..., target), differentiated by PyTorch; the last source has the target.  The loss should be a
+    mean over records, as `torch.nn` has it by default: gradients of several workers are averaged. Its metric is
+    "loss". Predictions are the values of the first source.
+
+    loss: A class, ``torch.nn:CrossEntropyLoss``, or a function, ``mymodels:my_loss``, of outputs and target.
+
+    args: Keyword arguments of the class, or of each call of the function.
+
+    target: What the loss reads of the last source: its labels, (N,) int64, or its data."""
+
+def TorchModule(
+    module: str | Callable[..., Any],
+    *,
+    args: Mapping[str, Any] = ...,
+    seed: int | None = ...,
+    torchmodule_conf: Mapping[str, Any] = ...,
+    **rest: Any,
+) -> dict[str, Any]:
+    r"""y = module(x, ...), computed and differentiated by PyTorch: x and y (N, ...), one x for each source.  Params
+    have the names of the module's state dict, and its initial values. Buffers of floats, such as the running mean
+    of a BatchNorm, are averaged over the workers and kept in checkpoints. Buffers of integers are kept in
+    checkpoints; each worker has its own. A param with ``requires_grad`` False is not trained.  Random numbers,
+    such as those of Dropout, follow from the job's seed, layer, step and worker. A module computes the rows that
+    its worker has: it can be partitioned by records, not by features.
+
+    module: The class of the module, or a function that returns one: ``mymodels:Encoder`` is Encoder of
+    mymodels.py.
+
+    args: Keyword arguments of the class or function.
+
+    seed: Seed of the initial values, as ``torch.manual_seed`` takes it. By default it follows from the job's seed
+    and the name of the layer."""
 
 def Transpose(
     axes: int | Sequence[int],

@@ -10,7 +10,7 @@ Used by all layers
     cycle, `forwarding` for layers that pass on their sources.
 Used by several families
     `window`: windows that move over images. `fused_params`: the params of several gates in one array. `contiguous`:
-    copies of arrays in C order.
+    copies of arrays in C order. `torch_tensors`: PyTorch's tensors in our memory, and its random numbers.
 Inserted by the net
     `connection`: Split, Slice and Concate. `bridge`: edges between two workers.
 """
@@ -60,6 +60,8 @@ LAYERS.add_modules(
         "recurrent": "GRU LSTM RNN",
         "sequence": "ClassToken PaddingMask TimePooling",
         "softmax_loss": "CudnnSoftmaxLoss PixelSoftmaxLoss SoftmaxLoss",
+        "torch_loss": "TorchLoss",
+        "torch_module": "TorchModule",
         "upsample": "Upsample",
     },
 )

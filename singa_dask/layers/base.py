@@ -299,9 +299,10 @@ class Layer:
         shape: Sequence[int],
         *,
         value: float | None = None,
-        initial: InitConf | Callable[[tuple[int, ...]], InitConf] | None = None,
+        initial: InitConf | Array | Callable[[tuple[int, ...]], InitConf] | None = None,
         running_statistic: bool = False,
         requires_grad: bool = True,
+        trains: bool = True,
         axis: int = 0,
     ) -> Param:
         """Add a param. Call it once for each name in ``traits.params``, in their order.
@@ -315,14 +316,17 @@ class Layer:
             Shape of this instance's shard of the param.
         value : float, optional
             Constant initial value, used if the job sets no initial values.
-        initial : InitConf or callable, optional
-            Distribution of the initial values, used if neither the job nor a checkpoint sets them. Or a function that
-            returns the distribution, given the shape of the whole param.
+        initial : InitConf, ndarray or callable, optional
+            Initial values, used if neither the job nor a checkpoint sets them. An InitConf is their distribution. An
+            array has the values, and each worker has to compute the same ones. A function returns the distribution,
+            given the shape of the whole param.
         running_statistic : bool
             Whether the layer updates the param itself; see `Param`.
         requires_grad : bool
             Pass False if the gradient is always 0. The gradient then gets no memory and is not sent. The param still
             counts as one of the params that share the values.
+        trains : bool
+            Pass False if the values never change. The param then has no gradient and no weight decay, and is not sent.
         axis : int
             Axis of the output features, along which the param is sharded.
         """
@@ -341,7 +345,7 @@ class Layer:
             part = self.site.feature_shard
             shard = ParamShard(part.index, axis, self.features[0].span) if part.count > 1 else None
             param = Param(name, shape, conf, self.context.param_dtype, running_statistic, shard)
-            param.is_idle = not requires_grad
+            param.is_idle, param.trains = not requires_grad, trains
             param.initial = initial(param.whole_shape) if callable(initial) else initial
         if param.shape != tuple(shape):
             step = self.site.first_step

@@ -73,11 +73,13 @@ class Param:
         raises RuntimeError if the param has none; see `has_grad`.
     memory : ndarray, shape `memory_shape`
         The array that ``grad`` is a view of.
-    initial : InitConf or None
-        Distribution of the initial values, used if neither the job nor a checkpoint sets them. If None, the job or a
+    initial : InitConf, ndarray or None
+        Initial values, or their distribution, used if neither the job nor a checkpoint sets them. If None, the job or a
         checkpoint must set them.
     is_idle : bool
         Whether the gradient is always 0 and has no memory. The param still counts as one of the sharers of its values.
+    trains : bool
+        Whether updates change the values if the layer learns. Otherwise the param has no gradient.
     owner : Param
         The param whose values this param uses; the param itself if it does not share.
     version : int
@@ -108,7 +110,8 @@ class Param:
         self._grad: Array | None = None
         self._memory: Array | None = None
         self.is_idle = False
-        self.initial: InitConf | None = None
+        self.trains = True
+        self.initial: InitConf | Array | None = None
         self.owner: Param = self
         self.version = -1
         self.last_version = -1
@@ -176,8 +179,13 @@ class Param:
         self.view, self.shard = self.shard, None
 
     @property
+    def needs_grad(self) -> bool:
+        """Whether the param has a gradient if its layer learns."""
+        return self.trains and not self.is_idle
+
+    @property
     def has_grad(self) -> bool:
-        """Whether the param has a gradient: it is trained and not `is_idle`."""
+        """Whether the param has memory for a gradient: its layer learns, and the param `needs_grad`."""
         return self._grad is not None
 
     @property

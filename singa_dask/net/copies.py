@@ -50,7 +50,7 @@ class Copies:
         """
         for layer in self._adding:
             for param in () if layer.speed.accumulates else layer.params:
-                if not param.is_idle:
+                if param.needs_grad:
                     make = partial(self._allocate, param, ops)
                     yield layer, Allocation((param, "own"), param.shape, param.dtype, make)
 

@@ -19,17 +19,22 @@ def find_gradients(layers: Sequence[Layer], phase: Phase) -> None:
         return
     for layer in layers:
         for feature in layer.features:
-            learns = bool(layer.params) or any(source.requires_grad for source in layer.sources)
+            learns = _is_trained(layer) or any(source.requires_grad for source in layer.sources)
             feature.requires_grad &= learns and layer.traits.role != "unsupervised"
     reached: set[Feature] = set()
     for layer in reversed(layers):
         for feature in layer.features:
             feature.requires_grad &= feature in reached
         if layer.traits.role == "unsupervised":
-            layer.learns = bool(layer.params)
+            layer.learns = _is_trained(layer)
         elif layer.traits.role == "loss" or any(feature.requires_grad for feature in layer.features):
             reached.update(layer.sources)
-            layer.learns = bool(layer.params) or any(source.requires_grad for source in layer.sources)
+            layer.learns = _is_trained(layer) or any(source.requires_grad for source in layer.sources)
+
+
+def _is_trained(layer: Layer) -> bool:
+    """Return whether a layer has params that updates change."""
+    return any(param.trains for param in layer.params)
 
 
 def check_backward(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> Iterator[Problem]:

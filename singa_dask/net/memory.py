@@ -56,7 +56,7 @@ def memory_of(layer: Layer) -> Iterator[Allocation]:
         if needed[buffer.when]:
             yield Allocation(buffer, buffer.shape, buffer.dtype, buffer.allocate)
     for param in layer.params:
-        if layer.learns and not param.is_idle:
+        if layer.learns and param.needs_grad:
             yield Allocation(param, param.memory_shape, param.dtype, partial(param.allocate_grad, ops.zeros))
 
 

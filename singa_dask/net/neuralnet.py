@@ -145,7 +145,7 @@ class NeuralNet:
     def n_params(self) -> int:
         """Number of trainable values, counting shared ones once, including those shared from another net."""
         learnt = {**self.logical, **self.shared_params.shared}.values()
-        return sum(kept.param.size for kept in learnt if not kept.owner.running_statistic)
+        return sum(kept.param.size for kept in learnt if kept.owner.trains and not kept.owner.running_statistic)
 
     def n_shares(self, key: str) -> int:
         """Return the divisor that turns the group's summed gradient of a logical param into its mean."""
@@ -164,7 +164,9 @@ class NeuralNet:
 
     def sharers(self, owner: Param) -> list[Param]:
         """Return the params whose gradients add up to the gradient of ``owner``, including ``owner``."""
-        learning = dict.fromkeys(param for layer in self.layers if layer.learns for param in layer.params)
+        learning = dict.fromkeys(
+            param for layer in self.layers if layer.learns for param in layer.params if param.trains
+        )
         return [param for param in learning if param.owner is owner.owner]
 
     def in_turn(self, phase: Phase) -> Iterator[Layer]:

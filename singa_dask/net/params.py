@@ -152,7 +152,7 @@ class Params:
 
         The whole param is stored if layers use different parts of it.
         """
-        learning = {param for layer in self.wiring.all_layers if layer.learns for param in layer.params}
+        learning = {param for layer in self.wiring.all_layers if layer.learns for param in layer.params if param.trains}
         for name in [param.name for param, _, _ in self.located() if not param.conf.share_from]:
             family, owner = self._families.pop(name, []), self.by_name[name]
             parts = {(param.whole_shape, param.shard and param.shard[1:]) for param, node in family if not node.part}

@@ -109,7 +109,8 @@ class BP(Algorithm):
     def _pass_on(self, step: int, layer: Layer) -> None:
         """Pass the gradients of a layer's params to `update`, if they are complete."""
         for param in reversed(layer.params) if self.net.gradients_complete(layer) else ():
-            self.update(step, param)  # update the bias first, because it travels in the message that its weights fill
+            if param.trains:  # update the bias first, because it travels in the message that its weights fill
+                self.update(step, param)
 
     def _replay(self, captured: CapturedStep, step: int) -> None:
         """Run the part of a step that needs the host, and replay the rest on a GPU."""

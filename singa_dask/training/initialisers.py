@@ -143,11 +143,15 @@ class Orthogonal(Initialiser):
         return (columns if shape[0] >= shape[1] else columns.T) * self.conf.value
 
 
-def initial_values(conf: InitConf, param_name: str, shape: Sequence[int], seed: int, dtype: Any = np.float32) -> Array:
+def initial_values(
+    conf: InitConf | Array, param_name: str, shape: Sequence[int], seed: int, dtype: Any = np.float32
+) -> Array:
     """Return the initial values of a param.
 
     Parameters
     ----------
+    conf : InitConf or ndarray
+        How to draw them, or the values.
     shape : sequence of int
         Shape of the whole param. The values do not depend on how the param is sliced.
     seed : int
@@ -160,6 +164,8 @@ def initial_values(conf: InitConf, param_name: str, shape: Sequence[int], seed: 
     -------
     ndarray, shape ``shape``, C-contiguous
     """
+    if not isinstance(conf, InitConf):
+        return np.ascontiguousarray(conf, dtype).reshape(shape)
     drawn = INITIALISERS.find(conf.type)(conf).fill(philox.generator((seed, "init", param_name)), tuple(shape))
     return np.ascontiguousarray(drawn, dtype)
 
@@ -191,7 +197,8 @@ def with_initialisers(job: JobConf, net: NeuralNet) -> JobConf:
         params = list(layers[index].param)
         params += [ParamConf()] * (len(layer.params) - len(params))
         for k, param in enumerate(layer.params):
-            if params[k].init is None and param.owner is param:
-                params[k] = params[k].model_copy(update={"init": param.conf.init or param.initial})
+            init = param.conf.init or param.initial
+            if params[k].init is None and param.owner is param and isinstance(init, InitConf):
+                params[k] = params[k].model_copy(update={"init": init})
         layers[index] = layers[index].model_copy(update={"param": params})
     return job.with_layers(layers)

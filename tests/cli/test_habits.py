@@ -32,12 +32,12 @@ def problem(call: Call, path: Path, *words: str) -> str:
 @pytest.mark.parametrize(
     ("ours", "theirs", "hint"),
     [
-        ("type: InnerProduct", "type: Dense", "unknown layer type 'Dense'. Did you mean 'InnerProduct'? Known: "),
+        ("type: InnerProduct", "type: Dense", "unknown layer type 'Dense'. Did you mean 'InnerProduct'?"),
         ("type: InnerProduct", "type: Linear", "Did you mean 'InnerProduct'?"),
         ("type: InnerProduct", "type: SelfAttention", "Did you mean 'MultiHeadAttention'?"),
         ("type: InnerProduct", "type: FullyConnected", "Did you mean 'InnerProduct'?"),
         ("type: InnerProduct", "type: Conv2D", "Did you mean 'Convolution'?"),
-        ("type: InnerProduct", "type: MaxPool2D", "Set type: Pooling, with pooling_conf: {pool: MAX}. Known: "),
+        ("type: InnerProduct", "type: MaxPool2D", "Set type: Pooling, with pooling_conf: {pool: MAX}."),
         ("type: SoftmaxLoss", "type: CrossEntropy", "Did you mean 'SoftmaxLoss'?"),
         ("type: SoftmaxLoss", "type: MSE", "Did you mean 'EuclideanLoss'?"),
         ("type: UniformSqrtFanIn", "type: Xavier", "Leave init out: weights of InnerProduct and Convolution"),

@@ -131,7 +131,7 @@ def test_any_text_is_read_or_told_with_its_place(text: str) -> None:
     except ConfigError as error:
         [problem] = error.problems
         assert problem.mark is not None and problem.mark.line > 0
-        assert problem.message.endswith(".")
+        assert problem.message.endswith((".", "?"))
 
 
 # -- broken and good files ---------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def test_a_job_with_a_piece_changed_is_read_or_told_with_its_places(
     except ConfigError as error:
         for problem in error.problems:
             assert problem.mark is not None and problem.mark.line > 0
-            assert problem.message.endswith(".")
+            assert problem.message.endswith((".", "?"))
             assert not re.search(r"pydantic|https?://|input should", problem.message)
 
 

@@ -21,7 +21,7 @@ DOCS = ROOT / "docs"
 # Pages that need an HDFS: tests/hdfs/test_pages.py.
 ON_HDFS = ("tables.md", "formats.md", "convert.md", "records.md", "hdfs.md", "kerberos.md")
 # Pages with a test of their own.
-OTHERS = ("first-hour.md",)
+OTHERS = ("first-hour.md", "from-pytorch.md")
 STEPS = 1_500
 # Pages show commands and files, not how well a net learns: its jobs are this much shorter.
 DIGITS = {"train_steps: 2500": "train_steps: 500", "checkpoint_freq: 1250": "checkpoint_freq: 250"}

@@ -111,6 +111,9 @@ def test_every_layer_with_a_formula_has_a_converter() -> None:
             "CSVOutput",
             "RecordOutput",
         ),
+        # layers of PyTorch, see tests/oracles
+        "TorchLoss",
+        "TorchModule",
         "CharRNNOutput",
         "CudnnSoftmaxLoss",
         "SigmoidCrossEntropyLoss",

@@ -51,7 +51,7 @@ def test_a_layer_of_a_users_own(own: type[sd.Layer]) -> None:
 
 def test_what_functions_refuse() -> None:
     some: Any = nn
-    with pytest.raises(AttributeError, match=r"unknown layer type 'Convolutoin'\. Did you mean 'Convolution'"):
+    with pytest.raises(AttributeError, match=r"there is no layer type 'Convolutoin'\. Did you mean 'Convolution'"):
         _ = some.Convolutoin
     with pytest.raises(TypeError, match=r"InnerProduct\(\) takes num_output alone without a name, got 2 values"):
         some.InnerProduct(10, True)

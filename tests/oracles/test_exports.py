@@ -10,7 +10,7 @@ import pytest
 from singa_dask.errors import ConfigError
 from singa_dask.exports.converters import TORCH_CONVERTERS
 from singa_dask.exports.exporting import encode_torch
-from singa_dask.exports.torch_layers import TorchModule
+from singa_dask.exports.torch_layers import TorchSource
 from singa_dask.testing.case import Case
 from tests.exports.nets import ROOT, compute, exported, layer_cases, read_job, wired
 from tests.exports.test_onnx import CONFIG_PARAMS, OTHERS
@@ -37,7 +37,7 @@ def loaded(files: dict[str, bytes], tmp_path: Any) -> Any:
 @pytest.mark.parametrize("case", layer_cases(TORCH_CONVERTERS), ids=shown)
 def test_a_layer(case: Case, tmp_path: Any) -> None:
     layer = wired(case)
-    module = TorchModule()
+    module = TorchSource()
     module.begin(layer)
     inputs = [np.array(each.data) for each in layer.sources]
     names = [module.input(f"x{k}") for k in range(len(inputs))]

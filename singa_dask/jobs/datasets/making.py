@@ -22,14 +22,15 @@ from singa_dask.jobs.datasets.array_records import ArrayWriter, feature_field, o
 from singa_dask.jobs.datasets.frame_records import FrameWriter, column_name, drop_columns, output_names
 from singa_dask.jobs.datasets.lazy_parts import map_parts, parts_of, rows_together
 from singa_dask.jobs.datasets.records import Dataset, check_count, check_weight_type, place_of
+from singa_dask.jobs.torch_objects import advice_on, without_tensors
 
 if TYPE_CHECKING:
     from distributed import Client
 
 
 TAKEN = (
-    "an array of NumPy, Dask or xarray, a frame of pandas or Dask, a table of pyarrow, a pair (X, y) of one of them "
-    "and labels or targets, or (X, y, weights)"
+    "an array of NumPy, Dask or xarray, a tensor of PyTorch, a frame of pandas or Dask, a table of pyarrow, a pair "
+    "(X, y) of one of them and labels or targets, or (X, y, weights)"
 )
 
 
@@ -53,9 +54,10 @@ def as_dataset(name: str, value: Any, client: Client | str | None = None) -> Dat
     name : str
         Name of the dataset; jobs read it as ``path: dask://NAME``.
     value
-        X, (X, y), or (X, y, weights). X is an array (records, ...) of NumPy, Dask or xarray; uint8 values are pixels,
-        other values become 32-bit floats. Or X is a frame of pandas or Dask, or a pyarrow Table, and the job names its
-        columns. y has labels (integers or strings) or targets (floats). Weights are non-negative numbers.
+        X, (X, y), or (X, y, weights). X is an array (records, ...) of NumPy, Dask or xarray, or a tensor of PyTorch;
+        uint8 values are pixels, other values become 32-bit floats. Or X is a frame of pandas or Dask, or a pyarrow
+        Table, and the job names its columns. y has labels (integers or strings) or targets (floats). Weights are
+        non-negative numbers.
     client : distributed.Client or str, optional
         Cluster to compute on; see `compute_on`.
 
@@ -65,6 +67,7 @@ def as_dataset(name: str, value: Any, client: Client | str | None = None) -> Dat
         The value cannot be converted to records. The message names the dataset.
     """
     where = f"dataset {name!r}"
+    value = without_tensors(value)
     if not name or "/" in name:
         raise DataError(f"{where}: expected a name without slashes.")
     if isinstance(value, tuple) and len(value) not in (2, 3):
@@ -79,7 +82,7 @@ def as_dataset(name: str, value: Any, client: Client | str | None = None) -> Dat
         if not _is_array(each):
             kind = f"{type(each).__module__}.{type(each).__name__}".removeprefix("builtins.")
             hint = " Pass one of its variables." if hasattr(each, "data_vars") else ""
-            raise DataError(f"{where}: an object of type {kind}, expected {TAKEN}.{hint}")
+            raise DataError(f"{where}: an object of type {kind}, expected {TAKEN}.{hint}{advice_on(each)}")
     return _of_arrays(name, x, y, weights, client)
 
 

@@ -125,7 +125,7 @@ class InitialState:
                 if math.prod(shape) != math.prod(owner.whole_shape):
                     shapes = f"has shape {shape}, the net needs {owner.whole_shape}"
                     raise CheckpointError(f"param {owner.name!r}: {self.resumed.url} {shapes}.")
-            elif owner.name not in self._initial and owner.conf.init is None:
+            elif owner.name not in self._initial and owner.conf.init is None and not self._has_own_values(owner):
                 message = (
                     f"param {owner.name!r} has no init, and no checkpoint gives its values. Expected an init block, "
                     "e.g. init: {type: Gaussian, std: 0.01}, or a checkpoint (checkpoint_path, --init-from)."
@@ -134,6 +134,10 @@ class InitialState:
         if problems:
             raise ConfigError(problems)
         self._check_scalings(net)
+
+    def _has_own_values(self, owner: Param) -> bool:
+        """Return whether a param has the initial values of its layer: only if no checkpoint is named."""
+        return not self._initial.urls and isinstance(owner.initial, np.ndarray)
 
     def _check_scalings(self, net: NeuralNet) -> None:
         """Raise a CheckpointError if the net standardises records differently from the net that it continues."""
@@ -186,8 +190,9 @@ class InitialState:
         if param.name in self._initial:
             values, version = self._initial.get(param.name, param.whole_shape)
             return values, 0 if self.job.reset_param_version else version
-        assert param.conf.init is not None
-        return initial_values(param.conf.init, param.name, param.whole_shape, self.job.seed, param.dtype), 0
+        init = param.initial if param.conf.init is None else param.conf.init
+        assert init is not None
+        return initial_values(init, param.name, param.whole_shape, self.job.seed, param.dtype), 0
 
     def updater_state(self, plan: JobPlan, what: str, piece: ParamSlice) -> np.ndarray | None:
         """Return the updater state of a slice; None if there is none."""

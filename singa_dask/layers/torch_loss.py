@@ -1,0 +1,106 @@
+"""TorchLoss: a loss of PyTorch, a class or a function of its user."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from singa_dask.conf import Phase
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Called, Field
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers.base import LAYERS, Layer, LayerSite, data_error
+from singa_dask.layers.torch_tensors import call, drawing, find, import_torch, seed_of, tensor_of, write_grad
+from singa_dask.layers.traits import Traits
+
+if TYPE_CHECKING:
+    from singa_dask.conf import LayerConf
+    from singa_dask.layers.context import Context
+    from singa_dask.layers.torch_tensors import Tensor
+
+
+class TorchLossConf(Conf):
+    """``torchloss_conf``: a loss of PyTorch."""
+
+    rest: ClassVar[str] = "args"
+
+    loss: Called
+    """A class, ``torch.nn:CrossEntropyLoss``, or a function, ``mymodels:my_loss``, of outputs and target."""
+    args: dict[str, Any] = Field(default={})
+    """Keyword arguments of the class, or of each call of the function."""
+    target: Literal["labels", "data"] = "labels"
+    """What the loss reads of the last source: its labels, (N,) int64, or its data."""
+
+
+@LAYERS.register()
+class TorchLoss(Layer):
+    """loss = f(x, ..., target), differentiated by PyTorch; the last source has the target.
+
+    The loss should be a mean over records, as `torch.nn` has it by default: gradients of several workers are averaged.
+    Its metric is "loss". Predictions are the values of the first source.
+
+    Raises
+    ------
+    ConfigError
+        PyTorch is not installed; there is no such loss; or it does not return a number.
+    """
+
+    block = TorchLossConf
+    traits = Traits(n_sources=(2, None), role="loss", metrics=("loss",), predicts="values")
+
+    def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
+        super().__init__(conf, context, site)
+        self.torch = import_torch(f"layer {conf.name}")
+        block = conf.block(TorchLossConf)
+        found, self.args = find("loss", block.loss), dict(block.args)
+        if inspect.isclass(found):
+            found, self.args = call("loss", block.loss, block.args, seed_of((context.seed, conf.name))), {}
+        self.loss = found
+        self.reads_labels = block.target == "labels"
+        last = "labels" if self.reads_labels else "data"
+        n_outputs = len(conf.srclayers) - 1
+        self.traits = type(self).traits.replace(consumes=(*["data"] * n_outputs, last))
+        self._inputs: list[Tensor] = []
+        self._loss: Tensor | None = None
+
+    def setup(self) -> None:
+        torch, (*outputs, target), block = self.torch, self.sources, self.conf.block(TorchLossConf)
+        self.add_output(outputs[0].shape, dtype=outputs[0].dtype, own_data=False)
+        zeros = [torch.zeros(each.shape) for each in outputs]
+        wanted = torch.zeros(target.shape[0], dtype=torch.int64) if self.reads_labels else torch.zeros(target.shape)
+        try:
+            with torch.no_grad():
+                found = self.loss(*zeros, wanted, **self.args)
+        except Exception as error:
+            shapes = ", ".join(str(tuple(each.shape)) for each in (*zeros, wanted))
+            message = f"{block.loss} cannot compute {shapes}: {type(error).__name__}: {error}"
+            raise ConfigError(Problem(("torchloss_conf", "loss"), message)) from error
+        if not isinstance(found, torch.Tensor) or found.ndim:
+            what = f"a tensor {tuple(found.shape)}" if isinstance(found, torch.Tensor) else type(found).__name__
+            message = f"{block.loss} returns {what}, expected one number: a mean over the records."
+            raise ConfigError(Problem(("torchloss_conf", "loss"), message))
+
+    def forward(self, phase: Phase) -> None:
+        torch, training = self.torch, bool(phase & Phase.TRAIN)
+        *outputs, target = self.sources
+        self.features[0].data = outputs[0].data
+        self._inputs = [tensor_of(each.data) for each in outputs]
+        for x, source in zip(self._inputs, outputs, strict=True):
+            x.requires_grad_(training and source.grad is not None)
+        wanted = tensor_of(self.labels(len(outputs))).long() if self.reads_labels else tensor_of(target.data)
+        with torch.set_grad_enabled(training), drawing(seed_of(self.random_key(self.site.batch_shard.index))):
+            loss = self.loss(*self._inputs, wanted, **self.args)
+        if loss.ndim:
+            raise data_error(self, f"the loss is {tuple(loss.shape)}, expected one number.")
+        self._loss = loss if training else None
+        self.add_metric("loss", float(loss.detach()))
+
+    def backward(self, phase: Phase) -> None:
+        assert self._loss is not None
+        learning = [source for source in self.sources[:-1] if source.grad is not None]
+        wanted = [x for x in self._inputs if x.requires_grad]
+        grads = self.torch.autograd.grad(self._loss, wanted, allow_unused=True) if self._loss.requires_grad else ()
+        self._loss = None
+        for source, grad in zip(learning, grads or [None] * len(learning), strict=True):
+            assert source.grad is not None
+            write_grad(grad, source.grad)

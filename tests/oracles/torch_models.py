@@ -1,0 +1,77 @@
+"""Modules of PyTorch as users write them; `test_torch_module` trains them here and there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+nn: Any = torch.nn
+
+
+class Images(nn.Module):
+    """Convolutions, a BatchNorm, a gate on channels, dropout."""
+
+    def __init__(self, width: int = 4, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(1, width, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(width)
+        self.gate = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(width, width, 1), nn.Sigmoid())
+        self.drop = nn.Dropout(dropout)
+        self.last = nn.Linear(width * 16, 3)
+
+    def forward(self, x: Any) -> Any:
+        x = torch.relu(self.norm(self.first(x.unsqueeze(1))))
+        x = nn.functional.max_pool2d(x * self.gate(x), 2)
+        return self.last(self.drop(x.flatten(1)))
+
+
+class Words(nn.Module):
+    """An LSTM over windows of the values, then a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(8, 5, batch_first=True, bidirectional=True)
+        self.last = nn.Linear(10, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.lstm(x)[0].mean(1))
+
+
+class Attention(nn.Module):
+    """A layer of a transformer, with positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.positions = nn.Parameter(torch.randn(8, 8) / 10)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, activation="gelu")
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.layer(x + self.positions).mean(1))
+
+
+class Tied(nn.Module):
+    """Weights used twice, a frozen layer, a param that nothing reads, and spectral norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.frozen = nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 64)
+        self.second.weight = self.first.weight
+        self.frozen.requires_grad_(False)
+        self.unused = nn.Parameter(torch.ones(2))
+        self.last = nn.utils.parametrizations.spectral_norm(nn.Linear(64, 3))
+
+    def forward(self, x: Any) -> Any:
+        return self.last(torch.tanh(self.frozen(torch.tanh(self.second(torch.tanh(self.first(x.flatten(1))))))))
+
+
+def images(width: int) -> Any:
+    """Return a module that a function makes."""
+    return Images(width)
+
+
+def weighed(scores: Any, labels: Any, more: float = 1.0) -> Any:
+    """Return a loss of its user: cross entropy, with the weight ``more`` for the last class."""
+    return nn.functional.cross_entropy(scores, labels, weight=torch.tensor([1.0, 1.0, more], dtype=scores.dtype))
