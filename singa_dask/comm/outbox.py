@@ -202,7 +202,7 @@ class Outbox:
             await asyncio.gather(reading, return_exceptions=True)
 
     async def _read_notes(self, wire: Wire) -> None:
-        """Read acknowledgements, until the connection breaks or the peer refuses it."""
+        """Read acknowledgements until the connection breaks or the peer refuses the connection."""
         while True:
             frame = await wire.read()
             if frame.header:

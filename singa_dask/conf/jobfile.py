@@ -143,7 +143,7 @@ def loads(
         Registries for ``layer``, ``updater``, ``schedule``, ``initialiser``, ``algorithm`` and ``store``; names of
         other kinds are not checked. With registries, the job's modules are loaded.
     with_lines : bool
-        Whether places have a line and column.
+        Whether the places of values include line and column.
 
     Raises
     ------

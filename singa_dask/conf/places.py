@@ -47,7 +47,7 @@ Tree: TypeAlias = Scalar | Items | TreeMap
 
 
 def plain(node: Tree) -> Any:
-    """Return the values as dicts, lists and scalars, without places."""
+    """Return the values as dicts, lists and scalars, without their places in the file."""
     if isinstance(node, TreeMap):
         return {key: plain(entry.node) for key, entry in node.entries.items()}
     if isinstance(node, Items):

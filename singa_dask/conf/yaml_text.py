@@ -166,7 +166,7 @@ def parse(text: str, file: str, with_lines: bool = True) -> tuple[Tree | None, l
     file : str
         Name of the text in places.
     with_lines : bool
-        Whether places have a line and column.
+        Whether the places of values include line and column.
 
     Returns
     -------

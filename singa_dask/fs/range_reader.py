@@ -21,8 +21,10 @@ from singa_dask.fs.versions import is_web, look_up, server_of, version_of, versi
 
 # seconds to wait before each retry if a web server is busy or silent, and seconds for all attempts together
 BACK_OFF_S, ATTEMPTS_S = (0.1, 0.4, 1.6, 4.0, 8.0), 60.0
-# seconds between two checks whether a file has changed: for local files, and for remote files except on HDFS
-LOOK_S, ASK_S = 0.1, 5.0
+LOOK_S = 0.1
+"""Seconds between two checks of whether a local file has changed."""
+ASK_S = 5.0
+"""The same for a remote file that is not on HDFS."""
 # reads of fewer bytes are not cached
 MIN_CACHED_BYTES = 1 << 16
 

@@ -408,7 +408,7 @@ class Model:
         return self.merge([self.measure(x, y, metrics)], metrics)
 
     def merge(self, measured: Sequence[MetricSums], metrics: Sequence[str] | None = None) -> dict[str, Any]:
-        """Return the metrics over all records of several results of `measure`."""
+        """Combine several results of `measure`; return the metrics over all of their records."""
         if not any(each.metrics for each in measured):
             raise DataError("x: no records. Expected one or more: metrics of none are undefined.")
         if n := sum(each.n_left_out for each in measured):

@@ -121,7 +121,7 @@ class InferenceTask:
     weight: float = 1.0
     metric_names: tuple[str, ...] = ()
 
-    # name of this work in progress messages
+    # what progress messages call this work
     step = "inference"
 
     @property

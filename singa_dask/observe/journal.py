@@ -75,7 +75,7 @@ class Journal:
         """
         if line in self._known:
             return
-        # look before the check, because a process that takes over the run replaces the file by a copy
+        # look at the file before the check: a process that takes over the run replaces the file by a copy
         was_removed = self._file is not None and not os.fstat(self._file.fileno()).st_nlink
         if self._file is not None:
             self._check()

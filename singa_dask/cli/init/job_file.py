@@ -26,7 +26,7 @@ EPOCHS, STEPS = (20, 100), (500, 5000)
 FEW_EPOCHS = 2
 # tables up to this number of bytes are shuffled as a whole in memory
 MAX_SHUFFLED = 1 << 26
-# number of blocks, and bytes of row groups, that are shuffled together: they fit in a Dask worker with 1 GB
+# how much is shuffled together, so that it fits in a Dask worker with 1 GB: blocks, and bytes of row groups
 WINDOW, WINDOW_BYTES = 48, 1 << 27
 # with more records than this, the job tests only at the end
 MAX_TESTED = 1_000_000

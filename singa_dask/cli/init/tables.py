@@ -344,7 +344,7 @@ def _notes_of(
     steps = {f"{name}_lag{k}": (name, k) for name in lags.columns for k in range(1, lags.n + 1)} if lags else {}
     for each in used:
         if each.name in steps and each.n_missing:
-            # the columns of all steps lack about as many values
+            # the columns of all steps lack about the same number of values
             if steps[each.name][1] == 1:
                 shown = f"{steps[each.name][0]}, 1 to {lags.n if lags else 0} steps before"
                 yield Note(shown, "no value", each.n_missing, _filled(each, reading))

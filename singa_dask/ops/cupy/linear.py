@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 # dtype of the computation -> the factors 0 and 1, which cuBLAS reads during its call.
 FACTORS = {kind: (np.zeros(1, kind), np.ones(1, kind)) for kind in (np.float32, np.float64)}
 
-# Sums of columns: approximate number of rows per thread, and of blocks in total.
+# For sums of columns: about how many rows a thread adds up, and about how many blocks there are.
 ROWS_OF_THREAD, SUM_BLOCKS = 8, 512
 
 # Maximum errors in the trial of a product with a bias, whose values are about 8: the absolute error with TF32, and the

@@ -81,7 +81,7 @@ def _text_of(file: Path) -> str:
         return ""
 
 
-# lock, thread limits for BLAS that are active in this process, and the stack that restores threads after the last limit
+# a lock; the limits on BLAS threads that are active in this process; what restores the threads after the last limit
 _lock, _asked, _restore = threading.Lock(), list[int](), ExitStack()
 
 

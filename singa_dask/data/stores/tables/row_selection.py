@@ -37,7 +37,7 @@ class RowSelection:
         return {self.split.key: "string"} if self.split and self.split.key else {}
 
     def with_key(self, url: str, wanted: Mapping[str, str], kinds: Mapping[str, str]) -> dict[str, str]:
-        """Return the kind in which each column is read, including the key.
+        """Return as which kind each column is read, including the key.
 
         ``kinds`` has the kind of each column of the table.
 

@@ -192,7 +192,7 @@ class TableStore(PartStore):
         self.n_history, self._selection = lags.n, replace(self._selection, n_skipped=lags.n)
 
     def _read_kinds(self) -> Iterable[tuple[str, str]]:
-        """Return the kind in which each column is read; categories are strings."""
+        """Return as which kind each column is read; categories are read as strings."""
         columns = self._learner().find_columns()
         kinds, self._spec = columns.kinds, columns.spec
         return (kinds | {name: "string" for name in self._spec.categories if name in kinds}).items()
@@ -237,6 +237,6 @@ class TableStore(PartStore):
         words_by_column = {
             column: [word for each in of if (word := plain_name(each)) in known] for column, of in names.items()
         }
-        # in a column of texts, no word means a missing value
+        # no text in a column of texts stands for a missing value
         words_by_column |= {column: list(na_values) for column in self._spec.texts}
         return {column: words for column, words in words_by_column.items() if words}

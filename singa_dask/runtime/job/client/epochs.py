@@ -26,10 +26,11 @@ INSTEAD = "Say train_steps, the number of batches, in place of epochs."
 
 
 def with_steps(job: JobConf, net: NeuralNet, resume: str | None = None) -> JobConf:
-    """Return the job with ``train_steps`` instead of ``epochs``, counted from the training records.
+    """Return the job with ``train_steps`` instead of ``epochs``.
 
-    A learning rate schedule without an end ends with the job. A job that continues from the checkpoint ``resume``,
-    whose batches may have another size, gets the steps of its remaining epochs.
+    The number of steps follows from the number of training records. A learning rate schedule without an end ends with
+    the job. A job that continues from the checkpoint ``resume``, whose batches may have another size, gets the steps of
+    its remaining epochs.
 
     Raises
     ------

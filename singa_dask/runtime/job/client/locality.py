@@ -310,7 +310,7 @@ def place_on_cluster(
     ClusterError
         The job does not fit on the cluster.
     """
-    # raise the error for a job that does not fit before records are read
+    # a job that does not fit should fail before any records are read
     if job.cluster.elastic.max_processes:
         _, chosen = place_first(layout, present)
         if len(chosen) < len(layout.processes):

@@ -425,5 +425,5 @@ class UnitsTask:
             threads.close()
 
     def __dask_tokenize__(self) -> tuple[str, int, int]:
-        # avoid Dask's default, which hashes all units for an unused name, and takes most of the time of a start
+        # Dask would hash all units to make a name that nobody uses. That would take most of the time of a start.
         return self.job_id, self.incarnation, self.process
