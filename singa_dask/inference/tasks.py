@@ -68,7 +68,8 @@ def filled_by(results: Sequence[TaskResult]) -> FillCounts:
     """Return the numbers of values that tasks of one store have filled in."""
     # a block that several tasks have read counts once
     blocks = {block: counts for done in results for block, counts in done.filled.items()}
-    return FillCounts.total(blocks.values())
+    # several threads may have read them in any order
+    return FillCounts.total(blocks[block] for block in sorted(blocks))
 
 
 @dataclass(frozen=True)
