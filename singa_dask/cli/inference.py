@@ -208,14 +208,19 @@ def predict(
     Records go through the test net. They are normalised, and images scaled, like its own records.
     """
     from singa_dask import fs
+    from singa_dask.conf import Phase
     from singa_dask.data.codecs.fill_counts import FillCounts
     from singa_dask.fs.outputs import check_output
+    from singa_dask.inference.predicted_layers import predicted_layer, predicts_targets
     from singa_dask.inference.stored_records import StoredRecords
     from singa_dask.inference.value_files import csv_lines, encoded
 
     if proba and topk > 1:
         raise click.UsageError("--proba writes the probabilities of all classes. Leave --topk out.")
     net = _stored_net(quiet=quiet, **source)
+    for layer in (layers or (predicted_layer(net.read.job, Phase.TEST),)) if proba else ():
+        if predicts_targets(net.read.job, Phase.TEST, layer):
+            raise ConfigError(f"--proba: layer {layer!r} predicts numbers, not classes. Leave --proba out.")
     reading = {key: value for key, value in (("missing", missing), ("unknown", unknown)) if value is not None}
     records = [StoredRecords(url, backend, named=f"--data {url}", reading=reading) for url in urls]
     if out:

@@ -150,6 +150,20 @@ def merge_kept(urls: Sequence[str], tables: Sequence[pa.Table]) -> pa.Table:
     return merged
 
 
+def read_kept(
+    reading: ColumnReading, tables: Sequence[pa.Table], have_types: Sequence[bool], *, as_texts: bool = False
+) -> list[pa.Table]:
+    """Convert kept columns of CSV to the types that the job reads.
+
+    Tables of formats that have types do not change. With ``as_texts``, only columns such as money are converted.
+    """
+    read = (reading.numbers if as_texts else reading.types)(
+        [table for table, has_types in zip(tables, have_types, strict=True) if not has_types]
+    )
+    rest = iter(read)
+    return [table if has_types else next(rest) for table, has_types in zip(tables, have_types, strict=True)]
+
+
 class LayerValues(NamedTuple):
     """Values that layers compute for the records of some stores.
 
@@ -229,15 +243,23 @@ class LayerValues(NamedTuple):
         return pa.Table.from_arrays(columns, [*places, *kept.column_names, *["step"] * (n_steps > 1), *named])
 
     def _kept(self, as_texts: bool) -> pa.Table:
-        kept = [each.kept.slice(each.first) for each in self.stores]
-        kept = [text_columns(self.reading.numbers(table)) if as_texts else self.reading.types(table) for table in kept]
-        return merge_kept([each.url for each in self.stores], kept)
+        kept = [table.slice(each.first) for each, table in zip(self.stores, self._read_kept(as_texts), strict=True)]
+        return merge_kept([each.url for each in self.stores], list(map(text_columns, kept)) if as_texts else kept)
+
+    def _read_kept(self, as_texts: bool) -> list[pa.Table]:
+        """Return the kept columns of each store, with the records of the history.
+
+        So the records of the history also decide on the types.
+        """
+        tables, have_types = [each.kept for each in self.stores], [each.has_types for each in self.stores]
+        return read_kept(self.reading, tables, have_types, as_texts=as_texts)
 
     @property
     def texts(self) -> list[str]:
-        """Kept columns of CSV that are texts because the job does not know their type."""
-        kept = [self.reading.types(each.kept) for each in self.stores if not each.has_types]
-        return list(dict.fromkeys(name for table in kept for name in self.reading.unknown(table)))
+        """Kept columns of CSV that are texts, although the job does not read them as texts."""
+        kept = zip(self.stores, self._read_kept(False), strict=True)
+        names = [name for each, table in kept if not each.has_types for name in self.reading.unknown(table)]
+        return list(dict.fromkeys(names))
 
     def array(self) -> npt.NDArray[np.float32]:
         """Return the values of the first layer for the records of the first store, (n, *shape)."""

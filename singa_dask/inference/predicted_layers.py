@@ -94,7 +94,12 @@ def has_classes(job: JobConf, layer: str) -> bool:
 def has_values(job: JobConf, phase: Phase, layer: str) -> bool:
     """Return whether a layer predicts numbers, or an independent probability for each of several labels."""
     has_labels = any(each.name == layer and traits_of(each).predicts == "labels" for each in job.neuralnet.layer)
-    return has_labels or bool(_compared_by(job, phase, layer))
+    return has_labels or predicts_targets(job, phase, layer)
+
+
+def predicts_targets(job: JobConf, phase: Phase, layer: str) -> bool:
+    """Return whether a layer predicts numbers, which a loss compares with targets."""
+    return bool(_compared_by(job, phase, layer))
 
 
 def _compared_by(job: JobConf, phase: Phase, layer: str) -> str:

@@ -32,7 +32,7 @@ from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, listed, warn_caller
 from singa_dask.fs.outputs import check_output
 from singa_dask.inference.derived_job import inference_job, with_data
-from singa_dask.inference.layer_values import LayerValues, Predicted, merge_kept, value_names
+from singa_dask.inference.layer_values import LayerValues, Predicted, merge_kept, read_kept, value_names
 from singa_dask.inference.net import build
 from singa_dask.inference.predicted_layers import (
     classifier,
@@ -377,7 +377,7 @@ class DistributedNet:
         for table, _ in columns if form in ("csv", "jsonl") else ():
             check_texts(table)
 
-        urls = [records.url if records else "" for records in sources]
+        urls, said = [records.url if records else "" for records in sources], list[str]()
 
         def names_of(facts: NetFacts) -> tuple[tuple[str, ...], ...]:
             if not are_values:
@@ -390,14 +390,21 @@ class DistributedNet:
             sizes = [math.prod(each.features[0].shape[1:]) * each.site.n_steps for each in shaped]
             places = ["file"] * (len(sources) > 1) + ["record"]
             steps = ["step"] * (topk > 0 and any(each.site.n_steps > 1 for each in shaped))
-            given = [*places, *steps, *value_names(layers, names_of(facts), sizes, topk, [*places, *keep])]
+            named = functools.partial(value_names, layers, names_of(facts), sizes, topk)
+            values, plain = named([*places, *keep]), named([])
+            given = [*places, *steps, *values]
             if clash := next((name for name in keep if name in given), None):
                 raise ConfigError(
                     f"--keep: the predictions have a column {clash!r}, too. Rename the column of the data, or keep "
                     f"another one. Columns of the predictions: {listed(given)}."
                 )
+            clash = next((name for name in keep if name in plain), None)
+            if clash and values != plain and not said:
+                said.append(f"the output already has a column {clash!r}, so predictions are in: {listed(values)}")
+                self.log(said[0])
             if form != "csv":
-                merge_kept(urls, [self._reading(facts).types(table) for table, _ in columns])
+                tables, forms = zip(*columns, strict=True)
+                merge_kept(urls, read_kept(self._reading(facts), tables, [form != "csv" for form in forms]))
 
         predicted = []
         with self.workers() as workers:

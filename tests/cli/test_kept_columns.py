@@ -148,7 +148,9 @@ def test_names_of_kept_columns(call: Call, suffix: str) -> None:
     keep = ",".join([*names[:-2], '"say ""x"""', '"größe, €"'])
     expected = ["record", *names, *(f"loss.{name}" for name in PREDICTED)]
     shown = pd.read_csv(io.StringIO(call(*given, keep).stdout))
-    assert call(*given, keep, "--out", "odd-out.parquet").exit_code == 0
+    result = call(*given, keep, "--out", "odd-out.parquet")
+    said = "the output already has a column 'class', so predictions are in: loss.class, loss.number, loss.probability"
+    assert result.exit_code == 0 and result.stderr.splitlines().count(said) == 1, result.output
     assert call(*given, keep, "--out", "odd-out.jsonl").exit_code == 0
     for found in (shown, pd.read_parquet("odd-out.parquet"), pd.read_json("odd-out.jsonl", lines=True)):
         assert list(found) == expected
@@ -170,3 +172,58 @@ def test_stores_whose_columns_have_other_types(call: Call) -> None:
     assert refused.exit_code == 2 and said in refused.stderr
     shown = pd.read_csv(io.StringIO(call(*both, "id").stdout))
     assert shown["id"].tolist() == 2 * FRAME["id"].tolist()
+
+
+# numbers for the net, but codes and ids for people
+CODES = pd.DataFrame(
+    {"plz": [f"{1067 + 997 * i:05d}" for i in range(N)], "big": [f"{2**60 + 8 * i}" for i in range(N)]}
+)
+CODES = CODES.assign(n=np.arange(N) % 7, spend=WRITTEN["spend"], year=2020 + np.arange(N) % 3, month="07", cost=X)
+REGRESSION = """
+name: codes
+train_steps: 2
+train_one_batch: {alg: BP}
+updater: {type: SGD, learning_rate: {type: Fixed, base_lr: 0.01}}
+neuralnet:
+  layer:
+  - {name: data, type: CSVInput, store_conf: &store {path: codes.csv, batchsize: 20, features: [plz, big, n, spend],
+     target: [cost], numbers: {spend: {thousands: ","}}, standardise: true, shape: [4]}}
+  - {name: target, type: TargetInput, store_conf: *store}
+  - {name: prediction, type: InnerProduct, srclayers: [data], innerproduct_conf: {num_output: 1},
+     param: [{name: w, init: {type: Gaussian}}, {name: b}]}
+  - {name: loss, type: EuclideanLoss, srclayers: [prediction, target]}
+"""
+
+
+def test_values_that_numbers_would_change(call: Call) -> None:
+    """Sources with types keep them; columns of CSV are texts rather than numbers with fewer digits."""
+    CODES.to_csv("codes.csv", index=False)
+    CODES.to_parquet("codes.parquet", index=False)
+    CODES.to_json("codes.jsonl", orient="records", lines=True)
+    CODES.to_parquet("codes", index=False, partition_cols=["year", "month"])
+    Path("codes.yaml").write_text(REGRESSION)
+    assert call("run", "codes.yaml", "--run-dir", "codes-run", "--quiet").exit_code == 0
+    given = ["predict", "codes.yaml", "--init-from", "codes-run", "--overwrite", "--data"]
+    names = list(CODES)
+    for source in ("codes.parquet", "codes.jsonl", "codes"):
+        result = call(*given, source, "--keep", ",".join(names), "--out", "typed.parquet")
+        assert result.exit_code == 0 and "kept as texts" not in result.stderr, result.output
+        found = pd.read_parquet("typed.parquet")[names]
+        expected = CODES if source != "codes" else CODES.sort_values("year", kind="stable", ignore_index=True)
+        pd.testing.assert_frame_equal(found, expected, check_dtype=False)
+        assert [str(found[name].dtype) for name in ("n", "year")] == ["int64", "int64"]
+        shown = pd.read_csv(io.StringIO(call(*given, source, "--keep", ",".join(names)).stdout), dtype=str)
+        assert shown[names].drop(columns="cost").equals(expected.astype(str).drop(columns="cost"))
+    result = call(*given, "codes.csv", "--keep", ",".join(names), "--out", "codes-out.parquet")
+    said = "the output already has a column 'cost', so predictions are in: prediction.cost\n"
+    assert said in result.stderr and "kept as texts, as in CSV: column plz, big, year, month\n" in result.stderr
+    found, spend = pq.read_table("codes-out.parquet"), CODES["spend"].str.replace(",", "").astype(float)
+    assert found.select(names).to_pydict() == CODES.assign(spend=spend).astype({"year": str}).to_dict("list")
+    assert [str(found.schema.field(name).type) for name in ("n", "spend")] == ["double", "double"]
+    # in the same column of several files, all values are texts, or none
+    CODES.assign(plz="5").to_csv("short.csv", index=False)
+    both = call(*given, "short.csv", "--data", "codes.csv", "--keep", "plz", "--out", "both-codes.parquet")
+    assert both.exit_code == 0, both.output
+    assert pq.read_table("both-codes.parquet")["plz"].to_pylist() == ["5"] * N + CODES["plz"].tolist()
+    refused = call(*given, "codes.csv", "--proba")
+    assert refused.exit_code == 2 and "'prediction' predicts numbers, not classes. Leave --proba" in refused.stderr

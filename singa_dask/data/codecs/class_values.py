@@ -54,7 +54,9 @@ def class_values(names: Sequence[str], of_type: str) -> npt.NDArray[Any]:
         if all(-(1 << 63) <= number < 1 << 63 for number in numbers):
             values = np.array(numbers, np.int64)
     elif of_type in (INTEGER, NUMBER) and all(map(DECIMAL.fullmatch, keys)):
-        values = np.array([float(key) for key in keys], np.float64)
+        # a whole number that no float64 represents stays text
+        if all(float(key) == int(key) for key in keys if DIGITS.fullmatch(key)):
+            values = np.array([float(key) for key in keys], np.float64)
     is_typed = len(np.unique(values)) == len(names) and (values.dtype.kind != "f" or bool(np.isfinite(values).all()))
     return values if is_typed else np.array(names, np.str_)
 

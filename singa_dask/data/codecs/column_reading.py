@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -18,12 +18,15 @@ pc = LazyModule("pyarrow.compute")
 
 TYPES = {"b": pa.bool_(), "i": pa.int64(), "f": pa.float64()}
 TEXT = "U"
+# texts that may be codes or ids: leading zeros, and whole numbers that a float64 may not represent exactly
+INEXACT = {"f": r"^[-+]?(0[0-9]|[0-9]{16,}$)", "i": r"^[-+]?0[0-9xX]"}
 
 
 class ColumnReading(NamedTuple):
     """Converts columns of text to the types that a job reads them as.
 
-    Columns that it does not read stay text.
+    Columns that it does not read stay text. A column also stays text if it has other texts in one of the tables, or
+    numbers that would lose digits: leading zeros, or whole numbers of more than 15 digits that would become floats.
 
     Attributes
     ----------
@@ -36,16 +39,16 @@ class ColumnReading(NamedTuple):
     kinds: Mapping[str, str] = MappingProxyType({})
     spelling: Spelling = NO_SPELLING
 
-    def numbers(self, table: pa.Table) -> pa.Table:
-        """Convert columns of numbers for which ``spelling`` has a form, such as money.
+    def numbers(self, tables: Sequence[pa.Table]) -> list[pa.Table]:
+        """Convert columns for which ``spelling`` has a form of numbers, such as money.
 
-        A column that also contains other text is not converted.
+        All tables have the same columns.
         """
-        return self._converted(table, {name: "f" for name in self.spelling.numbers})
+        return self._converted(tables, {name: "f" for name in self.spelling.numbers})
 
-    def types(self, table: pa.Table) -> pa.Table:
-        """Convert all columns that the job reads. A column that also contains other text is not converted."""
-        return self._converted(table, {**self.kinds, **{name: "f" for name in self.spelling.numbers}})
+    def types(self, tables: Sequence[pa.Table]) -> list[pa.Table]:
+        """Convert all columns that the job reads, in tables of the same columns."""
+        return self._converted(tables, {**self.kinds, **{name: "f" for name in self.spelling.numbers}})
 
     def unknown(self, table: pa.Table) -> list[str]:
         """Return the names of text columns that the job does not read as text."""
@@ -53,19 +56,31 @@ class ColumnReading(NamedTuple):
             each.name for each in table.schema if pa.types.is_string(each.type) and self.kinds.get(each.name) != TEXT
         ]
 
-    def _converted(self, table: pa.Table, kinds: Mapping[str, str]) -> pa.Table:
-        for i, name in enumerate(table.column_names):
-            kind = kinds.get(name, TEXT)
-            if kind in TYPES and column_kind(table.schema[i].type) == "string":
+    def _converted(self, tables: Sequence[pa.Table], kinds: Mapping[str, str]) -> list[pa.Table]:
+        converted = list(tables)
+        for i, name in enumerate(tables[0].column_names if tables else ()):
+            if (kind := kinds.get(name, TEXT)) in TYPES:
                 with contextlib.suppress(pa.ArrowInvalid, DataError):
-                    table = table.set_column(i, name, self._read(table.select([i]), name, kind))
-        return table
+                    converted = [self._set(table, i, name, kind) for table in converted]
+        return converted
+
+    def _set(self, table: pa.Table, i: int, name: str, kind: str) -> pa.Table:
+        """Return a table whose i-th column has numbers or booleans instead of texts; see `_read` for errors."""
+        if column_kind(table.schema[i].type) != "string":
+            return table
+        return table.set_column(i, name, self._read(table.select([i]), name, kind))
 
     def _read(self, table: pa.Table, name: str, kind: str) -> pa.ChunkedArray:
-        """Return the only column of a table as numbers or booleans; raises an error if it has other texts."""
-        if kind == "f":
-            form = self.spelling.numbers.get(name, PlainForm())
+        """Return the only column of a table as numbers or booleans.
+
+        Raises an error if it has other texts, or numbers that would lose digits.
+        """
+        if form := self.spelling.numbers.get(name):
             return Spelling({name: form}, self.spelling.na_values).read(table, {}, str, ()).column(0)
         texts = pc.utf8_trim_whitespace(table.column(0).cast(pa.string()))
         texts = pc.if_else(pc.is_in(texts, pa.array([*MISSING, *self.spelling.na_values], pa.string())), None, texts)
+        if kind in INEXACT and pc.any(pc.match_substring_regex(texts, INEXACT[kind])).as_py():
+            raise DataError(f"column {name!r}: numbers that would lose digits.")
+        if kind == "f":
+            return Spelling({name: PlainForm()}, self.spelling.na_values).read(table, {}, str, ()).column(0)
         return (pc.replace_substring_regex(texts, r"\.0+$", "") if kind == "i" else texts).cast(TYPES[kind])

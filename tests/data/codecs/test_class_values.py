@@ -25,6 +25,7 @@ from singa_dask.errors import DataError
         (["1", "1e999"], "number", np.array(["1", "1e999"])),
         (["1", "big"], "integer", np.array(["1", "big"])),
         (["9007199254740993", "9007199254740992"], "integer", np.array([2**53 + 1, 2**53])),
+        (["18446744073709551615", "1"], "integer", np.array(["18446744073709551615", "1"])),
     ],
 )
 def test_names_become_values_where_all_of_them_can(names: list[str], of_type: str, expected: np.ndarray) -> None:

@@ -373,7 +373,27 @@ def test_one_partition_is_read_as_the_whole_table_is(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [1.0], "run": [5.0]}), tmp_path / "run=3" / "own.parquet")
     with TableStore(f"{tmp_path}/run=3/own.parquet", features=["run", "x"]) as store:
         assert rows_of(store) == [[5, 1]]
-    assert read_columns(f"{tmp_path}/run=3/zone=b", ["zone", "x"])[0].to_pydict() == {"zone": ["b"], "x": [2.0]}
+    kept = read_columns(f"{tmp_path}/run=3/zone=b", ["zone", "x", "run"])[0]
+    assert kept.to_pydict() == {"zone": ["b"], "x": [2.0], "run": [3]}
+
+
+@pytest.mark.parametrize(
+    ("texts", "values"),
+    [
+        (["2024", "__HIVE_DEFAULT_PARTITION__", "-7"], [2024, None, -7]),
+        (["0.5", "2"], [0.5, 2.0]),
+        (["07", "12"], ["07", "12"]),
+        (["2", "b"], ["2", "b"]),
+        (["18446744073709551615"], ["18446744073709551615"]),
+    ],
+)
+def test_types_of_kept_keys(tmp_path: Path, texts: list[str], values: list[Any]) -> None:
+    """Numbers that lose nothing, as pyarrow infers them, else texts."""
+    for text in texts:
+        (tmp_path / f"key={text}").mkdir()
+        pq.write_table(pa.table({"x": [text]}), tmp_path / f"key={text}" / "0.parquet")
+    kept = read_columns(str(tmp_path), ["x", "key"])[0].to_pydict()
+    assert dict(zip(kept["x"], kept["key"], strict=True)) == dict(zip(texts, values, strict=True))
 
 
 def test_files_of_other_types_are_refused(tmp_path: Path) -> None:

@@ -9,12 +9,14 @@ from typing import Any
 import pyarrow as pa
 
 from singa_dask import fs
+from singa_dask.data.codecs.class_values import INTEGER, class_values
 from singa_dask.data.codecs.columns import show_columns
 from singa_dask.data.codecs.numbers import MISSING, NO_SPELLING, Spelling
 from singa_dask.data.stores.blocks import BLOCK_BYTES
 from singa_dask.data.stores.tables.json_text import load_object
 from singa_dask.data.stores.tables.open_parts import OpenParts, open_part
 from singa_dask.data.stores.tables.table_files import (
+    TableFile,
     format_of,
     outer_keys,
     table_files,
@@ -23,7 +25,10 @@ from singa_dask.data.stores.tables.table_files import (
 )
 from singa_dask.data.stores.tables.table_part import TablePart
 from singa_dask.errors import ConfigError, DataError
+from singa_dask.lazy import LazyModule
 from singa_dask.registry import suggest
+
+pc = LazyModule("pyarrow.compute")
 
 
 def read_columns(
@@ -36,7 +41,8 @@ def read_columns(
     """Return columns of a table, and the format of its files.
 
     Columns of CSV are strings; other files give the types. Texts stand as in the file, also texts that mean a missing
-    value elsewhere, such as NA. Blank texts are null.
+    value elsewhere, such as NA. Blank texts are null. A column that names of directories give has numbers if all of
+    them are numbers without leading zeros.
 
     Parameters
     ----------
@@ -79,8 +85,19 @@ def read_columns(
                 tables.append(with_keys(read, files[file], kinds).select(names))
         if not tables:
             types = parts(0).types
-            return pa.schema([(name, types.get(name, pa.string())) for name in names]).empty_table(), form
-    return pa.concat_tables(tables, promote_options="permissive"), form
+            tables.append(pa.schema([(name, types.get(name, pa.string())) for name in names]).empty_table())
+    return _typed_keys(pa.concat_tables(tables, promote_options="permissive"), files), form
+
+
+def _typed_keys(table: pa.Table, files: Sequence[TableFile]) -> pa.Table:
+    """Convert columns that names of directories give to integers or floats, if all of them are numbers."""
+    for i, (name, _) in enumerate(files[0].keys):
+        texts = sorted({value for file in files if (value := file.keys[i][1]) is not None})
+        values = class_values(texts, INTEGER)
+        if name in table.column_names and values.dtype.kind != "U":
+            numbers = pa.array(values).take(pc.index_in(table.column(name), pa.array(texts)))
+            table = table.set_column(table.column_names.index(name), name, numbers)
+    return table
 
 
 def _runs(parts: OpenParts, file: int, kinds: Mapping[str, str], names: Sequence[str]) -> list[pa.Table]:
