@@ -210,6 +210,8 @@ ACTIVATIONS = {"identity": "", "logistic": "Sigmoid", "tanh": "Tanh", "relu": "R
 SMALL = 1 << 24
 """Multiplications in a forward pass below which NumPy is faster than oneDNN."""
 DATA, HELD_OUT = "train", "held_out"
+FEATURES = "data"
+"""Name of the input layer of the default net."""
 """Names of the records among the data of the job."""
 
 
@@ -252,7 +254,7 @@ def default_job(
     if not estimator.batch_size:
         batch_size = max(batch_size - batch_size % _group_size(estimator.cluster), 1)
     records = {"path": f"dask://{DATA}", "shape": [n_features], "batchsize": batch_size, "shuffle": "full"}
-    layers = [layer("RecordInput", name="data", store_conf=records)]
+    layers = [layer("RecordInput", name=FEATURES, store_conf=records)]
     decay: dict[str, Any] = {} if alpha is None else {"param": [{}, {"wd_scale": 0.0}]}
     hidden = (int(sizes),) if isinstance(sizes, int | np.integer) else sizes
     for number, units in enumerate(hidden, 1):
@@ -265,7 +267,7 @@ def default_job(
     has_labels = loss == "SoftmaxLoss"
     if not has_labels:
         layers.append(layer("TargetInput", name="target", store_conf=records, size=n_outputs))
-    sources = ["out", "data" if has_labels else "target", *(["weight"] if is_weighted else [])]
+    sources = ["out", FEATURES if has_labels else "target", *(["weight"] if is_weighted else [])]
     layers.append(layer(loss, name="loss", srclayers=sources))
     # SigmoidCrossEntropyLoss is a mean over labels, so divide the decay in the same way
     n_losses = n_outputs if loss == "SigmoidCrossEntropyLoss" else 1
@@ -325,6 +327,11 @@ def given_job(estimator: Any, n: int, max_iter: int | None, seed: int | None) ->
         changes["train_steps"] = math.ceil(job.conf.epochs * n / batch_size)
     cluster = None if isinstance(estimator.cluster, Mapping) else estimator.cluster
     return job.replace(changes | _changes(estimator, n, batch_size, max_iter, seed), cluster)
+
+
+def standardising(job: Job) -> Job:
+    """Return the job of a default net with input layers that standardise their records."""
+    return job.replace({f"neuralnet.layer[{name}].store_conf.standardise": True for name in _stores(job)})
 
 
 def tested_job(job: Job, estimator: Any, loss: str, is_weighted: bool) -> Job:

@@ -10,6 +10,7 @@ import tempfile
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -25,14 +26,19 @@ from sklearn.utils.validation import check_is_fitted
 
 from singa_dask import fs
 from singa_dask.arrays import Array
+from singa_dask.data.codecs.category_names import name_key
+from singa_dask.data.codecs.class_values import BOOLEAN, INTEGER, NUMBER, class_values
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import ConfigError, listed
 from singa_dask.estimators import arguments, fit_records, sparse
 from singa_dask.estimators.local_fit import OTHER_NET, FittedNet, LocalFit, Stopping
 from singa_dask.estimators.not_numbers import naming_values
-from singa_dask.exports.importing import import_into
+from singa_dask.exports.importing import import_into, write_values
 from singa_dask.inference.predicting import map_blocks
 from singa_dask.jobs.cluster import compute_on
+from singa_dask.jobs.datasets.array_records import ArrayWriter
+from singa_dask.jobs.datasets.making import as_dataset
+from singa_dask.jobs.datasets.records import Dataset
 from singa_dask.jobs.job import Job
 from singa_dask.jobs.starting import train
 from singa_dask.registry import suggest
@@ -169,18 +175,23 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         rows, held_out = self._split(records, n_held_out) if n_held_out else (None, None)
         job = self._job((x.shape[0] - n_held_out, *x.shape[1:]), n_outputs, max_iter, weights is not None)
         by_workers = arguments.is_distributed(self) or (rows is not None and is_dask_collection(x))
-        if rows is not None and by_workers:
-            job = arguments.tested_job(job, self, self._loss, records.weights is not None)
         if weights is None and any(each.type == "WeightInput" for each in job.conf.neuralnet.layer):
             weights = (da if is_dask_collection(x) else np).ones(x.shape[0])
         self._record_shape = (*x.shape[1:],) if self.job is None else arguments.record_shape(job, x.shape[1:])
-        data = (self._records(x), targets, *(() if weights is None else (weights,)))
+        others = (targets, *(() if weights is None else (weights,)))
         before: tuple[list[float], int] = (self.loss_curve_, self.n_iter_) if goes_on else ([], 0)
         stopping = Stopping(self.tol, self.n_iter_no_change)
         if by_workers:
             parts = {arguments.DATA: rows} if held_out is None else {arguments.DATA: rows, arguments.HELD_OUT: held_out}
-            curve, n_epochs = self._train(job, data, parts, goes_on, stopping, on_epoch)
+            is_scaled = not has_job and self._scaling is not None
+            run_job = arguments.standardising(job) if is_scaled else job
+            if rows is not None:
+                is_weighted = records.weights is not None
+                job, run_job = (arguments.tested_job(each, self, self._loss, is_weighted) for each in (job, run_job))
+            x = _unscaled(x) if is_scaled else self._records(x)
+            curve, n_epochs = self._train(job, run_job, (x, *others), parts, goes_on, stopping, on_epoch)
         else:
+            data = (self._records(x), *others)
             fit = LocalFit(job, data, rows, self._net.values if goes_on else {}, self._has_classes)
             if held_out is not None:
                 stopping.score = self._scorer(fit, data[0], records, held_out)
@@ -202,6 +213,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
     def _train(
         self,
         job: Job,
+        run_job: Job,
         data: Any,
         parts: Any,
         goes_on: bool,
@@ -210,7 +222,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
     ) -> tuple[list[float], int]:
         """Train with workers and servers; return the losses and the number of epochs.
 
-        Scores are stored in ``stopping``.
+        Scores are stored in ``stopping``. ``run_job`` reads ``data``. ``job`` has the same net for scaled records.
         """
         losses: dict[int, float] = {}
         scores: dict[int, float] = {}
@@ -228,8 +240,11 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         arrays = (x.to_dask() if isinstance(x, sparse.SparseRecords) else x, *others)
         with self._places(job, goes_on) as (run_dir, init_from):
             run = train(
-                job,
-                data={name: arrays if of is None else tuple(each[of] for each in arrays) for name, of in parts.items()},
+                run_job,
+                data={
+                    name: self._dataset(name, arrays if of is None else tuple(each[of] for each in arrays))
+                    for name, of in parts.items()
+                },
                 client=self.client,
                 run_dir=run_dir,
                 init_from=init_from,
@@ -238,7 +253,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
             )
             steps = find_steps(run.url)
             best = max(sorted(scores.keys() & steps), key=scores.__getitem__, default=-1)
-            self._net = FittedNet.of(job, steps.get(best, run.url), self._has_classes)
+            self._net = FittedNet.of(job, steps.get(best, run.url), self._has_classes, self.job is not None)
         curve, stopping.scores = ([values[step] for step in sorted(values)] for values in (losses, scores))
         stopping.best_loss, stopping.best_score = min(curve, default=np.inf), scores.get(best, -np.inf)
         if stopping.best_score < max(stopping.scores, default=-np.inf):
@@ -317,20 +332,45 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         """
         with tempfile.TemporaryDirectory(prefix="singa-dask-") as directory:
             run_dir = self.run_dir or os.path.join(directory, "run")
-            if not goes_on:
+            scalings = {} if self.job is not None or self._scaling is None else {arguments.FEATURES: self._scaling}
+            encodings = self._encodings()
+            if not (goes_on or scalings or encodings):
                 yield run_dir, self.init_from
                 return
             url = f"{run_dir}.initial-{uuid.uuid4().hex[:8]}"
+            urls = [self.init_from] if isinstance(self.init_from, str) else [*self.init_from]
             try:
-                scalings = self._net.learned.scalings if self._net.learned else {}
-                names = {name: name for name in self._net.values}
-                import_into(job.conf, "the fitted values", self._net.values, url, names, scalings=scalings)
-            except ConfigError as error:
-                raise ConfigError(OTHER_NET) from error
-            try:
-                yield run_dir, url
+                if goes_on:
+                    urls = [f"{url}/values"]
+                    self._write_values(job, urls[0])
+                if scalings or encodings:
+                    urls.append(f"{url}/encoding")
+                    write_values(fs.absolute(urls[-1]), job.conf, {}, scalings, encodings)
+                yield run_dir, urls
             finally:
                 fs.remove_tree(fs.absolute(url))
+
+    def _write_values(self, job: Job, url: str) -> None:
+        """Write the fitted values as a checkpoint of a job."""
+        scalings = self._net.learned.scalings if self._net.learned else {}
+        names = {name: name for name in self._net.values}
+        try:
+            import_into(job.conf, "the fitted values", self._net.values, url, names, scalings=scalings)
+        except ConfigError as error:
+            raise ConfigError(OTHER_NET) from error
+
+    def _encodings(self) -> dict[str, str]:
+        """Return what the estimator does to records or outputs that its run directory cannot describe.
+
+        See `Learned.encodings`.
+        """
+        if self._categories is None:
+            return {}
+        return {arguments.FEATURES: f"encodes the texts of {listed([*map(repr, self._categories.columns)])}"}
+
+    def _dataset(self, name: str, value: tuple[Any, ...]) -> Dataset:
+        """Return the records of a job."""
+        return as_dataset(name, value, self.client)
 
     def _job(self, shape: tuple[int, ...], n_outputs: int, max_iter: int | None, is_weighted: bool) -> Job:
         seed = None
@@ -431,6 +471,28 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
             raise ValueError("class_weight: 'balanced' needs all records at once. Expected a dict for partial_fit.")
         return self._fit(X, y, sample_weight, 1, goes_on, classes, partial=True)
 
+    def _class_names(self) -> tuple[tuple[str, ...], str]:
+        """Return the names of the classes and their `label_type`; no names if they cannot describe the classes."""
+        classes = self.classes_.tolist()
+        kind = {bool: BOOLEAN, int: INTEGER, float: NUMBER}.get(type(classes[0]), "")
+        names = tuple(map(str, classes))
+        if len({*map(name_key, names)}) < len(names) or class_values(names, kind).tolist() != classes:
+            return (), ""
+        return names, kind
+
+    def _encodings(self) -> dict[str, str]:
+        found = super()._encodings()
+        if self._has_classes and not self._class_names()[0]:
+            found["label"] = f"names the classes {listed([*map(repr, self.classes_.tolist())])}"
+        return found
+
+    def _dataset(self, name: str, value: tuple[Any, ...]) -> Dataset:
+        found = super()._dataset(name, value)
+        if not self._has_classes or not isinstance(found.write_part, ArrayWriter):
+            return found
+        names, kind = self._class_names()
+        return replace(found, write_part=replace(found.write_part, classes=names, class_type=kind, is_numbered=True))
+
     @property
     def _loss(self) -> str:
         return "SigmoidCrossEntropyLoss" if self._is_multilabel else "SoftmaxLoss"
@@ -509,6 +571,13 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
         return tags
 
 
+def _unscaled(x: Any) -> Any:
+    """Return features that are not scaled, as floats."""
+    if sparse.is_sparse(x):
+        return sparse.SparseRecords(x, None, np.asarray)
+    return x if x.dtype.kind == "f" else x.astype(np.float64)
+
+
 def _shown(classes: Iterable[Any]) -> str:
     return listed(sorted(map(str, classes)))
 
@@ -551,6 +620,10 @@ class SingaRegressor(RegressorMixin, SingaEstimator):  # type: ignore[misc]
             raise ValueError(f"y has {n_targets} targets. Expected {max(self._n_targets, 1)}, as in the first fit.")
         scaled = self._target_scaling.scale(targets) if self._target_scaling else targets.astype(np.float32)
         return scaled, n_targets
+
+    def _encodings(self) -> dict[str, str]:
+        scales = {} if self._target_scaling is None else {"target": "scales the targets"}
+        return super()._encodings() | scales
 
     def _decoded(self, outputs: Array, proba: bool) -> Array:
         found = outputs if self._target_scaling is None else self._target_scaling.undo(outputs)

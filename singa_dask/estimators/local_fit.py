@@ -77,12 +77,16 @@ class FittedNet:
         self._lock = threading.Lock()
 
     @classmethod
-    def of(cls, job: Job, url: str, has_classes: bool) -> FittedNet:
-        """Return the net of a run directory. The directory may be deleted afterwards."""
+    def of(cls, job: Job, url: str, has_classes: bool, scales: bool) -> FittedNet:
+        """Return the net of a run directory. The directory may be deleted afterwards.
+
+        ``scales`` says whether the net, and not the estimator, scales its records.
+        """
         stored = load_values(url, job.conf.updater.ema_decay > 0)
         values = {name: Stored(np.array(each.values), each.version) for name, each in stored.items()}
         sources = modules.read(job.conf.modules)
-        return cls(job.conf, sources, has_classes, values, Learned.of(load_manifest(url)))
+        learned = Learned.of(load_manifest(url))._replace(encodings={})
+        return cls(job.conf, sources, has_classes, values, learned if scales else None)
 
     @property
     def values(self) -> dict[str, Array]:

@@ -89,7 +89,7 @@ class ExportedNet:
         """Build the net of a job with the values of checkpoints; see `of`."""
         initial = InitialValues(job, urls, averaged=True)
         exported = cls.of(where, job, layers, lambda net: fill(net, initial))
-        learned, phase = initial.learned(), _phase_of(job, Phase.TEST, Phase.TRAIN)
+        learned, phase = initial.learned_to_predict(), _phase_of(job, Phase.TEST, Phase.TRAIN)
         class_names = {name: learned.class_names.get(label_layer(job, phase, name), ()) for name in exported.outputs}
         exported.class_names.update({name: classes for name, classes in class_names.items() if classes})
         exported.tables.update(learned.tables)

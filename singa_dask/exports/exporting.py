@@ -12,7 +12,6 @@ import numpy as np
 from singa_dask import fs
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, loads
-from singa_dask.data.codecs.learned import Learned
 from singa_dask.errors import ConfigError
 from singa_dask.exports import onnx_layers, torch_layers
 from singa_dask.exports.converters import ONNX_CONVERTERS, TORCH_CONVERTERS, Converter, Converters
@@ -26,6 +25,7 @@ from singa_dask.layers import Feature, Layer
 from singa_dask.observe.stored_run import run_of
 from singa_dask.runtime.checkpoints import lookup, singa_checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.version import __version__
 
 Graph = OnnxGraph | TorchSource
@@ -198,7 +198,7 @@ def _params(job: JobConf, place: str) -> tuple[dict[str, np.ndarray], dict[str, 
     ]
     if wrong:
         raise ConfigError("\n".join(wrong))
-    learned = Learned.of(lookup.load_manifest(place))
+    learned = InitialValues(job, (place,)).learned_to_predict()
     facts: dict[str, Any] = {**_about(job, place), "inputs": input_facts(net, learned.tables)}
     for layer, scaling in learned.scalings.items():
         facts["inputs"].setdefault(layer, {})["standardise"] = scaling.to_dict()

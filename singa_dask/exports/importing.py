@@ -15,6 +15,7 @@ import numpy as np
 from singa_dask import fs
 from singa_dask.conf import JobConf
 from singa_dask.conf.yaml_text import read_plain
+from singa_dask.data.codecs.learned import Learned
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import ConfigError
 from singa_dask.exports.exported_net import net_of_params
@@ -117,7 +118,7 @@ def import_into(
         raise ConfigError("\n".join([*lines, *table]))
     if counters:
         logger.warning("%s: left out, as they are not floats: %s.", where, ", ".join(counters))
-    _write(url, job, values, scalings)
+    write_values(url, job, values, scalings)
     return url
 
 
@@ -205,11 +206,17 @@ def _values(
     return fitted
 
 
-def _write(url: str, job: JobConf, values: Mapping[str, np.ndarray], scalings: Mapping[str, Scaling]) -> None:
-    """Write a checkpoint of step 0."""
+def write_values(
+    url: str,
+    job: JobConf,
+    values: Mapping[str, np.ndarray],
+    scalings: Mapping[str, Scaling],
+    encodings: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Write a checkpoint of step 0; see `Learned` for ``scalings`` and ``encodings``."""
     pieces = [SavedTensor(i, 0, "value", 0, each.reshape(-1)) for i, each in enumerate(values.values())]
     part = write_part(partial(write_file, url), 0, 1, pieces, list(values))
     facts = {name: {"shape": list(each.shape), "dtype": str(each.dtype)} for name, each in values.items()}
     about = {"job": job.name, "step": 0, "seed": job.seed, "time": time.time(), "groups": {}, "deals": {}}
-    scaled = {name: each.to_dict() for name, each in scalings.items()}
-    write_manifest(url, [part], {**about, "params": facts, **({"scalings": scaled} if scaled else {})})
+    learned = Learned.of()._replace(scalings=dict(scalings), encodings=dict(encodings)).to_dict()
+    write_manifest(url, [part], {**about, "params": facts, **learned})

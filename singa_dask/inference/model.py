@@ -127,6 +127,7 @@ def find_source(
     sets = (*(ON_CPU if cpu else ()), *(() if threads is None else (f"threads={threads}",)))
     read = loads(text, resolved, sets, registries=REGISTRIES, with_lines=False)
     checkpoint = find_values(url if step is None else _of_step(url, step))
+    InitialValues(read.job, (checkpoint,)).learned_to_predict()
     sources = tuple(modules.read(read.job.modules))
     found = ModelSource(url, read.resolved(), checkpoint, *_version_of(checkpoint), sources)
     return found.reading(missing, unknown)

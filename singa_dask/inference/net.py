@@ -252,7 +252,7 @@ class LoadedValues:
     @cached_property
     def class_names(self) -> ClassNames:
         """Class names in the checkpoint, and what it knows of the columns of tables."""
-        return ClassNames(self.initial.learned())
+        return ClassNames(self.initial.learned_to_predict())
 
 
 class SizedNets:

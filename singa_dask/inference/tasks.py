@@ -163,7 +163,7 @@ class InferenceTask:
 def _compute(task: InferenceTask, job: JobConf, net: NeuralNet) -> TaskResult:
     """Compute a task; ``net`` has no memory yet."""
     initial = InitialValues(job, task.init_from, averaged=True)
-    net.context.class_names = ClassNames(initial.learned())
+    net.context.class_names = ClassNames(initial.learned_to_predict())
     inputs = [layer for layer in net.layers if isinstance(layer, StoreInput)]
     memory = task_memory()
     # readers get a third of the memory, as in training
@@ -240,7 +240,7 @@ def inspect_net(task: InferenceTask) -> NetFacts:
         job = JobConf.from_json(task.job, REGISTRIES)
         find_ops(job, device_of_part(job, task.index))  # raise an error now if the ops are not available
         net = build(job, Phase(task.phase), task.layers, task.labels)
-        net.context.class_names = ClassNames(InitialValues(job, task.init_from).learned())
+        net.context.class_names = ClassNames(InitialValues(job, task.init_from).learned_to_predict())
         net.check_sources()
         inputs = [layer for layer in net.layers if layer.traits.role == "input"]
         stores = [layer for layer in inputs if isinstance(layer, StoreInput)]

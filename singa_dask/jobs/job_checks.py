@@ -12,6 +12,7 @@ from singa_dask.conf.warnings import find_warnings
 from singa_dask.errors import Problem
 from singa_dask.jobs.datasets.binding import readers
 from singa_dask.net import NeuralNet
+from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.job.client.checks import missing_gpus, net_warnings, prepare, worker_warnings
 from singa_dask.runtime.job.client.epochs import with_steps
 from singa_dask.runtime.planning.nets import build_nets
@@ -49,7 +50,7 @@ def complete(job_file: JobFile, init_from: Sequence[str] = ()) -> JobFile:
         The training net cannot be built. The error has places in the file.
     """
     job = job_file.job
-    if job_file.is_singa or job.checkpoint_path or init_from or not job.trains:
+    if job_file.is_singa or not job.trains or InitialValues(job, init_from).has_params:
         return job_file
     with job_file.located():
         return replace(job_file, job=with_initialisers(job, build_nets(job)[Phase.TRAIN]))

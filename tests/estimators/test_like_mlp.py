@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import weakref
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.class_weight import compute_sample_weight
 
 import singa_dask as sd
+from singa_dask.errors import CheckpointError
 from singa_dask.estimators.arguments import MEANT
 from tests.selection import mostly_long
 
@@ -249,14 +251,38 @@ def test_a_run_takes_the_same_steps(tmp_path: Path) -> None:
 @pytest.mark.parametrize("activation", mostly_long(["relu", "logistic", "tanh", "identity"], 4))
 def test_predictions_are_those_of_the_net_of_a_run(activation: str, tmp_path: Path) -> None:
     labels = np.stack([Y > 0, Y > 1], axis=1).astype(int)
-    for name, y, layer in (("classes", NAMES, "loss"), ("labels", labels, "loss"), ("values", X[:, :2], "out")):
-        kind = sd.SingaRegressor if layer == "out" else sd.SingaClassifier
-        given = {**QUICK, "batch_size": len(X), "hidden_layer_sizes": (20, 7), "activation": activation}
-        found = kind(**given, run_dir=str(tmp_path / name)).fit(X, y)
-        scaled = found._scaling.scale(X)
-        expected = sd.load_model(found.run_dir).extract(scaled, layer)
-        np.testing.assert_array_equal(found._net.outputs(scaled), expected)
-        np.testing.assert_array_equal(pickle.loads(pickle.dumps(found)).predict(X), found.predict(X))
+    x = X * [1, 1000, 1, 0.001] + [0, 1e5, 0, 0]
+    for name, y in (("classes", NAMES), ("labels", labels), ("numbers", Y * 7 + 3), ("flags", Y > 1)):
+        given = {**QUICK, "batch_size": len(x), "hidden_layer_sizes": (20, 7), "activation": activation}
+        found = sd.SingaClassifier(**given, run_dir=str(tmp_path / name)).fit(x, y)
+        run = sd.load_model(found.run_dir)
+        np.testing.assert_array_equal(found.predict_proba(x), run.extract(x, "loss"))
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(found)).predict(x), found.predict(x))
+        if y.ndim == 1:
+            np.testing.assert_array_equal(found.predict(x), run.predict(x))
+            assert found.predict(x).dtype.kind == run.predict(x).dtype.kind
+
+
+@pytest.mark.long
+def test_a_run_that_only_its_estimator_can_read(tmp_path: Path) -> None:
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(kind=np.where(Y > 1, "u", "v"))
+    spelled = np.array(["x", "x ", "y"])[Y]
+    for name, x, y, message in (
+        ("targets", X, X[:, 0], "scales the targets"),
+        ("texts", frame, NAMES, "encodes the texts of 'kind'"),
+        ("names", X, spelled, "names the classes 'x', 'x ', 'y'"),
+    ):
+        kind = sd.SingaRegressor if name == "targets" else sd.SingaClassifier
+        run = str(tmp_path / name)
+        kind(**QUICK, run_dir=run).fit(x, y)
+        for read in (
+            sd.load_model,
+            partial(sd.predict, data=X),
+            partial(sd.export, path=str(tmp_path / "a.onnx")),
+            partial(sd.export, path=str(tmp_path / "a.safetensors")),
+        ):
+            with pytest.raises(CheckpointError, match=f"{message}.*save it with pickle"):
+                read(run)
 
 
 @pytest.mark.long

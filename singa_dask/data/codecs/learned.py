@@ -12,13 +12,15 @@ from singa_dask.data.codecs.table_facts import TableFacts
 class Learned(NamedTuple):
     """Knowledge about the training data in a checkpoint, by input layer of the training net.
 
-    ``class_types`` has the type of the values that ``class_names`` stand for; see `label_type`.
+    ``class_types`` has the type of the values that ``class_names`` stand for; see `label_type`. ``encodings`` says what
+    an estimator does to the values of a layer beside the net. Only this estimator can predict with such a net.
     """
 
     class_names: dict[str, tuple[str, ...]]
     tables: dict[str, TableFacts]
     scalings: dict[str, Scaling]
     class_types: dict[str, str]
+    encodings: dict[str, str]
 
     @classmethod
     def of(cls, *manifests: Mapping[str, Any]) -> Learned:
@@ -28,6 +30,7 @@ class Learned(NamedTuple):
             {name: TableFacts.from_dict(each) for one in manifests for name, each in one.get("tables", {}).items()},
             {name: Scaling.from_dict(each) for one in manifests for name, each in one.get("scalings", {}).items()},
             {name: str(each) for one in manifests for name, each in one.get("class_types", {}).items()},
+            {name: str(each) for one in manifests for name, each in one.get("encodings", {}).items()},
         )
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
@@ -37,5 +40,6 @@ class Learned(NamedTuple):
             "tables": {layer: facts.to_dict() for layer, facts in self.tables.items()},
             "scalings": {layer: scaling.to_dict() for layer, scaling in self.scalings.items()},
             "class_types": {layer: each for layer, each in self.class_types.items() if each},
+            "encodings": dict(self.encodings),
         }
         return {key: value for key, value in described.items() if value}

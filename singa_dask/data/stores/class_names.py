@@ -131,6 +131,7 @@ class ClassNames:
         self.known.tables.update(learned.tables)
         self.known.scalings.update(learned.scalings)
         self.known.class_types.update(learned.class_types)
+        self.known.encodings.update(learned.encodings)
 
     def type_for(self, layer: str) -> str:
         """Return the `label_type` of the names in `known_for`; empty for strings, or if it is not known."""

@@ -93,6 +93,8 @@ class ArrayWriter:
         Whether weights follow y.
     rounds : bool
         Whether X has more digits than its field can hold.
+    is_numbered : bool
+        Whether labels are already the numbers of ``classes``.
     """
 
     dataset: str
@@ -103,6 +105,7 @@ class ArrayWriter:
     has_weights: bool = False
     rounds: bool = False
     class_type: str = ""
+    is_numbered: bool = False
 
     def widened(self) -> ArrayWriter:
         """Return a writer that keeps all digits of X."""
@@ -141,9 +144,10 @@ class ArrayWriter:
             return self._checked(y.reshape(n, *(y.shape[1:] or (1,))), f"{where}, y", name, field)
         if y.shape not in ((n,), (n, 1)):
             raise DataError(f"{where}, y: shape {y.shape}, expected ({n},).")
-        if self.classes and y.dtype.kind not in TEXTS + "b":
+        names = () if self.is_numbered else self.classes
+        if names and y.dtype.kind not in TEXTS + "b":
             raise DataError(f"{where}, y: values of type {y.dtype}, expected names of classes.")
-        return class_numbers(y.reshape(n), self.classes, f"{where}, y, record")
+        return class_numbers(y.reshape(n), names, f"{where}, y, record")
 
     @staticmethod
     def _weights(value: Any, n: int, where: str) -> Array:

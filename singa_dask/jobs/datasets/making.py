@@ -43,7 +43,10 @@ def as_datasets(data: Any, client: Client | str | None = None) -> dict[str, Data
         return {}
     # exclude an xarray Dataset, which is a mapping, too
     named = data if isinstance(data, Mapping) and not hasattr(data, "data_vars") else {"train": data}
-    return {str(name): as_dataset(str(name), value, client) for name, value in named.items()}
+    return {
+        str(name): value if isinstance(value, Dataset) else as_dataset(str(name), value, client)
+        for name, value in named.items()
+    }
 
 
 def as_dataset(name: str, value: Any, client: Client | str | None = None) -> Dataset:

@@ -87,6 +87,32 @@ class InitialValues:
         """
         return self._learned or Learned.of(*(manifest for _, manifest in self._read(load_manifest)))
 
+    def learned_to_predict(self) -> Learned:
+        """Return `learned`.
+
+        Raises UnusableCheckpointError if only an estimator can predict with the checkpoint.
+        """
+        learned = self.learned()
+        if learned.encodings:
+            raise UnusableCheckpointError(f"{', '.join(self.urls)}: {predicts_only(learned.encodings)}")
+        return learned
+
+    @property
+    def has_params(self) -> bool:
+        """Whether a checkpoint has values. The checkpoint in which an estimator describes its records has none.
+
+        Checkpoints that cannot be read are counted as well, because `check` reports them.
+        """
+        try:
+            return any(not manifest or manifest["params"] for _, manifest in self._read(load_manifest))
+        except UnusableCheckpointError:
+            return True
+
+    def encodings(self) -> dict[str, str]:
+        """Return the encodings of the records of an estimator, from its checkpoint without params."""
+        manifests = [manifest for _, manifest in self._read(load_manifest) if manifest and not manifest["params"]]
+        return Learned.of(*manifests).encodings
+
     def __contains__(self, name: object) -> bool:
         return name in self._load()
 
@@ -124,10 +150,18 @@ class InitialValues:
         why = ""
         if complete and missing:
             why = f"no values of {', '.join(missing)}, which the net needs"
-        elif self._sources and len(missing) == len(wanted):
+        elif loaded and len(missing) == len(wanted):
             why = "none of its params is in the net"
         if why:
             message = f"{', '.join(self.urls)}: {why}. Known: {', '.join(sorted(loaded))}."
             problems.append(self._sources[-1].problem(message) if self._sources else Problem((), message))
         if problems:
             raise UnusableCheckpointError(problems)
+
+
+def predicts_only(encodings: Mapping[str, str]) -> str:
+    """Return why only an estimator can predict with a net, and what to do."""
+    return (
+        f"the net of an estimator that {' and '.join(encodings.values())}. The run has only the net. Predict with the "
+        "fitted estimator instead: save it with pickle or joblib."
+    )

@@ -176,6 +176,7 @@ class InitialState:
         learned = self._initial.learned()
         if is_complete:
             class_names.known.scalings.update(learned.scalings)
+        class_names.known.encodings.update(self._initial.encodings())
         class_names.inherited = learned if is_complete else learned._replace(class_names={}, tables={})
 
     def values(self, param: Param) -> tuple[np.ndarray, int]:
