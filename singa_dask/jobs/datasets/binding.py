@@ -112,7 +112,10 @@ def check_data(read: JobFile, datasets: Mapping[str, Dataset], needed: bool) -> 
 
 
 def with_defaults(job: JobConf, datasets: Mapping[str, Dataset]) -> JobConf:
-    """Return the job with defaults of its datasets, e.g. for `label`, in the layers that read them."""
+    """Return the job with defaults of its datasets, e.g. for `label`, in the layers that read them.
+
+    ``backend`` is replaced, because it names a format of files.
+    """
     with_targets = {reader.name for reader in _readers(job) if reader.layer.type == "TargetInput"}
     fields = StoreConf.model_fields
 
@@ -121,7 +124,8 @@ def with_defaults(job: JobConf, datasets: Mapping[str, Dataset]) -> JobConf:
         defaults = datasets[name].defaults if name in datasets else {}
         # missing labels are a mistake, unless the layer reads targets
         wanted = defaults.keys() - ({"has_label"} if name not in with_targets else set())
-        return {key: defaults[key] for key in wanted if getattr(store, key) == fields[key].default}
+        backend = {"backend": defaults.get("backend", "")} if name in datasets else {}
+        return {key: defaults[key] for key in wanted if getattr(store, key) == fields[key].default} | backend
 
     return with_stores(job, change)
 
@@ -190,7 +194,7 @@ def find_wrong_columns(job: JobConf, datasets: Mapping[str, Dataset]) -> list[Pr
         spec = TableSpec.from_options({**store.model_dump(), **lists})
         url = f"{SCHEME}{reader.name}/{dataset.pattern}"
         try:
-            kinds = _kinds(dataset, url)
+            kinds = _kinds(dataset, url) | dict.fromkeys(store.lags.names if store.lags else (), "number")
             spec.check(url, kinds, spec.select(url, kinds))
             if reader.layer.type == "RecordInput" and store.needs_label and not spec.label:
                 raise without_labels(url, is_table=True)

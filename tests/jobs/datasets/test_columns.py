@@ -68,7 +68,6 @@ def test_columns_are_wrong_in_the_words_of_the_table(case: str) -> None:
         # what they hold is known by their values only
         ({"features": ["a", "sort", "size"], "label": "b"}, None),
         ({"features": ["a", "b"]}, "kind"),
-        ({"features": ["a", "b"], "target": ["day"], "backend": "csv"}, None),
     ],
 )
 def test_columns_that_may_be_right(store: dict[str, Any], y: str | None) -> None:

@@ -210,6 +210,41 @@ def test_frames_train_to_the_same_bits_as_their_files(tmp_path: Path) -> None:
     assert values_of(of_files) == values_of(alone) == values_of(pair)
 
 
+@pytest.mark.parametrize("backend", ["csv", "table", "jsonl"])
+def test_a_job_for_a_file_reads_a_series_from_a_frame(backend: str, tmp_path: Path) -> None:
+    days = pd.date_range("2024-01-01", periods=40).astype(str)
+    frame = pd.DataFrame({"day": days, "sales": [f"{value} EUR" for value in np.round(Y + RANDOM.random(40), 3)]})
+    frame.to_csv(tmp_path / "sales.csv", index=False, sep=";")
+    lags = {"columns": ["sales"], "n": 2, "order": "day"}
+    store = {
+        "features": ["sales_lag1", "sales_lag2"],
+        "target": "sales",
+        "lags": lags,
+        "shape": [2],
+        "batchsize": 19,
+        "separator": ";",
+        "standardise": True,
+    }
+    store |= {"numbers": {"sales": {"unit": "EUR"}}}
+    values = []
+    for path, named in ((str(tmp_path / "sales.csv"), "csv"), ("dask://train", backend)):
+        records = {**store, "path": path, "backend": named}
+        net = sd.Net(
+            [
+                sd.layer("RecordInput", name="data", store_conf=records),
+                sd.layer("TargetInput", name="target", store_conf=records),
+                sd.layer("InnerProduct", name="out", srclayers=["data"], num_output=1),
+                sd.layer("EuclideanLoss", srclayers=["out", "target"]),
+            ]
+        )
+        job = sd.Job(net, train_steps=4, **KEYS)
+        run_dir = str(tmp_path / f"run-{path[:4]}".replace("/", ""))
+        run = sd.train(job, data=None if path[0] == "/" else frame, run_dir=run_dir, **QUIET)
+        values.append(load_values(run.url))
+    for name, of_file in values[0].items():
+        np.testing.assert_array_equal(of_file.values, values[1][name].values)
+
+
 def test_a_frame_needs_the_names_of_columns(tmp_path: Path) -> None:
     frame = pd.DataFrame(X, columns=list("abcdef")).assign(kind=Y)
     job = classify().replace({"neuralnet.layer[data].store_conf.shape": [7]})
