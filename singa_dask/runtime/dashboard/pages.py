@@ -104,7 +104,10 @@ class _Data(_Handler):
         make = self.source.overview if job_id is None else partial(self.source.describe, job_id)
         self.set_header("Content-Type", "application/json; charset=utf-8")
         self.set_header("Cache-Control", "no-store")
-        self.write(self.answers.get(job_id, make))
+        answer = self.answers.get(job_id, make)
+        if answer == "null":
+            self.set_status(404)
+        self.write(answer)
 
 
 class _Text(_Handler):

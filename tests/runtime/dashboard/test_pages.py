@@ -52,7 +52,8 @@ def test_the_page_and_its_files_are_served_with_and_without_bokeh(url: str) -> N
         assert requests.get(f"{url}/{name}").status_code == 200
     assert requests.get(f"{url}/singa/").url == f"{url}/singa"
     assert requests.get(f"{url}/singa/jobs.json").json()["jobs"] == []
-    assert requests.get(f"{url}/singa/job.json", {"id": NASTY}).json() is None
+    unknown = requests.get(f"{url}/singa/job.json", {"id": NASTY})
+    assert (unknown.status_code, unknown.json()) == (404, None)
     for name in ("log", "stacks"):
         text = requests.get(f"{url}/singa/{name}.txt", {"id": NASTY})
         assert (text.status_code, text.headers["Content-Type"]) == (404, "text/plain; charset=utf-8")
@@ -209,9 +210,10 @@ def test_with_a_token_the_port_tells_nothing_to_others(
             refused = requests.get(f"{url}/{path}", headers={"Authorization": "Bearer se-cre"} if "?" in path else {})
             assert (refused.status_code, refused.headers["WWW-Authenticate"]) == (401, "Bearer")
             assert "Authorization: Bearer TOKEN" in refused.text
-        for path in ("singa", "singa/jobs.json", "singa/job.json?id=x", "singa/metrics"):
-            assert requests.get(f"{url}/{path}", headers={"Authorization": "Bearer se-cret"}).status_code == 200
-            assert requests.get(f"{url}/{path}", {"token": "se-cret"}).status_code == 200
+        allowed = {"singa": 200, "singa/jobs.json": 200, "singa/job.json?id=x": 404, "singa/metrics": 200}
+        for path, status in allowed.items():
+            assert requests.get(f"{url}/{path}", headers={"Authorization": "Bearer se-cret"}).status_code == status
+            assert requests.get(f"{url}/{path}", {"token": "se-cret"}).status_code == status
         for path in ("singa/singa.css", "singa/singa.js"):  # browsers send none for them
             assert requests.get(f"{url}/{path}").status_code == 200
         assert "singa_dask_jobs" in requests.get(f"{url}/singa/metrics", {"token": "se-cret"}).text

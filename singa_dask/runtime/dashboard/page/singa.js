@@ -473,6 +473,7 @@ let heard = null;
 async function ask(path) {
   const token = new URLSearchParams(location.search).get("token");
   const answer = await fetch(path, { cache: "no-store", headers: token ? { Authorization: `Bearer ${token}` } : {} });
+  if (answer.status === 404) return null;  // the scheduler has forgotten the job
   if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
   return answer.json();
 }
