@@ -615,8 +615,8 @@ def serve(
         signals.hand_to(end)
         with server:
             echo(f"{model.name}, step {model.step}: {server.url}")
-            if record := server.app.example:
-                body = shlex.quote(json.dumps({"records": [record]}, ensure_ascii=False))
+            if records := server.app.examples:
+                body = shlex.quote(json.dumps({"records": records}, ensure_ascii=False))
                 echo(f"try: curl {server.url}/predict -H 'Content-Type: application/json' -d {body}", err=True)
             server.wait()
     counts = server.app.counts()

@@ -472,7 +472,10 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
         return self._fit(X, y, sample_weight, 1, goes_on, classes, partial=True)
 
     def _class_names(self) -> tuple[tuple[str, ...], str]:
-        """Return the names of the classes and their `label_type`; no names if they cannot describe the classes."""
+        """Return the names of the classes and their `label_type`.
+
+        There are no names if they cannot describe the classes.
+        """
         classes = self.classes_.tolist()
         kind = {bool: BOOLEAN, int: INTEGER, float: NUMBER}.get(type(classes[0]), "")
         names = tuple(map(str, classes))

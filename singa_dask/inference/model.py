@@ -169,12 +169,15 @@ class EncodedRecords(NamedTuple):
         Values that were filled in.
     gaps : str
         See `MemoryRecords`.
+    n_later : int
+        Number of later records of a time series that still have to be forecast.
     """
 
     arrays: Arrays
     n: int
     counts: FillCounts
     gaps: str
+    n_later: int = 0
 
 
 class Model:
@@ -385,7 +388,7 @@ class Model:
                     values[first:stop] = net.compute(arrays, stop - first, first)[layer]["data"]
                 if not some.n_later:
                     return values, FillCounts.total(each.counts for each in records.values() if each.counts)
-                forecasts.append(self._predictions_of(values[-1:], layer, "").item())
+                forecasts.append(self.forecast(values, layer))
 
     def test(self, x: Any, y: Any = None, metrics: Sequence[str] | None = None) -> dict[str, Any]:
         """Return the metrics of the test net on records, by name. Each record is used once.
@@ -436,21 +439,27 @@ class Model:
 
     # -- inference in two steps ------------------------------------------------------------------------------
 
-    def encode(self, x: Any, layer: str, name: str = "x") -> EncodedRecords:
+    def encode(self, x: Any, layer: str, name: str = "x", forecasts: Sequence[Any] = ()) -> EncodedRecords:
         """Convert records to the fields that `compute` takes. Threads may call it while another one computes.
 
-        ``x`` are records as in `predict`; ``name`` is their name in errors.
+        ``x`` are records as in `predict`; ``name`` is their name in errors. ``forecasts`` are the predictions so far of
+        the records at the end of a time series that lack their values; see `forecast`.
         """
         net, counts = self._net(layer), FillCounts()
         with self._advised():
-            records = self._features_of(net, x, name)
+            is_ahead = forecasts_itself(self._job.job, Phase.TEST, [layer])
+            records = self._features_of(net, x, name, forecasts=[*forecasts] if is_ahead else None)
             some = next(iter(records.values()))
             arrays: Arrays = {}
             for reader, each in records.items() if some.n else ():
                 each.counts = counts
                 fields = each.read(0, each.n)
                 arrays |= fields if len(records) == 1 else {f"{reader}/{key}": fields[key] for key in fields}
-            return EncodedRecords(arrays, some.n, counts, some.gaps)
+            return EncodedRecords(arrays, some.n, counts, some.gaps, some.n_later)
+
+    def forecast(self, values: Array, layer: str) -> Any:
+        """Return the last prediction as a value that later records of a time series can have."""
+        return self._predictions_of(values[-1:], layer, "").item()
 
     def zeros(self, layer: str) -> Arrays:
         """Return an array record of zeros as `encode` encodes it."""
@@ -499,6 +508,20 @@ class Model:
     def lags(self, layer: str) -> LagsConf | None:
         """Return how lags are computed from earlier records of a time series; None if the job sets no lags."""
         return next((each.store_conf.lags for each in self._readers(self._net(layer)) if each.store_conf.lags), None)
+
+    def series_example(self, layer: str) -> list[dict[str, Any]]:
+        """Return as many example records of a time series as one prediction needs.
+
+        The list is empty if the job sets no lags.
+        """
+        lags, (_, columns) = self.lags(layer), self.record(layer)
+        if lags is None:
+            return []
+        plain = {name: value for name, value in (self.example(layer) or {}).items() if name not in lags.names}
+        plain |= {name: 0.0 for name in columns if name not in plain and name not in lags.names}
+        days = np.datetime64("2024-01-01") + np.arange(lags.n + 1)
+        records = [plain | dict.fromkeys(lags.columns, 0.0) for _ in days]
+        return [({lags.order: str(day)} if lags.order else {}) | each for day, each in zip(days, records, strict=True)]
 
     def example(self, layer: str) -> dict[str, Any] | None:
         """Return an example record of a table, as a dict by column.

@@ -7,7 +7,7 @@ import json
 import logging
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -59,8 +59,8 @@ class App:
     Attributes
     ----------
     asgi : Starlette
-    example : dict or None
-        Example record of a table; see `Model.example`.
+    examples : list of dict
+        Example records of a table, or of a time series; see `Model.example` and `Model.series_example`.
     ending : bool
         Whether new requests are refused.
     statuses : Counter of int
@@ -84,7 +84,11 @@ class App:
         self._readers = ThreadPoolExecutor(N_READERS, thread_name_prefix="serve-reads")
         some = self._layer or next(reversed(model.layers))
         self._shape, self._columns = model.record(some)
-        self.example = model.example(some)
+        example = model.example(some)
+        self.examples = model.series_example(some) or ([example] if example else [])
+        self._n_history = max(len(self.examples) - 1, 0)
+        if self._n_history:
+            self._columns = tuple(self.examples[0])
         try:
             self.batcher.warm_up(model.zeros(some), some)
         except BaseException:
@@ -122,7 +126,11 @@ class App:
             "output": self._layer,
             "layers": model.layers,
             "classes": self._classes(self._layer),
-            "record": {"shape": self._shape or None, "columns": self._columns or None},
+            "record": {
+                "shape": self._shape or None,
+                "columns": self._columns or None,
+                **({"history": self._n_history} if self._n_history else {}),
+            },
             "limits": {
                 "max_batch": limits.max_batch,
                 "max_queue": limits.max_queue,
@@ -180,8 +188,13 @@ class App:
             is_small = len(body) < SMALL_BYTES and kind.startswith(JSON)
             encoded, asked, layer = await self._work(is_small, self._read, body, kind, dict(request.query_params))
             values = np.empty((0, *(self._model.layers[layer] or (1,))), np.float32)
-            if encoded.n:
+            forecasts = list[Any]()
+            while encoded.n:
                 values = await self.batcher.values(encoded.arrays, layer)
+                if not encoded.n_later:
+                    break
+                forecasts.append(self._model.forecast(values, layer))
+                encoded = await self._work(False, self._encoded, asked, layer, forecasts)
             wants_npy = NPY in request.headers.get("accept", "")
             is_small = values.size * BYTES_PER_VALUE < SMALL_BYTES
             return await self._work(is_small, self._written, values, encoded, asked, layer, wants_npy)
@@ -242,8 +255,11 @@ class App:
         if n_bytes > self._limits.max_bytes:
             most = self._limits.max_bytes / (1 << 20)
             raise Refused(413, f"an answer of {n_bytes / (1 << 20):.0f} MiB, expected at most {most:g}.")
+        return self._encoded(asked, layer), asked, layer
+
+    def _encoded(self, asked: PredictRequest, layer: str, forecasts: Sequence[Any] = ()) -> EncodedRecords:
         try:
-            return self._model.encode(asked.records, layer, "records"), asked, layer
+            return self._model.encode(asked.records, layer, "records", forecasts)
         except DataError as error:
             raise advised(error, SERVER) from None
 

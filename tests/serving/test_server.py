@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -127,6 +128,42 @@ def test_objects_by_name_of_column(tmp_path: Path) -> None:
         assert answer.json["error"].startswith(said)
         for bad in ([records[0], 3], [{"mass": 1, "colour": "red"}, {"mass": "x", "colour": "red"}], [{"mass": 1}]):
             assert ask(server.url, given={"records": bad}).status == 400
+
+
+def test_records_of_a_time_series(tmp_path: Path) -> None:
+    days = pd.date_range("2024-01-01", periods=30).astype(str)
+    frame = pd.DataFrame({"day": days, "sales": np.sin(np.arange(30)), "open": np.arange(30) % 2})
+    lags = {"columns": ["sales"], "n": 3, "order": "day"}
+    features = ["open", *(f"sales_lag{k}" for k in (1, 2, 3))]
+    store = {
+        "path": "dask://train",
+        "features": features,
+        "target": "sales",
+        "lags": lags,
+        "shape": [4],
+        "batchsize": 9,
+    }
+    layers = [
+        sd.layer("RecordInput", name="data", store_conf=store),
+        sd.layer("TargetInput", name="target", store_conf=store),
+        sd.layer("InnerProduct", name="out", srclayers=["data"], num_output=1),
+        sd.layer("EuclideanLoss", srclayers=["out", "target"]),
+    ]
+    sgd = {"type": "SGD", "learning_rate": {"type": "Fixed", "base_lr": 0.1}}
+    job = sd.Job(sd.Net(layers), train_steps=20, train_one_batch={"alg": "BP"}, updater=sgd)
+    run = sd.train(job, data=frame, run_dir=str(tmp_path / "run"), progress=False)
+    model = sd.load_model(run.url)
+    # the values of the last five days are not known yet
+    frame.loc[25:, "sales"] = np.nan
+    records = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    with ModelServer(model, Limits(8)) as server:
+        found = ask(server.url, given={"records": records}).json
+        assert (len(found["predictions"]), found["history"]) == (27, 3)
+        assert found["predictions"] == model.predict(frame).tolist()
+        described = ask(server.url, "/model").json["record"]
+        assert (set(described["columns"]), described["history"]) == ({"day", "sales", "open"}, 3)
+        example = ask(server.url, given={"records": server.app.examples}).json
+        assert (len(example["predictions"]), example["history"]) == (1, 3)
 
 
 def test_many_clients_get_their_own_answers(model: sd.Model, digits: Any) -> None:

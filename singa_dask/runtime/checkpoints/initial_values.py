@@ -99,9 +99,10 @@ class InitialValues:
 
     @property
     def has_params(self) -> bool:
-        """Whether a checkpoint has values. The checkpoint in which an estimator describes its records has none.
+        """Whether a checkpoint has values of params.
 
-        Checkpoints that cannot be read are counted as well, because `check` reports them.
+        The checkpoint in which an estimator describes its records has none. Checkpoints that cannot be
+        read are counted as well, because `check` reports them.
         """
         try:
             return any(not manifest or manifest["params"] for _, manifest in self._read(load_manifest))
