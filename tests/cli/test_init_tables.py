@@ -747,4 +747,4 @@ def test_a_test_set_of_other_classes_is_refused_before_a_job_is_written(call: Ca
     FRAME.assign(income=np.array(["<=50K", ">50K", ">50K"])[KIND]).to_csv("train.csv", index=False)
     FRAME.assign(income=np.array(["<=50K.", ">50K.", ">50K."])[KIND]).to_csv("test.csv", index=False)
     said = refused(call, "train.csv", "--label", "income", "-o", "job.yaml")
-    assert "test.csv, line 2, column 'income': unknown category '<=50K.'. Expected one of the training data:" in said
+    assert "test.csv, line 2, column 'income': unknown category '<=50K.'. Expected a known one:" in said

@@ -127,7 +127,7 @@ def test_values_that_training_never_lacked(call: Call, tmp_path: Path, monkeypat
     pd.testing.assert_frame_equal(scores(gap, "--missing", "mean").drop(2), whole.drop(2))
     zero = scores(new.assign(a=new["a"].where(new.index != 2, 0.0)))
     pd.testing.assert_frame_equal(scores(gap, "--missing", "0"), zero)
-    for value, said in ((None, "no value. Leave"), ("z", "Expected one of the training data: x, y. Leave")):
+    for value, said in ((None, "no value. Leave"), ("z", "Expected a known one: x, y. Leave")):
         gap = new.assign(key=new["key"].where(new.index != 2, value))
         assert refused(gap).endswith(f"{said} the record out, or pass --unknown ignore.\n")
         found = scores(gap, "--unknown", "ignore")

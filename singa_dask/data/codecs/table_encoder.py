@@ -311,9 +311,7 @@ def _index_of(
         _refuse_missing(column, wrong & missing_of(column), where, name, remedy)
         row = int(wrong.argmax())
         expected = listed([name or "'' (no value)" for name in names])
-        message = (
-            f"unknown category {texts[encoded.indices[row].as_py()]!r}. Expected one of the training data: {expected}."
-        )
+        message = f"unknown category {texts[encoded.indices[row].as_py()]!r}. Expected a known one: {expected}."
         message, helps = (f"{message} {UNKNOWN.text}", UNKNOWN) if unknown else (message, None)
         raise DataError(f"{where(row)}, column {name!r}: {message}", remedy=helps)
     return indices

@@ -94,7 +94,7 @@ def test_labels_that_are_text(tmp_path: Path) -> None:
     refused(
         path,
         data,
-        "x.jsonl, line 3, column 'label': unknown category 'fox'. Expected one of the training data: cat, dog.",
+        "x.jsonl, line 3, column 'label': unknown category 'fox'. Expected a known one: cat, dog.",
         classes=["cat", "dog"],
     )
 
