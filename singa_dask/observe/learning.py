@@ -165,6 +165,10 @@ def _compare_with_constant(
     elif one_class:
         text = f"the likeliest class is nearly always the same: its balanced accuracy is {balanced:.4f}"
         warnings.append((text, RARE))
+    if base[name].get("is_square"):
+        # the root has the unit of the target
+        name, value, least = f"{prefix}rmse", math.sqrt(value), math.sqrt(least)
+        before = None if before is None else math.sqrt(before)
     if gap:
         warnings.append((f"the {name} is {before:.4g} in training, and {value:.4g} in the {phase}", OVERFIT))
     places = ".4g" if is_loss else ".4f"

@@ -227,11 +227,11 @@ def test_a_number_that_is_not_learnt() -> None:
     base = facts["baselines"]["test"]["loss"]["value"]
     summary = {"steps": 500, "train": {}, "test": {"loss": 0.1 * base}, "validation": {}}
     assert sentences(facts, summary, train(FALLING * base)) == [
-        f"test loss {0.1 * base:.4g}; always saying the mean has {base:.4g}"
+        f"test rmse {np.sqrt(0.1 * base):.4g}; always saying the mean has {targets.std():.4g}"
     ]
     lines = sentences(facts, {**summary, "test": {"loss": base}}, train(np.linspace(base, 0.1 * base, 40)))
     assert "warning: no better than always saying the mean" in lines
-    assert any(line.startswith("warning: the loss is") for line in lines)
+    assert any(line.startswith("warning: the rmse is") for line in lines)
 
 
 def test_workers_that_wait_for_cores() -> None:

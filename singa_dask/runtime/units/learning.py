@@ -141,8 +141,9 @@ def facts_of_workers(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Combine the facts of the workers of a group.
 
     ``baselines`` has for each phase and metric the ``value`` of the best constant answer, this ``answer`` in words, and
-    the numbers of ``records`` and ``classes``. ``broken`` has the names of layers that are ``constant`` or ``dead``, or
-    whose units are ``equal``. ``changes`` has the change of each param relative to its norm at the start.
+    the numbers of ``records`` and ``classes``. ``is_square`` marks the mean squared error of a single target.
+    ``broken`` has the names of layers that are ``constant`` or ``dead``, or whose units are ``equal``. ``changes`` has
+    the change of each param relative to its norm at the start.
     """
     baselines: dict[str, dict[str, Any]] = {}
     broken: dict[str, list[str]] = {}
@@ -166,6 +167,7 @@ def _constant_answers(parts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str,
     """Yield the metrics of the best constant answer to the labels or targets of a loss layer."""
     loss, counted = parts[0], [part["counted"] for part in parts]
     answers: dict[str, tuple[Any, str]]
+    more: dict[str, dict[str, Any]] = {}
     if loss["kind"] == "classes":
         counts = np.sum(counted, axis=0)
         n = int(counts.sum())
@@ -175,19 +177,20 @@ def _constant_answers(parts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str,
         entropy, right = loss["scale"] * _entropies(p).sum(), loss["scale"] * p[top].sum()
         answers = {"loss": (entropy, "guessing by the shares of the classes")}
         answers["accuracy"] = right, f"always saying {said}"
-        n_classes = int(np.count_nonzero(counts))
+        more["accuracy"] = {"classes": int(np.count_nonzero(counts))}
     else:
         moments = reduce(Moments.merged, [Moments(each[0], *map(np.array, each[1:])) for each in counted])
         n, p, squares = moments.n, moments.mean, moments.squares / moments.n
         answers = {"loss": (squares.sum(), "always saying the mean")}
+        if loss["kind"] == "values" and len(squares) == 1:
+            more["loss"] = {"is_square": True}
         if loss["kind"] == "labels":
             answer, is_binary = "always giving the same labels", np.allclose(squares, p * (1 - p), atol=1e-9)
             entropy, right = np.mean(_entropies(p) + _entropies(1 - p)), np.mean(np.maximum(p, 1 - p))
             answers = {"loss": (entropy, answer), "binary_accuracy": (right, answer)} if is_binary else {}
     for name, (value, answer) in answers.items():
         if name != "loss" or loss["has_loss"]:
-            classes = {"classes": n_classes} if name == "accuracy" else {}
-            yield name, {"value": float(value), "answer": answer, "records": n, **classes}
+            yield name, {"value": float(value), "answer": answer, "records": n, **more.get(name, {})}
 
 
 def _entropies(p: Array) -> Array:
