@@ -722,10 +722,22 @@ def test_a_class_that_is_called_like_a_missing_value(call: Call) -> None:
 
 
 def test_amounts_given_as_a_label(call: Call) -> None:
-    FRAME.assign(cost=[f"${1000 + i * 7:,}.50" for i in range(len(FRAME))]).to_csv("x.csv", index=False)
+    amounts = [f"${1000 + i * 7:,}.50" for i in range(len(FRAME))]
+    FRAME.assign(cost=["none so far", *amounts[1:]]).to_csv("x.csv", index=False)
     assert "Expected classes, which repeat. Pass --target cost to predict them as numbers." in refused(
         call, "x.csv", "--label", "cost", "-o", "job.yaml"
     )
+
+
+def test_integers_that_are_equal_as_float64_are_constant_in_each_format(call: Call) -> None:
+    frame = FRAME.assign(big=2**60 + np.arange(len(FRAME)) % 9, small=2**40 + np.arange(len(FRAME)) % 9)
+    frame.to_csv("x.csv", index=False)
+    frame.to_parquet("x.parquet")
+    frame.to_json("x.jsonl", orient="records", lines=True)
+    for data in ("x.csv", "x.parquet", "x.jsonl"):
+        said = done(call, data, "--target", "age", "-o", "job.yaml", "--overwrite")
+        assert f"big {len(frame)} constant left out" in noted(said)
+        assert "\nfeatures: 2 of numbers, 0 of categories: fare, small\n" in said
 
 
 def test_lone_quotes_of_texts(call: Call) -> None:

@@ -95,6 +95,11 @@ def _best_forms(texts: pa.Array) -> tuple[pa.Array, list[tuple[NumberForm, pa.Ar
     return different, [each for each, n in zip(found, n_read, strict=True) if is_best and n == max(n_read)]
 
 
+def are_mostly_numbers(texts: pa.Array) -> bool:
+    """Return whether more than half of the texts are numbers, in one way to write them."""
+    return bool(_best_forms(texts)[1])
+
+
 def say_forms(name: str, texts: pa.Array) -> str:
     """Return a message that says how to read a text column as numbers; empty if it also has other texts."""
     different, best = _best_forms(texts)

@@ -27,7 +27,7 @@ from singa_dask.cli.init.columns import (
     read_table,
     show_value,
 )
-from singa_dask.cli.init.numbers import PLAIN, refuse_faults, say_forms, with_numbers
+from singa_dask.cli.init.numbers import PLAIN, are_mostly_numbers, refuse_faults, with_numbers
 from singa_dask.cli.init.records import (
     MIN_BYTE_RANGE,
     MIN_SPLIT,
@@ -44,7 +44,7 @@ from singa_dask.cli.init.records import (
     with_split,
 )
 from singa_dask.data.codecs.category_names import in_order, name_key
-from singa_dask.data.codecs.columns import as_texts, is_number, missing_of, whole
+from singa_dask.data.codecs.columns import as_floats, as_texts, is_number, missing_of, whole
 from singa_dask.data.codecs.labels import is_point, labels_among
 from singa_dask.data.codecs.lags import LagsConf, gaps_of, is_sorted, twice_among
 from singa_dask.data.codecs.numbers import MISSING, Spelling
@@ -533,6 +533,9 @@ def _unfit(column: ColumnSurvey, is_wide: bool) -> str:
     if column.kind not in ("number", "boolean", "string"):
         return "no values" if column.kind in ("empty", "vector") else column.kind
     known = len(column.distinct)
+    if column.kind == "number":
+        # nets read float64, in which different integers of more than 53 bits can be equal
+        known = len(np.unique(as_floats(column.distinct)))
     if known < 2:
         return "no values" if not known else "" if is_wide and column.kind == "number" else "constant"
     if column.kind == "string":
@@ -657,7 +660,8 @@ def _output(table: TableSurvey, column: ColumnSurvey, why: str, said: str, optio
         return OutputSurvey(name, why, mean=mean, std=std or 1.0)
     if known > MANY and 2 * known > column.n_present:
         said = f"{known} different values in {column.n} records"
-        hint = f" Pass --target {name} to predict them as numbers." if say_forms(name, column.values) else ""
+        are_numbers = column.kind == "number" or are_mostly_numbers(column.present)
+        hint = f" Pass --target {shlex.quote(name)} to predict them as numbers." if are_numbers else ""
         raise DataError(f"{place} has {said}. Expected classes, which repeat.{hint}")
     if not said and column.kind == "number" and known > 2:
         why = f"{why}; {known} different numbers are classes, --target predicts them as numbers"
