@@ -9,16 +9,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.linear_model import RidgeClassifierCV, RidgeCV
+from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.metrics import accuracy_score, mean_squared_error, roc_auc_score
-from sklearn.model_selection import LeaveOneOut, cross_val_predict
+from sklearn.model_selection import LeaveOneOut, StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from singa_dask.cli.init.logistic import class_probabilities, held_out_probabilities, standardised
 from singa_dask.conf import load
+from singa_dask.data.stores.split import SplitConf
 from tests.cli.conftest import Call
 
 N = 80
+RIDGE = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-3, 3, 13)))
+LOGISTIC = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
 
 
 @pytest.fixture(autouse=True)
@@ -36,12 +40,15 @@ def table(noise: float, curved: bool = False) -> pd.DataFrame:
 
 
 def said(
-    call: Call, frame: pd.DataFrame, *options: str, number: str = "a linear model is (?:right in|off by) about"
+    call: Call,
+    frame: pd.DataFrame,
+    *options: str,
+    number: str = r"a linear model \(\w+ regression\) is (?:right in|off by) about",
 ) -> float:
     frame.to_csv("sales.csv", index=False)
     result = call("init", "sales.csv", "--overwrite", "--test-split", "0", *options)
     assert result.exit_code == 0, result.output
-    found = re.search(rf"{number} ([\d.]+)", result.stderr)
+    found = re.search(r"a linear model \(\w+ regression\) is (?:right in|off by) about ([\d.]+)", result.stderr)
     assert found, result.stderr
     return float(found[1])
 
@@ -49,21 +56,81 @@ def said(
 def test_a_linear_model_of_all_other_records_predicts_each(call: Call) -> None:
     frame = table(noise=1.0)
     features = pd.get_dummies(frame.drop(columns="sales"), dtype=float)
-    numbers = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-3, 3, 13)))
-    predicted = cross_val_predict(numbers, features, frame.sales, cv=LeaveOneOut())
+    predicted = cross_val_predict(RIDGE, features, frame.sales, cv=LeaveOneOut())
     expected = np.sqrt(mean_squared_error(frame.sales, predicted))
     assert said(call, frame, "--target", "sales") == pytest.approx(expected, rel=0.02)
 
     frame["sales"] = np.where(frame.sales > 0, "many", "few")
-    # the model ranks records by the value that it predicts for a class
-    frame["rare"] = np.where((frame.a + frame.b).rank() > N - 7, "yes", "no")
-    ranked = cross_val_predict(numbers, features, frame.rare == "yes", cv=LeaveOneOut())
-    roc_auc = said(call, frame.drop(columns="sales"), "--label", "rare", number="with roc_auc")
-    assert roc_auc == pytest.approx(roc_auc_score(frame.rare == "yes", ranked), abs=0.03)
+    predicted = cross_val_predict(LOGISTIC, features, frame.sales, cv=StratifiedKFold(5))
+    assert said(call, frame, "--label", "sales") == pytest.approx(100 * accuracy_score(frame.sales, predicted), abs=4)
 
-    classes = make_pipeline(StandardScaler(), RidgeClassifierCV(np.logspace(-3, 3, 13)))
-    predicted = cross_val_predict(classes, features, frame.sales, cv=LeaveOneOut())
-    assert said(call, frame, "--label", "sales") == pytest.approx(100 * accuracy_score(frame.sales, predicted), abs=2.6)
+
+def made(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return features and classes of a made table."""
+    random = np.random.default_rng(3)
+    x, noise = random.normal(size=(1500, 6)), random.logistic(size=1500)
+    if name == "ordered":
+        return x, np.digitize(2 * x[:, 0] + x[:, 1] + noise, [-2, 0.5, 2])
+    if name == "xor":
+        return x, np.where(x[:, 0] * x[:, 1] + 0.3 * x[:, 2] > 0, 1, 0)
+    if name == "rare":
+        return x, (x[:, 0] + x[:, 1] + noise / 2 > 3.6).astype(int)
+    if name == "categories":
+        codes = random.integers(40, size=(1500, 2))
+        effects = random.normal(size=(40, 2))
+        y = effects[codes[:, 0], 0] + effects[codes[:, 1], 1] + noise / 2 > 0
+        return np.concatenate([np.eye(40)[codes[:, 0]], np.eye(40)[codes[:, 1]], np.ones((1500, 1))], 1), y.astype(int)
+    if name == "separable":
+        return x, (x[:, 0] > 0).astype(int)
+    return x, random.integers(3, size=1500)
+
+
+@pytest.mark.parametrize("name", ["ordered", "xor", "rare", "categories", "separable", "noise"])
+def test_classes_are_predicted_as_by_scikit_learn(name: str) -> None:
+    x, y = made(name)
+    model = LOGISTIC.fit(x[:1000], y[:1000])
+    expected, n = model.predict_proba(x[1000:]), y.max() + 1
+    known, new = standardised(x[:1000], x[1000:])
+    # the probability of a class without training records is near 0
+    found = class_probabilities(known, y[:1000], n + 1, new) if n > 2 else class_probabilities(known, y[:1000], 2, new)
+    assert found[:, n:].sum() < 1
+    found = found[:, :n]
+    assert accuracy_score(y[1000:], found.argmax(1)) == pytest.approx(model.score(x[1000:], y[1000:]), abs=0.01)
+    found /= found.sum(axis=1, keepdims=True)
+    areas = [roc_auc_score(y[1000:], p[:, 1] if n == 2 else p, multi_class="ovr") for p in (found, expected)]
+    assert areas[0] == pytest.approx(areas[1], abs=0.01)
+    held_out = held_out_probabilities(x, y, n).argmax(1)
+    predicted = cross_val_predict(LOGISTIC, x, y, cv=StratifiedKFold(5, shuffle=True, random_state=0))
+    assert accuracy_score(y, held_out) == pytest.approx(accuracy_score(y, predicted), abs=0.02)
+
+
+def test_models_to_beat_are_judged_on_the_test_records_of_the_job(call: Call) -> None:
+    frame = pd.DataFrame(made("ordered")[0][:600], columns=list("abcdef"))
+    frame["level"] = np.where(made("rare")[1][:600], "high", "low")
+    frame["sales"] = 2 * frame.a - frame.b + np.random.default_rng(5).normal(size=600)
+    frame.to_csv("sales.csv", index=False)
+    for column, option in (("level", "--label"), ("sales", "--target")):
+        result = call("init", "sales.csv", "--overwrite", option, column, "--features", "a,b,c,d,e,f")
+        assert result.exit_code == 0, result.output
+        layers = load("job.yaml").job.neuralnet.layer
+        split = next(each.store_conf["split"] for each in layers if each.include == ["test"])
+        rows = SplitConf.model_validate(split).rows(0, 600)
+        train, test = frame.drop(rows), frame.iloc[rows]
+        inputs = list("abcdef")
+        if column == "level":
+            model = LOGISTIC.fit(train[inputs], train.level)
+            right, area = model.score(test[inputs], test.level), model.predict_proba(test[inputs])[:, 1]
+            area = roc_auc_score(test.level == "low", area)
+            largest = test.level.value_counts(normalize=True).max()
+            assert f"always the largest class is right in {largest:.1%} on the test records\n" in result.stderr
+            assert f"is right in about {right:.1%}, with roc_auc {area:.2f}, where 0.5 is chance; of" in result.stderr
+            continue
+        predicted = RIDGE.fit(train[inputs], train.sales).predict(test[inputs])
+        said_mean = f"off by {test.sales.std(ddof=0):.6g} on the test records (root of the mean square)\n"
+        assert said_mean in result.stderr
+        found = re.search(r"is off by about ([\d.]+); of the training records, on the same test records", result.stderr)
+        assert found, result.stderr
+        assert float(found[1]) == pytest.approx(np.sqrt(mean_squared_error(test.sales, predicted)), rel=0.01)
 
 
 def settings(call: Call, frame: pd.DataFrame) -> tuple[Any, float, float]:

@@ -513,3 +513,30 @@ def test_large_data_are_not_copied(call: Call, suffix: str, monkeypatch: pytest.
     assert os.listdir() == [f"x.{suffix}"]
     init(call, f"x.{suffix}")
     assert sum(len(part["label"]) for part in read_parts()) == 400
+
+
+def test_categories_that_no_training_record_has_are_named(call: Call) -> None:
+    """The last records by date have months that the net never learns, and the advice of the warning helps."""
+    n = 480
+    frame = pd.DataFrame({"when": pd.date_range("2024-01-01", periods=n, freq="18h"), "size": RANDOM.normal(size=n)})
+    frame["sold"] = frame["size"] + RANDOM.normal(size=n)
+    frame["extra"] = RANDOM.normal(size=n)
+    for month, part in frame.groupby(frame.when.dt.month):
+        folder = Path("sales", f"month={month:02}")
+        folder.mkdir(parents=True)
+        part.to_parquet(folder / "part.parquet", index=False)
+    month, n_test = frame.when.dt.month, n // 5
+    learned, tested = set(month[:-n_test]), month[-n_test:]
+    absent = sorted(set(tested) - learned)
+    share = tested.isin(absent).mean()
+    names = ", ".join(f"{each:02}" for each in absent)
+    warning = f"warning: month: no training record has {names}, but {share:.1%} of the test records do. "
+    advice = "--drop extra,month to leave the column out, or --drop extra,when to test on records drawn at random"
+    said = init(call, "sales", "--target", "sold", "--drop", "extra")
+    assert warning in said and f"{advice}.\n" in said, said
+    for drop in ("extra,month", "extra,when"):
+        assert "no training record has" not in init(call, "sales", "--target", "sold", "--drop", drop, "--overwrite")
+    assert 'split: {"part": "train", "test_share"' in Path("job.yaml").read_text()
+    frame.assign(month=month.map("m{}".format)).to_csv("x.csv", index=False)
+    said = init(call, "x.csv", "--target", "sold", "--overwrite", "--copy")
+    assert f"month: no training record has {', '.join(f'm{each}' for each in absent)}, but" in said

@@ -268,7 +268,7 @@ def test_tables_of_scikit_learn(call: Call, name: str) -> None:
     if key == "label":
         assert ", ".join(f"{k} {n} ({n / len(found.target):.0%})" for k, n in counts.items()) in said
     else:
-        assert f"off by {found.target.std(ddof=0):.6g}" in said
+        assert f"deviation {found.target.std(ddof=0):.6g}" in said
 
 
 # -- what is said about the columns -------------------------------------------------------------------------

@@ -1,7 +1,8 @@
-"""Baselines for a table: ridge regression, linear and with a kernel.
+"""Baselines for a table: the scores to beat, and how much linear and curved models explain.
 
-Each record is predicted from all others in closed form: residuals divided by one minus leverage (Hoerl and Kennard
-1970; Allen 1974). Classes are predicted as columns of 0 and 1.
+The scores are those of a logistic regression for classes, and of a ridge regression for numbers. What models explain
+comes from ridge regressions, linear and with a kernel, where classes are columns of 0 and 1. Each record is predicted
+from all others in closed form: residuals divided by one minus leverage (Hoerl and Kennard 1970; Allen 1974).
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from singa_dask.cli.init.columns import ColumnSurvey, TableSurvey
+from singa_dask.cli.init.logistic import class_probabilities, held_out_probabilities, standardised
 from singa_dask.cli.init.records import Baseline, OutputSurvey, Rows
 from singa_dask.data.codecs.columns import as_floats, as_texts, missing_of
 from singa_dask.training.pass_metrics import Scores
@@ -20,6 +23,8 @@ Floats = npt.NDArray[np.float64]
 
 # limits of the linear model, and the maximum number of records for the kernel model, whose time is cubic
 MAX_RECORDS, MAX_VALUES, MAX_KERNEL = 10_000, 1 << 21, 500
+# maximum of records times features times classes, where the features count as at least MIN_WIDTH
+MAX_PRODUCTS, MIN_WIDTH = 1 << 22, 30
 # with fewer records, a baseline is not informative
 MIN_RECORDS = 20
 # ridge penalties as multiples of the largest eigenvalue
@@ -27,49 +32,84 @@ RIDGES = np.logspace(-8, 2, 28)
 
 
 def baseline_of(
-    table: TableSurvey, features: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey], rows: Rows
+    table: TableSurvey, features: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey], train: Rows, test: Rows
 ) -> Baseline | None:
-    """Return the baseline of a table from some of its rows; None if there are too few."""
+    """Return the baseline of a table, from some of its training rows; None if there are too few.
+
+    The models are judged on the test rows, or by cross-validation if there are none.
+    """
     width = sum(len(each.distinct) if each.kind == "string" else 1 for each in features)
-    n = min(len(rows), MAX_RECORDS, max(MAX_VALUES // max(width, 1), MAX_KERNEL))
-    if n < MIN_RECORDS:
+    n_classes = max(len(each.counts) for each in outputs)
+    limit = min(MAX_VALUES // max(width, 1), MAX_PRODUCTS // max(max(width, MIN_WIDTH) * n_classes, 1))
+    limit = min(MAX_RECORDS, max(limit, MAX_KERNEL))
+    if len(train) < MIN_RECORDS:
         return None
-    rows = rows[np.linspace(0, len(rows) - 1, n).astype(np.int64)]
-    values = np.concatenate([_values(each, rows) for each in features], axis=1)
-    scale = values.std(axis=0)
-    values = (values - values.mean(axis=0)) / np.where(scale > 0, scale, 1)
+    constants = tuple(_constant(table, each, test) for each in outputs) if len(test) else ()
+    train, test = _some(train, limit), _some(test, limit)
+    rows, n = np.concatenate([train, test]), min(len(train), limit)
+    raw = np.concatenate([_values(each, rows, n) for each in features], axis=1)
+    values, new = standardised(raw[:n], raw[n:])
     wanted = [
-        _one_hot(table.named[each.name], rows) if each.is_label else _values(table.named[each.name], rows)
+        _one_hot(table.named[each.name], rows) if each.is_label else _values(table.named[each.name], rows, n)
         for each in outputs
     ]
     targets = np.concatenate(wanted, axis=1)
-    centred = targets - targets.mean(axis=0)
-    if not centred.any():
+    mean = targets[:n].mean(axis=0)
+    if not (targets[:n] - mean).any():
         return None
-    predicted = _left_out(*_linear(values), centred) + targets.mean(axis=0)
     roc_auc = None
     if outputs[0].is_label:
-        ends = np.cumsum([each.shape[1] for each in wanted])[:-1]
-        pairs = zip(np.split(predicted, ends, axis=1), wanted, strict=True)
-        score = float(np.mean([(a.argmax(axis=1) == b.argmax(axis=1)).mean() for a, b in pairs]))
+        judged = [each[n:] if len(test) else each for each in wanted]
+        predicted = [_probabilities(each[:n], raw[:n], values, new) for each in wanted]
+        score = float(np.mean([(a.argmax(1) == b.argmax(1)).mean() for a, b in zip(predicted, judged, strict=True)]))
         if len(outputs) == 1 and outputs[0].roc_auc:
             scores = Scores("classes", targets.shape[1], ["auc"])
-            scores.add(targets.argmax(axis=1), predicted)
-            roc_auc = scores.value("auc")
+            scores.add(judged[0].argmax(axis=1), predicted[0])
+            # undefined if all test records are of one class
+            area = scores.value("auc")
+            roc_auc = None if np.isnan(area) else area
     else:
-        score = float(np.sqrt(((predicted - targets) ** 2).mean(axis=0).sum()))
+        vectors, eigenvalues = _linear(values)
+        ridge, residuals = _left_out(vectors, eigenvalues, targets[:n] - mean)
+        if len(test):
+            dual = vectors @ ((vectors.T @ (targets[:n] - mean)) / (eigenvalues + ridge)[:, None])
+            residuals = new @ (values.T @ dual) + mean - targets[n:]
+        score = float(np.sqrt((residuals**2).mean(axis=0).sum()))
     chosen = np.linspace(0, n - 1, min(n, MAX_KERNEL)).astype(np.int64)
     values, targets = values[chosen], targets[chosen]
     # scale the targets so that all of them have equal weight
     targets = (targets - targets.mean(axis=0)) / (1 if outputs[0].is_label else np.maximum(targets.std(axis=0), 1e-300))
     linear, kernel = (_explained(*parts, targets) for parts in (_linear(values), _kernel(values)))
-    return Baseline(score, linear, max(linear, kernel), roc_auc)
+    return Baseline(
+        score, linear, max(linear, kernel), None if roc_auc is None or np.isnan(roc_auc) else roc_auc, constants
+    )
 
 
-def _values(column: ColumnSurvey, rows: Rows) -> Floats:
-    """Return the values of a column as an array (n, width).
+def _some(rows: Rows, n: int) -> Rows:
+    """Return at most ``n`` of the rows, at equal distances."""
+    return rows[np.linspace(0, len(rows) - 1, min(n, len(rows))).astype(np.int64)]
 
-    Categories are one-hot, and missing numbers are replaced by the mean.
+
+def _constant(table: TableSurvey, output: OutputSurvey, rows: Rows) -> float:
+    """Return the accuracy, or root mean squared error, of the best constant answer."""
+    column = table.named[output.name]
+    if not output.is_label:
+        return float(as_floats(column.values.take(pa.array(rows))).std())
+    return float(_one_hot(column, rows).mean(axis=0).max())
+
+
+def _probabilities(one_hot: Floats, raw: Floats, values: Floats, new: Floats) -> Floats:
+    """Return the probabilities of classes of new records, or of each known record if there are no new ones."""
+    codes, n_classes = one_hot.argmax(axis=1), one_hot.shape[1]
+    if len(new):
+        return class_probabilities(values, codes, n_classes, new)
+    return held_out_probabilities(raw, codes, n_classes)
+
+
+def _values(column: ColumnSurvey, rows: Rows, n_train: int) -> Floats:
+    """Return the values of a column as an array (n, width); the first ``n_train`` rows are training rows.
+
+    Categories are one-hot, and missing numbers are replaced by the mean of the training rows.
     """
     if column.kind == "string":
         return _one_hot(column, rows)
@@ -82,7 +122,8 @@ def _values(column: ColumnSurvey, rows: Rows) -> Floats:
         return found
     numbers = as_floats(taken)
     present = np.isfinite(numbers)
-    return np.where(present, numbers, numbers[present].mean() if present.any() else 0.0)[:, None]
+    known = numbers[:n_train][present[:n_train]]
+    return np.where(present, numbers, known.mean() if len(known) else 0.0)[:, None]
 
 
 def _one_hot(column: ColumnSurvey, rows: Rows) -> Floats:
@@ -104,17 +145,18 @@ def _kernel(values: Floats) -> tuple[Floats, Floats]:
     return vectors, np.maximum(eigenvalues, 0)
 
 
-def _left_out(vectors: Floats, eigenvalues: Floats, targets: Floats) -> Floats:
-    """Return leave-one-out predictions with the best ridge penalty."""
-    shares = eigenvalues[:, None] / (eigenvalues[:, None] + RIDGES * max(eigenvalues.max(initial=0), 1e-300))
+def _left_out(vectors: Floats, eigenvalues: Floats, targets: Floats) -> tuple[float, Floats]:
+    """Return the best ridge penalty, and its residuals of leave-one-out predictions."""
+    ridges = RIDGES * max(eigenvalues.max(initial=0), 1e-300)
+    shares = eigenvalues[:, None] / (eigenvalues[:, None] + ridges)
     kept, inside = 1 - np.minimum(vectors**2 @ shares, 1 - 1e-9), vectors.T @ targets
     found = [
-        targets - (targets - vectors @ (s[:, None] * inside)) / k[:, None]
-        for s, k in zip(shares.T, kept.T, strict=True)
+        (float(ridge), (targets - vectors @ (s[:, None] * inside)) / k[:, None])
+        for ridge, s, k in zip(ridges, shares.T, kept.T, strict=True)
     ]
-    return min(found, key=lambda each: ((each - targets) ** 2).sum())
+    return min(found, key=lambda each: (each[1] ** 2).sum())
 
 
 def _explained(vectors: Floats, eigenvalues: Floats, targets: Floats) -> float:
-    wrong = ((_left_out(vectors, eigenvalues, targets) - targets) ** 2).sum()
+    wrong = (_left_out(vectors, eigenvalues, targets)[1] ** 2).sum()
     return float(np.clip(1 - wrong / (targets**2).sum(), 0, 1 - 1e-6))

@@ -20,7 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from singa_dask.cli.init.counts import CountFile
-    from singa_dask.cli.init.records import InitOptions, Note, OutputSurvey, RecordSurvey, TextSurvey, UnsureError
+    from singa_dask.cli.init.records import (
+        Baseline,
+        InitOptions,
+        Note,
+        OutputSurvey,
+        RecordSurvey,
+        TextSurvey,
+        UnsureError,
+    )
 
 NETS = ("mlp", "convnet", "word-rnn", "char-rnn")
 # maximum number of features and classes that are listed
@@ -245,9 +253,9 @@ def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
     else:
         tested = f"{plural(surveyed.n_test, 'record')} to test on"
         lines.append(f"{surveyed.test_url}: {tested}" if surveyed.test_url else "no test set is beside it")
-    lines += [line for each in surveyed.outputs if (line := _baseline(each))]
+    lines += [line for i, each in enumerate(surveyed.outputs) if (line := _constant(each, surveyed.baseline, i))]
     if surveyed.baseline:
-        lines.append(f"to beat: a linear model {_score(surveyed)}; each record predicted by one of all others")
+        lines.append(f"to beat: {_score(surveyed, surveyed.baseline)}")
     batch, steps = training_of(surveyed, net)
     sizes = f" of {' and '.join(map(str, hidden_of(surveyed)))} hidden units" if net == "mlp" else ""
     lines.append(f"net: {net}{sizes}, {plural(steps, 'step')} of {plural(batch, 'record')}")
@@ -275,17 +283,27 @@ def _show(output: OutputSurvey) -> str:
     return f"label: {output.name}, {output.why}. {len(parts)} classes: {listed(parts, MAX_CLASSES)}"
 
 
-def _score(surveyed: RecordSurvey) -> str:
-    score = surveyed.baseline.score if surveyed.baseline else 0.0
+def _score(surveyed: RecordSurvey, baseline: Baseline) -> str:
+    """Return what a linear model of the training records achieves."""
+    on_tests = "of the training records, on the same test records"
     if not surveyed.has_classes:
-        return f"is off by about {score:.6g}"
-    roc_auc = surveyed.baseline.roc_auc if surveyed.baseline else None
-    more = "" if roc_auc is None else f", with {surveyed.outputs[0].roc_auc} {roc_auc:.2f}, where 0.5 is chance"
-    return f"is right in about {score:.1%}{more}"
+        how = on_tests if baseline.constants else "each record predicted by one of all others"
+        return f"a linear model (ridge regression) is off by about {baseline.score:.6g}; {how}"
+    how = on_tests if baseline.constants else "by cross-validation"
+    area = baseline.roc_auc
+    more = "" if area is None else f", with {surveyed.outputs[0].roc_auc} {area:.2f}, where 0.5 is chance"
+    return f"a linear model (logistic regression) is right in about {baseline.score:.1%}{more}; {how}"
 
 
-def _baseline(output: OutputSurvey) -> str:
-    total = sum(output.counts)
+def _constant(output: OutputSurvey, baseline: Baseline | None, index: int) -> str:
+    """Return what the best constant answer achieves, on the test records if ``baseline`` has that."""
+    known, total = baseline.constants[index:] if baseline else (), sum(output.counts)
+    where = " on the test records" if known else ""
     if not output.is_label:
-        return f"to beat: always the mean of {output.name} is off by {output.std:.6g} (root of the mean square)"
-    return f"to beat: always the largest class is right in {max(output.counts) / total:.1%}" if total else ""
+        value = f"{known[0] if known else output.std:.6g}"
+        return f"to beat: always the mean of {output.name} is off by {value}{where} (root of the mean square)"
+    if not (known or total):
+        return ""
+    return (
+        f"to beat: always the largest class is right in {known[0] if known else max(output.counts) / total:.1%}{where}"
+    )

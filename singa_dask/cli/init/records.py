@@ -129,23 +129,28 @@ class OutputSurvey:
 
 @dataclass(frozen=True)
 class Baseline:
-    """Quality of models that are fitted in closed form, by leave-one-out cross-validation.
+    """Quality of simple models of the training records.
 
     Attributes
     ----------
     score : float
-        Accuracy, or root mean squared error, of a linear model.
+        Accuracy of a logistic regression, or root mean squared error of a ridge regression, on the test records. If
+        there are none, it is cross-validated.
     linear, best : float
-        Share of the variance of labels or targets that a model explains, 0 to 1: the linear model, and the better one
-        of the linear model and a kernel model.
+        Share of the variance of labels or targets that a ridge regression explains, 0 to 1: the linear one, and the
+        better one of the linear one and one with a kernel. Each training record is predicted from all others.
     roc_auc : float or None
-        Area under the ROC curve of the linear model, a mean over classes, if the label has a rare class.
+        Area under the ROC curve of the logistic regression, a mean over classes, if the label has a rare class.
+    constants : tuple of float
+        For each label or target the accuracy, or root mean squared error, of the best constant answer on the test
+        records. Empty if there are none.
     """
 
     score: float
     linear: float
     best: float
     roc_auc: float | None = None
+    constants: tuple[float, ...] = ()
 
     @property
     def curved(self) -> float:

@@ -27,6 +27,7 @@ from singa_dask.cli.init.columns import (
     read_table,
     show_value,
 )
+from singa_dask.cli.init.never_learned import categories_never_learned, classes_never_learned
 from singa_dask.cli.init.numbers import PLAIN, are_mostly_numbers, refuse_faults, with_numbers
 from singa_dask.cli.init.records import (
     MIN_BYTE_RANGE,
@@ -181,12 +182,16 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     )
     if by_rule:
         records = _with_rule(records, table, options, outputs[0], (rows, train, test), split)
-        if not options.split_by:
-            train = rows[np.isin(rows, _learned_rows(table, records.rule, options))]
-        records = replace(records, trouble=[*trouble, *_never_learned(table, outputs, train)])
+        if table.is_whole and not options.split_by:
+            is_train = np.isin(rows, _learned_rows(table, records.rule, options))
+            train, test = rows[is_train], rows[~is_train]
+        records = replace(records, trouble=[*trouble, *classes_never_learned(table, outputs, train)])
+    if test_url:
+        train, test = rows, rows[:0]
     if not measure:
-        learned = rows if test_url else train
-        records = replace(records, baseline=baseline_of(table, features, outputs, learned))
+        of_tests = categories_never_learned(table, features, (train, test), options, _sorted_by(table, options))
+        records = replace(records, trouble=[*records.trouble, *of_tests])
+        records = replace(records, baseline=baseline_of(table, features, outputs, train, test))
     if is_copied:
         records = replace(records, backend=table.suffix[1:])
         return with_split(records, folder, table.suffix, (train, test, split), table.write)
@@ -768,14 +773,6 @@ def _doubts_of_key(table: TableSurvey, name: str) -> Iterator[str]:
         yield f"{name}: {plural(keys.null_count, 'record')} without a value, to train on"
     if len(pc.unique(keys.drop_null())) == len(keys):
         yield f"{name}: another value in each record, so --split-by has no effect"
-
-
-def _never_learned(table: TableSurvey, outputs: Sequence[OutputSurvey], rows: Rows) -> Iterator[str]:
-    """Yield warnings about classes that only the test set has, if all records were read."""
-    for column in (table.named[each.name] for each in outputs if each.is_label and table.is_whole):
-        learned = set(pc.unique(column.values.take(pa.array(rows))).to_pylist())
-        if absent := [show_value(each) for each in column.distinct.to_pylist() if each not in learned]:
-            yield f"{column.name}: only the test set has {listed(absent)}. Choose another --seed or --test-split"
 
 
 def _learned_rows(table: TableSurvey, rule: Mapping[str, Any], options: InitOptions) -> Rows:

@@ -1,0 +1,61 @@
+"""Warnings about classes and categories that only the test records have."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from singa_dask.cli.init.columns import ColumnSurvey, TableSurvey, show_value
+from singa_dask.cli.init.records import InitOptions, OutputSurvey, Rows
+from singa_dask.data.codecs.category_names import in_order, plain_name
+from singa_dask.data.codecs.columns import as_texts
+from singa_dask.errors import listed
+
+# maximum number of categories that a warning lists
+MAX_SHOWN = 6
+
+
+def classes_never_learned(table: TableSurvey, outputs: Sequence[OutputSurvey], rows: Rows) -> Iterator[str]:
+    """Yield warnings about classes that only the test set has, if all records were read."""
+    for column in (table.named[each.name] for each in outputs if each.is_label and table.is_whole):
+        learned = set(pc.unique(column.values.take(pa.array(rows))).to_pylist())
+        if absent := [show_value(each) for each in column.distinct.to_pylist() if each not in learned]:
+            yield f"{column.name}: only the test set has {listed(absent)}. Choose another --seed or --test-split"
+
+
+def categories_never_learned(
+    table: TableSurvey,
+    features: Sequence[ColumnSurvey],
+    parts: tuple[Rows, Rows],
+    options: InitOptions,
+    dates: ColumnSurvey | None,
+) -> Iterator[str]:
+    """Yield warnings about categories of features that test records have, and no training record.
+
+    ``parts`` are the rows to train and to test on. ``dates`` is the column by which the records are sorted, if any.
+    """
+    train, test = (pa.array(part) for part in parts)
+    is_last = len(test) > 0 and parts[0].max() < parts[1].min()
+    for column in features if len(test) else ():
+        if column.kind != "string":
+            continue
+        encoded = as_texts(column.values).fill_null("").dictionary_encode()
+        names = pa.array([*map(plain_name, encoded.dictionary.to_pylist())], pa.string()).take(encoded.indices)
+        learned, counts = set(pc.unique(names.take(train)).to_pylist()), Counter(names.take(test).to_pylist())
+        if not (absent := in_order(name for name in counts if name not in learned)):
+            continue
+        share = sum(counts[name] for name in absent) / len(test)
+        shown = listed([show_value(name) or "no value" for name in absent], MAX_SHOWN)
+        seen = "" if table.is_whole else " that was read"
+        drop = f"Pass --drop {shlex.quote(','.join([*options.drop, column.name]))} to leave the column out"
+        if is_last and dates and not options.lags:
+            random = shlex.quote(",".join([*options.drop, dates.name]))
+            drop += f", or --drop {random} to test on records drawn at random"
+        yield (
+            f"{column.name}: no training record{seen} has {shown}, but {share:.1%} of the test records do. "
+            f"The net cannot learn what no training record has. {drop}"
+        )
