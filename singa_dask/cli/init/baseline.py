@@ -99,7 +99,7 @@ def _constant(table: TableSurvey, output: OutputSurvey, rows: Rows) -> float:
 
 
 def _probabilities(one_hot: Floats, raw: Floats, values: Floats, new: Floats) -> Floats:
-    """Return the probabilities of classes of new records, or of each known record if there are no new ones."""
+    """Return class probabilities of new records, or of the known ones if there are no new ones."""
     codes, n_classes = one_hot.argmax(axis=1), one_hot.shape[1]
     if len(new):
         return class_probabilities(values, codes, n_classes, new)

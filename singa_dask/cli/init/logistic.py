@@ -38,7 +38,7 @@ def held_out_probabilities(values: Floats, codes: Codes, n_classes: int) -> Floa
 
 
 def standardised(values: Floats, new: Floats) -> tuple[Floats, Floats]:
-    """Return known and new features, with the means and deviations of the known ones; constant ones become 0."""
+    """Standardise features by the mean and deviation of the known records; constant ones become 0."""
     with np.errstate(over="ignore", invalid="ignore"):
         mean, scale = values.mean(axis=0), values.std(axis=0)
         varies = scale > CONSTANT * np.abs(mean)
