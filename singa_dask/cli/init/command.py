@@ -226,7 +226,7 @@ def _check_fits(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
 def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
     """Print the findings, and what will be written."""
     from singa_dask.cli.init.job_file import hidden_of, training_of
-    from singa_dask.cli.init.records import TextSurvey
+    from singa_dask.cli.init.records import MIN_TESTED, TextSurvey
 
     if isinstance(surveyed, TextSurvey):
         echo(f"{surveyed.source}: {surveyed.n_characters} characters, {surveyed.n_distinct} different ones", err=True)
@@ -253,9 +253,14 @@ def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
     else:
         tested = f"{plural(surveyed.n_test, 'record')} to test on"
         lines.append(f"{surveyed.test_url}: {tested}" if surveyed.test_url else "no test set is beside it")
+    if 0 < surveyed.n_test < MIN_TESTED:
+        lines.append(f"warning: {plural(surveyed.n_test, 'test record')}: too few to judge a net.")
     lines += [line for i, each in enumerate(surveyed.outputs) if (line := _constant(each, surveyed.baseline, i))]
+    lines += [f"to beat: {text}" for text in surveyed.naive]
     if surveyed.baseline:
         lines.append(f"to beat: {_score(surveyed, surveyed.baseline)}")
+    if surveyed.reading.get("lags"):
+        lines.append("test judges one step ahead, from true earlier values; predict forecasts later steps from its own")
     batch, steps = training_of(surveyed, net)
     sizes = f" of {' and '.join(map(str, hidden_of(surveyed)))} hidden units" if net == "mlp" else ""
     lines.append(f"net: {net}{sizes}, {plural(steps, 'step')} of {plural(batch, 'record')}")

@@ -206,6 +206,8 @@ class RecordSurvey:
         Writes the files of the split into a folder.
     is_counted : bool
         Whether Dask workers have counted all records of a large table.
+    naive : sequence of str
+        How good naive forecasts of a time series are.
     unlabelled_url : str
         Records that are named like a test set, but have no labels.
     """
@@ -230,6 +232,7 @@ class RecordSurvey:
     left_out: str = ""
     notes: Sequence[Note] = ()
     baseline: Baseline | None = None
+    naive: Sequence[str] = ()
     n_seen: int = 0
     key: str = ""
     split: str = ""
@@ -270,6 +273,8 @@ class RecordSurvey:
         return f"of {shape} values with {len(counts)} labels of {' and '.join(counts)} classes"
 
 
+# fewer test records are too few to judge a net
+MIN_TESTED = 10
 # data with fewer records is not split, and arrays of more bytes are not copied
 MIN_SPLIT = 10
 MAX_COPIED = 1 << 28

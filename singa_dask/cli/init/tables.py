@@ -8,9 +8,8 @@ import posixpath
 import re
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from datetime import timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,10 +43,11 @@ from singa_dask.cli.init.records import (
     stratify,
     with_split,
 )
+from singa_dask.cli.init.series import gaps_note, naive_forecasts, series_in_blocks
 from singa_dask.data.codecs.category_names import in_order, name_key
 from singa_dask.data.codecs.columns import as_floats, as_texts, is_number, missing_of, whole
 from singa_dask.data.codecs.labels import is_point, labels_among
-from singa_dask.data.codecs.lags import LagsConf, gaps_of, is_sorted, twice_among
+from singa_dask.data.codecs.lags import LagsConf, is_sorted, twice_among
 from singa_dask.data.codecs.numbers import MISSING, Spelling
 from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
 from singa_dask.data.stores import open_store
@@ -98,17 +98,18 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
             raise DataError(f"{url}: --split-by, and {'--lags' if options.lags else '--test'}. Pass one of them.")
         options = replace(options, split_by=_resolved(table, (options.split_by,), "--split-by")[0])
         test_url = ""
-    lags = None
+    lags, series = None, table
     if options.lags:
         table, lags = _with_lags(table, options)
-    outputs, features, left_out = _choose(table, options)
+    lagged = {*lags.names} if lags else set[str]()
+    outputs, features, left_out = _choose(table, options, lagged)
     reading = _reading(table, options, features, outputs)
     if lags:
         reading["lags"] = lags.model_dump()
     widths = {each.name: table.parts(0).width(each.name) for each in features if each.kind == "vector"}
     width = sum(widths.get(each.name, len(reading.get("categories", {}).get(each.name, "1"))) for each in features)
     said = "another whole number in each record. Pass --drop if it is an id"
-    trouble = [f"{each.name}: {said}" for each in features if _is_like_id(each)]
+    trouble = [f"{each.name}: {said}" for each in features if each.name not in lagged and _is_like_id(each)]
     used = [*(table.named[each.name] for each in outputs), *features]
     trouble += _doubts(used, outputs)
     spelled, na_values = _spelled(table, used, outputs, reading), reading.get("na_values", ())
@@ -117,8 +118,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         reading["na_values"] = [*na_values, *sorted(found)]
     trouble += _unmet(table, spelled, options.na_values)
     notes = [*_forms(used), *_notes_of(spelled, used, outputs, reading), *_left_out(table, left_out)]
-    if lags and lags.order:
-        notes += _gaps(table.named[lags.order])
+    notes += gaps_note(table.named[lags.order]) if lags and lags.order else ()
     required = used if reading.get("missing") == "skip" else used[: len(outputs)]
     rows = np.flatnonzero(~np.logical_or.reduce([missing_of(each.values) for each in required]))
     train, test, split = _split_rows(table, outputs, rows, options)
@@ -192,6 +192,10 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         of_tests = categories_never_learned(table, features, (train, test), options, _sorted_by(table, options))
         records = replace(records, trouble=[*records.trouble, *of_tests])
         records = replace(records, baseline=baseline_of(table, features, outputs, train, test))
+    if lags:
+        dates = _sorted_by(series, options)
+        steps = next(filter(is_sorted, dates.times)) if dates else None
+        records = replace(records, naive=naive_forecasts(series, outputs, steps, test + lags.n))
     if is_copied:
         records = replace(records, backend=table.suffix[1:])
         return with_split(records, folder, table.suffix, (train, test, split), table.write)
@@ -294,13 +298,6 @@ def _left_out(table: TableSurvey, left_out: Mapping[str, str]) -> Iterator[Note]
         yield Note(listed(shown, MAX_SHARED), reason, n, "left out")
 
 
-def _gaps(dates: ColumnSurvey) -> Iterator[Note]:
-    """Yield a note on the gaps of a time series, if it has some."""
-    if gaps := gaps_of(next(filter(is_sorted, dates.times))):
-        shown = f" of up to {gaps.longest}; most steps are {gaps.usual}" if isinstance(gaps.usual, timedelta) else ""
-        yield Note(dates.name, f"gaps{shown}", gaps.n, "lags count records, not time")
-
-
 class _Spelled(NamedTuple):
     """Counts for each CSV column of words for missing values, of surrounding blanks, and of leading zeros."""
 
@@ -390,6 +387,8 @@ def _with_lags(table: TableSurvey, options: InitOptions) -> tuple[TableSurvey, L
     fault, n, drop = "", options.lags, ", or pass --drop {} if their order is right"
     if not names:
         fault = f" {n}: expected --target NAME, or --label NAME"
+    elif dates and not sorted_by and (blocks := series_in_blocks(dates[0], table.columns)):
+        fault = f": {blocks}"
     elif dates and not sorted_by:
         fault = f": its records are not in the order of {(name := dates[0].name)}. Sort them by it{drop.format(name)}"
     elif sorted_by and (twice := twice_among(sorted_by.values.to_pylist())):
@@ -412,8 +411,13 @@ def _with_lags(table: TableSurvey, options: InitOptions) -> tuple[TableSurvey, L
     return TableSurvey(table.url, "parquet", {}, columns, table.n - n, table.parts, kinds, table.runs), lags
 
 
-def _choose(table: TableSurvey, options: InitOptions) -> tuple[list[OutputSurvey], list[ColumnSurvey], dict[str, str]]:
-    """Return the labels or targets, the features, and for each other column why it is left out."""
+def _choose(
+    table: TableSurvey, options: InitOptions, lagged: Collection[str] = ()
+) -> tuple[list[OutputSurvey], list[ColumnSurvey], dict[str, str]]:
+    """Return the labels or targets, the features, and for each other column why it is left out.
+
+    Columns in ``lagged`` are features, unless ``--features`` chooses some of them, or ``--drop`` names them.
+    """
     labels, targets = _resolved(table, options.label, "--label"), _resolved(table, options.target, "--target")
     if labels and targets:
         raise DataError(f"{table.url}: --label and --target. Pass one of them: for classes, or numbers to predict.")
@@ -423,7 +427,9 @@ def _choose(table: TableSurvey, options: InitOptions) -> tuple[list[OutputSurvey
     text = _resolved(table, (options.text,), "--text") if options.text else []
     is_wide = len(table.columns) > MAX_LISTED
     left_out = {each.name: _unfit(each, is_wide) for each in table.columns if each.name not in named}
-    left_out |= dict.fromkeys(dropped, "dropped")
+    left_out |= dict.fromkeys(lagged, "") | dict.fromkeys(dropped, "dropped")
+    if chosen and not {*lagged}.intersection(chosen):
+        chosen += lagged
     if options.split_by in named:
         raise DataError(f"{table.url}: --split-by {options.split_by}: this column is predicted.")
     left_out |= dict.fromkeys(filter(None, [options.split_by]), "the records are split by it")
@@ -458,6 +464,8 @@ def _choose(table: TableSurvey, options: InitOptions) -> tuple[list[OutputSurvey
         raise DataError(
             f"{table.url}: no columns for features. Left out: {_show_reasons(left_out)}. Pass --features{_hint(texts)}."
         )
+    if lagged and not {*lagged}.intersection(each.name for each in features):
+        raise DataError(f"{table.url}: --lags {options.lags}, but --drop leaves out all lags. Leave one of them out.")
     refuse_faults(table, [*(table.named[each.name] for each in outputs if not each.is_label), *features], options)
     return outputs, features, left_out
 

@@ -224,16 +224,16 @@ def gaps_of(times: Sequence[Any]) -> Gaps | None:
     A gap is a step of more than 1.5 times the median step. Such a step is no gap if the weeks before and after it lack
     the same times, such as weekends or nights.
     """
-    dated = _dated(times)
+    dates = as_dates(times)
     try:
-        steps = [after - before for before, after in itertools.pairwise(dated)]
+        steps = [after - before for before, after in itertools.pairwise(dates)]
     except TypeError:
         # times of day, and bytes
         return None
     usual: Any = sorted(steps)[(len(steps) - 1) // 2] if steps else None
     late: Sequence[int] = [i for i, step in enumerate(steps) if 2 * step > 3 * usual]
     if late and isinstance(usual, timedelta):
-        late = _irregular(dated, late, usual)
+        late = _irregular(dates, late, usual)
     return Gaps(len(late), late[0], max(steps[i] for i in late), usual) if late else None
 
 
@@ -257,7 +257,7 @@ def are_compact_dates(numbers: npt.NDArray[Any]) -> bool:
     return bool(((months >= 1) & (months <= 12) & (days >= 1) & (days <= 31)).all())
 
 
-def _dated(times: Sequence[Any]) -> Sequence[Any]:
+def as_dates(times: Sequence[Any]) -> Sequence[Any]:
     """Convert numbers such as 20240131 to dates; return other times unchanged."""
     if all(isinstance(each, (int, float)) for each in times) and are_compact_dates(np.array(times)):
         # a number may be no day, such as 20240230
