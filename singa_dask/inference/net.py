@@ -31,6 +31,7 @@ from singa_dask.runtime.planning.devices import explain_memory_errors
 from singa_dask.runtime.planning.machine import ThreadPools, n_threads
 from singa_dask.runtime.planning.nets import build_net, with_batchsize
 from singa_dask.runtime.planning.whole_pass import is_sequential
+from singa_dask.shown import plural
 from singa_dask.training import ALGORITHMS, Algorithm
 from singa_dask.training.pass_metrics import PassMetrics, State
 
@@ -75,7 +76,8 @@ def build(
         if len(known[name].features) != 1:
             raise ConfigError(f"layer {name!r} has {len(known[name].features)} outputs, expected one.")
         if topk > known[name].features[0].size:
-            raise ConfigError(f"layer {name!r} has {known[name].features[0].size} classes, expected {topk} at least.")
+            n = known[name].features[0].size
+            raise ConfigError(f"--topk {topk}: layer {name!r} has {plural(n, 'value')}. Expected at most {n}.")
     if layers and not any(layer.traits.role == "unsupervised" for layer in net.layers):
         home = {feature: layer for layer in net.layers for feature in layer.features}
         waiting = [layer for layer in net.layers if layer.conf_name in layers]

@@ -340,7 +340,7 @@ def _with_lags(
     # later steps of a forecast read the same records
     gaps = "" if forecasts else lags.check_order(name, table)
     if spec.missing == "error":
-        lags.refuse_gaps(table, {*lags.columns}.difference(spec.categories), where)
+        lags.refuse_gaps(table, {*lags.columns}.difference(spec.categories), where, spec.true_columns)
     n, n_later = len(table), 0
     if forecasts is not None:
         table, n_later = lags.with_forecasts(name, table, forecasts)

@@ -466,7 +466,7 @@ class DistributedNet:
             )
         if valued and topk > 1:
             raise ConfigError(
-                f"topk: {topk}, but layer {valued[0]!r} has labels or values, all of which are written. Leave it out."
+                f"--topk {topk}, but layer {valued[0]!r} has labels or values, all of which are written. Leave it out."
             )
         return bool(valued)
 

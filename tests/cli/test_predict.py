@@ -156,7 +156,7 @@ def test_classes_have_their_names(call: Call, job: Path, pictures: Path) -> None
         (["--data", "pictures", "--data", "bad.png"], "--data bad.png: not an image, or a damaged one: "),
         (["--data", "flat.npz"], "--data flat.npz: records of (3,), expected (28, 28) from shape."),
         (["--data", "short.csv"], "--data short.csv, line 1: 3 fields, expected 784"),
-        (["--data", "x", "--topk", "11"], "layer 'loss' has 10 classes"),
+        (["--data", "x", "--topk", "11"], "--topk 11: layer 'loss' has 10 values. Expected at most 10."),
         (["--data", "x", "--layer", "no"], "layer 'no' is not in the net"),
     ],
 )

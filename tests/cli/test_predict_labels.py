@@ -62,7 +62,7 @@ def test_probabilities_of_labels(call: Call, job: Path) -> None:
     np.testing.assert_allclose(sd.load_model("run").predict(values), found, rtol=1e-5)
     result = call("predict", job, "--init-from", "run", "--data", "things.csv", "--topk", 2)
     assert result.exit_code != 0
-    assert "topk: 2, but layer 'loss' has labels" in result.stderr
+    assert "--topk 2, but layer 'loss' has labels" in result.stderr
     result = call("predict", job, "--init-from", "run", "--data", "things.csv", "--layer", "loss", "--layer", "scores")
     assert "'loss' labels or values. Predict them separately." in result.stderr
     onnxruntime = pytest.importorskip("onnxruntime")
@@ -83,7 +83,7 @@ def test_values_of_targets(call: Call, job: Path) -> None:
         assert header == ["record", "red", "round"]
         np.testing.assert_allclose(np.array([row[1:] for row in rows], float), found, rtol=1e-5)
     result = call("predict", job, "--init-from", "run", "--data", "things.csv", "--topk", 2)
-    assert "topk: 2, but layer 'scores' has labels or values" in result.stderr
+    assert "--topk 2, but layer 'scores' has labels or values" in result.stderr
 
 
 def test_a_target_that_is_no_label(call: Call, job: Path) -> None:

@@ -366,6 +366,29 @@ def test_errors_of_the_history_name_the_line(call: Call, series: str) -> None:
         sd.load_model("run").predict(new)
 
 
+def test_a_value_of_a_series_is_named_by_its_own_column(call: Call, series: str) -> None:
+    """In files whose newest records have no value, whose values are texts, or that lack the column."""
+    new = SERIES[-12:].reset_index(drop=True)
+    new[series] = new[series].astype(object).where(new.index < 8, None)
+    new.to_csv("new.csv", index=False)
+    said = call("test", "job.yaml", "--init-from", "run", "--data", "new.csv").stderr
+    assert f"new.csv, line 10, column '{series}': no value" in said, said
+    new.drop(columns=series).to_csv("new.csv", index=False)
+    for command in ("test", "predict"):
+        said = call(command, "job.yaml", "--init-from", "run", "--data", "new.csv").stderr
+        assert f"new.csv: column '{series}' is missing. Columns: time, wind" in said, said
+    if series == "state":
+        return
+    texts = SERIES[-12:].astype({series: str}).reset_index(drop=True)
+    texts.loc[4, series] = "0.00 EUR"
+    texts.to_csv("new.csv", index=False)
+    texts.to_parquet("new.parquet")
+    for name, place in (("new.csv", "line 6"), ("new.parquet", "row group 0, record 4")):
+        for command in ("test", "predict"):
+            said = call(command, "job.yaml", "--init-from", "run", "--data", name).stderr
+            assert f"{name}, {place}, column 'load': '0.00 EUR' is not a number" in said, said
+
+
 def test_lags_of_money(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lags are made of the numbers that texts say."""
     monkeypatch.chdir(tmp_path)

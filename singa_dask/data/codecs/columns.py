@@ -11,6 +11,7 @@ import pyarrow as pa
 from singa_dask.data.codecs.values import is_list
 from singa_dask.errors import DataError, Remedy, listed
 from singa_dask.lazy import LazyModule
+from singa_dask.registry import suggest
 
 pc = LazyModule("pyarrow.compute")
 
@@ -47,9 +48,16 @@ def refuse_twice(names: Sequence[str], where: str) -> None:
 
 def refuse_absent(url: str, columns: Collection[str], wanted: Sequence[str]) -> None:
     """Raise a `DataError` if data lacks columns that a net was trained on."""
-    if absent := [repr(name) for name in wanted if name not in columns]:
-        what = f"columns {listed(absent)} are" if len(absent) > 1 else f"column {absent[0]} is"
-        raise DataError(f"{url}: {what} missing. {show_columns(list(columns))}")
+    if absent := [name for name in wanted if name not in columns]:
+        what = f"columns {listed([*map(repr, absent)])} are" if len(absent) > 1 else f"column {absent[0]!r} is"
+        alike = "" if len(absent) > 1 else hint(absent[0], columns)
+        raise DataError(f"{url}: {what} missing. {alike}{show_columns(list(columns))}")
+
+
+def hint(name: str, columns: Collection[str]) -> str:
+    """Return a question with a column whose name is like a wrong one; empty if there is none."""
+    text = suggest(name, columns)
+    return text.partition("Known:")[0] if "Did you mean" in text else ""
 
 
 def check_label_type(url: str, column: pa.Field) -> None:

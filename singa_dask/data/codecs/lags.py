@@ -17,11 +17,16 @@ import pyarrow as pa
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Many, Size
 from singa_dask.data.codecs.columns import missing_of, refuse_absent, whole
-from singa_dask.data.codecs.table_encoder import FILLED
+from singa_dask.data.codecs.table_encoder import FILLED, UNLABELLED
 from singa_dask.errors import DataError
 from singa_dask.shown import plural
 
 DAYS_OF_WEEK, WEEK = 7, timedelta(weeks=1)
+# what becomes of later records without each remedy
+GAPS = (
+    "Best write one in, such as the value a day before. Without the record, the lags of later records are one step "
+    "older. A filled value, such as the mean, becomes a lag of later records."
+)
 COMPACT_DATES = 19000101, 21001231
 DATE = re.compile(r"\d{4}-\d\d?-\d\d?([ T].*)?|\d\d?[./]\d\d?[./]\d{2,4}([ T].*)?")
 # groups: hours, minutes, seconds, am or pm, offset from UTC
@@ -48,7 +53,12 @@ class LagsConf(Conf):
     @property
     def names(self) -> list[str]:
         """Names of the columns that are added."""
-        return [f"{name}_lag{k}" for name in self.columns for k in range(1, self.n + 1)]
+        return [*self.column_of]
+
+    @property
+    def column_of(self) -> dict[str, str]:
+        """Column that each lag in `names` is computed from."""
+        return {f"{name}_lag{k}": name for name in self.columns for k in range(1, self.n + 1)}
 
     @property
     def sources(self) -> list[str]:
@@ -113,17 +123,26 @@ class LagsConf(Conf):
         table = table.slice(0, len(filled)).set_column(table.column_names.index(name), name, filled)
         return table.slice(max(0, len(table) - self.n - 1) if n_later else 0), n_later
 
-    def refuse_gaps(self, table: pa.Table, names: Collection[str], where: Callable[[int], str]) -> None:
-        """Raise a `DataError` for a missing value of a column of ``names`` that later records need as a lag."""
+    def refuse_gaps(
+        self, table: pa.Table, names: Collection[str], where: Callable[[int], str], true: Collection[str] = ()
+    ) -> None:
+        """Raise a `DataError` for a missing value of a column of ``names`` that later records need as a lag.
+
+        In columns of ``true``, which training and testing compare with, the newest records need values, too.
+        """
         for name in (each for each in self.columns if each in names):
             values = whole(table.column(name))
-            rows = np.flatnonzero(missing_of(values[: len(values) - _count_missing_at_end(values)]))
+            missing = missing_of(values)
+            last = len(values) - _count_missing_at_end(values)
+            rows = np.flatnonzero(missing[:last])
+            remedy, said = FILLED, f", which later records need. {GAPS}"
+            if not len(rows) and name in true:
+                rows, remedy = np.flatnonzero(missing), UNLABELLED
+                said = ". Training and testing need true values; predict forecasts them."
             if len(rows):
                 more = f", the first of {len(rows)} in {len(values)} records" if len(rows) > 1 else ""
-                message = (
-                    f"{where(int(rows[0]))}, column {name!r}: no value{more}, which later records need. {FILLED.text}"
-                )
-                raise DataError(message, remedy=FILLED)
+                message = f"{where(int(rows[0]))}, column {name!r}: no value{more}{said} {remedy.text}"
+                raise DataError(message, remedy=remedy)
 
     def check_order(self, where: str, table: pa.Table) -> str:
         """Return a description of the gaps in the times of a table; empty if there are none.

@@ -27,6 +27,8 @@ MISSING = (
 # texts of booleans in CSV, by their number
 BOOLEAN_TEXTS = {"1": ("true", "True", "TRUE"), "0": ("false", "False", "FALSE")}
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+# a comma that may separate thousands
+THOUSANDS_COMMA = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 # the text around a number, without blanks and unit -> sign of the number; \0 stands for the number
 SIGNS = {"\0": 1.0, "+\0": 1.0, "-\0": -1.0, "\0-": -1.0, "(\0)": -1.0}
 # RE2 patterns of marks that have several characters: blanks of any width, and apostrophes
@@ -117,6 +119,11 @@ def fault_of(field: str) -> FaultError | None:
     """Return an error that says why a field is not a number; None if it is a number or has no value."""
     if field in MISSING or field.lower() in ("true", "false"):
         return None
+    if THOUSANDS_COMMA.fullmatch(field):
+        return FaultError(
+            f"{field!r} has a comma, for decimals or between thousands. Write numbers with a decimal point and without "
+            "separators, or set numbers, with decimal: ',' or thousands: ','"
+        )
     if DECIMAL_COMMA.fullmatch(field):
         return FaultError(f"{field!r} has a decimal comma. Write numbers with a decimal point")
     try:

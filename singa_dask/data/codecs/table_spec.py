@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from singa_dask.data.codecs.columns import show_columns
+from singa_dask.data.codecs.columns import hint, refuse_absent, show_columns
 from singa_dask.data.codecs.labels import is_point, labels_among
 from singa_dask.data.codecs.numbers import NO_SPELLING, Spelling
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.tokens import TextCodec
 from singa_dask.errors import DataError, Remedy
-from singa_dask.registry import suggest
 
 # prefixes of the names of Arrow types with several values
 ARRAYS = ("list", "large_list", "fixed_size_list", "fixed_size_binary", "extension")
@@ -51,6 +50,8 @@ class TableSpec:
         Whether missing or blank text is read as empty text, as in predictions. If False, it is a missing value.
     unknown : {"error", "ignore"}
         What to do with categories that the training data lack; ``ignore`` encodes them as zeros.
+    column_of : mapping of str to str
+        Column that each lag of a time series is computed from.
     """
 
     features: tuple[str, ...] = ()
@@ -65,6 +66,7 @@ class TableSpec:
     unlabelled: str = "error"
     blank_texts: bool = False
     unknown: str = "error"
+    column_of: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> TableSpec:
@@ -108,9 +110,19 @@ class TableSpec:
 
     def with_plain(self, kinds: Mapping[str, str], known: TableFacts | None) -> TableSpec:
         """Return a specification that reads strings in columns of numbers as CSV does."""
-        texts = [name for name, kind in kinds.items() if kind == "string" and known and known.is_number(name)]
+        texts = [name for name, kind in kinds.items() if kind == "string" and known and self.has_numbers(name, known)]
         booleans = known.booleans or () if known else ()
         return replace(self, spelling=self.spelling.with_plain(texts, booleans)) if texts else self
+
+    def has_numbers(self, name: str, known: TableFacts) -> bool:
+        """Return whether a column had numbers in training, as a feature or target, or to compute lags from."""
+        lags = (lag for lag, column in self.column_of.items() if column == name)
+        return name in self.target or known.is_number(name) or any(map(known.is_number, lags))
+
+    @property
+    def true_columns(self) -> tuple[str, ...]:
+        """Columns of targets and labels that each record needs."""
+        return () if self.unlabelled == "skip" else (*self.target, *self.label)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -180,6 +192,8 @@ class TableSpec:
             *((name, "label") for name in self.label),
             *([(self.weight, "weight")] if self.weight else ()),
         ]
+        if is_trained:
+            refuse_absent(url, kinds, [name for name, _ in uses])
         use_of: dict[str, str] = {}
         for name, use in uses:
             if name in use_of:
@@ -187,7 +201,7 @@ class TableSpec:
                 raise DataError(f"{url}: column {name!r} is {where}. Expected each column once.")
             use_of[name] = use
             if name not in kinds:
-                raise DataError(f"{url}: unknown column {name!r}. {_hint(name, kinds)}{show_columns(kinds)}")
+                raise DataError(f"{url}: unknown column {name!r}. {hint(name, kinds)}{show_columns(kinds)}")
             is_named = name in (*self.label, *self.categories, *self.texts, *self.spelling.numbers)
             _check_kind(f"{url}: column {name!r}", kinds[name], is_named, name in names, is_trained)
 
@@ -204,16 +218,11 @@ def _matching(url: str, pattern: str, kinds: Mapping[str, str], others: Sequence
     if pattern in kinds:
         return [pattern]
     if not any(character in pattern for character in "*?["):
-        raise DataError(f"{url}: unknown column {pattern!r}. {_hint(pattern, kinds)}{show_columns(kinds)}")
+        raise DataError(f"{url}: unknown column {pattern!r}. {hint(pattern, kinds)}{show_columns(kinds)}")
     matches = [name for name in kinds if fnmatch.fnmatchcase(name, pattern) and name not in others]
     if not matches:
         raise DataError(f"{url}: no column matches {pattern!r}. {show_columns(kinds)}")
     return matches
-
-
-def _hint(name: str, kinds: Mapping[str, str]) -> str:
-    text = suggest(name, kinds)
-    return text.partition("Known:")[0] if "Did you mean" in text else ""
 
 
 def _check_kind(where: str, kind: str, is_named: bool, is_feature: bool, is_trained: bool) -> None:

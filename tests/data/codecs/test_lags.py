@@ -62,9 +62,12 @@ def test_only_the_newest_of_those_to_predict_lacks_its_value() -> None:
 def test_a_gap_in_the_history_is_named_by_its_own_column_and_record() -> None:
     lags = LagsConf(columns=["load", "kind"], n=2)
     table = pa.table({"load": [1.0, None, 3.0, None, 5.0, None], "kind": ["a", None, "b", "c", "d", "e"]})
-    said = r"^record 1, column 'load': no value, the first of 2 in 6 records, which later records need\. Set missing"
+    said = r"^record 1, column 'load': no value, the first of 2 in 6 records, which later records need\. Best write"
     with pytest.raises(DataError, match=said):
         lags.refuse_gaps(table, ["load"], "record {}".format)
+    # a target needs the newest value, too
+    with pytest.raises(DataError, match=r"^record 1, column 'load': no value\. Training and testing need true values"):
+        lags.refuse_gaps(table[4:], ["load", "kind"], "record {}".format, ["load"])
     lags.refuse_gaps(table[4:], ["load", "kind"], "record {}".format)
 
 

@@ -136,7 +136,9 @@ class TableStore(PartStore):
         if "lags" in options:
             if self._selection.key:
                 raise DataError(f"{self.url}: lags, and a key of split. Expected one of both: a series has no keys.")
-            self._add_lags(LagsConf(**options["lags"]))
+            lags = LagsConf(**options["lags"])
+            self._spec = replace(self._spec, column_of=lags.column_of)
+            self._add_lags(lags)
         index = read_cached(files[0], TableIndex.from_dict) if files else None
         if index is None:
             runs = read_cached(files[1], runs_from) if files and self._format in LINES else None
@@ -178,7 +180,8 @@ class TableStore(PartStore):
             if not self.options.get("forecasts"):  # later steps of a forecast read the same records
                 self.gaps = lags.check_order(self.url, series)
             if self._spec.missing == "error" and not self._tolerant:
-                lags.refuse_gaps(series, {*lags.columns}.difference(self._spec.categories), place_of)
+                numbers = {*lags.columns}.difference(self._spec.categories)
+                lags.refuse_gaps(series, numbers, place_of, self._spec.true_columns)
             if "forecasts" in self.options:
                 series, self.n_later = lags.with_forecasts(self.url, series, self.options["forecasts"])
             table = lags.add(self.url, series, predicted=predicted)

@@ -14,7 +14,7 @@ import pyarrow.csv
 from singa_dask import fs
 from singa_dask.data.codecs.class_values import are_floats
 from singa_dask.data.codecs.columns import column_kind, whole
-from singa_dask.data.codecs.numbers import MISSING, fault_of
+from singa_dask.data.codecs.numbers import MISSING, THOUSANDS_COMMA, fault_of
 from singa_dask.data.stores.blocks import BLOCK_BYTES
 from singa_dask.data.stores.tables.csv_records import (
     AS_CHARACTERS,
@@ -118,8 +118,11 @@ class CsvPart(TablePart):
             return ""
         texts = column.drop_null().to_pylist()
         if text := decimal_comma(texts[:SHOWN_ROWS]):
-            advice = "Set numbers, with decimal: ',' for this column, or features without it."
-            return f"{text!r} has a decimal comma. {advice}"
+            both, end = "has a comma, for decimals or between thousands", "for this column, or features without it."
+            commas = [each for each in texts if "," in each]
+            if all(map(THOUSANDS_COMMA.fullmatch, commas)):
+                return f"{text!r} {both}. Set numbers, with decimal: ',' or thousands: ',' {end}"
+            return f"{text!r} has a decimal comma. Set numbers, with decimal: ',' {end}"
         if self._tolerant or not has_numbers(texts):
             return ""
         faults = {text.strip(): fault for text in dict.fromkeys(texts) if (fault := fault_of(text.strip()))}

@@ -109,8 +109,8 @@ class TableLearner:
         else:
             self._refuse_bytes(part, kinds, known)
             # a string among numbers raises its error when the record is read
-            numbers = filter(known.is_number, part.faults.keys() - spec.spelling.numbers.keys())
-            kinds |= {name: "number" for name in numbers if kinds[name] == "string"}
+            faulty = part.faults.keys() - spec.spelling.numbers.keys()
+            kinds |= {name: "number" for name in faulty if kinds[name] == "string" and spec.has_numbers(name, known)}
             spec = spec.with_plain(kinds, known)
         for i, (key, _) in enumerate(files[0].keys):
             if key in kinds:
