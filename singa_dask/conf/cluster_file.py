@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import resources
 from pathlib import Path
 
@@ -10,23 +11,41 @@ from singa_dask.conf.places import TreeEntry, TreeMap
 from singa_dask.errors import ConfigError, Mark, Problem
 from singa_dask.registry import suggest
 
+# built-in clusters whose numbers of two are all the number of workers, as each worker has a server beside it
+SIZED = ("allreduce", "hogwild")
+
 
 def cluster_text(name: str) -> str | None:
     """Return the text of a built-in cluster file; None for the path of another file.
 
+    A name such as ``allreduce:3`` has a number of workers.
+
     Raises
     ------
     ConfigError
-        There is no built-in cluster and no file of this name.
+        There is no built-in cluster and no file of this name, or the cluster takes no such number.
     """
     if Path(name).exists() or "/" in name or "." in name:
         return None
     folder = resources.files("singa_dask") / "conf" / "clusters"
     known = sorted(each.name.removesuffix(".yaml") for each in folder.iterdir())
-    if name not in known:
-        message = f"no file and no built-in cluster of this name. {suggest(name, known)}"
-        raise ConfigError(Problem((), message, Mark(f"--cluster {name}")))
-    return (folder / f"{name}.yaml").read_text("utf-8")
+    place, (topology, colon, number) = Mark(f"--cluster {name}"), name.partition(":")
+    if topology not in known:
+        message = f"no file and no built-in cluster of this name. {suggest(topology, known)}"
+        raise ConfigError(Problem((), message, place))
+    text = (folder / f"{topology}.yaml").read_text("utf-8")
+    if not colon:
+        return text
+    if topology not in SIZED:
+        message = (
+            f"a number of workers is unclear for {topology}. Expected one for {' or '.join(SIZED)}. Otherwise pass "
+            "--set cluster.nworkers_per_group=N and other keys of cluster, or write a cluster file."
+        )
+        raise ConfigError(Problem((), message, place))
+    if not re.fullmatch(r"[1-9]\d*", number):
+        message = f"{number!r} is not a number of workers. Expected such as {topology}:3."
+        raise ConfigError(Problem((), message, place))
+    return re.sub(r"^(\w+): 2$", rf"\g<1>: {number}", text, flags=re.MULTILINE)
 
 
 def replace_cluster(root: TreeMap, text: str, file: str) -> list[Problem]:

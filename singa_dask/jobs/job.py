@@ -93,7 +93,7 @@ class Job:
             ``"neuralnet.layer[fc1].innerproduct_conf.num_output"``.
         cluster : path, optional
             File with a block that replaces ``cluster``, or the name of a topology: allreduce, downpour, hogwild,
-            hybrid, sandblaster or single.
+            hybrid, sandblaster or single. ``"allreduce:3"`` and ``"hogwild:3"`` have three workers.
 
         Raises
         ------

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import singa_dask as sd
 from singa_dask.cli import main
 from singa_dask.paths import expand
 from tests.cli.conftest import ROOT, Call
@@ -111,6 +112,25 @@ def test_an_unknown_cluster(call: Call, job: Path) -> None:
         "--cluster alreduce: no file and no built-in cluster of this name. Did you mean 'allreduce'? "
         "Known: allreduce, downpour, hogwild, hybrid, sandblaster, single.\n"
     )
+
+
+@pytest.mark.parametrize(("cluster", "groups"), [("allreduce:3", (1, 3)), ("hogwild:3", (3, 1))])
+def test_a_number_of_workers(call: Call, job: Path, cluster: str, groups: tuple[int, int]) -> None:
+    conf = sd.load(job).replace(cluster=cluster).conf.cluster
+    assert (conf.nworker_groups, conf.nworkers_per_group) == (conf.nserver_groups, conf.nservers_per_group) == groups
+    assert call("validate", job, "--cluster", cluster).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("cluster", "said"),
+    [
+        ("downpour:3", "a number of workers is unclear for downpour. Expected one for allreduce or hogwild."),
+        ("allreduce:0", "'0' is not a number of workers. Expected such as allreduce:3."),
+    ],
+)
+def test_a_number_of_workers_that_is_refused(call: Call, job: Path, cluster: str, said: str) -> None:
+    result = call("validate", job, "--cluster", cluster)
+    assert (result.exit_code, f"--cluster {cluster}: {said}" in result.stderr) == (2, True), result.stderr
 
 
 def test_a_file_comes_before_a_cluster_of_ours(
