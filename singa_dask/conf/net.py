@@ -15,6 +15,9 @@ from singa_dask.conf.parts import block_value
 from singa_dask.conf.wiring_rules import check_wiring
 from singa_dask.registry import Registry
 
+# maximum number of keys that an error advises to set with --set
+MAX_SET = 3
+
 
 class LayerGroupConf(Conf):
     """``layer_group``: unused, as in SINGA."""
@@ -72,15 +75,18 @@ def _check_targets(layers: Sequence[LayerConf], types: Sequence[Any]) -> Iterato
     again = [i for i, kind in enumerate(types) if kind is not None and kind.traits.reads_beside]
     for index in again:
         for phase in sorted(layers[index].phases):
-            beside = [blocks[i] for i, each in enumerate(layers) if phase in each.phases and i not in again]
-            differing = [_different_keys(blocks[index], block) for block in beside if block]
-            if all(differing):
-                fewest = min(differing, key=len, default=[])
-                keys = f": {', '.join(fewest)} differ" if fewest else ""
+            beside = [i for i, each in enumerate(layers) if phase in each.phases and i not in again and blocks[i]]
+            differing = [(_different_keys(blocks[index], blocks[i]), layers[i].name) for i in beside]
+            if all(keys for keys, _ in differing):
+                fewest, other = min(differing, key=lambda each: len(each[0]), default=([], ""))
+                keys = f": {', '.join(fewest)} differ{'s' * (len(fewest) == 1)}" if fewest else ""
+                names = [other, layers[index].name]
+                sets = [f"--set 'neuralnet.layer[{name}].store_conf.{key}=...'" for key in fewest for name in names]
+                advice = f", or pass {' '.join(sets)}" if 0 < len(fewest) <= MAX_SET else ""
                 message = (
                     f"no other input layer of the {phase} net has the same store_conf{keys}, so "
                     f"{types[index].traits.reads_beside} and features would belong to different records. Set the same "
-                    "for both, in YAML with &name and *name."
+                    f"for both, in YAML with &name and *name{advice}."
                 )
                 yield (index, "store_conf"), message
                 break

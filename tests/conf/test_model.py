@@ -361,8 +361,8 @@ def test_axes_of_a_layer_have_one_order_in_all_phases(shape: list[int], is_wrong
     [
         ({}, None),
         ({"shape": [1], "mean_value": 3}, None),
-        ({"shuffle": "full"}, "shuffle"),
-        ({"missing": "skip", "features": ["b"]}, "features, missing"),
+        ({"shuffle": "full"}, "shuffle differs"),
+        ({"missing": "skip", "features": ["b"]}, "features, missing differ"),
     ],
 )
 def test_targets_are_of_the_records_of_the_features(changes: dict[str, Any], keys: str | None) -> None:
@@ -373,7 +373,10 @@ def test_targets_are_of_the_records_of_the_features(changes: dict[str, Any], key
     ]
     found = list(net_findings({"layer": layers}))
     assert [path for path, _ in found] == ([("layer", 1, "store_conf")] if keys else [])
-    assert all(f"same store_conf: {keys} differ, so targets" in message for _, message in found)
+    assert all(f"same store_conf: {keys}, so targets" in message for _, message in found)
+    if keys == "shuffle differs":
+        options = " ".join(f"--set 'neuralnet.layer[{name}].store_conf.shuffle=...'" for name in ("data", "y"))
+        assert found[0][1].endswith(f", or pass {options}.")
     alone = list(net_findings({"layer": layers[1:]}))
     assert [message.split(",")[0] for _, message in alone] == [
         "no other input layer of the train net has the same store_conf"
