@@ -48,7 +48,7 @@ def job_options(command: Command) -> Command:
             "cluster_file",
             metavar="FILE",
             help="Use the cluster block of this file, or a built-in one: allreduce, downpour, hogwild, hybrid, "
-            "sandblaster, single. allreduce:3 and hogwild:3 have 3 workers. For run also auto: the fastest one by plan.",
+            "sandblaster, single; allreduce:3 and hogwild:3 for 3 workers. For run also auto: the fastest by plan.",
         ),
         click.option(
             "--set",
