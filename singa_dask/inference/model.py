@@ -167,7 +167,7 @@ class EncodedRecords(NamedTuple):
         Number of records to predict.
     counts : FillCounts
         Values that were filled in.
-    gaps : str
+    warning : str
         See `MemoryRecords`.
     n_later : int
         Number of later records of a time series that still have to be forecast.
@@ -176,7 +176,7 @@ class EncodedRecords(NamedTuple):
     arrays: Arrays
     n: int
     counts: FillCounts
-    gaps: str
+    warning: str
     n_later: int = 0
 
 
@@ -455,7 +455,8 @@ class Model:
                 each.counts = counts
                 fields = each.read(0, each.n)
                 arrays |= fields if len(records) == 1 else {f"{reader}/{key}": fields[key] for key in fields}
-            return EncodedRecords(arrays, some.n, counts, some.gaps, some.n_later)
+            warning = next(filter(None, (each.warning for each in records.values())), "")
+            return EncodedRecords(arrays, some.n, counts, warning, some.n_later)
 
     def forecast(self, values: Array, layer: str) -> Any:
         """Return the last prediction as a value that later records of a time series can have."""
@@ -653,9 +654,9 @@ def _check_counts(records: Mapping[str, MemoryRecords], name: str) -> None:
 
 
 def _warned(records: MemoryRecords) -> MemoryRecords:
-    """Warn the user's code of gaps in the times of records, and return the records."""
-    if records.gaps:
-        warn_caller(records.gaps)
+    """Warn the user's code of what is doubtful about records, and return the records."""
+    if records.warning:
+        warn_caller(records.warning)
     return records
 
 

@@ -33,6 +33,8 @@ from singa_dask.inputs.targets import LabelInput, TargetInput, WeightInput
 
 # number of rows of a data frame that are searched for gaps at a time
 CHUNK_ROWS = 1 << 16
+# number of axes of a picture; mean_value or std_value from this on are of bytes, not of values from 0 to 1
+IMAGE_AXES, MIN_BYTE_SCALE = 2, 16
 
 
 class MemoryRecords(ABC):
@@ -45,8 +47,8 @@ class MemoryRecords(ABC):
     ----------
     n_left_out : int
         Number of records that are left out for missing values.
-    gaps : str
-        Describes gaps in the times of a series; empty if there are none.
+    warning : str
+        Describes gaps in the times of a series, or pictures in another range than in training; usually empty.
     counts : FillCounts or None
         Values that `read` has filled in; None does not count them.
     """
@@ -54,7 +56,7 @@ class MemoryRecords(ABC):
     n: int
     n_later = 0
     n_left_out = 0
-    gaps = ""
+    warning = ""
     counts: FillCounts | None = None
 
     @abstractmethod
@@ -115,7 +117,7 @@ def as_records(
             x, first, n_later, n_before, gaps = _with_lags(x, conf, facts, spec, spelling, name, forecasts)
             frame = _Frame(x, first, spec, spelling, facts, name, skips, conf.standardise, n_before)
             frame.n_later = n_later
-            frame.n_left_out, frame.gaps = len(x) - first - frame.n, gaps
+            frame.n_left_out, frame.warning = len(x) - first - frame.n, gaps
             return frame
         x = _numbers_of(x, name)
     elif _is_pictures(x):
@@ -254,11 +256,25 @@ class _Rows(MemoryRecords):
             raise DataError(f"{error}{_one(values, shape)}") from None
         self.n, self._values, self._name = len(values), values, name
         self._field = value_name(values.dtype)
+        self.warning = _range_warning(values, conf, name)
         floats = np.float64 if conf.standardise else np.float32
         self._dtype = np.dtype(np.uint8 if self._field == "pixel" else floats)
 
     def read(self, first: int, stop: int) -> Arrays:
         return {self._field: as_stored(self._values[first:stop], self._dtype, f"{self._name}, row", first)}
+
+
+def _range_warning(values: Array, conf: StoreConf, name: str) -> str:
+    """Return a warning if pictures have values from 0 to 1, and the net was trained on bytes; else empty."""
+    scale = max(map(abs, (*conf.mean_value, *conf.std_value)), default=0)
+    if values.dtype.kind != "f" or len(conf.shape) < IMAGE_AXES or scale < MIN_BYTE_SCALE or not values.size:
+        return ""
+    if values.min() < 0 or not 0 < values.max() <= 1:
+        return ""
+    return (
+        f"{name}: all values of the pictures are from 0 to 1, but the net was trained on pixels from 0 to 255 "
+        f"(mean_value or std_value {scale:g}). Pass the pixels before scaling, such as 255 * {name}."
+    )
 
 
 def _one(values: Array, shape: tuple[int, ...]) -> str:

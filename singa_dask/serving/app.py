@@ -276,9 +276,9 @@ class App:
             raise Refused(500, f"row {int(finite.argmin())}: layer {layer!r} computed a value that is not finite.")
         model = self._model
         if wants_npy:
-            if encoded.gaps:
+            if encoded.warning:
                 # an array has no place for warnings
-                warn_once(logger, encoded.gaps)
+                warn_once(logger, encoded.warning)
             predictions = model.probabilities_of(values, layer) if asked.proba else model.predictions_of(values, layer)
             return Response(to_npy(predictions), media_type=NPY)
         answer = {"predictions": model.predictions_of(values, layer).tolist()}
@@ -288,7 +288,7 @@ class App:
             answer["classes"] = classes
         if asked.proba:
             answer["probabilities"] = model.probabilities_of(values, layer).tolist()
-        warnings = {"warnings": [encoded.gaps]} if encoded.gaps else {}
+        warnings = {"warnings": [encoded.warning]} if encoded.warning else {}
         return _json({**answer, **encoded.counts.to_dict(), **warnings, "step": model.step, "model": model.name})
 
     def _classes(self, layer: str | None) -> list[Any] | None:

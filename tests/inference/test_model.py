@@ -23,7 +23,9 @@ from singa_dask.cli import main
 from singa_dask.data.stores import open_store
 from singa_dask.errors import CheckpointError, ConfigError, DataError
 from singa_dask.runtime.checkpoints.lookup import load_values
+from singa_dask.serving import Limits, ModelServer
 from tests.jobs.conftest import DIGITS, KEYS, digits_net
+from tests.serving.conftest import ask
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +50,21 @@ def said(*arguments: str) -> str:
     result = CliRunner().invoke(main, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.stderr
     return str(result.stdout)
+
+
+def test_pictures_in_another_range_than_in_training(run: str, digits: tuple[Any, Any]) -> None:
+    model, x = sd.load_model(run), digits[0][:25]
+    scaled = x.astype(np.float32) / 255
+    with pytest.warns(sd.DataWarning, match="x: all values of the pictures are from 0 to 1, but") as found:
+        model.predict_proba(scaled)
+    assert [each.filename for each in found] == [__file__]
+    # bytes, a batch with one brighter pixel, and black pictures are no such pictures
+    scaled[0, 0, 0] = 2
+    for each in (x // 255, scaled, np.zeros_like(scaled)):
+        model.predict_proba(each)
+    with ModelServer(model, Limits(8)) as server:
+        answer = ask(server.url, given={"records": (x[:2] / 255).tolist()}).json
+    assert "all values of the pictures are from 0 to 1" in answer["warnings"][0]
 
 
 @pytest.mark.long
