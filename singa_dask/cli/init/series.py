@@ -72,7 +72,7 @@ def _moments(times: Sequence[Any]) -> list[datetime]:
 
 
 def _seasonal(times: Sequence[datetime], tested: Rows) -> Iterator[tuple[str, Rows]]:
-    """Yield the name of each seasonal forecast, and the rows of its values; -1 where there is no such record."""
+    """Yield the name and the rows of each seasonal forecast; -1 stands for a record that is missing."""
     places = {moment: row for row, moment in enumerate(times)}
     if not places:
         return
@@ -105,7 +105,7 @@ def gaps_note(dates: ColumnSurvey) -> Iterator[Note]:
 
 
 def series_in_blocks(dates: ColumnSurvey, columns: Sequence[ColumnSurvey]) -> str:
-    """Describe several series that are below one another, so that their times start again; empty if there are none."""
+    """Describe several series below one another, whose times start again; empty for a single series."""
     for times in dates.times:
         if None in times or len({*times}) == len(times):
             continue
