@@ -73,7 +73,8 @@ PARAMETERS = """
     validation_fraction : float
         Share of the records that ``early_stopping`` holds out.
     handle_unknown : {"error", "ignore"}
-        Whether `predict` raises an error for unknown categories or encodes them as zeros.
+        Whether `predict` raises an error for unknown categories or encodes them as zeros. `set_params` may change it
+        after `fit`.
     n_jobs : int, optional
         Number of threads of a worker. Default: its share of the cores.
     random_state : int, RandomState or None

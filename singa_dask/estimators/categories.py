@@ -26,10 +26,10 @@ NUMBER = re.compile(r"[-+(]?\W{0,3}\d[\d.,'\s]*\W{0,3}")
 MANY_NUMBERS = 20
 
 
-def categories_of(x: Any, handle_unknown: str) -> Categories | None:
+def categories_of(x: Any) -> Categories | None:
     """Return the encoder for a pandas frame; None if no column has categories, or ``x`` is not a frame."""
     columns = category_columns(x)
-    return Categories([values_of(x, columns)], handle_unknown) if columns else None
+    return Categories([values_of(x, columns)]) if columns else None
 
 
 def categories_of_parts(x: Any, meta: Any, estimator: Any) -> Categories | None:
@@ -46,7 +46,7 @@ def categories_of_parts(x: Any, meta: Any, estimator: Any) -> Categories | None:
     texts = {name for each in found for name in objects if any(isinstance(value, str) for value in each[name][0])}
     kept = [name for name in columns if name not in objects or name in texts]
     parts = [{name: each[name] for name in kept} for each in found]
-    return Categories(parts, estimator.handle_unknown) if kept else None
+    return Categories(parts) if kept else None
 
 
 def category_columns(x: Any) -> list[str]:
@@ -104,14 +104,10 @@ def refuse_missing(x: Any, categories: Collection[str]) -> None:
 class Categories:
     """One-hot encoder of the ``columns`` of frames, from the results of `values_of` for all partitions.
 
-    Missing values are a category of their own. Unknown categories are errors, or are encoded as zeros if
-    ``handle_unknown`` is ``"ignore"``.
+    Missing values are a category of their own.
     """
 
-    def __init__(self, found: Sequence[Mapping[str, Values]], handle_unknown: str) -> None:
-        if handle_unknown not in UNKNOWN:
-            raise ValueError(f"handle_unknown: {handle_unknown!r}. {suggest(str(handle_unknown), UNKNOWN)}")
-        self._refuses = handle_unknown == "error"
+    def __init__(self, found: Sequence[Mapping[str, Values]]) -> None:
         self.columns = list(found[0])
         self._known = {name: self._categories(name, [each[name] for each in found]) for name in found[0]}
 
@@ -136,8 +132,13 @@ class Categories:
         values = list(distinct_names(values)) if values and isinstance(values[0], str) else values
         return np.array([*sorted(values), *([None] if any(each.has_missing for each in found) else [])], object)
 
-    def encode(self, frame: Any) -> Array:
-        """Convert a frame to numbers, (n, columns) float64. The one-hot codes precede all other columns."""
+    def encode(self, frame: Any, handle_unknown: str) -> Array:
+        """Convert a frame to numbers, (n, columns) float64. The one-hot codes precede all other columns.
+
+        Unknown categories are errors, or are encoded as zeros if ``handle_unknown`` is ``"ignore"``.
+        """
+        if handle_unknown not in UNKNOWN:
+            raise ValueError(f"handle_unknown: {handle_unknown!r}. {suggest(str(handle_unknown), UNKNOWN)}")
         columns = []
         for name, known in self._known.items():
             values: Any = np.where(frame[name].isna(), None, frame[name].to_numpy(object))
@@ -145,7 +146,7 @@ class Categories:
             same = {each: known[names[each]] for each in others if isinstance(each, str) and names[each] >= 0}
             values = np.array([same.get(each, each) for each in values], object) if same else values
             unknown = sorted(map(str, others - same.keys()))
-            if unknown and self._refuses:
+            if unknown and handle_unknown == "error":
                 raise ValueError(
                     f"column {name!r} of X has unknown categories: {listed(unknown)}. Known: "
                     f"{listed(list(map(str, known)))}. Set handle_unknown='ignore' to encode them as zeros."

@@ -197,7 +197,7 @@ def _checked(estimator: Any, several_axes: bool, reset: bool, x: Any, *y: Any, *
     options = {"dtype": kinds, "allow_nd": several_axes, "accept_sparse": "csr", **given}
     refuse_times(x)
     if reset:
-        estimator._categories = None if several_axes else categories_of(x, estimator.handle_unknown)
+        estimator._categories = None if several_axes else categories_of(x)
     refuse_missing(x, [] if estimator._categories is None else estimator._categories.columns)
     for each in y:
         _refuse_missing_labels(each)
@@ -207,7 +207,7 @@ def _checked(estimator: Any, several_axes: bool, reset: bool, x: Any, *y: Any, *
             return validate_data(estimator, x, *y, reset=reset, **options)
     _check_named(x)
     validate_data(estimator, x, skip_check_array=True, reset=reset)
-    x = estimator._categories.encode(x)
+    x = estimator._categories.encode(x, estimator.handle_unknown)
     with naming_values(**targets):
         return check_X_y(x, *y, **options) if y else check_array(x, **options)
 
@@ -231,7 +231,8 @@ def _checked_meta(estimator: BaseEstimator, x: Any, several_axes: bool, reset: b
         return x
     _check_named(meta)
     validate_data(estimator, meta, skip_check_array=True, reset=reset)
-    parts, encode = parts_of(x), estimator._categories.encode
+    parts = parts_of(x)
+    encode = partial(estimator._categories.encode, handle_unknown=estimator.handle_unknown)
     return array_of(map_parts(encode, parts), (np.nan,) * len(parts), encode(meta))
 
 
