@@ -30,9 +30,8 @@ def suggest(name: str, known: Iterable[str]) -> str:
         A text such as ``"Did you mean 'X'? Known: A, B, X."``. The question is left out if no known name is similar,
         and the list if there is a question and the list is long.
     """
-    folded = {candidate.lower(): candidate for candidate in sorted(known)}
-    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
-    return hint_at(f"Did you mean {folded[close[0]]!r}?" if close else "", folded.values())
+    names = sorted(known)
+    return hint_at(question_of(name, names).rstrip(), names)
 
 
 def hint_at(hint: str, known: Iterable[str]) -> str:
@@ -43,6 +42,13 @@ def hint_at(hint: str, known: Iterable[str]) -> str:
     names = sorted(known)
     listed = f"Known: {', '.join(names)}."
     return listed if not hint else hint if len(names) > MANY else f"{hint} {listed}"
+
+
+def question_of(name: str, known: Iterable[str]) -> str:
+    """Return the question of `suggest`, with a blank behind it; empty if no known name is similar."""
+    folded = {candidate.lower(): candidate for candidate in known}
+    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
+    return f"Did you mean {folded[close[0]]!r}? " if close else ""
 
 
 class Registry(Generic[T]):

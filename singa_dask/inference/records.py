@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask.arrays import Array
-from singa_dask.data.codecs.columns import as_floats, column_kind, missing_rows, refuse_absent, whole
+from singa_dask.data.codecs.columns import as_floats, column_kind, missing_rows, refuse_absent, show_columns, whole
 from singa_dask.data.codecs.data_frames import as_columns, as_table, is_frame
 from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.codecs.numbers import Spelling
@@ -30,6 +30,7 @@ from singa_dask.inputs import StoreInput
 from singa_dask.inputs.record_shapes import check_shape
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.inputs.targets import LabelInput, TargetInput, WeightInput
+from singa_dask.registry import question_of
 
 # number of rows of a data frame that are searched for gaps at a time
 CHUNK_ROWS = 1 << 16
@@ -568,8 +569,8 @@ class LabelReader:
         else:
             unknown = [name for name in names if name not in columns]
             if unknown or not names:
-                known = ", ".join(columns)
-                raise DataError(f"y: no column {unknown[0] if unknown else ''!r}. Columns: {known}.")
+                wrong = unknown[0] if unknown else ""
+                raise DataError(f"y: no column {wrong!r}. {question_of(wrong, columns)}{show_columns(list(columns))}")
             arrays = [as_array(columns[name], f"y, column {name!r}") for name in names]
         for array in arrays:
             if len(array) != self._n:

@@ -334,6 +334,8 @@ def test_columns_that_are_missing(species: str) -> None:
     model = sd.load_model(species)
     with pytest.raises(DataError, match=r"x: column 'mass' is missing. Columns: size, colour"):
         model.predict(table(9)[:2].drop(columns="mass"))
+    with pytest.raises(DataError, match=r"'mass', 'colour' are missing. Did you mean 'Mass'\? Columns: hue, Mass"):
+        model.predict(pd.DataFrame({"hue": ["red"], "Mass": [1.5]}))
     for unnamed in (np.zeros((3, 2)), [[1.5, "red"]]):
         with pytest.raises(DataError, match=r"x: values without names. Expected them by name .* Columns: mass, colour"):
             model.predict(unnamed)

@@ -11,9 +11,12 @@ import pyarrow as pa
 from singa_dask.data.codecs.values import is_list
 from singa_dask.errors import DataError, Remedy, listed
 from singa_dask.lazy import LazyModule
-from singa_dask.registry import suggest
+from singa_dask.registry import question_of
 
 pc = LazyModule("pyarrow.compute")
+
+# maximum number of missing columns for which a similar name is searched, because a search takes long in wide tables
+MAX_QUESTIONS = 5
 
 
 def column_kind(kind: pa.DataType) -> str:
@@ -50,14 +53,9 @@ def refuse_absent(url: str, columns: Collection[str], wanted: Sequence[str]) -> 
     """Raise a `DataError` if data lacks columns that a net was trained on."""
     if absent := [name for name in wanted if name not in columns]:
         what = f"columns {listed([*map(repr, absent)])} are" if len(absent) > 1 else f"column {absent[0]!r} is"
-        alike = "" if len(absent) > 1 else hint(absent[0], columns)
-        raise DataError(f"{url}: {what} missing. {alike}{show_columns(list(columns))}")
-
-
-def hint(name: str, columns: Collection[str]) -> str:
-    """Return a question with a column whose name is like a wrong one; empty if there is none."""
-    text = suggest(name, columns)
-    return text.partition("Known:")[0] if "Did you mean" in text else ""
+        others = {*columns}.difference(wanted)
+        questions = (question_of(name, sorted(others)) for name in absent[:MAX_QUESTIONS])
+        raise DataError(f"{url}: {what} missing. {next(filter(None, questions), '')}{show_columns(list(columns))}")
 
 
 def check_label_type(url: str, column: pa.Field) -> None:

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from singa_dask.data.codecs.columns import hint, refuse_absent, show_columns
+from singa_dask.data.codecs.columns import refuse_absent, show_columns
 from singa_dask.data.codecs.labels import is_point, labels_among
 from singa_dask.data.codecs.numbers import NO_SPELLING, Spelling
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.tokens import TextCodec
 from singa_dask.errors import DataError, Remedy
+from singa_dask.registry import question_of
 
 # prefixes of the names of Arrow types with several values
 ARRAYS = ("list", "large_list", "fixed_size_list", "fixed_size_binary", "extension")
@@ -201,7 +202,7 @@ class TableSpec:
                 raise DataError(f"{url}: column {name!r} is {where}. Expected each column once.")
             use_of[name] = use
             if name not in kinds:
-                raise DataError(f"{url}: unknown column {name!r}. {hint(name, kinds)}{show_columns(kinds)}")
+                raise DataError(f"{url}: unknown column {name!r}. {question_of(name, kinds)}{show_columns(kinds)}")
             is_named = name in (*self.label, *self.categories, *self.texts, *self.spelling.numbers)
             _check_kind(f"{url}: column {name!r}", kinds[name], is_named, name in names, is_trained)
 
@@ -218,7 +219,7 @@ def _matching(url: str, pattern: str, kinds: Mapping[str, str], others: Sequence
     if pattern in kinds:
         return [pattern]
     if not any(character in pattern for character in "*?["):
-        raise DataError(f"{url}: unknown column {pattern!r}. {hint(pattern, kinds)}{show_columns(kinds)}")
+        raise DataError(f"{url}: unknown column {pattern!r}. {question_of(pattern, kinds)}{show_columns(kinds)}")
     matches = [name for name in kinds if fnmatch.fnmatchcase(name, pattern) and name not in others]
     if not matches:
         raise DataError(f"{url}: no column matches {pattern!r}. {show_columns(kinds)}")

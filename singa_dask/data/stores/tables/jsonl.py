@@ -25,6 +25,7 @@ from singa_dask.data.stores.tables.table_files import TableFile
 from singa_dask.data.stores.tables.table_json import JsonPart
 from singa_dask.data.types import Arrays, Field, RecordRun
 from singa_dask.errors import DataError, FaultError, Remedy, data_error, listed
+from singa_dask.registry import question_of
 
 PIXEL_KEYS = ("pixel", "pixels", "image", "images")
 VALUE_KEYS = ("features", "data", "x", *PIXEL_KEYS)
@@ -145,10 +146,9 @@ def _value_keys(record: dict[str, Any], label: str) -> tuple[str, ...]:
 def _value(record: dict[str, Any], key: str) -> Any:
     value = record.get(key)
     if value is None:
-        known = listed(list(record))
-        raise ValueError(
-            f"{key} is null, expected a value" if key in record else f"column {key!r} is missing. Columns: {known}"
-        )
+        if key in record:
+            raise ValueError(f"{key} is null, expected a value")
+        raise ValueError(f"column {key!r} is missing. {question_of(key, record)}Columns: {listed(list(record))}")
     return value
 
 

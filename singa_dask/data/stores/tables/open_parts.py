@@ -21,6 +21,7 @@ from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
 from singa_dask.fs.sources import Bytes
 from singa_dask.lazy import LazyModule
+from singa_dask.registry import question_of
 
 table_json = LazyModule("singa_dask.data.stores.tables.table_json")
 
@@ -57,7 +58,9 @@ def check_columns(part: TablePart, form: str, wanted: Mapping[str, str], first: 
     names = (part.kinds if form == "parquet" else {}) or dict.fromkeys(part.names, "empty")
     for name, kind in wanted.items():
         if name not in names:
-            raise DataError(f"{part.url}: no column {name!r}, unlike {first}. {show_columns(names)}")
+            raise DataError(
+                f"{part.url}: no column {name!r}, unlike {first}. {question_of(name, names)}{show_columns(names)}"
+            )
         actual = "string" if kind == "string" and part.is_text(name) else names[name]
         if actual not in (kind, "empty") and name not in of_any:
             raise DataError(f"{part.url}: column {name!r} of type {actual}, in {first} {kind}.")

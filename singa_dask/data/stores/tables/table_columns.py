@@ -26,7 +26,7 @@ from singa_dask.data.stores.tables.table_files import (
 from singa_dask.data.stores.tables.table_part import TablePart
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.lazy import LazyModule
-from singa_dask.registry import suggest
+from singa_dask.registry import question_of
 
 pc = LazyModule("pyarrow.compute")
 
@@ -72,8 +72,7 @@ def read_columns(
         known = (*parts(0).names, *(name for name, _ in files[0].keys))
         if unknown := [name for name in names if name not in known]:
             known = (*known, *(name for name in outer_keys(files[0]) if name not in known))
-            question = suggest(unknown[0], known).partition("Known:")[0]
-            raise ConfigError(f"{url}: no column {unknown[0]!r}. {question}{show_columns(known)}")
+            raise ConfigError(f"{url}: no column {unknown[0]!r}. {question_of(unknown[0], known)}{show_columns(known)}")
         for file in range(len(files)):
             try:
                 tables += _runs(parts, file, kinds, names)

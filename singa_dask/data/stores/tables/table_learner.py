@@ -21,6 +21,7 @@ from singa_dask.data.stores.tables.table_index import Runs, TableBlock, TableInd
 from singa_dask.data.stores.tables.table_part import TablePart
 from singa_dask.errors import DataError
 from singa_dask.fs.io_threads import decode_threads, io_threads, map_ahead
+from singa_dask.registry import question_of
 
 # bytes of records that are decoded at a time when a table is read as a whole
 GROUP_BYTES = 1 << 26
@@ -163,7 +164,9 @@ class TableLearner:
             # a column without values in this table may have had values in training
             kinds = {name: "number" if kind == "empty" else kind for name, kind in kinds.items()}
         elif absent := [name for name in spec.spelling.numbers if name not in kinds]:
-            raise DataError(f"{self.url}: numbers has {absent[0]!r}, which is no column. {show_columns(kinds)}")
+            raise DataError(
+                f"{self.url}: numbers has {absent[0]!r}, which is no column. {question_of(absent[0], kinds)}{show_columns(kinds)}"
+            )
         refuse_absent(self.url, kinds, [*key])
         # the key of the split is a feature only if the job names it
         index = (*part.index, *key)
