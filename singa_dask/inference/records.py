@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +14,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask.arrays import Array
-from singa_dask.data.codecs.columns import as_floats, column_kind, missing_rows, refuse_absent, show_columns, whole
-from singa_dask.data.codecs.data_frames import as_columns, as_table, is_frame
+from singa_dask.data.codecs.columns import (
+    as_floats,
+    as_spelled,
+    column_kind,
+    missing_rows,
+    refuse_absent,
+    refuse_twice,
+    show_columns,
+    whole,
+)
+from singa_dask.data.codecs.data_frames import as_columns, as_table, is_frame, names_of
 from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.codecs.numbers import Spelling
 from singa_dask.data.codecs.plain_arrays import as_array, as_stored, check_numbers, class_numbers
@@ -36,6 +46,8 @@ from singa_dask.registry import question_of
 CHUNK_ROWS = 1 << 16
 # number of axes of a picture; mean_value or std_value from this on are of bytes, not of values from 0 to 1
 IMAGE_AXES, MIN_BYTE_SCALE = 2, 16
+# maximum number of categories of a column in a description
+MAX_SHOWN = 100
 
 
 class MemoryRecords(ABC):
@@ -107,10 +119,16 @@ def as_records(
         The data do not fit.
     """
     spelling = conf.spelling if facts is None else _spelling(conf, facts)
+    if isinstance(x, (str, os.PathLike)):
+        path = os.fspath(x)
+        raise DataError(f"{name}: the path {path!r}, expected records. Files are read by sd.predict(run, {path!r}).")
+    wanted = _wanted(conf, facts)
     x = x.compute() if is_of(x, "dask.dataframe", "DataFrame") else x
-    x = _as_table(_one_record(x, facts, name), name, spelling)
+    x = _as_table(_one_record(x, facts, name), name, spelling, wanted)
     if is_frame(x):
-        x = x if hasattr(x, "iloc") else as_table(x, name)
+        x = _with_names(x, wanted, name) if hasattr(x, "iloc") else as_table(x, name)
+        if isinstance(x, pa.Table):
+            x = x.rename_columns(as_spelled(x.column_names, wanted, name))
         if not x.shape[1] and not len(x):
             return _Rows([], conf, facts, name)
         if facts is not None:
@@ -178,7 +196,7 @@ def _one_record(x: Any, facts: TableFacts | None, name: str) -> Any:
     """Convert a single record to a list with one dict; return other data unchanged."""
     if facts is not None and hasattr(x, "iloc") and getattr(x, "ndim", 0) == 1:
         record = {str(column): value for column, value in x.items()}
-        return [record] if not {*facts.features}.isdisjoint(record) else x
+        return x if {*facts.features}.isdisjoint(as_spelled([*record], facts.features, name)) else [record]
     if not isinstance(x, Mapping):
         return x
     single = [
@@ -193,13 +211,29 @@ def _one_record(x: Any, facts: TableFacts | None, name: str) -> Any:
     return [x] if single else x
 
 
-def _as_table(x: Any, name: str, spelling: Spelling) -> Any:
+def _wanted(conf: StoreConf, facts: TableFacts | None) -> set[str]:
+    """Return the columns that the job, or the training data, names."""
+    known = (*facts.features, *facts.labels) if facts else ()
+    lags = conf.lags.sources if conf.lags else ()
+    return {*known, *lags, *conf.label_columns, *conf.target, conf.weight}
+
+
+def _with_names(x: Any, wanted: Collection[str], name: str) -> Any:
+    """Return a pandas frame with its columns spelled like the ``wanted`` ones."""
+    names = names_of(x.columns, name)
+    spelled = as_spelled(names, wanted, name)
+    return x if spelled == names else x.set_axis(spelled, axis=1)
+
+
+def _as_table(x: Any, name: str, spelling: Spelling, wanted: Collection[str]) -> Any:
     """Convert a dict of columns, or a list of dicts, to a table; return other data unchanged."""
     if isinstance(x, (list, tuple)) and len(x) and isinstance(x[0], Mapping):
         x = _columns_of_rows(x, name)
     elif not isinstance(x, Mapping):
         return x
-    by_name = {str(column): values for column, values in x.items()}
+    names = [*map(str, x)]
+    refuse_twice(names, name)
+    by_name = dict(zip(as_spelled(names, wanted, name), x.values(), strict=True))
     columns = as_columns(by_name, name, spelling, lambda row: f"{name}, row {row}")
     try:
         return pa.table(columns)
@@ -312,6 +346,37 @@ def _spec(conf: StoreConf, facts: TableFacts, outputs: bool) -> TableSpec:
         facts.features, labels, target, missing, known, facts.encoding, weight, facts.texts,
         unlabelled=conf.unlabelled, blank_texts=not outputs, unknown=conf.unknown,
     )  # fmt: skip
+
+
+def describe_columns(conf: StoreConf, facts: TableFacts) -> dict[str, Any]:
+    """Describe for JSON which values the columns take, and what happens to missing and unknown ones.
+
+    Returns
+    -------
+    dict
+        ``features`` has for each column its ``type`` (number, boolean, category, text or vector), up to `MAX_SHOWN`
+        ``categories``, their number ``n_categories``, ``numbers`` if numbers are written in a form, and the ``length``
+        of a vector. ``missing`` and ``unknown`` are settings of the job or the caller, and ``na_values`` words for
+        missing values.
+    """
+    spec, spelling = _spec(conf, facts, False), conf.spelling.over(facts.spelling).to_dict()
+    features: dict[str, dict[str, Any]] = {}
+    for name in facts.features:
+        kind = "boolean" if name in (facts.booleans or ()) else facts.kind_of(name)
+        features[name] = {"type": kind}
+        if name in facts.texts:
+            features[name] = {"type": "text"}
+        elif name in facts.categories:
+            known = facts.categories[name]
+            features[name] = {"type": "category", "categories": known[:MAX_SHOWN], "n_categories": len(known)}
+        elif name in facts.widths:
+            features[name]["length"] = facts.widths[name]
+        if form := spelling.get("numbers", {}).get(name):
+            features[name]["numbers"] = form
+    # `skip` leaves records out only in training and in tests
+    missing = "error" if spec.missing == "skip" else spec.missing
+    words = {"na_values": spelling["na_values"]} if "na_values" in spelling else {}
+    return {"features": features, "missing": missing, "unknown": spec.unknown, **words}
 
 
 def _spelling(conf: StoreConf, facts: TableFacts) -> Spelling:
@@ -567,6 +632,7 @@ class LabelReader:
                 raise DataError(f"y: the net needs several, for {wanted}. Pass a dict by column.")
             arrays = [as_array(y if columns is None else next(iter(columns.values())), "y")]
         else:
+            columns = dict(zip(as_spelled([*map(str, columns)], names, "y"), columns.values(), strict=True))
             unknown = [name for name in names if name not in columns]
             if unknown or not names:
                 wrong = unknown[0] if unknown else ""

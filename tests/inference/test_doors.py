@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -294,6 +295,28 @@ def test_new_records_are_the_same_by_every_door(tmp_path_factory: pytest.TempPat
             assert data[present, facts.names.index(name)].tobytes() == numbers.tobytes()
     elif expected[0] == "missing column":
         assert expected[1] == tuple(sorted(learned.columns.keys() - new.columns.keys()))
+
+
+def test_accents_in_names_of_columns_may_be_written_in_two_ways(tmp_path: Path) -> None:
+    columns = {"\u00e9tat": ["NA", "b", None], "gr\u00f6\u00dfe": [1.5, -2.0, None]}
+    kinds = {"\u00e9tat": KINDS["category"], "gr\u00f6\u00dfe": KINDS["double"]}
+    options = {"categories": {"\u00e9tat": ["NA", "b", ""]}, "missing": 0.25, "unknown": "error", "standardise": False}
+    facts = TableFacts((*columns,), categories={"\u00e9tat": ("NA", "b", "")}, booleans=())
+    other = {
+        name: Table(
+            {unicodedata.normalize(name, key): values for key, values in columns.items()},
+            {unicodedata.normalize(name, key): kind for key, kind in kinds.items()},
+        )
+        for name in ("NFC", "NFD")
+    }
+    assert [*other["NFD"].columns] != [*columns]
+    found = {name: outcomes(table, facts, options, tmp_path, sheet=True) for name, table in other.items()}
+    assert found["NFD"] == found["NFC"]
+    data = np.float32([[1, 0, 0, 1.5], [0, 1, 0, -2], [0, 0, 1, 0.25]])
+    assert {*found["NFD"].values()} == {("<f4", data.tobytes())}
+    both = pd.DataFrame([[1.0, 2.0]], columns=["gr\u00f6\u00dfe", "gro\u0308\u00dfe"]).assign(état="b")
+    with pytest.raises(DataError, match="column 'gr\u00f6\u00dfe' occurs twice"):
+        as_records(both, StoreConf(path="x.csv", **options), facts)
 
 
 # -- a trained net -----------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -47,6 +48,21 @@ def refuse_twice(names: Sequence[str], where: str) -> None:
     twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
     if twice is not None:
         raise DataError(f"{where}: column {twice!r} occurs twice. Rename one.")
+
+
+def as_spelled(names: Sequence[str], wanted: Collection[str], where: str) -> list[str]:
+    """Return the names of the columns of data, spelled like the ``wanted`` names.
+
+    Systems write an accent as one character (NFC), or as a letter and a mark (NFD); both are the same name.
+
+    Raises a `DataError` if a wanted column occurs twice.
+    """
+    if all(map(str.isascii, names)):
+        return list(names)
+    by_form = {unicodedata.normalize("NFC", name): name for name in wanted}
+    spelled = [name if name in wanted else by_form.get(unicodedata.normalize("NFC", name), name) for name in names]
+    refuse_twice([name for name in spelled if name in wanted], where)
+    return spelled
 
 
 def refuse_absent(url: str, columns: Collection[str], wanted: Sequence[str]) -> None:

@@ -37,11 +37,11 @@ def open_part(
     if format == "csv":
         return CsvPart(url, storage_options, na_values=spelling.na_values, **options)
     if format == "jsonl":
-        chosen = {name: options[name] for name in ("block_bytes", "tolerant", "listed") if name in options}
+        chosen = {name: options[name] for name in ("block_bytes", "tolerant", "listed", "wanted") if name in options}
         part: TablePart = table_json.JsonPart(url, storage_options, na_values=spelling.na_values, **chosen)
         return part
     source = read_whole(url, storage_options, spelling) if format == "whole" else None
-    return ParquetPart(url, storage_options, source)
+    return ParquetPart(url, storage_options, source, wanted=options.get("wanted", ()))
 
 
 class _Slot:

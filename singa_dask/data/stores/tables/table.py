@@ -223,13 +223,20 @@ class TableStore(PartStore):
 
     def _open_part(self, file: int) -> TablePart:
         options = {name: self.options[name] for name in PART_OPTIONS if name in self.options}
-        options |= {"listed": self._listed, "spelling": self._spec.spelling}
+        options |= {"listed": self._listed, "spelling": self._spec.spelling, "wanted": self._wanted()}
         part = open_part(self._named[file].url, self._file_format, self.storage_options, **options)
         # only some files are kept open, so this file may have been opened again
         identity = (part.source.size, part.source.origin, getattr(part.source, "version", ""))
         if self._opened.setdefault(file, identity) != identity:
             raise DataError(f"{part.url}: the file was replaced while it was read.")
         return part
+
+    def _wanted(self) -> set[str]:
+        """Return the columns that the job, or the training data, names."""
+        spec, lags = self._spec, LagsConf(**self.options["lags"]).sources if "lags" in self.options else ()
+        known = self._known.features if self._known else ()
+        others = {*spec.categories, *spec.texts, *spec.spelling.numbers, *self._selection.key, *lags}
+        return {*known, *spec.features, *spec.outputs, *others}
 
     def _names_of_missing(self) -> dict[str, list[str]]:
         """Return names of categories and classes by column that read like missing values, such as NA."""

@@ -65,6 +65,7 @@ def read_columns(
     form = format_of(files, storage_options)
     if form == "csv":
         options |= {"listed": dict.fromkeys(names, (*filter(None, MISSING), *spelling.na_values))}
+    options["wanted"] = names
     opened = OpenParts(files, lambda file: open_part(files[file].url, form, storage_options, spelling, **options))
     tables, kinds = list[pa.Table](), dict.fromkeys(names, "string")
     with contextlib.closing(opened) as parts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -13,7 +13,7 @@ import pyarrow.csv
 
 from singa_dask import fs
 from singa_dask.data.codecs.class_values import are_floats
-from singa_dask.data.codecs.columns import column_kind, whole
+from singa_dask.data.codecs.columns import as_spelled, column_kind, whole
 from singa_dask.data.codecs.numbers import MISSING, THOUSANDS_COMMA, fault_of
 from singa_dask.data.stores.blocks import BLOCK_BYTES
 from singa_dask.data.stores.tables.csv_records import (
@@ -54,7 +54,8 @@ class CsvPart(TablePart):
     """A CSV file with a header. A gzipped file is decompressed into memory.
 
     The kinds of columns are detected in the first ``block_bytes`` bytes. A column that has no values there counts as
-    numeric. If wrong records are skipped, a column is numeric if most of its values are numbers.
+    numeric. If wrong records are skipped, a column is numeric if most of its values are numbers. ``wanted`` has the
+    names that columns are spelled like; see `as_spelled`.
     """
 
     def __init__(
@@ -69,10 +70,12 @@ class CsvPart(TablePart):
         listed: Listed = MappingProxyType({}),
         quotes: bool | None = None,
         na_values: Sequence[str] = (),
+        wanted: Collection[str] = (),
     ) -> None:
         self.url, self._listed, self._na_values = url, listed, na_values
         self.source = open_bytes(url, storage_options)
-        self._header = self._read_header(separator, charset, header, quotes)
+        titled = self._read_header(separator, charset, header, quotes)
+        self._titles, self._header = titled.names, titled._replace(names=tuple(as_spelled(titled.names, wanted, url)))
         self._block_bytes, self._tolerant = block_bytes, tolerant
         self.names, self.start = self._header.names, self._header.start
         self.index = tuple(name for name in self._header.names if not name or name.startswith("Unnamed: "))
@@ -197,11 +200,12 @@ class CsvPart(TablePart):
     def _refuse_header(self, table: pa.Table, text: bytes, run: RecordRun) -> None:
         """Refuse a record that repeats the header, as in concatenated files."""
         form = self._header.separator, self._header.charset, self._header.quotes
-        same = [pc.fill_null(pc.equal(table.column(name), name), False) for name in table.column_names]
+        titles = dict(zip(self._header.names, self._titles, strict=True))
+        same = [pc.fill_null(pc.equal(table.column(name), titles[name]), False) for name in table.column_names]
         for row in np.flatnonzero(functools.reduce(np.logical_and, same, True)):
             starts = [*record_starts(text, self._header.quotes).tolist(), len(text)]
             record = text[starts[row] : starts[row + 1]]
-            if tuple(header_fields(self.url, record, *form)) == self._header.names:
+            if tuple(header_fields(self.url, record, *form)) == self._titles:
                 raise DataError(
                     f"{self._line(text, run, int(row))}: the header again. Delete it, if files were joined."
                 )

@@ -15,7 +15,7 @@ import pyarrow.json
 
 from singa_dask import fs
 from singa_dask.data.codecs.class_values import are_floats
-from singa_dask.data.codecs.columns import column_kind
+from singa_dask.data.codecs.columns import as_spelled, column_kind
 from singa_dask.data.stores.blocks import BLOCK_BYTES, cut_lines
 from singa_dask.data.stores.tables.json_text import after_mark, load_object, parse_lines
 from singa_dask.data.stores.tables.table_part import TablePart
@@ -35,7 +35,7 @@ class JsonPart(TablePart):
     """A file of JSON lines as a table, gzipped or not. Keys are columns; a missing key is a missing value.
 
     Columns and their kinds are detected in the first ``block_bytes`` bytes. If wrong records are skipped, a column has
-    the kind of most of its values there.
+    the kind of most of its values there. ``wanted`` has the names that columns are spelled like; see `as_spelled`.
     """
 
     def __init__(
@@ -46,15 +46,18 @@ class JsonPart(TablePart):
         tolerant: bool = False,
         na_values: Sequence[str] = (),
         listed: Mapping[str, Collection[str]] = MappingProxyType({}),
+        wanted: Collection[str] = (),
     ) -> None:
         self.url, self.source = url, open_bytes(url, storage_options)
-        self._na_values, self._listed = na_values, listed
+        self._na_values, self._listed, self._wanted = na_values, listed, wanted
         self.start = after_mark(url, self.source)
         first = next(self.runs(block_bytes, 0), None)
         self._first = bytes(self.source.read(first.offset, first.length)) if first else b""
         if na_values and parse_lines(self._first, None) is None:
             self._first = self._without_words(self._first)
-        self._types = _types_of(self._first)
+        types = _types_of(self._first)
+        self._types = dict(zip(as_spelled([*types], wanted, url), types.values(), strict=True))
+        self._titles = dict(zip(self._types, types, strict=True))  # the keys in the file
         self.floats = {name for name, kind in self._types.items() if are_floats(kind)}
         self.names = tuple(self._types)
         if first and not tolerant and parse_lines(self._first, None) is None:
@@ -66,7 +69,7 @@ class JsonPart(TablePart):
 
     def width(self, column: str) -> int:
         table = parse_lines(self._first, self._schema({column: "vector"}))
-        lengths = [] if table is None else pc.list_value_length(table[column]).drop_null().to_pylist()
+        lengths = [] if table is None else pc.list_value_length(table.column(0)).drop_null().to_pylist()
         return int(next(iter(lengths), 0))
 
     def _schema(self, kinds: Mapping[str, str]) -> pa.Schema:
@@ -79,7 +82,9 @@ class JsonPart(TablePart):
         }
         return pa.schema(
             {
-                name: stored_types.get(name, arrow_type) if arrow_type == pa.string() else arrow_type
+                self._titles.get(name, name): stored_types.get(name, arrow_type)
+                if arrow_type == pa.string()
+                else arrow_type
                 for name, arrow_type in types.items()
             }
         )
@@ -101,7 +106,7 @@ class JsonPart(TablePart):
             table = parse_lines(text, schema)
         if table is None or len(table) != run.n:
             raise self._error(bytes(text), run, kinds)
-        return table.select(list(kinds))
+        return table.select(schema.names).rename_columns(list(kinds))
 
     def _without_words(self, text: bytes) -> bytes:
         """Replace words for missing values by null, so that columns of numbers can be parsed."""
@@ -113,8 +118,9 @@ class JsonPart(TablePart):
         for i in with_words:
             with contextlib.suppress(ValueError):
                 record = load_object(lines[i])
-                for key, value in record.items():
-                    if value in self._na_values and value not in self._listed.get(key, ()):
+                names = as_spelled([*record], self._wanted, self.url)
+                for (key, value), name in zip([*record.items()], names, strict=True):
+                    if value in self._na_values and value not in self._listed.get(name, ()):
                         record[key] = None
                 lines[i] = json.dumps(record).encode()
         return b"\n".join(lines)

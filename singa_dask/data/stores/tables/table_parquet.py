@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 from itertools import chain
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from singa_dask import fs
 from singa_dask.data.codecs.class_values import are_floats
-from singa_dask.data.codecs.columns import column_kind, refuse_twice
+from singa_dask.data.codecs.columns import as_spelled, column_kind, refuse_twice
 from singa_dask.data.stores.arrow.columnar import open_columns
 from singa_dask.data.stores.arrow.row_groups import RowGroups
 from singa_dask.data.stores.class_names import hugging_face_names
@@ -40,7 +40,8 @@ class ParquetPart(TablePart):
     """A Parquet file.
 
     A run is a row group, or some rows of a large row group. Its ``line`` is the index of its first record in the file.
-    ``place_of`` returns the place of a record in its original file, which by default is the Parquet file.
+    ``place_of`` returns the place of a record in its original file, which by default is the Parquet file. ``wanted``
+    has the names that columns are spelled like; see `as_spelled`.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class ParquetPart(TablePart):
         storage_options: fs.Options,
         source: Bytes | None = None,
         place_of: Callable[[int], str] | None = None,
+        wanted: Collection[str] = (),
     ) -> None:
         self.url, self._place_of = url, place_of
         self.open_runs = OpenRuns()
@@ -62,16 +64,19 @@ class ParquetPart(TablePart):
             raise DataError(f"{url}: not a Parquet file, or a damaged one: {error}") from error
         schema = self._groups.schema
         refuse_twice(schema.names, url)
-        self._kinds = {column.name: column_kind(column.type) for column in schema}
-        self.floats = {column.name for column in schema if are_floats(column.type)}
-        self.names = tuple(self._kinds)
-        self.index = _index_columns(schema)
+        self.names = tuple(as_spelled(schema.names, wanted, url))
+        self._titles = dict(zip(self.names, schema.names, strict=True))  # the names in the file
+        self._types = dict(zip(self.names, schema.types, strict=True))
+        self._kinds = {name: column_kind(kind) for name, kind in self._types.items()}
+        self.floats = {name for name, kind in self._types.items() if are_floats(kind)}
+        index = _index_columns(schema)
+        self.index = tuple(name for name, title in self._titles.items() if title in index)
         self._starts = self._groups.starts
         self._ranges = cache(self._groups.ranges)
 
     @property
     def types(self) -> dict[str, pa.DataType]:
-        return {column.name: column.type for column in self._groups.schema}
+        return dict(self._types)
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -79,7 +84,7 @@ class ParquetPart(TablePart):
 
     def class_names(self, column: str) -> tuple[str, ...]:
         is_number = self._kinds.get(column) == "number"
-        return hugging_face_names(self._groups.schema.metadata, column) if is_number else ()
+        return hugging_face_names(self._groups.schema.metadata, self._titles[column]) if is_number else ()
 
     def is_text(self, column: str) -> bool:
         if self._kinds.get(column) not in BYTES:
@@ -96,7 +101,7 @@ class ParquetPart(TablePart):
     def _first_values(self, column: str) -> pa.Array:
         """Return the first values of a column that are not missing."""
         try:
-            for batch in self._groups.reader().batches([column], WIDTH_ROWS):
+            for batch in self._groups.reader().batches([self._titles[column]], WIDTH_ROWS):
                 if len(values := batch.column(0).drop_null()):
                     return values
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -122,7 +127,7 @@ class ParquetPart(TablePart):
         return Fraction(run.n, self._starts[group + 1] - self._starts[group])
 
     def ranges(self, run: RecordRun, kinds: Mapping[str, str]) -> tuple[Range, ...]:
-        return self._ranges(self._group(run), tuple(kinds))
+        return self._ranges(self._group(run), tuple(self._titles[name] for name in kinds))
 
     def fetch_bytes(self, run: RecordRun, kinds: Mapping[str, str]) -> int:
         return int(super().fetch_bytes(run, kinds) * self._share(run))
@@ -146,11 +151,13 @@ class ParquetPart(TablePart):
         return table
 
     def _decoded(self, run: RecordRun, columns: tuple[str, ...], data: Sequence[memoryview]) -> pa.Table:
-        group = self._group(run)
+        group, titles = self._group(run), tuple(self._titles[name] for name in columns)
         try:
             if self._share(run) == 1:
-                return self._groups.read(group, columns, self._ranges(group, columns), data)
-            return self._read_rows(run, group, columns, data)
+                table = self._groups.read(group, titles, self._ranges(group, titles), data)
+            else:
+                table = self._read_rows(run, group, titles, data)
+            return table if titles == columns else table.select(titles).rename_columns(list(columns))
         except (pa.ArrowException, OSError, ValueError) as error:
             raise DataError(f"{self.url}, row group {group}: damaged: {error}") from error
 
