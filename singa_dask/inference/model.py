@@ -34,7 +34,14 @@ from singa_dask.inference.predicted_layers import (
     predicts_classes,
     target_names,
 )
-from singa_dask.inference.records import LabelReader, MemoryRecords, are_columns, as_named_columns, as_records
+from singa_dask.inference.records import (
+    LabelReader,
+    MemoryRecords,
+    are_columns,
+    as_named_columns,
+    as_records,
+    describe_columns,
+)
 from singa_dask.inference.stored_records import PYTHON, advised
 from singa_dask.inference.tasks import merge_metrics
 from singa_dask.inputs import StoreInput
@@ -279,7 +286,7 @@ class Model:
 
     # -- inference -------------------------------------------------------------------------------------------
 
-    def predict(self, x: Any, layer: str | None = None) -> Array:
+    def predict(self, x: Any, layer: str | None = None, *, proba: bool = False) -> Array:
         """Predict the class of each record, or its values if the net has no classes.
 
         Parameters
@@ -297,6 +304,8 @@ class Model:
             history and are not predicted. Records at the end that lack the value to predict are forecast one by one.
         layer : str, optional
             Layer to predict from. It must be passed if several layers have class probabilities.
+        proba : bool
+            Return the probabilities of the classes, as `predict_proba` does.
 
         Returns
         -------
@@ -313,6 +322,8 @@ class Model:
         ConfigError
             ``layer`` is not passed, and the net has several layers to predict from.
         """
+        if proba:
+            return self.predict_proba(x, layer)
         layer = layer or self.output
         return self.predictions_of(self.extract(x, layer), layer)
 
@@ -505,6 +516,18 @@ class Model:
         readers = self._readers(self._net(layer))
         shape = tuple(readers[0].store_conf.shape) if len(readers) == 1 else ()
         return shape, self._columns_of(readers)
+
+    def columns(self, layer: str) -> dict[str, Any]:
+        """Return how columns of a table are read; see `describe_columns`. Empty for other kinds of records.
+
+        A setting in which several input layers differ is left out.
+        """
+        facts_by_reader = ((each, self._facts_of(each)) for each in self._readers(self._net(layer)))
+        described = [describe_columns(each.store_conf, facts) for each, facts in facts_by_reader if facts is not None]
+        features = {name: column for each in described for name, column in each["features"].items()}
+        first = next(iter(described), {})
+        common = {key: first[key] for key in first if all(each.get(key) == first[key] for each in described)}
+        return {"features": features, **common} if described else {}
 
     def lags(self, layer: str) -> LagsConf | None:
         """Return how lags are computed from earlier records of a time series; None if the job sets no lags."""

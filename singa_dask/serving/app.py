@@ -86,6 +86,7 @@ class App:
         self._shape, self._columns = model.record(some)
         example = model.example(some)
         self.examples = model.series_example(some) or ([example] if example else [])
+        self._reading = model.columns(some)
         self._n_history = max(len(self.examples) - 1, 0)
         if self._n_history:
             self._columns = tuple(self.examples[0])
@@ -130,6 +131,7 @@ class App:
                 "shape": self._shape or None,
                 "columns": self._columns or None,
                 **({"history": self._n_history} if self._n_history else {}),
+                **self._reading,
             },
             "limits": {
                 "max_batch": limits.max_batch,

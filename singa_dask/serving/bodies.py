@@ -50,7 +50,7 @@ class PredictRequest(NamedTuple):
 def read_body(body: bytes, content_type: str, query: Mapping[str, str], limits: Limits) -> PredictRequest:
     """Parse the body and the options of a request.
 
-    Options are in the ``query`` of the URL, or in a JSON body, which takes precedence.
+    Options are in the ``query`` of the URL, or in a JSON body.
 
     Raises
     ------
@@ -63,6 +63,11 @@ def read_body(body: bytes, content_type: str, query: Mapping[str, str], limits: 
     asked: dict[str, Any] = {key: _from_query(key, value) for key, value in query.items()}
     if kind == JSON:
         fields = _parsed(body)
+        for key in asked:
+            if key in fields and fields[key] != asked[key]:
+                raise Refused(
+                    400, f"{key}: {query[key][:40]!r} in the URL, but another value in the body. Set it once."
+                )
         asked |= fields
         records = fields.get("records")
         if not isinstance(records, list):

@@ -20,8 +20,12 @@ from PIL import Image
 
 import singa_dask as sd
 from singa_dask.cli import main
+from singa_dask.data.codecs.numbers import NumberForm, Spelling
+from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores import open_store
 from singa_dask.errors import CheckpointError, ConfigError, DataError
+from singa_dask.inference.records import describe_columns
+from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.serving import Limits, ModelServer
 from tests.jobs.conftest import DIGITS, KEYS, digits_net
@@ -339,6 +343,33 @@ def test_columns_that_are_missing(species: str) -> None:
     for unnamed in (np.zeros((3, 2)), [[1.5, "red"]]):
         with pytest.raises(DataError, match=r"x: values without names. Expected them by name .* Columns: mass, colour"):
             model.predict(unnamed)
+
+
+def test_a_path_and_proba_are_taken_as_by_sd_predict(species: str) -> None:
+    model, frame = sd.load_model(species), table(9)
+    np.testing.assert_array_equal(model.predict(frame, proba=True), model.predict_proba(frame))
+    with pytest.raises(DataError, match=r"x: the path 'new.csv', .* read by sd.predict\(run, 'new.csv'\)"):
+        model.predict(Path("new.csv"))
+
+
+def test_columns_are_described() -> None:
+    forms = {"price": NumberForm(thousands=",", unit="$")}
+    facts = TableFacts(
+        ("price", "flag", "code", "v"), {}, {"code": tuple(map(str, range(150)))}, widths={"v": 3},
+        spelling=Spelling(forms, ("none",)), booleans=("flag",),
+    )  # fmt: skip
+    found = describe_columns(StoreConf(path="x.csv", features=["price"], missing="skip", unknown="ignore"), facts)
+    assert found == {
+        "features": {
+            "price": {"type": "number", "numbers": {"thousands": ",", "unit": "$"}},
+            "flag": {"type": "boolean"},
+            "code": {"type": "category", "categories": tuple(map(str, range(100))), "n_categories": 150},
+            "v": {"type": "vector", "length": 3},
+        },
+        "missing": "error",
+        "unknown": "ignore",
+        "na_values": ["none"],
+    }
 
 
 def test_values_of_a_regression(tmp_path: Path) -> None:

@@ -91,6 +91,9 @@ def test_wrong_paths_and_methods(url: str) -> None:
     answer = ask(url, "/predict")
     assert (answer.status, answer.headers["allow"]) == (405, "POST")
     assert "Known: POST /predict" in answer.json["error"]
+    for query in ("proba=false", "proba=maybe", "layer=fc"):
+        twice = ask(url, f"/predict?{query}", {"records": [RECORD], "proba": True, "layer": "relu"})
+        assert (twice.status, "in the URL, but another value in the body" in twice.json["error"]) == (400, True)
     assert ask(url, "/predict?top=3", {"records": [RECORD]}).json["error"].startswith("top: unknown parameter")
 
 

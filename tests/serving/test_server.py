@@ -107,7 +107,14 @@ def test_objects_by_name_of_column(tmp_path: Path) -> None:
         found = ask(server.url, given={"records": records}).json
         assert found["predictions"] == model.predict(frame).tolist()
         assert found["classes"] == ["cat", "dog"]
-        assert ask(server.url, "/model").json["record"]["columns"] == ["mass", "colour"]
+        colours = {"type": "category", "categories": ["blue", "green", "red"], "n_categories": 3}
+        assert ask(server.url, "/model").json["record"] == {
+            "shape": [4],
+            "columns": ["mass", "colour"],
+            "features": {"mass": {"type": "number"}, "colour": colours},
+            "missing": "mean",
+            "unknown": "error",
+        }
         wrong = [{**records[0]}, {**records[1], "colour": "pink"}]
         answer = ask(server.url, given={"records": wrong})
         assert (answer.status, "records, row 1, column 'colour': unknown category 'pink'" in answer.json["error"]) == (
