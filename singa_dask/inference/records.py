@@ -122,13 +122,13 @@ def as_records(
     if isinstance(x, (str, os.PathLike)):
         path = os.fspath(x)
         raise DataError(f"{name}: the path {path!r}, expected records. Files are read by sd.predict(run, {path!r}).")
-    wanted = _wanted(conf, facts)
+    named = _wanted(conf, facts)
     x = x.compute() if is_of(x, "dask.dataframe", "DataFrame") else x
-    x = _as_table(_one_record(x, facts, name), name, spelling, wanted)
+    x = _as_table(_one_record(x, facts, name), name, spelling, named)
     if is_frame(x):
-        x = _with_names(x, wanted, name) if hasattr(x, "iloc") else as_table(x, name)
+        x = _with_names(x, named, name) if hasattr(x, "iloc") else as_table(x, name)
         if isinstance(x, pa.Table):
-            x = x.rename_columns(as_spelled(x.column_names, wanted, name))
+            x = x.rename_columns(as_spelled(x.column_names, named, name))
         if not x.shape[1] and not len(x):
             return _Rows([], conf, facts, name)
         if facts is not None:

@@ -81,6 +81,7 @@ def test_verify_by_checksums(call: Call, url: str) -> None:
     result = call("data", "verify", url)
     assert result.exit_code == 1
     assert f"{url}, block 1 (" in result.stderr
+    assert f": singa-dask data verify {url} --write-manifest\n" in result.stderr
     assert "1 of 3 blocks cannot be read" in result.stderr
     # what is there now is right
     assert call("data", "verify", url, "--write-manifest").exit_code == 0
@@ -104,6 +105,7 @@ def test_data_that_does_not_fit_its_manifest(backend: str, call: Call, tmp_path:
         result = call("data", "verify", url)
         assert result.exit_code == 1
         assert f"{path}: does not fit its manifest {manifest}: truncated, replaced, or" in result.stderr
+        assert f"write a new manifest: singa-dask data verify {path} --write-manifest\n" in result.stderr
     assert call("data", "verify", path, "--write-manifest").exit_code == 0
     assert call("data", "verify", pattern).exit_code == 0
 

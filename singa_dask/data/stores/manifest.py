@@ -20,7 +20,7 @@ import numpy as np
 from singa_dask import fs
 from singa_dask.data.codecs.record_schema import fields_of, show_schema
 from singa_dask.data.stores.class_names import parse_names
-from singa_dask.data.stores.store import ADVICE, MANIFEST_DIR, Store
+from singa_dask.data.stores.store import MANIFEST_DIR, Store, advice_for
 from singa_dask.data.types import Block, Field, FileSum
 from singa_dask.errors import DataError, listed
 
@@ -73,7 +73,7 @@ class Manifest:
             actual, expected = (listed(each) or "no classes" for each in (class_names, self.class_names))
         else:
             return
-        raise DataError(f"{url}: holds {actual}, but {expected} according to its manifest: {ADVICE}")
+        raise DataError(f"{url}: holds {actual}, but {expected} according to its manifest: {advice_for(url)}")
 
     def check_files(self, store: Store, files: Sequence[str]) -> None:
         """Raise a `DataError` if the files of a store or their order differ from the manifest."""
@@ -87,7 +87,9 @@ class Manifest:
         changes = changes or [f"not in this order: {names[first]}"]
         # the block of a file is known only if each record has its own file
         block = f", block {np.searchsorted(store.starts, first, 'right') - 1}" if store.record_files(0, 1) else ""
-        raise DataError(f"{store.url}{block}: of {len(known)} files in its manifest, {'; '.join(changes)}: {ADVICE}")
+        raise DataError(
+            f"{store.url}{block}: of {len(known)} files in its manifest, {'; '.join(changes)}: {advice_for(store.url)}"
+        )
 
     def check_rest(self, url: str, actual: FileSum) -> None:
         """Raise a `DataError` if the bytes of a file outside all blocks differ from the manifest."""
@@ -95,7 +97,7 @@ class Manifest:
         if known != actual:
             raise DataError(
                 f"{url}: {actual.n_bytes} bytes, and what is in no block has crc32c {actual.crc:08x}, expected "
-                f"{known.n_bytes} bytes and {known.crc:08x}: {ADVICE}"
+                f"{known.n_bytes} bytes and {known.crc:08x}: {advice_for(url)}"
             )
 
     @cached_property
@@ -116,7 +118,7 @@ class Manifest:
             at = same.index(False) if False in same else len(same) - 1
             text = "{} records, {} bytes from {} on"
             actual_run, expected = (text.format(n, length, offset) for n, offset, length in (actual[at], known[at]))
-            raise DataError(f"{blocks[at].file}, block {at}: {actual_run}, expected {expected}: {ADVICE}")
+            raise DataError(f"{blocks[at].file}, block {at}: {actual_run}, expected {expected}: {advice_for(url)}")
         pairs = zip(blocks, self.blocks, strict=True)
         return tuple(dataclasses.replace(block, crc=known.crc) for block, known in pairs)
 

@@ -13,7 +13,7 @@ from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.manifest import VERSION, manifest_url, plain
 from singa_dask.data.stores.opening import open_store
 from singa_dask.data.stores.shards import shard_urls
-from singa_dask.data.stores.store import Store
+from singa_dask.data.stores.store import Store, rewriting
 from singa_dask.data.types import FileSum
 from singa_dask.errors import DataError
 from singa_dask.fs.checksums import checksum_of
@@ -27,8 +27,8 @@ def check_manifests(store: Store) -> None:
         unused = any(block.crc is None for block in part.blocks)
         if unused and fs.exists(target, part.storage_options):
             raise DataError(
-                f"{part.url}: does not fit its manifest {target}: truncated, replaced, or written again. If the data "
-                "is right, write a new manifest: singa-dask data verify URL --write-manifest."
+                f"{part.url}: does not fit its manifest {target}: truncated, replaced, or written again. "
+                f"{rewriting(part.url)}"
             )
 
 

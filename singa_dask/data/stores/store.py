@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
@@ -34,12 +35,18 @@ from singa_dask.shown import plural
 MANIFEST_DIR = "_singa"
 # words in names of files and folders that name a split
 SPLIT = re.compile(r"(?<![a-z])(train(?:ing)?|test(?:ing)?|t10k|val(?:id|idation)?|dev|eval)(?![a-z])")
-# last sentences of errors about data that differs from its manifest
-ADVICE = (
-    "damaged, or newer than its manifest. If the data is right, write a new manifest: "
-    "singa-dask data verify URL --write-manifest."
-)
 STORES: Registry[Store]
+
+
+def advice_for(url: str) -> str:
+    """Return the last sentences of an error about a store that differs from its manifest."""
+    return f"damaged, or newer than its manifest. {rewriting(url)}"
+
+
+def rewriting(url: str) -> str:
+    """Return the command that writes the manifest of a store again."""
+    command = shlex.join(["singa-dask", "data", "verify", url, "--write-manifest"])
+    return f"If the data is right, write a new manifest: {command}"
 
 
 class StoreOptions(Conf):
@@ -327,7 +334,7 @@ class Store(ABC):
             if crc != block.crc:
                 raise DataError(
                     f"{block.file}, block {block_id} ({block.length} bytes from {block.offset} on): crc32c {crc:08x}"
-                    f", expected {block.crc:08x}: {ADVICE}"
+                    f", expected {block.crc:08x}: {advice_for(self.url)}"
                 )
             self._verified.add(block_id)
         return data[0]

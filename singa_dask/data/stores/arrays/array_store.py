@@ -20,7 +20,7 @@ from singa_dask.data.stores.arrays.npy import check_array
 from singa_dask.data.stores.blocks import BLOCK_BYTES, even_blocks, rows_per_block
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.store import ADVICE, StoreOptions
+from singa_dask.data.stores.store import StoreOptions, advice_for
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import DataError, listed
 from singa_dask.fs.checksums import checksum_of
@@ -159,7 +159,7 @@ class ArrayStore(RangeStore):
     def _compare_labels(self) -> None:
         """Compare the labels, which are outside all blocks, with the manifest."""
         if self.manifest_blocks() and self.manifest and self.manifest.opening.get("labels") != self._labels_crc():
-            raise DataError(f"{self.url}: other labels than those of its manifest: {ADVICE}")
+            raise DataError(f"{self.url}: other labels than those of its manifest: {advice_for(self.url)}")
 
     def _labels_crc(self) -> int | None:
         return None if self._labels is None else checksum_of(memoryview(self._labels).cast("B"))

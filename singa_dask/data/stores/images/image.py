@@ -26,7 +26,7 @@ from singa_dask.data.stores.images.image_decoding import (
     is_image,
 )
 from singa_dask.data.stores.manifest import find_manifest, name_of, plain
-from singa_dask.data.stores.store import ADVICE, MANIFEST_DIR, SPLIT, STORES, Store, StoreOptions
+from singa_dask.data.stores.store import MANIFEST_DIR, SPLIT, STORES, Store, StoreOptions, advice_for
 from singa_dask.data.types import Arrays, Block, Field, FileSum
 from singa_dask.data.warn_once import warn_once
 from singa_dask.errors import DataError, MissingPackageError, listed
@@ -96,7 +96,7 @@ class _ImageStore(Store):
             block = f", block {np.searchsorted(self.starts, at, 'right') - 1}" if at is not None else ""
             raise DataError(
                 f"{url}{block}: {len(data)} bytes, crc32c {crc:08x}, expected {known.n_bytes} and {known.crc:08x}: "
-                f"{ADVICE}"
+                f"{advice_for(self.url)}"
             )
         return data
 
