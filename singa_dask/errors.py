@@ -9,7 +9,8 @@
     │   ├── LeftQueueError         the job was stopped while queued                     exit by signal
     │   └── UnloadableError        a Dask process cannot load this package              exit 3
     ├── DataError (OSError)        records cannot be found, read or parsed              exit 1
-    │   └── MissingPackageError    a package that reads the records is not installed    exit 2
+    │   ├── MissingPackageError    a package that reads the records is not installed    exit 2
+    │   └── NoFileError            a file that the user named does not exist            exit 2
     ├── CheckpointError            a checkpoint cannot be written, found or used        exit 1
     ├── PartError                  a user's part breaks the contract of its kind        exit 1
     ├── TakenOverError             another process has taken over a job or directory    exit 1
@@ -26,6 +27,7 @@ Messages read ``where: what is wrong. What was expected or is known. [What to do
 
 from __future__ import annotations
 
+import difflib
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
@@ -228,6 +230,12 @@ class MissingPackageError(DataError):
     exit_code = 2
 
 
+class NoFileError(DataError):
+    """A file or directory that the user named does not exist."""
+
+    exit_code = 2
+
+
 class CheckpointError(SingaError):
     """A checkpoint cannot be written, found, trusted or used.
 
@@ -298,6 +306,19 @@ def listed(names: Sequence[str], limit: int = 20) -> str:
     """Return at most ``limit`` names for a message: ``a, b, c and 4 more``."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return f"{', '.join(names[:limit])}{more}"
+
+
+def question_of(name: str, known: Iterable[str]) -> str:
+    """Return a question such as ``"Did you mean 'X'? "`` for a mistyped name; empty if no known name is similar."""
+    close = nearest(name, known)
+    return f"Did you mean {close!r}? " if close else ""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is most similar to a mistyped one; empty if none is similar."""
+    folded = {candidate.lower(): candidate for candidate in known}
+    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
+    return folded[close[0]] if close else ""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -6,14 +6,13 @@ module. A name with a dot, ``module.Class``, refers to a class in a user's modul
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Generic, TypeVar, cast
 
 from singa_dask import modules
-from singa_dask.errors import ConfigError
+from singa_dask.errors import ConfigError, question_of
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
@@ -42,13 +41,6 @@ def hint_at(hint: str, known: Iterable[str]) -> str:
     names = sorted(known)
     listed = f"Known: {', '.join(names)}."
     return listed if not hint else hint if len(names) > MANY else f"{hint} {listed}"
-
-
-def question_of(name: str, known: Iterable[str]) -> str:
-    """Return the question of `suggest`, with a blank behind it; empty if no known name is similar."""
-    folded = {candidate.lower(): candidate for candidate in known}
-    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
-    return f"Did you mean {folded[close[0]]!r}? " if close else ""
 
 
 class Registry(Generic[T]):

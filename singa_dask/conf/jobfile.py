@@ -221,6 +221,7 @@ def _read(file: str) -> str:
     except OSError as error:
         inside = Path(file) / "job.yaml"
         hint = f" This is a run directory; its job is {inside}." if inside.is_file() else ""
+        hint = fs.question_beside(file) if isinstance(error, FileNotFoundError) else hint
         raise ConfigError(Problem((), f"cannot read this file: {error.strerror}.{hint}", Mark(file))) from None
     try:
         return decode(raw, file)

@@ -42,7 +42,7 @@ from fsspec.core import has_magic
 from fsspec.exceptions import FSTimeoutError
 from fsspec.implementations.local import LocalFileSystem
 
-from singa_dask.errors import DataError, MissingPackageError
+from singa_dask.errors import DataError, MissingPackageError, NoFileError, SingaError, nearest
 from singa_dask.fs import hdfs_clients, host_files
 from singa_dask.fs.hdfs import HdfsFileSystem
 from singa_dask.redaction import reveal
@@ -91,7 +91,31 @@ ONE_PUT = 64 << 20
 BUSY = (408, 425, 429, 500, 502, 503, 504)
 # timeouts for web servers in seconds: to connect, and between two chunks of a response
 CONNECT_S, SILENT_S = 10.0, 30.0
+# maximum number of names in a directory that are compared with the name of a missing file
+MAX_BESIDE = 1000
 NO_RANGES = "the server sends whole files only, not ranges of bytes. Copy the file first."
+
+
+def no_file(url: str, storage_options: Options = None) -> NoFileError:
+    """Return the error about a file or directory that does not exist."""
+    return NoFileError(f"{url}: no such file or directory.{question_beside(url, storage_options)}")
+
+
+def question_beside(url: str, storage_options: Options = None) -> str:
+    """Return a question about a similar name in the directory of a missing file; empty if there is none."""
+    folder, slash, name = url.rstrip("/").rpartition("/")
+    names = list[str]()
+    if not url.startswith(("http://", "https://")):
+        with contextlib.suppress(SingaError, OSError):
+            names = ls(folder or slash or ".", storage_options)[:MAX_BESIDE]
+    close = nearest(name, names)
+    if not close or close == name:
+        return ""
+    found = f"{folder}{slash}{close}"
+    path = local_path(found)
+    if path is not None and not (here := os.path.relpath(path)).startswith(".."):
+        found = here
+    return f" Did you mean {found!r}?"
 
 
 @contextlib.contextmanager

@@ -309,7 +309,8 @@ def test_the_index_of_a_frame_is_neither_feature_nor_label(call: Call, index: st
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["none.arrow"], 1, "none.arrow: no such file or directory."),
+        (["none.arrow"], 2, "none.arrow: no such file or directory."),
+        (["words.cvs"], 2, "words.cvs: no such file or directory. Did you mean 'words.csv'?"),
         (["empty"], 1, "empty: an empty directory."),
         (["unlabelled.npz"], 1, "unlabelled.npz: the records have no labels."),
         (["negative.npz"], 1, "negative.npz: label -1. Expected labels from 0 on"),

@@ -291,7 +291,7 @@ def test_a_signal_ends_it_and_leaves_nothing(
     ("arguments", "code", "said"),
     [
         (["test", "JOB"], 2, "there is no checkpoint. Pass --init-from"),
-        (["test", "JOB", "--init-from", "nowhere"], 2, "nowhere: no complete checkpoint here."),
+        (["test", "JOB", "--init-from", "nowhere"], 2, "nowhere: no such file or directory."),
         (["test", "JOB", "--init-from", "RUN", "--phase", "val", "--steps", "1"], 0, "Validation: loss = "),
         (["extract", "JOB", "--init-from", "RUN", "--out", "x.csv"], 2, "Pass --layer NAME, once or more"),
         (["extract", "JOB", "--init-from", "RUN", "--layer", "los", "--out", "x.csv"], 2, "mean 'loss'?"),

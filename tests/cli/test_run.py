@@ -362,8 +362,7 @@ def test_resume_and_init_from_exclude_each_other(call: Call, job: Path, driver: 
         (
             ["--resume", "nowhere"],
             1,
-            "{here}/nowhere: no complete checkpoint here. Expected step-<n>/manifest.json, or a run directory with "
-            "checkpoint/.\n",
+            "{here}/nowhere: no such file or directory.\n",
         ),
     ],
     ids=["the last", "by name"],

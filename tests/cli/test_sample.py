@@ -258,7 +258,7 @@ def test_without_a_vocabulary_the_text_says_the_characters(call: Call, gru: str)
     ("options", "exit_code", "message"),
     [
         ((), 2, "Pass --init-from, or set checkpoint_path in the job"),
-        (("--init-from", "nothing"), 2, "nothing: no complete checkpoint here"),
+        (("--init-from", "nothing"), 2, "nothing: no such file or directory"),
         (("--init-from", "run", "--seed-text", "the\ncaß"), 1, "seed text:2:3: character 'ß' is not in the vocabulary"),
         (("--init-from", "run", "--temperature", -1), 2, "-1.0 is not in the range"),
         (("--init-from", "run", "--set", "neuralnet.layer[hidden].gru_conf.dim_hidden=9"), 2, "has shape (8, 27)"),

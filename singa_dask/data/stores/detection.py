@@ -11,7 +11,7 @@ from singa_dask.data.stores.hugging_face import MAX_LOOKED_AT, README, saved_fil
 from singa_dask.data.stores.images.image import entries_of
 from singa_dask.data.stores.images.image_decoding import IMAGE_SUFFIXES
 from singa_dask.data.stores.store import STORES
-from singa_dask.errors import ConfigError, DataError
+from singa_dask.errors import ConfigError
 from singa_dask.fs.open_bytes import refuse_compressed
 
 # number of bytes at the start of a file that are passed to `Store.matches`
@@ -28,7 +28,7 @@ def detect(url: str, storage_options: fs.Options = None) -> str | None:
     """
     found_here = fs.look(url, storage_options)
     if found_here is None:
-        raise DataError(f"{url}: no such file or directory.")
+        raise fs.no_file(url, storage_options)
     is_dir, n_bytes = found_here
     head = b"" if is_dir else fs.read_bytes(url, 0, min(HEAD_BYTES, n_bytes), storage_options)
     refuse_compressed(url, head)

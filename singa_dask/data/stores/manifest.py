@@ -91,13 +91,13 @@ class Manifest:
             f"{store.url}{block}: of {len(known)} files in its manifest, {'; '.join(changes)}: {advice_for(store.url)}"
         )
 
-    def check_rest(self, url: str, actual: FileSum) -> None:
-        """Raise a `DataError` if the bytes of a file outside all blocks differ from the manifest."""
+    def check_rest(self, store_url: str, url: str, actual: FileSum) -> None:
+        """Raise a `DataError` if the bytes of a file of a store outside all blocks differ from the manifest."""
         known = self._rests.get(actual.name, actual)
         if known != actual:
             raise DataError(
                 f"{url}: {actual.n_bytes} bytes, and what is in no block has crc32c {actual.crc:08x}, expected "
-                f"{known.n_bytes} bytes and {known.crc:08x}: {advice_for(url)}"
+                f"{known.n_bytes} bytes and {known.crc:08x}: {advice_for(store_url)}"
             )
 
     @cached_property

@@ -309,7 +309,7 @@ class RangeStore(Store):
     def check_rest(self, manifest: Manifest) -> None:
         """Compare the bytes outside all blocks with the manifest."""
         for url, actual in zip(self.files(), self.file_sums(), strict=True):
-            manifest.check_rest(url, actual)
+            manifest.check_rest(self.url, url, actual)
 
     def close(self) -> None:
         for source in self.sources:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from singa_dask import fs
 from singa_dask.data.stores.lakes import refuse_lake
 from singa_dask.data.stores.store import MANIFEST_DIR, SPLIT
-from singa_dask.errors import DataError, listed
+from singa_dask.errors import DataError, NoFileError, listed
 from singa_dask.fs.patterns import matches
 
 NUMBERS = re.compile(r"(.*)-(\d{5})-of-(\d{5})(.*)")
@@ -33,7 +33,7 @@ def shard_urls(url: str, storage_options: fs.Options = None) -> list[str]:
     # exclude manifests
     urls = [each for each in matches(url, storage_options) if f"/{MANIFEST_DIR}/" not in f"/{each}/"]
     if not urls:
-        raise DataError(f"{url}: no such file or directory, nothing matches.")
+        raise NoFileError(f"{url}: no such file or directory, nothing matches.")
     pattern, folders = url.rpartition("/")[2], dict[str, list[str]]()
     for each in urls:
         folder, name = posixpath.split(each)

@@ -94,6 +94,8 @@ def _use_newest(url: str, use: Callable[[Checkpoint], T], restores_best: bool = 
             logger.warning("%s Taking an older checkpoint instead: %s", problem, candidate)
         return result
     if not candidates:
+        if not fs.exists(url):
+            raise CheckpointError(str(fs.no_file(url)))
         raise CheckpointError(
             f"{url}: no complete checkpoint here. Expected step-<n>/{MANIFEST}, or a run directory with checkpoint/."
         )

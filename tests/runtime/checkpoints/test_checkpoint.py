@@ -135,10 +135,11 @@ def test_the_newest_checkpoint_is_found_in_a_run_a_directory_or_a_step(tmp_path:
     assert Checkpoint(found).step == wanted
 
 
-@pytest.mark.parametrize("there", [False, True])
-def test_no_checkpoint_is_said_with_what_was_expected(tmp_path: Path, there: bool) -> None:
-    if there:
-        (tmp_path / "run" / "checkpoint" / "step-x").mkdir(parents=True)
+def test_no_checkpoint_is_said_with_what_was_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run" / "checkpoint" / "step-x").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CheckpointError, match=r"runs: no such file or directory\. Did you mean 'run'\?$"):
+        find(str(tmp_path / "runs"))
     with pytest.raises(CheckpointError, match=r"run: no complete checkpoint here\. Expected step-<n>/manifest\.json"):
         find(str(tmp_path / "run"))
 

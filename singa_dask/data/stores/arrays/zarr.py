@@ -61,7 +61,7 @@ class ZarrStore(ArrayStore):
 
     def list_arrays(self) -> tuple[Sequence[str], Mapping[str, Any]]:
         if not fs.exists(self.url, self.storage_options):
-            raise DataError(f"{self.url}: no such file or directory.")
+            raise fs.no_file(self.url, self.storage_options)
         if not fs.is_dir(self.url, self.storage_options):
             empty = "" if fs.size(self.url, self.storage_options) else " that is empty"
             raise DataError(f"{self.url}: expected a directory of Zarr, got a file{empty}.")

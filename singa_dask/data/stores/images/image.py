@@ -215,7 +215,7 @@ class ImageFolderStore(_ImageStore):
     def list_images(self) -> tuple[list[str], list[int]]:
         if not fs.is_dir(self.url, self.storage_options):
             if not fs.exists(self.url, self.storage_options):
-                raise DataError(f"{self.url}: no such file or directory.")
+                raise fs.no_file(self.url, self.storage_options)
             n_bytes = min(HEAD_BYTES, fs.size(self.url, self.storage_options))
             if not is_image(fs.read_bytes(self.url, 0, n_bytes, self.storage_options)):
                 raise DataError(f"{self.url}: neither a directory of images nor an image.")

@@ -24,8 +24,7 @@ from singa_dask.data.stores.tables.part_store import PartStore
 from singa_dask.data.stores.tables.table_files import TableFile
 from singa_dask.data.stores.tables.table_json import JsonPart
 from singa_dask.data.types import Arrays, Field, RecordRun
-from singa_dask.errors import DataError, FaultError, Remedy, data_error, listed
-from singa_dask.registry import question_of
+from singa_dask.errors import DataError, FaultError, Remedy, data_error, listed, question_of
 
 PIXEL_KEYS = ("pixel", "pixels", "image", "images")
 VALUE_KEYS = ("features", "data", "x", *PIXEL_KEYS)

@@ -302,7 +302,7 @@ class PartStore(RangeStore):
     def _check_file(self, file: int, has_manifest: bool) -> None:
         """Compare the bytes of a file outside all blocks with the manifest, once."""
         if has_manifest and file not in self._compared and self.manifest is not None:
-            self.manifest.check_rest(self._files[file].url, self._file_sum(file))
+            self.manifest.check_rest(self.url, self._files[file].url, self._file_sum(file))
             self._compared.add(file)
 
     def named_error(self, block_id: int, error: Exception) -> DataError:

@@ -59,7 +59,7 @@ def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]
         pattern_parts = url.split("/")
         return _alike(url, [TableFile(each.url, _keys(each.url, pattern_parts)) for each in files])
     if not fs.exists(url, storage_options):
-        raise DataError(f"{url}: no such file or directory.")
+        raise fs.no_file(url, storage_options)
     if not fs.is_dir(url, storage_options):
         return [TableFile(url)]
     saved = saved_files(url, fs.ls(url, storage_options), storage_options)

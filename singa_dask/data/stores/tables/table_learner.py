@@ -19,9 +19,8 @@ from singa_dask.data.stores.tables.row_selection import RowSelection
 from singa_dask.data.stores.tables.table_files import LINES, kind_of_key
 from singa_dask.data.stores.tables.table_index import Runs, TableBlock, TableIndex
 from singa_dask.data.stores.tables.table_part import TablePart
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, question_of
 from singa_dask.fs.io_threads import decode_threads, io_threads, map_ahead
-from singa_dask.registry import question_of
 
 # bytes of records that are decoded at a time when a table is read as a whole
 GROUP_BYTES = 1 << 26
