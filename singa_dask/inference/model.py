@@ -613,6 +613,8 @@ class Model:
         try:
             yield
         except DataError as error:
+            if error.wants("numbers"):
+                raise error.saying("Pass numbers instead of texts") from None
             layers = self._exposed.job.neuralnet.layer
             stores = [each.block(StoreConf) for each in layers if issubclass(LAYERS.find(each.type), StoreInput)]
             raise advised(error, PYTHON, any(each.is_table for each in stores)) from None

@@ -30,7 +30,7 @@ class Door(NamedTuple):
 
 
 # keys of store_conf that commands set by --set, as they have no option for them
-SETTABLE = ("charset", "separator", "quotes", "na_values", "unlabelled")
+SETTABLE = ("charset", "separator", "quotes", "na_values", "unlabelled", "numbers")
 WORDS = {"missing": "mean or a number", "unknown": "ignore"}
 COMMAND = Door("pass ", "--{} {}", WORDS)
 SERVER = Door("start serve with ", "--{} {}", WORDS)
@@ -79,6 +79,8 @@ def with_options(error: DataError, layers: Sequence[str]) -> DataError:
         return error
     words, value = f"[{', '.join(remedy.values)}]", remedy.values[0]
     text = value if re.fullmatch(r"[\w-]+", value) else json.dumps(value)
+    if remedy.key == "numbers":
+        text = value
     if remedy.key == "na_values":
         value, text = words, json.dumps(list(remedy.values), ensure_ascii=False)
     options = [f"--set {shlex.quote(f'neuralnet.layer[{name}].store_conf.{remedy.key}={text}')}" for name in layers]

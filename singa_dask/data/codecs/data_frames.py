@@ -105,8 +105,8 @@ def as_column(
             if unknown := [word for word in words if word not in known]:
                 if form and row:
                     index = next(i for i, each in enumerate(values) if isinstance(each, str) and each == unknown[0])
-                    column_name = where.rpartition(", column ")[2]
-                    raise DataError(f"{row(index)}, column {column_name}: {form.fault_of(unknown[0])}.") from None
+                    column_name = where.rpartition(", column ")[2].strip("'")
+                    raise form.refusal(row(index), column_name, unknown[0]) from None
                 are_words = len(unknown) <= MAX_WORDS and not re.search(r"\d", "".join(unknown))
                 remedy = Remedy("na_values", f"Set na_values: [{', '.join(unknown)}]", tuple(unknown))
                 advice = f"{remedy.text} if they mean missing values." if are_words else HINT

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
@@ -14,7 +15,7 @@ import pyarrow as pa
 from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field
-from singa_dask.data.codecs.columns import column_kind
+from singa_dask.data.codecs.columns import column_kind, is_number
 from singa_dask.errors import DataError, FaultError, Remedy
 from singa_dask.lazy import LazyModule
 
@@ -109,6 +110,17 @@ class NumberForm:
         marks += [f"unit {self.unit!r}"] if self.unit else []
         return f"{text!r} is not a number with {', '.join([*marks, f'decimal {self.decimal!r}'])}"
 
+    def refusal(self, where: str, column: str, text: str) -> DataError:
+        """Return the error for a string that is not a number; if it only lacks the unit, the error says what helps."""
+        message, remedy = f"{where}, column {column!r}: {self.fault_of(text)}.", None
+        without = replace(self, unit="")
+        if self.unit and without.parse(pa.array([text]))[0].is_valid:
+            form = {key: value for key, value in asdict(without).items() if value != getattr(NumberForm, key)}
+            setting = json.dumps({column: form}, ensure_ascii=False)
+            remedy = Remedy("numbers", f"Set numbers: {setting}", (setting,))
+            message += f" Write {self.unit!r} with each number. {remedy.text} if no number of this table has it."
+        return DataError(message, remedy=remedy)
+
 
 def not_a_number(field: str, hint: str = "") -> FaultError:
     """Return an error for a field that is not a number. It suggests that the field may be a missing value."""
@@ -152,7 +164,10 @@ class PlainForm(NumberForm):
             return pa.array(map(_plain_number, trimmed), pa.float64())
 
     def fault_of(self, text: str) -> str:
-        return str(fault_of(text.strip()) or not_a_number(text.strip()))
+        text = text.strip()
+        if self.booleans and not is_number(text):
+            return f"{text!r} is not a boolean, as in the training data. Expected true, false, 1 or 0"
+        return str(fault_of(text) or not_a_number(text))
 
 
 def _plain_number(text: pa.Scalar) -> float | None:
@@ -247,7 +262,7 @@ class Spelling:
                 numbers = form.parse(column)
                 wrong = pc.and_(column.is_valid(), numbers.is_null())
                 if (row := pc.index(wrong, True).as_py()) >= 0:
-                    raise DataError(f"{where(row)}, column {name!r}: {form.fault_of(column[row].as_py())}.")
+                    raise form.refusal(where(row), name, column[row].as_py())
                 column = numbers
             table = table.set_column(i, name, column)
         return table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from singa_dask.data.codecs.numbers import NumberConf, NumberForm
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.errors import DataError
+from singa_dask.inference.stored_records import with_options
 from tests.contracts.records import read_all
 
 ROWS = [
@@ -181,3 +183,25 @@ def test_a_column_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("price,y\n1,2\n")
     with pytest.raises(DataError, match=r"numbers has 'prize', which is no column. Did you mean 'price'"):
         TableStore(str(tmp_path / "x.csv"), features=["price"], numbers={"prize": {}})
+
+
+def test_a_number_that_lacks_its_unit_is_refused_with_the_setting_that_reads_it(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text('x,flag\n"$1,250.50",true\n$3.00,false\n')
+    (tmp_path / "new.csv").write_text("x,flag\n1250.50,true\n3.00,0\n")
+    (tmp_path / "no.csv").write_text("x,flag\n$3.00,no\n")
+    with TableStore(
+        str(tmp_path / "train.csv"), features=["x", "flag"], numbers={"x": {"thousands": ",", "unit": "$"}}
+    ) as store:
+        wanted, facts = read_all(store)["data"], store.table_facts.to_dict()
+    with TableStore(str(tmp_path / "new.csv"), facts=facts) as store, pytest.raises(DataError) as refused:
+        store.read_block(0)
+    assert "line 2, column 'x': '1250.50' is not a number with thousands ','" in str(refused.value)
+    assert refused.value.remedy is not None
+    told = str(with_options(refused.value, ["data"]))
+    setting = re.search(r"Pass --set 'neuralnet\.layer\[data\]\.store_conf\.numbers=(.*)' if no number", told)
+    assert setting is not None
+    with TableStore(str(tmp_path / "new.csv"), facts=facts, numbers=json.loads(setting[1])) as store:
+        np.testing.assert_array_equal(read_all(store)["data"], wanted)
+    said = "line 2, column 'flag': 'no' is not a boolean, as in the training data. Expected true, false, 1 or 0"
+    with TableStore(str(tmp_path / "no.csv"), facts=facts) as store, pytest.raises(DataError, match=said):
+        store.read_block(0)
