@@ -309,7 +309,7 @@ def listed(names: Sequence[str], limit: int = 20) -> str:
 
 
 def question_of(name: str, known: Iterable[str]) -> str:
-    """Return a question such as ``"Did you mean 'X'? "`` for a mistyped name; empty if no known name is similar."""
+    """Return a question such as ``"Did you mean 'X'? "``; empty if no known name is similar."""
     close = nearest(name, known)
     return f"Did you mean {close!r}? " if close else ""
 

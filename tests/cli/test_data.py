@@ -171,7 +171,7 @@ def test_bench_of_too_few_records(call: Call, url: str) -> None:
 def test_a_missing_file_is_named(call: Call) -> None:
     for verb in ("inspect", "head", "verify", "bench"):
         result = call("data", verb, "nowhere.arrow")
-        assert result.exit_code == 1
+        assert result.exit_code == 2
         assert "nowhere.arrow: no such file" in result.stderr
 
 

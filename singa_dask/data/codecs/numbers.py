@@ -111,7 +111,10 @@ class NumberForm:
         return f"{text!r} is not a number with {', '.join([*marks, f'decimal {self.decimal!r}'])}"
 
     def refusal(self, where: str, column: str, text: str) -> DataError:
-        """Return the error for a string that is not a number; if it only lacks the unit, the error says what helps."""
+        """Return the error for a string that is not a number.
+
+        If the string only lacks the unit, the error says what helps.
+        """
         message, remedy = f"{where}, column {column!r}: {self.fault_of(text)}.", None
         without = replace(self, unit="")
         if self.unit and without.parse(pa.array([text]))[0].is_valid:
