@@ -637,7 +637,7 @@ def is_loopback(host: str) -> bool:
 
 @click.command()
 @click.argument("run", metavar="RUN")
-@click.option("-o", "--out", metavar="URL", required=True, help="File to write: .onnx, .py, .safetensors, .npz.")
+@output_option("-o", "--out", metavar="URL", required=True, help="File to write: .onnx, .py, .safetensors, .npz.")
 @click.option("--format", metavar="FORMAT", help="onnx, torch, safetensors or npz; by default chosen by the suffix.")
 @click.option(
     "--layer",
@@ -648,16 +648,17 @@ def is_loopback(host: str) -> bool:
 )
 @net_option
 @set_option
-@click.option("--overwrite", is_flag=True, help="Replace --out if it exists.")
+@overwrite_option
 @quiet_option
+@click.pass_context
 def export(
+    context: click.Context,
     run: str,
     out: str,
     format: str | None,
     layers: tuple[str, ...],
     job_file: str | None,
     sets: tuple[str, ...],
-    overwrite: bool,
     quiet: bool,
 ) -> None:
     """Write a trained net as a file for other programs.
@@ -671,7 +672,7 @@ def export(
     from singa_dask.exports.exporting import export_job, job_of_run
 
     conf = job.read(job_file, sets, None).job if job_file else job_of_run(run, sets)
-    done = export_job(conf, run, out, format, layers, overwrite, "--overwrite")
+    done = export_job(conf, run, out, format, layers, context.meta["overwrite"], "--overwrite")
     if quiet:
         return
     for note in done.notes:

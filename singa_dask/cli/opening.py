@@ -119,7 +119,7 @@ def store_format(url: str, reading: Reading) -> tuple[str | None, dict[str, Any]
 def by_columns(kind: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the format and its options; the format is ``table`` if an option names columns."""
     store = STORES.get(kind)
-    if store and store.is_named(options.keys() & {*NAMING, "encoding"}):
+    if store and store.is_named(options.keys() & {*NAMING, "encoding", "charset", "quotes"}):
         return "table", {**_several(options), "format": store.table_format}
     if kind == "table":
         return kind, _several(options)

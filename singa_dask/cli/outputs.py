@@ -14,14 +14,19 @@ from singa_dask.errors import ConfigError
 def _check_output(context: click.Context, _: click.Parameter, value: str | None) -> str | None:
     """Raise a ConfigError if the file exists, or its local directory does not."""
     if value and not context.resilient_parsing:
-        from singa_dask import fs
         from singa_dask.fs.outputs import check_output
 
-        place = check_output(value, overwrite=context.meta.get("overwrite", False), by="--overwrite")
-        path = fs.local_path(place)
-        if path and not os.path.isdir(folder := os.path.dirname(path)):
-            raise ConfigError(f"{value}: no directory {folder}. Create it first: mkdir -p {shlex.quote(folder)}.")
+        check_folder(value, check_output(value, overwrite=context.meta.get("overwrite", False), by="--overwrite"))
     return value
+
+
+def check_folder(url: str, place: str) -> None:
+    """Raise a ConfigError if the local directory of an output file does not exist; ``place`` is its absolute URL."""
+    from singa_dask import fs
+
+    path = fs.local_path(place)
+    if path and not os.path.isdir(folder := os.path.dirname(path)):
+        raise ConfigError(f"{url}: no directory {folder}. Create it first: mkdir -p {shlex.quote(folder)}.")
 
 
 output_option = functools.partial(click.option, callback=_check_output)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
 from singa_dask.cli.options import Command, with_options
+from singa_dask.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,11 @@ def reading_options(command: Command) -> Command:
         shape: str | None,
         resize: str | None,
         channels: int | None,
-        separator: str | None,
+        separator: str,
+        encoding: str,
         header: bool | None,
+        quotes: bool | None,
+        na_values: tuple[str, ...],
         no_label: bool,
         features: str | None,
         label: str | None,
@@ -47,8 +52,11 @@ def reading_options(command: Command) -> Command:
         known = {
             "resize": numbers("--resize", resize, "x", "32x32"),
             "channels": channels,
-            "separator": separator,
+            "separator": separator or None,
+            "charset": encoding or None,
             "header": header,
+            "quotes": quotes,
+            "na_values": list(na_values) or None,
             "has_label": False if no_label else None,
             "features": None if features is None else [name.strip() for name in features.split(",")],
             "label": label,
@@ -60,7 +68,10 @@ def reading_options(command: Command) -> Command:
             {**named, **_pairs("--option", options)},
             _pairs("--storage-option", storage_options),
         )
-        return command(reading=reading, **others)
+        try:
+            return command(reading=reading, **others)
+        except DataError as error:
+            raise worded(error, na_values) from None
 
     return with_options(
         with_reading,
@@ -90,14 +101,82 @@ def reading_options(command: Command) -> Command:
             help="Tables, jsonl, hdf5, zarr: columns, keys or array with the values of a record.",
         ),
         click.option("--no-label", is_flag=True, help="csv: lines do not begin with a label."),
-        click.option(
-            "--header/--no-header", default=None, help="csv: the first line has names of columns; by default detected."
-        ),
-        click.option("--separator", metavar="CHARS", help="csv: separator of values; by default a comma."),
+        text_options,
         click.option("--channels", metavar="N", type=int, help="Images: 3 for colour (the default), 1 for grey."),
         click.option("--resize", metavar="HxW", help="Images: scale and crop at the centre."),
         click.option("--shape", metavar="N,N,...", help="Shape of one record, where the format does not store it."),
     )
+
+
+def split_names(_context: click.Context, _option: click.Parameter, value: Any) -> tuple[str, ...]:
+    """Split names at commas."""
+    return tuple(name.strip() for name in (value or "").split(",") if name.strip())
+
+
+def text_options(command: Command) -> Command:
+    """Add the options for tables of text; those not given are empty or None."""
+    return with_options(
+        command,
+        click.option(
+            "--na-values",
+            metavar="WORDS",
+            callback=split_names,
+            help="Words that mean a missing value, by commas: unknown,n.a.",
+        ),
+        click.option(
+            "--quotes/--no-quotes", default=None, help="Whether CSV fields may be quoted; an error if unclear."
+        ),
+        click.option(
+            "--header/--no-header",
+            default=None,
+            help="Whether the first line of CSV names the columns; by default detected.",
+        ),
+        click.option("--encoding", metavar="NAME", default="", help="Encoding of CSV, e.g. latin-1.  [default: utf-8]"),
+        click.option(
+            "--separator", metavar="CHAR", default="", help="Separator of CSV; init, head and inspect detect it."
+        ),
+    )
+
+
+def mark_options(command: Command) -> Command:
+    """Add ``--thousands`` and ``--decimal``."""
+    decimal = _mark_option("--decimal", ",.", "Decimal mark, where the numbers are ambiguous.")
+    return _mark_option("--thousands", ",.' ", "Separator of thousands, where the numbers are ambiguous.")(
+        decimal(command)
+    )
+
+
+def _mark_option(name: str, marks: str, use: str) -> Callable[[Command], Command]:
+    """Add an option for one of some characters, empty by default."""
+    return click.option(
+        name,
+        metavar="CHAR",
+        type=click.Choice([*marks]),
+        callback=lambda _context, _option, value: value or "",
+        help=use,
+    )
+
+
+def worded(error: DataError, na_values: Sequence[str] = ()) -> DataError:
+    """Return an error that advises options of the command in place of keys of ``store_conf``.
+
+    ``na_values`` are the words that the user has passed already.
+    """
+    remedy = error.remedy
+    if remedy is None or not remedy.text:
+        return error
+    if remedy.key == "charset":
+        return error.saying("Or give --encoding, such as latin-1 or cp1252")
+    if remedy.key == "na_values":
+        return error.saying(f"Add --na-values {shlex.quote(','.join([*na_values, *remedy.values]))}")
+    if remedy.key == "quotes":
+        or_quoted = ", --quotes if they quote texts of several lines" if "true" in remedy.values else ""
+        return error.saying(f"Pass --no-quotes if quotes are characters here{or_quoted}")
+    if remedy.key == "separator":
+        return error.saying(f"Pass --separator {shlex.quote(remedy.values[0])}")
+    if remedy.key == "label":
+        return error.saying("Pass --label NAME")
+    return error
 
 
 def numbers(option: str, text: str | None, separator: str, example: str) -> list[int] | None:

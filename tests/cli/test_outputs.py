@@ -46,10 +46,17 @@ def test_no_command_replaces_a_file_unasked(
 
 
 def test_a_missing_directory_is_refused(call: Call, job: Path, trained: Path, tmp_path: Path) -> None:
-    new = tmp_path / "nowhere" / "x.csv"
-    refused = call("predict", job, "--init-from", trained, "--data", DIGITS, "--out", new)
+    new = tmp_path / "nowhere" / "x.npz"
     said = f"{new}: no directory {new.parent}. Create it first: mkdir -p {new.parent}.\n"
-    assert (refused.exit_code, refused.stdout, refused.stderr) == (2, "", said)
+    (conf := tmp_path / "job.conf").write_text('name: "x"\n')
+    for words in (
+        ("predict", job, "--init-from", trained, "--data", DIGITS, "--out", new),
+        ("init", DIGITS, "-o", new),
+        ("export", trained, "-o", new),
+        ("convert", "conf", conf, new),
+    ):
+        refused = call(*words)
+        assert (refused.exit_code, refused.stdout, refused.stderr) == (2, "", said)
     assert not new.parent.exists()
 
 

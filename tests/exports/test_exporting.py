@@ -41,7 +41,7 @@ def expected(x: np.ndarray) -> np.ndarray:
 
 
 def test_onnx_takes_records_as_they_are(call: Call, trained: Path, tmp_path: Path) -> None:
-    out = tmp_path / "new" / "model.onnx"
+    out = tmp_path / "model.onnx"
     result = call("export", trained, "-o", out)
     assert (result.exit_code, result.stdout, result.stderr) == (0, f"{out}\n", "")
     x = digits()["pixel"][:5].reshape(5, 28, 28).astype(np.float32)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,7 @@ from singa_dask.cli.init.records import (
     Rows,
     UnsureError,
 )
+from singa_dask.cli.reading import worded
 from singa_dask.data.codecs.category_names import in_order, plain_name
 from singa_dask.data.codecs.columns import as_floats, as_texts, is_number, key_texts, missing_of, whole
 from singa_dask.data.codecs.lags import DATE, are_compact_dates, times_of
@@ -328,17 +328,7 @@ def read_table(place: str, options: InitOptions) -> TableSurvey:
         columns = [replace(each, values=whole(found[each.name])) if each in read else each for each in table.columns]
         return replace(table, columns=columns)
     except DataError as error:
-        if error.remedy is None or not error.remedy.text:
-            raise
-        if error.wants("charset"):
-            raise error.saying("Or give --encoding, such as latin-1 or cp1252") from None
-        if error.wants("na_values"):
-            given = shlex.quote(",".join([*options.na_values, *error.remedy.values]))
-            raise error.saying(f"Add --na-values {given}") from None
-        if error.wants("quotes"):
-            or_quoted = ", --quotes if they quote texts of several lines" if "true" in error.remedy.values else ""
-            raise error.saying(f"Pass --no-quotes if quotes are characters here{or_quoted}") from None
-        raise
+        raise worded(error, options.na_values) from None
 
 
 def _decoded(parts: OpenParts, file: int, run: RecordRun, kinds: Mapping[str, str]) -> pa.Table:

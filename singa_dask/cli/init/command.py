@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from singa_dask.cli.options import cluster_options
+from singa_dask.cli.outputs import output_option, overwrite_option
 from singa_dask.cli.printing import echo
+from singa_dask.cli.reading import mark_options, split_names, text_options
 from singa_dask.errors import ConfigError, DataError, listed
 from singa_dask.shown import by_shape, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from singa_dask.cli.init.counts import CountFile
     from singa_dask.cli.init.records import (
@@ -35,25 +37,9 @@ NETS = ("mlp", "convnet", "word-rnn", "char-rnn")
 MAX_FEATURES, MAX_CLASSES = 6, 20
 
 
-def _names(context: click.Context, option: click.Parameter, value: Any) -> tuple[str, ...]:
-    """Split names at commas."""
-    return tuple(name.strip() for name in (value or "").split(",") if name.strip())
-
-
-def _mark_option(name: str, marks: str, use: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add an option for one of some characters, empty by default."""
-    return click.option(
-        name,
-        metavar="CHAR",
-        type=click.Choice([*marks]),
-        callback=lambda _context, _option, value: value or "",
-        help=use,
-    )
-
-
 @click.command()
 @click.argument("data", metavar="DATA")
-@click.option("-o", "--out", metavar="FILE", default="job.yaml", show_default=True, help="Job file to write.")
+@output_option("-o", "--out", metavar="FILE", default="job.yaml", show_default=True, help="Job file to write.")
 @click.option("--net", type=click.Choice(NETS), help="Kind of net; by default chosen by the data.")
 @click.option("--test", metavar="URL", default="", help="Test set; by default searched beside DATA.")
 @click.option("--backend", metavar="NAME", default="", help="Format of DATA; by default detected.")
@@ -62,23 +48,18 @@ def _mark_option(name: str, marks: str, use: str) -> Callable[[Callable[..., Any
 )
 @click.option("--target", metavar="NAME", multiple=True, help="Column with numbers to predict. Both are repeatable.")
 @click.option(
-    "--features", metavar="NAMES", callback=_names, help="Columns to learn from: names or patterns, by commas."
+    "--features", metavar="NAMES", callback=split_names, help="Columns to learn from: names or patterns, by commas."
 )
 @click.option("--text", metavar="NAME", default="", help="Column of texts, to learn from its words.")
-@click.option("--drop", metavar="NAMES", callback=_names, help="Columns to leave out: names or patterns, by commas.")
-@click.option("--separator", metavar="CHAR", default="", help="Separator of CSV; by default detected.")
-@click.option("--encoding", metavar="NAME", default="", help="Encoding of CSV, e.g. latin-1.  [default: utf-8]")
 @click.option(
-    "--header/--no-header", default=None, help="Whether the first line of CSV names the columns; by default detected."
+    "--drop", metavar="NAMES", callback=split_names, help="Columns to leave out: names or patterns, by commas."
 )
-@click.option("--quotes/--no-quotes", default=None, help="Whether CSV fields may be quoted; an error if unclear.")
+@text_options
 @click.option("--missing", metavar="WHAT", default="", help="Fill for missing features: error, skip, mean or a number.")
+@mark_options
 @click.option(
-    "--na-values", metavar="WORDS", callback=_names, help="Words that mean a missing value, by commas: unknown,n.a."
+    "--classes", metavar="NAMES", callback=split_names, help="Values of the label in the order of the classes."
 )
-@_mark_option("--thousands", ",.' ", "Separator of thousands, where the numbers are ambiguous.")
-@_mark_option("--decimal", ",.", "Decimal mark, where the numbers are ambiguous.")
-@click.option("--classes", metavar="NAMES", callback=_names, help="Values of the label in the order of the classes.")
 @click.option(
     "--lags",
     metavar="N",
@@ -105,10 +86,11 @@ def _mark_option(name: str, marks: str, use: str) -> Callable[[Callable[..., Any
     help="Write files of training and test set, instead of reading both from DATA.  [default: no-copy]",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the job, and of the split.")
-@click.option("--overwrite", is_flag=True, help="Replace FILE, and the files of a split, if they exist.")
+@overwrite_option
 @cluster_options("Count the values of a table of more than 256 MiB on the workers of this Dask scheduler.")
+@click.pass_context
 def init(
-    data: str, out: str, overwrite: bool, scheduler: str | None, scheduler_file: str | None, **others: Any
+    context: click.Context, data: str, out: str, scheduler: str | None, scheduler_file: str | None, **others: Any
 ) -> None:
     """Write a job file for data.
 
@@ -131,6 +113,7 @@ def init(
     from singa_dask.cli.init.records import InitOptions, RecordSurvey, copies_folder
     from singa_dask.fs.outputs import check_output
 
+    overwrite = context.meta["overwrite"]
     place = check_output(out, [data], overwrite=overwrite, by="--overwrite")
     folder = f"{posixpath.splitext(out)[0]}-data"
     run_tasks = partial(_on_cluster, scheduler, scheduler_file) if scheduler or scheduler_file else None
