@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from singa_dask.cli.outputs import output_option, overwrite_option
 from singa_dask.cli.printing import echo, terminal_width
-from singa_dask.cli.reading import Reading, reading_options
+from singa_dask.cli.reading import Reading, mark_options, reading_options
 from singa_dask.cli.reading_speed import measure, values_of
 from singa_dask.errors import DataError
 from singa_dask.shown import plural
@@ -43,21 +43,46 @@ def data() -> None:
     help="Draw pictures of each class, with their labels. Needs pip install 'singa-dask[images]'.",
 )
 @_store_options
+@mark_options
 @json_option
-def inspect(url: str, reading: Reading, whole: bool, png: str | None, as_json: bool) -> None:
+def inspect(
+    url: str, reading: Reading, thousands: str, decimal: str, whole: bool, png: str | None, as_json: bool
+) -> None:
     """Describe a store: fields, ranges of values, classes, layout, manifest, and likely problems.
 
-    Ranges and classes of a large store are from a sample; the output shows its size.
+    Of a table, it also describes each column: what it holds, the number of missing values, and the range of numbers and
+    dates. Ranges and classes of a large store are from a sample; the output shows its size.
     """
     from singa_dask import fs
     from singa_dask.cli.inspection import inspect_store
     from singa_dask.cli.inspection_text import inspection_lines
     from singa_dask.cli.opening import described
     from singa_dask.cli.picture_sheet import Pictures, draw_sheet
+    from singa_dask.cli.raw_tables import describe_columns, doubts_of, inspect_raw, is_raw_table, survey_columns
+    from singa_dask.cli.reading import worded
+    from singa_dask.data.stores.tables.table import TableStore
 
-    with described(url, reading) as store:
-        pictures = Pictures(store, reading.shape) if png else None
-        facts = inspect_store(store, reading.shape, whole, pictures)
+    pictures, found, faults = None, None, list[DataError]()
+    if is_raw_table(url, reading) and not png:
+        try:
+            found = survey_columns(url, reading, thousands, decimal)
+            reading = replace(reading, options={**found.text, **reading.options})
+        except DataError as error:
+            faults.append(error)
+    try:
+        with described(url, reading) as store:
+            pictures = Pictures(store, reading.shape) if png else None
+            facts = inspect_store(store, reading.shape, whole, pictures)
+            if not isinstance(store, TableStore):
+                found, faults = None, []
+    except DataError as error:
+        if found is None:
+            raise next(iter([*faults, error])) from None
+        facts = inspect_raw(found)
+        faults.append(worded(error))
+    facts["trouble"] += [f"not yet records of a job: {fault}" for fault in faults]
+    if found is not None:
+        facts |= {"survey": describe_columns(found), "trouble": [*doubts_of(found), *facts["trouble"]]}
     echo(json.dumps(facts) if as_json else "\n".join(inspection_lines(facts, terminal_width())))
     if pictures and png:
         fs.write_atomic(fs.absolute(png), draw_sheet(pictures, facts))
@@ -68,9 +93,13 @@ def inspect(url: str, reading: Reading, whole: bool, png: str | None, as_json: b
 @click.option("-n", "n", type=click.IntRange(min=1), default=5, show_default=True, help="How many records.")
 @_store_options
 def head(url: str, n: int, reading: Reading) -> None:
-    """Show the first records: number, label, and the values in a row."""
+    """Show the first records: of a table its columns as the file has them, else number, label and values in a row."""
     from singa_dask.cli.opening import opened
+    from singa_dask.cli.raw_tables import first_records, head_lines, is_raw_table
 
+    if is_raw_table(url, reading) and (records := first_records(url, reading, n)) is not None:
+        echo("\n".join(head_lines(records, terminal_width())))
+        return
     with opened(url, reading) as store:
         shown = 0
         for block in store.blocks:

@@ -24,14 +24,14 @@ FULL, PARTS = "█", " ▏▎▍▌▋▊▉"
 def inspection_lines(facts: Mapping[str, Any], width: int | None) -> list[str]:
     """Format the result of `inspect_store` as lines of text; if ``width`` is None, nothing is left out or wrapped."""
     files = f" in {facts['files']} files" if facts["files"] > 1 else ""
-    seen = "all records"
+    seen, blocks = "all records", facts["blocks"]
     if facts["records_seen"] < facts["records"]:
         seen = f"{facts['records_seen']} of {facts['records']} records, in blocks evenly spaced; --all for all"
     texts = {
         "url": facts["url"],
         "format": facts["format"],
         "records": f"{facts['records']}{files}",
-        "blocks": f"{facts['blocks']} of {facts['block_rows']} records" if facts["blocks"] > 1 else "1",
+        "blocks": f"{blocks} of {facts['block_rows']} records" if blocks > 1 else str(blocks or ""),
         "bytes": f"{facts['bytes']} ({_short(facts['bytes'])})",
         "version": facts["fingerprint"],
         "manifest": facts["manifest"],
@@ -39,10 +39,14 @@ def inspection_lines(facts: Mapping[str, Any], width: int | None) -> list[str]:
         **({"layout": facts["layout"]["text"]} if facts["layout"] else {}),
         "looked at": seen,
     }
-    lines = [line for name, value in texts.items() for line in _wrapped(f"{name:{KEY}}", value, width)]
-    lines += ["", *_field_lines(facts["fields"], width)]
-    if facts["columns"]:
-        lines += ["", *_column_lines(facts["columns"], width)]
+    lines = [line for name, value in texts.items() if value for line in _wrapped(f"{name:{KEY}}", value, width)]
+    if facts.get("survey"):
+        lines += ["", *_survey_lines(facts["survey"], width)]
+    if facts["fields"]:
+        lines += ["", *_field_lines(facts["fields"], width)]
+    # the survey has the columns that a job does not read
+    if columns := [each for each in facts["columns"] if each["field"] or not facts.get("survey")]:
+        lines += ["", *_column_lines(columns, width)]
     for name, known in facts["texts"].items():
         suits = f"texts: {{{name}: {{length: {known['length']}, vocab_size: {known['vocab_size']}, lowercase: true}}}}"
         lines += ["", *_wrapped(f"text {name}: ", f"{TextMeasure(**known)}. {suits}", width)]
@@ -86,6 +90,29 @@ def _column_lines(columns: Sequence[Mapping[str, Any]], width: int | None) -> li
     ]
     more = [f"and {len(columns) - MAX_COLUMNS} more columns"] if columns[MAX_COLUMNS:] else []
     return [*table(cells, width), *more]
+
+
+def _survey_lines(columns: Sequence[Mapping[str, Any]], width: int | None) -> list[str]:
+    """Return a line for each column of a raw table."""
+    shown = columns[:MAX_COLUMNS]
+    cells = [
+        TextColumn("column", [each["name"] for each in shown]),
+        TextColumn("holds", [each["kind"] for each in shown]),
+        TextColumn("missing", [str(each["n_missing"]) for each in shown], right=True),
+        TextColumn("values", [_values(each) for each in shown]),
+    ]
+    more = [f"and {len(columns) - MAX_COLUMNS} more columns"] if columns[MAX_COLUMNS:] else []
+    return [*table(cells, width), *more]
+
+
+def _values(column: Mapping[str, Any]) -> str:
+    """Return the range of a column, or some of its values."""
+    if "low" in column:
+        return " to ".join(f"{end:.10g}" if isinstance(end, float) else end for end in (column["low"], column["high"]))
+    if "examples" not in column:
+        return ""
+    more = ", ..." if column["different"] > len(column["examples"]) else ""
+    return f"{column['different']} different: {', '.join(column['examples'])}{more}"
 
 
 def _class_lines(classes: Sequence[Mapping[str, Any]], n_labels: int, n_records: int, width: int | None) -> list[str]:

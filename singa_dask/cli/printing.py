@@ -56,9 +56,9 @@ class TextColumn:
         return max(cell_len(shown(text, one_line=True)) for text in (self.name, *self.cells))
 
 
-def table(columns: Sequence[TextColumn], width: int | None) -> list[str]:
+def table(columns: Sequence[TextColumn], width: int | None, *, keep_empty: bool = False) -> list[str]:
     """Return the lines of a table without empty columns, and without those that do not fit in ``width`` (None: any)."""
-    kept = [column for column in columns if any(column.cells)]
+    kept = [column for column in columns if keep_empty or any(column.cells)]
     while width is not None and sum(each.width + len(GAP) for each in kept) - len(GAP) > width:
         highest = max(column.rank for column in kept)
         if not highest:

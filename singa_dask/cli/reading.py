@@ -174,6 +174,8 @@ def worded(error: DataError, na_values: Sequence[str] = ()) -> DataError:
         return error.saying(f"Pass --no-quotes if quotes are characters here{or_quoted}")
     if remedy.key == "separator":
         return error.saying(f"Pass --separator {shlex.quote(remedy.values[0])}")
+    if remedy.key in ("missing", "unlabelled", "unknown") and remedy.values:
+        return error.saying(f"Pass --option {remedy.key}={remedy.values[0]}.")
     if remedy.key == "label":
         return error.saying("Pass --label NAME")
     return error

@@ -201,6 +201,15 @@ def test_values_of_two_kinds(call: Call, odd: str) -> None:
     assert said.endswith(" Write all values of a column in one way, or add --drop price.\n")
 
 
+def test_marks_that_no_number_has_are_refused(call: Call) -> None:
+    pd.DataFrame({"a": [f"{i},5" for i in range(N)], "kind": KIND}).to_csv("x.csv", index=False, sep=";")
+    refused = call("init", "x.csv", "--label", "kind", "--decimal", ".")
+    assert refused.exit_code == 2 and "such as '0,5', which --decimal . does not fit" in refused.stderr
+    pd.DataFrame({"a": [i + 0.5 for i in range(N)], "kind": KIND}).to_csv("x.csv", index=False)
+    refused = call("init", "x.csv", "--label", "kind", "--decimal", ",")
+    assert refused.exit_code == 2 and "such as '0.5', which --decimal , does not fit" in refused.stderr
+
+
 def test_points_between_thousands(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"{n:,}".replace(",", ".") for n in [*COUNTS[: N // 2], *range(N - N // 2)]]
     table = pd.DataFrame({"count": texts, "length": [f"{i},5" for i in range(N)], "kind": KIND})

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -344,6 +346,58 @@ def test_options_of_the_format_and_of_the_file_system(call: Call, tmp_path: Path
         assert call("data", verb, path, *options, *more).exit_code == 0
     result = call("data", "verify", path, *options, "--option", "block_bytes=8", "--write-manifest")
     assert "2 records in 2 blocks" in result.stdout
+
+
+def test_advice_on_an_encoding_and_quotes_works_as_printed(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes("a,b,note\n1,2,süd\n3,4,nord\n".encode("latin-1"))
+    for verb, code in (("head", 1), ("inspect", 0), ("verify", 1)):
+        refused = call("data", verb, path)
+        assert refused.exit_code == code and "Or give --encoding, such as latin-1 or cp1252" in refused.output
+        result = call("data", verb, path, "--encoding", "latin-1")
+        assert result.exit_code == 0 and "--encoding" not in result.output
+    path.write_text('a,b\n1,"x\n2,y\n3,z"\n4,w\n')
+    assert "Pass --no-quotes if quotes are characters here" in call("data", "inspect", path).output
+    assert "--no-quotes" not in call("data", "inspect", path, "--no-quotes").output
+
+
+CLAIMS = """\
+claim;date;amount;share;member;age;zip;note;region
+C01;2024-01-03;"$1,234.50";5 %;yes;34;01234;hit a parked car;north
+C02;2024-02-04;N/A;12.5 %;no;N/A;02345;hail on the roof of the house;south
+C03;2023-12-30;$12.00;7 %;yes;51;01234;the water pipe burst in winter;north
+"""
+
+
+def test_a_raw_table_is_shown_and_described(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "claims.csv"
+    head, *rows = CLAIMS.splitlines()
+    path.write_text("\n".join([head, *rows * 4]))
+    frame = pd.read_csv(path, sep=";", keep_default_na=False, dtype=str)
+    frame.to_parquet(tmp_path / "claims.parquet")
+    frame.to_json(tmp_path / "claims.jsonl", orient="records", lines=True)
+    frame.to_excel(tmp_path / "claims.xlsx", index=False)
+    (tmp_path / "parts").mkdir()
+    frame.to_parquet(tmp_path / "parts" / "0.parquet")
+    for name in ("claims.csv", "claims.parquet", "claims.jsonl", "claims.xlsx", "parts"):
+        result = call("data", "head", tmp_path / name, "-n", 3)
+        assert result.exit_code == 0, result.output
+        shown = [re.split("  +", line) for line in result.stdout.splitlines()]
+        assert shown == [[*frame.columns], *frame.head(3).to_numpy().tolist()]
+    found = told(call, path)
+    assert found["records"] == 12
+    survey = {each.pop("name"): each for each in found["survey"]}
+    kinds = ["category", "date", "money", "percent", "boolean", "number", "number", "text", "category"]
+    assert [each["kind"] for each in survey.values()] == kinds
+    assert survey["amount"] == {"kind": "money", "n_missing": 4, "low": 12.0, "high": 1234.5}
+    assert survey["age"] == {"kind": "number", "n_missing": 4, "low": 34.0, "high": 51.0}
+    assert (survey["date"]["low"], survey["date"]["high"]) == ("2023-12-30", "2024-02-04")
+    assert survey["region"]["examples"] == ["north", "south"]
+    assert any(text.startswith("zip: 12 numbers with leading zeros") for text in found["trouble"])
+    assert any("column 'age': no value" in text and "Pass --option missing=mean" in text for text in found["trouble"])
+    assert "2023-12-30 to 2024-02-04" in call("data", "inspect", path).stdout
+    refused = call("data", "inspect", path, "--decimal", ",")
+    assert refused.exit_code == 2 and "which --decimal , does not fit" in refused.stderr
 
 
 def test_size_and_channels_of_pictures(call: Call, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -54,8 +54,9 @@ class ColumnSurvey:
     """A column of a table: its position from 1 on, its kind, and the values that were read.
 
     If numbers are written as text, ``forms`` are the possible formats, and ``example`` is one of the texts. ``words``
-    are texts in a column of numbers that may mean missing values. ``counted`` has counts of the whole table, if Dask
-    workers have counted it.
+    are texts in a column of numbers that may mean missing values. ``unlike`` is a number that ``--thousands`` or
+    ``--decimal`` does not fit, and ``is_said`` whether they decided how the column is read. ``counted`` has counts of
+    the whole table, if Dask workers have counted it.
     """
 
     name: str
@@ -67,6 +68,8 @@ class ColumnSurvey:
     forms: tuple[NumberForm, ...] = ()
     example: str = ""
     words: tuple[str, ...] = ()
+    unlike: str = ""
+    is_said: bool = False
     counted: ColumnCounts | None = None
 
     @property
@@ -247,7 +250,7 @@ class TableSurvey:
             return in_order(as_texts(pa.array(counted.values)).to_pylist())
         different = set[str]()
         for file, run in self.runs:
-            texts = as_texts(whole(_decoded(self.parts, file, run, {name: "string"}).column(name)))
+            texts = as_texts(whole(decoded(self.parts, file, run, {name: "string"}).column(name)))
             different.update(pc.unique(texts.filter(pa.array(~missing_of(texts)))).to_pylist())
         return in_order(different)
 
@@ -259,7 +262,7 @@ class TableSurvey:
         found, at, kinds = list[pa.Array](), 0, {name: "string"}
         for file, run in self.runs:
             if at < self.n_seen:
-                found.append(key_texts(whole(_decoded(self.parts, file, run, kinds).column(name))))
+                found.append(key_texts(whole(decoded(self.parts, file, run, kinds).column(name))))
             at += run.n
         return pa.concat_arrays(found)
 
@@ -293,7 +296,39 @@ class TableSurvey:
             at += run.n
 
 
-def read_table(place: str, options: InitOptions) -> TableSurvey:
+class OpenTable(NamedTuple):
+    """A table whose files can be read: its format, the options of CSV, its files, and the kind of each column."""
+
+    format: str
+    text: Mapping[str, Any]
+    parts: OpenParts
+    kinds: dict[str, str]
+
+
+def open_table(place: str, options: InitOptions, storage_options: fs.Options = None) -> OpenTable:
+    """Open a table, and detect how its text is read.
+
+    Raises the errors of `read_table`.
+    """
+    files = table_files(place, storage_options)
+    form = format_of(files, storage_options)
+    if form == "csv":
+        refuse_wide(place, _head(files[0].url, storage_options))
+    if options.encoding:
+        check_charset(place, options.encoding)
+    text = _sniff(files[0].url, options, storage_options) if form == "csv" else {}
+    reading = {**text, "spelling": Spelling(na_values=options.na_values), "block_bytes": BLOCK_BYTES}
+    if form == "csv" and options.classes:
+        reading["listed"] = dict.fromkeys(options.label, options.classes)
+    parts = OpenParts(files, lambda file: open_part(files[file].url, form, storage_options, **reading))
+    part = next((parts(file) for file in range(len(files)) if parts(file).kinds), None)
+    if part is None:
+        raise DataError(f"{place}: no records{' but the header' * (form == 'csv')}.")
+    kinds = {name: "string" if part.is_text(name) else kind for name, kind in part.kinds.items()}
+    return OpenTable(form, text, parts, kinds | {name: "string" for name, _ in files[0].keys})
+
+
+def read_table(place: str, options: InitOptions, storage_options: fs.Options = None) -> TableSurvey:
     """Read the columns of a table.
 
     Raises
@@ -303,24 +338,10 @@ def read_table(place: str, options: InitOptions) -> TableSurvey:
     UnsureError
         It is not clear whether the first line names the columns or is a record.
     """
-    files = table_files(place)
-    form = format_of(files)
-    if form == "csv":
-        refuse_wide(place, _head(files[0].url))
-    if options.encoding:
-        check_charset(place, options.encoding)
     try:
-        text = _sniff(files[0].url, options) if form == "csv" else {}
-        reading = {**text, "spelling": Spelling(na_values=options.na_values), "block_bytes": BLOCK_BYTES}
-        if form == "csv" and options.classes:
-            reading["listed"] = dict.fromkeys(options.label, options.classes)
-        parts = OpenParts(files, lambda file: open_part(files[file].url, form, **reading))
-        part = next((parts(file) for file in range(len(files)) if parts(file).kinds), None)
-        if part is None:
-            raise DataError(f"{place}: no records{' but the header' * (form == 'csv')}.")
-        kinds = {name: "string" if part.is_text(name) else kind for name, kind in part.kinds.items()}
-        kinds |= {name: "string" for name, _ in files[0].keys}
-        table = _looked_at(place, form, text, parts, kinds)
+        opened = open_table(place, options, storage_options)
+        kinds = opened.kinds
+        table = _looked_at(place, opened.format, opened.text, opened.parts, kinds)
         if not options.na_values:
             return table
         spelling, read = Spelling(na_values=options.na_values), [each for each in table.columns if each.name in kinds]
@@ -331,7 +352,8 @@ def read_table(place: str, options: InitOptions) -> TableSurvey:
         raise worded(error, options.na_values) from None
 
 
-def _decoded(parts: OpenParts, file: int, run: RecordRun, kinds: Mapping[str, str]) -> pa.Table:
+def decoded(parts: OpenParts, file: int, run: RecordRun, kinds: Mapping[str, str]) -> pa.Table:
+    """Read columns of a run of records."""
     return parts.decode(file, run, kinds, parts(file).fetch(run, parts.in_file(file, kinds)))
 
 
@@ -353,7 +375,7 @@ def _looked_at(place: str, form: str, text: Mapping[str, Any], parts: OpenParts,
         (runs, n), group_bytes = _lines_of(parts, sizes, 4 * len(kinds)), 0
     else:
         runs, n, group_bytes = _groups_of(parts, 4 * len(kinds))
-    tables = [_decoded(parts, file, run, wanted) for file, run in runs]
+    tables = [decoded(parts, file, run, wanted) for file, run in runs]
     table = pa.concat_tables(tables, promote_options="permissive")
     part, none = parts(0), pa.nulls(len(table))
     values = {name: whole(table.column(name)) for name in wanted}
@@ -408,25 +430,25 @@ def _groups_of(parts: OpenParts, row_bytes: int) -> tuple[Runs, int, int]:
 # -- reading text files ---------------------------------------------------------------------------------
 
 
-def _head(place: str) -> bytes:
+def _head(place: str, storage_options: fs.Options = None) -> bytes:
     """Return the first bytes of a file, which may be gzipped."""
-    source = open_bytes(place)
+    source = open_bytes(place, storage_options)
     head = bytes(source.read(0, min(source.size, HEAD_BYTES)))
     source.close()
     return head
 
 
-def head_lines(place: str, charset: str = "utf-8") -> list[str]:
+def head_lines(place: str, charset: str = "utf-8", storage_options: fs.Options = None) -> list[str]:
     """Return the first lines of a text file, which may be gzipped."""
-    head = _head(place)
+    head = _head(place, storage_options)
     marked, start = charset_of(head)
     found = split_lines(head[start:].decode(marked if start else charset, errors="replace"))
     return found[:-1] if len(head) == HEAD_BYTES else found
 
 
-def _sniff(place: str, options: InitOptions) -> dict[str, Any]:
+def _sniff(place: str, options: InitOptions, storage_options: fs.Options = None) -> dict[str, Any]:
     """Return the options of a CSV file, such as separator and header, that differ from the defaults."""
-    lines = head_lines(place, options.encoding or "utf-8")
+    lines = head_lines(place, options.encoding or "utf-8", storage_options)
     keys: dict[str, Any] = {}
     separator = options.separator or separator_of(lines)
     if len(separator) != 1:

@@ -90,7 +90,7 @@ MAX_FEATURES, MAX_CLASSES = 6, 20
 @cluster_options("Count the values of a table of more than 256 MiB on the workers of this Dask scheduler.")
 @click.pass_context
 def init(
-    context: click.Context, data: str, out: str, scheduler: str | None, scheduler_file: str | None, **others: Any
+    context: click.Context, /, data: str, out: str, scheduler: str | None, scheduler_file: str | None, **others: Any
 ) -> None:
     """Write a job file for data.
 

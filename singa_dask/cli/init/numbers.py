@@ -1,4 +1,4 @@
-"""Columns of numbers written as text: money, percent, decimal commas, and words among numbers."""
+"""Columns of numbers written as text: money, percent, decimal commas, words among numbers, and leading zeros."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import json
 import re
 import shlex
 import unicodedata
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from singa_dask.cli.init.columns import ColumnSurvey, TableSurvey, show_value
-from singa_dask.cli.init.records import InitOptions, UnsureError
+from singa_dask.cli.init.records import InitOptions, OutputSurvey, UnsureError
 from singa_dask.data.codecs.columns import as_texts
 from singa_dask.data.codecs.numbers import BLANK, MISSING, NumberForm, Spelling
 from singa_dask.data.stores.tables.table_csv import CsvPart
-from singa_dask.errors import DataError
+from singa_dask.errors import ConfigError, DataError
 
 PLAIN, IN_POINTS = NumberForm(), NumberForm(".", ",")
 # pairs (thousands separator, decimal mark) to try, and the pattern that each mark needs between digits
@@ -32,6 +34,8 @@ ENDS = r"^(?P<before>[^0-9]*)[0-9](?:.*[0-9])?(?P<after>[^0-9]*)$"
 # TWO_WAYS matches a number whose point may be a decimal point or a thousands separator; ONE_WAY matches an unambiguous
 # integer
 TWO_WAYS, ONE_WAY = r"^-?[1-9]\d{0,2}\.\d{3}$", r"^-?\d{1,3}$"
+# maximum number of numeric columns that a job file lists if the table has no other columns
+MAX_LISTED = 64
 # maximum number of words among numbers that a message lists
 MAX_WORDS = 8
 
@@ -74,9 +78,19 @@ def _read(column: ColumnSurvey, format: str, options: InitOptions) -> ColumnSurv
     forms = [each for each, _ in ways]
     said = [each for each in forms if len(forms) > 1 and _is_said(each, options)]
     form = (said or forms)[0]
+    unlike = "" if said or not (options.thousands or options.decimal) else _unlike(form, different, options)
     example = max(different[:1000].to_pylist(), key=len)
     values = form.parse(as_texts(column.values))
-    return replace(column, kind="number", values=values, forms=tuple(said or forms), fault="", example=example)
+    return replace(
+        column,
+        kind="number",
+        values=values,
+        forms=tuple(said or forms),
+        fault="",
+        example=example,
+        unlike=unlike,
+        is_said=bool(said),
+    )
 
 
 def _best_forms(texts: pa.Array) -> tuple[pa.Array, list[tuple[NumberForm, pa.Array]]]:
@@ -178,6 +192,7 @@ def refuse_faults(table: TableSurvey, columns: Sequence[ColumnSurvey], options: 
     UnsureError
         The numbers of a column can be read in two ways.
     """
+    refuse_other_marks(table.url, columns, options)
     if faulty := [each for each in columns if each.fault]:
         faults = [f"column {each.name!r}: {each.fault}" for each in faulty]
         names = shlex.quote(",".join(each.name for each in faulty))
@@ -200,12 +215,43 @@ def refuse_faults(table: TableSurvey, columns: Sequence[ColumnSurvey], options: 
             )
 
 
+def refuse_other_marks(url: str, columns: Sequence[ColumnSurvey], options: InitOptions) -> None:
+    """Raise a ConfigError if numbers cannot be read as ``--thousands`` and ``--decimal`` say.
+
+    If these options decide how another column is read, they are meant for that column.
+    """
+    is_used = any(each.is_said for each in columns)
+    for each in columns:
+        if each.unlike and not is_used:
+            marks = (("thousands", options.thousands), ("decimal", options.decimal))
+            said = " ".join(f"--{key} {shlex.quote(mark)}" for key, mark in marks if mark)
+            raise ConfigError(
+                f"{url}: column {each.name!r} has numbers such as {each.unlike!r}, which {said} does not fit. Leave "
+                f"the option out, or pass the marks of these numbers, or --drop {shlex.quote(each.name)}."
+            )
+
+
+def _unlike(form: NumberForm, texts: pa.Array, options: InitOptions) -> str:
+    """Return a text in a form that cannot be read with ``--thousands`` and ``--decimal``; empty if all can."""
+    thousands, decimal = options.thousands or form.thousands, options.decimal or form.decimal
+    if thousands == decimal:
+        thousands, decimal = options.thousands, options.decimal or ("," if thousands == "." else ".")
+    parsed = replace(form, thousands=thousands, decimal=decimal).parse(texts)
+    wrong: list[str] = texts.filter(parsed.is_null()).to_pylist()
+    return wrong[0] if wrong else ""
+
+
 # -- points as thousands separators -------------------------------------------------------------------------
 
 
 def _points(column: ColumnSurvey, table: TableSurvey, options: InitOptions, has_commas: bool) -> ColumnSurvey:
     """Return a CSV column of numbers; if its points may separate thousands, with both ways to read it."""
-    if column.kind != "number" or column.forms or not column.name or not _may_have_points(column.numbers):
+    if column.kind != "number" or column.forms or not column.name:
+        return column
+    if options.thousands == "." or options.decimal == ",":
+        decimals = column.numbers[column.numbers != column.numbers.round()]
+        column = replace(column, unlike=f"{decimals[0]:.10g}" if len(decimals) else "")
+    if not _may_have_points(column.numbers):
         return column
     parts, example = list[pa.Array](), ""
     for texts in _written(table, column):
@@ -220,9 +266,11 @@ def _points(column: ColumnSurvey, table: TableSurvey, options: InitOptions, has_
         return column
     texts = pa.chunked_array(parts).combine_chunks()
     if options.thousands == "." or options.decimal == ",":
-        return replace(column, values=IN_POINTS.parse(texts), forms=(IN_POINTS,), example=example)
+        return replace(
+            column, values=IN_POINTS.parse(texts), forms=(IN_POINTS,), example=example, unlike="", is_said=True
+        )
     if options.thousands or options.decimal:
-        return column
+        return replace(column, is_said=True)
     return replace(column, forms=(PLAIN, IN_POINTS) if has_commas else (), example=example)
 
 
@@ -252,3 +300,37 @@ def _written(table: TableSurvey, column: ColumnSurvey) -> Iterator[pa.Array]:
         if not written:
             return
         yield pc.utf8_trim_whitespace(written[column.name])
+
+
+# -- how values of CSV are written ---------------------------------------------------------------------------
+
+
+class Spellings(NamedTuple):
+    """Counts for each CSV column of words for missing values, of surrounding blanks, and of leading zeros."""
+
+    words: Mapping[str, Counter[str]]
+    blanks: Counter[str]
+    zeros: Counter[str]
+
+
+def spellings_of(
+    table: TableSurvey, used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey], reading: Mapping[str, Any]
+) -> Spellings:
+    """Count how the values of CSV columns are written."""
+    may_be_codes, na_values = len(used) <= MAX_LISTED, reading.get("na_values", ())
+    named = {each.name: each.names for each in outputs}
+    wanted = [each for each in used if each.kind == "string" or each.n_missing
+              or (each.is_whole and may_be_codes)]  # fmt: skip
+    words, blanks, zeros, n = defaultdict[str, Counter[str]](Counter), Counter[str](), Counter[str](), 0
+    for part, run in ((table.parts(file), run) for file, run in table.runs):
+        known = {*part.names} if n < table.n_seen else set()
+        names, n = [each.name for each in wanted if each.name in known], n + run.n
+        for name, column in part.written(run, names).items() if isinstance(part, CsvPart) and names else ():
+            plain = pc.utf8_trim_whitespace(column)
+            blanks[name] += pc.sum(pc.not_equal(plain, column)).as_py()
+            if table.named[name].kind == "number" and name not in named:
+                zeros[name] += pc.sum(pc.match_substring_regex(plain, r"^-?0\d+$")).as_py()
+            missing = pa.array([word for word in (*MISSING[1:], *na_values) if word not in named.get(name, ())])
+            found = pc.value_counts(plain.filter(pc.is_in(plain, missing))).to_pylist()
+            words[name].update({each["values"]: each["counts"] for each in found})
+    return Spellings(words, +blanks, +zeros)

@@ -209,15 +209,18 @@ def _choose_label(place: str, names: Sequence[str], label: str) -> str:
     return candidates[0]
 
 
-def is_table(place: str, label: str = "") -> bool:
+def is_table(place: str, label: str = "", storage_options: fs.Options = None) -> bool:
     """Return whether a Parquet file is a table, not pictures or arrays."""
-    fault = _fault(place, "parquet", label=label)
+    fault = _fault(place, "parquet", label=label, storage_options=storage_options)
     if fault is None:
         return False
     if fault.wants("backend"):
-        return _fault(place, "image-parquet") is not None
+        return _fault(place, "image-parquet", storage_options=storage_options) is not None
     is_unread = fault.wants("label") or fault.wants("features")
-    return is_unread and "vector" in open_part(table_files(place)[0].url, "parquet").kinds.values()
+    if not is_unread:
+        return False
+    first = table_files(place, storage_options)[0].url
+    return "vector" in open_part(first, "parquet", storage_options).kinds.values()
 
 
 def _fault(place: str, backend: str, n_blocks: int = 0, **options: Any) -> DataError | None:
@@ -304,10 +307,11 @@ def _keys_of_lines(place: str, file: str, named: str) -> dict[str, Any]:
     return {"user_conf": {"features": numbers, "label": chosen}} if numbers else {}
 
 
-def _has_columns_of_texts(place: str, label: Sequence[str]) -> bool:
+def _has_columns_of_texts(place: str, label: Sequence[str], storage_options: fs.Options = None) -> bool:
     """Return whether the first JSON line has values besides the label that are not numbers or lists."""
     with contextlib.suppress(IndexError, ValueError, DataError):
-        first = json.loads(head_lines(shard_urls(place)[0] if is_pattern(place) else place)[0])
+        file = shard_urls(place, storage_options)[0] if is_pattern(place, storage_options) else place
+        first = json.loads(head_lines(file, storage_options=storage_options)[0])
         others = [value for key, value in first.items() if key not in (*label, *labels_among(list(first)))]
         return any(isinstance(value, bool) or not isinstance(value, (int, float, list)) for value in others)
     return False
@@ -345,9 +349,7 @@ def survey(url: str, options: InitOptions, folder: str) -> TextSurvey | RecordSu
     if options.net != "char-rnn":
         url, beside, kind = find_sets(url.rstrip("/") or "/")
         test_url, backend = options.test or beside, options.backend or kind or _format_of(url)
-        holds_text = backend == "table" or backend in backends_holding("text")
-        lines = backend == "jsonl" and (options.of_tables() or _has_columns_of_texts(url, options.label))
-        if holds_text or lines or (backend == "parquet" and (options.text or is_table(url, ",".join(options.label)))):
+        if holds_table(url, backend, options):
             return survey_table(url, test_url, backend, options, folder)
         if backend:
             return survey_arrays(url, test_url, backend, options, folder)
@@ -363,6 +365,15 @@ def survey(url: str, options: InitOptions, folder: str) -> TextSurvey | RecordSu
     if given:
         raise DataError(f"{url}: read as a text, for which --{given} is not. If it is a table, give --backend csv too.")
     return TextSurvey(url, len(text), len(vocabulary_of(text)))
+
+
+def holds_table(url: str, backend: str, options: InitOptions, storage_options: fs.Options = None) -> bool:
+    """Return whether data of a format are a table with named columns, or lines of numbers."""
+    if backend == "jsonl":
+        return bool(options.of_tables()) or _has_columns_of_texts(url, options.label, storage_options)
+    if backend == "parquet":
+        return bool(options.text) or is_table(url, ",".join(options.label), storage_options)
+    return backend == "table" or backend in backends_holding("text")
 
 
 def _several_texts(pattern: str) -> DataError:

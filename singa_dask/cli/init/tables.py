@@ -5,18 +5,18 @@ from __future__ import annotations
 import fnmatch
 import logging
 import posixpath
-import re
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from singa_dask.cli.init.baseline import baseline_of
+from singa_dask.cli.init.column_kinds import KEYS, MIN_NUMBERED, has_words, is_like_id, unfit
 from singa_dask.cli.init.columns import (
     DATES,
     MAX_BYTES,
@@ -27,7 +27,15 @@ from singa_dask.cli.init.columns import (
     show_value,
 )
 from singa_dask.cli.init.never_learned import categories_never_learned, classes_never_learned
-from singa_dask.cli.init.numbers import PLAIN, are_mostly_numbers, refuse_faults, with_numbers
+from singa_dask.cli.init.numbers import (
+    MAX_LISTED,
+    PLAIN,
+    Spellings,
+    are_mostly_numbers,
+    refuse_faults,
+    spellings_of,
+    with_numbers,
+)
 from singa_dask.cli.init.records import (
     MIN_BYTE_RANGE,
     MIN_SPLIT,
@@ -45,15 +53,14 @@ from singa_dask.cli.init.records import (
 )
 from singa_dask.cli.init.series import gaps_note, naive_forecasts, series_in_blocks
 from singa_dask.data.codecs.category_names import in_order, name_key
-from singa_dask.data.codecs.columns import as_floats, as_texts, is_number, missing_of, whole
+from singa_dask.data.codecs.columns import as_texts, is_number, missing_of, whole
 from singa_dask.data.codecs.labels import is_point, labels_among
 from singa_dask.data.codecs.lags import LagsConf, is_sorted, twice_among
-from singa_dask.data.codecs.numbers import MISSING, Spelling
-from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
+from singa_dask.data.codecs.numbers import Spelling
+from singa_dask.data.codecs.tokens import TextMeasure
 from singa_dask.data.stores import open_store
 from singa_dask.data.stores.images.image_decoding import IMAGE_SUFFIXES
 from singa_dask.data.stores.split import SplitConf
-from singa_dask.data.stores.tables.table_csv import CsvPart
 from singa_dask.errors import ConfigError, DataError, listed
 from singa_dask.registry import suggest
 from singa_dask.shown import plural
@@ -63,18 +70,9 @@ logger = logging.getLogger(__name__)
 # integers with at most FEW distinct values are classes; integers with more than MANY values that seldom repeat are
 # numbers
 FEW, MANY = 10, 100
-# minimum number of records to detect a column of ids
-MIN_NUMBERED = 10
-# maximum number of strings that are searched for words
-MAX_MEASURED = 1000
-ID = re.compile(r"(?i:id|index|uuid|guid|row|rowid|.*[ _.-]id|unnamed: \d+)|.*[a-z]I[dD]")
 MAX_NAMED = 20
 # maximum number of columns that are listed as left out for the same reason
 MAX_SHARED = 6
-# reasons to leave out a column because it identifies records
-KEYS = ("texts, another in each record", "an id by its name", "numbers the records")
-# maximum number of numeric columns that a job file lists if the table has no other columns
-MAX_LISTED = 64
 
 
 def survey_table(url: str, test_url: str, backend: str, options: InitOptions, folder: str) -> RecordSurvey:
@@ -109,10 +107,10 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     widths = {each.name: table.parts(0).width(each.name) for each in features if each.kind == "vector"}
     width = sum(widths.get(each.name, len(reading.get("categories", {}).get(each.name, "1"))) for each in features)
     said = "another whole number in each record. Pass --drop if it is an id"
-    trouble = [f"{each.name}: {said}" for each in features if each.name not in lagged and _is_like_id(each)]
+    trouble = [f"{each.name}: {said}" for each in features if each.name not in lagged and is_like_id(each)]
     used = [*(table.named[each.name] for each in outputs), *features]
     trouble += _doubts(used, outputs)
-    spelled, na_values = _spelled(table, used, outputs, reading), reading.get("na_values", ())
+    spelled, na_values = spellings_of(table, used, outputs, reading), reading.get("na_values", ())
     # formats without default words for missing values know only the words in na_values
     if found := {word for words in spelled.words.values() for word in words}.difference(na_values):
         reading["na_values"] = [*na_values, *sorted(found)]
@@ -298,38 +296,7 @@ def _left_out(table: TableSurvey, left_out: Mapping[str, str]) -> Iterator[Note]
         yield Note(listed(shown, MAX_SHARED), reason, n, "left out")
 
 
-class _Spelled(NamedTuple):
-    """Counts for each CSV column of words for missing values, of surrounding blanks, and of leading zeros."""
-
-    words: Mapping[str, Counter[str]]
-    blanks: Counter[str]
-    zeros: Counter[str]
-
-
-def _spelled(
-    table: TableSurvey, used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey], reading: Mapping[str, Any]
-) -> _Spelled:
-    """Count how the values of CSV columns are written."""
-    may_be_codes, na_values = len(used) <= MAX_LISTED, reading.get("na_values", ())
-    named = {each.name: each.names for each in outputs}
-    wanted = [each for each in used if each.kind == "string" or each.n_missing
-              or (each.is_whole and may_be_codes)]  # fmt: skip
-    words, blanks, zeros, n = defaultdict[str, Counter[str]](Counter), Counter[str](), Counter[str](), 0
-    for part, run in ((table.parts(file), run) for file, run in table.runs):
-        known = {*part.names} if n < table.n_seen else set()
-        names, n = [each.name for each in wanted if each.name in known], n + run.n
-        for name, column in part.written(run, names).items() if isinstance(part, CsvPart) and names else ():
-            plain = pc.utf8_trim_whitespace(column)
-            blanks[name] += pc.sum(pc.not_equal(plain, column)).as_py()
-            if table.named[name].kind == "number" and name not in named:
-                zeros[name] += pc.sum(pc.match_substring_regex(plain, r"^-?0\d+$")).as_py()
-            missing = pa.array([word for word in (*MISSING[1:], *na_values) if word not in named.get(name, ())])
-            found = pc.value_counts(plain.filter(pc.is_in(plain, missing))).to_pylist()
-            words[name].update({each["values"]: each["counts"] for each in found})
-    return _Spelled(words, +blanks, +zeros)
-
-
-def _unmet(table: TableSurvey, spelled: _Spelled, na_values: Sequence[str]) -> Iterator[str]:
+def _unmet(table: TableSurvey, spelled: Spellings, na_values: Sequence[str]) -> Iterator[str]:
     """Yield each word of ``--na-values`` that does not occur in the records that were read."""
     met = {word for words in spelled.words.values() for word in words}
     for word in na_values if table.format == "csv" else ():
@@ -338,7 +305,7 @@ def _unmet(table: TableSurvey, spelled: _Spelled, na_values: Sequence[str]) -> I
 
 
 def _notes_of(
-    spelled: _Spelled, used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey], reading: Mapping[str, Any]
+    spelled: Spellings, used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey], reading: Mapping[str, Any]
 ) -> Iterator[Note]:
     """Yield notes on how missing values are handled, and on what reading changes in CSV values."""
     named = {each.name: each for each in outputs}
@@ -426,7 +393,7 @@ def _choose(
     chosen = _resolved(table, options.features, "--features")
     text = _resolved(table, (options.text,), "--text") if options.text else []
     is_wide = len(table.columns) > MAX_LISTED
-    left_out = {each.name: _unfit(each, is_wide) for each in table.columns if each.name not in named}
+    left_out = {each.name: unfit(each, is_wide) for each in table.columns if each.name not in named}
     left_out |= dict.fromkeys(lagged, "") | dict.fromkeys(dropped, "dropped")
     if chosen and not {*lagged}.intersection(chosen):
         chosen += lagged
@@ -457,7 +424,7 @@ def _choose(
         left_out[name] = next((twin for label in known if (twin := _tells(table.named[name], label))), "")
     features = [each for name, each in table.named.items() if name not in names and not left_out.get(name)]
     texts = [table.named[n] for n, why in left_out.items() if why.startswith("texts")] if not features else features
-    like_texts = next((each for each in texts if not chosen and _has_words(each)), None)
+    like_texts = next((each for each in texts if not chosen and has_words(each)), None)
     if like_texts is not None:
         raise _unsure_of_text(table, like_texts)
     if not features:
@@ -480,13 +447,6 @@ def _hint(texts: Sequence[ColumnSurvey]) -> str:
             f". {texts[0].name!r} names pictures: write them as lines of NAME LABEL, without a header, to a .txt file"
         )
     return f", or --text {shlex.quote(texts[0].name)} to learn from its words or characters"
-
-
-def _has_words(column: ColumnSurvey) -> bool:
-    """Return whether the values are texts of several words."""
-    if column.kind != "string" or column.fault:
-        return False
-    return TextMeasure.of_columns([{"": column.present[:MAX_MEASURED]}])[""].median >= MIN_WORDS
 
 
 def _unsure_of_text(table: TableSurvey, column: ColumnSurvey) -> UnsureError:
@@ -530,42 +490,6 @@ def _are_pixels(features: Sequence[ColumnSurvey]) -> bool:
 
 
 # -- features -------------------------------------------------------------------------------------------
-
-
-def _unfit(column: ColumnSurvey, is_wide: bool) -> str:
-    """Return the reason why a column is no feature; empty if it is one.
-
-    In a table of many columns, such as pixels, constant columns are features, too.
-    """
-    if column.is_index or not column.name:
-        return "index"
-    if column.is_date and len(column.present):
-        return "dates: write them as numbers, such as days and weekday, to use them"
-    if column.kind == "vector" and len(column.present):
-        return "" if len(pc.unique(pc.list_value_length(column.present))) == 1 else "lists of different lengths"
-    if column.kind not in ("number", "boolean", "string"):
-        return "no values" if column.kind in ("empty", "vector") else column.kind
-    known = len(column.distinct)
-    if column.kind == "number":
-        # nets read float64, in which different integers of more than 53 bits can be equal
-        known = len(np.unique(as_floats(column.distinct)))
-    if known < 2:
-        return "no values" if not known else "" if is_wide and column.kind == "number" else "constant"
-    if column.kind == "string":
-        if column.fault or column.are_categories(column.n):
-            return ""
-        return KEYS[0] if known == column.n else f"texts, {known} different: no categories"
-    if ID.fullmatch(column.name) and column.is_whole:
-        return KEYS[1]
-    if _is_like_id(column):
-        steps = np.diff(np.sort(column.numbers))
-        if steps.min() == steps.max() and (steps[0] == 1 or (np.diff(column.numbers) == steps[0]).all()):
-            return KEYS[2]
-    return ""
-
-
-def _is_like_id(column: ColumnSurvey) -> bool:
-    return column.is_whole and column.n >= MIN_NUMBERED and len(column.distinct) == column.n
 
 
 def _tells(column: ColumnSurvey, label: ColumnSurvey) -> str:

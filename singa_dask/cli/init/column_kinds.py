@@ -1,0 +1,94 @@
+"""Kinds of columns: which ones are ids, dates, categories or texts, and why a column is no feature."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pyarrow.compute as pc
+
+from singa_dask.cli.init.columns import DATES, ColumnSurvey
+from singa_dask.data.codecs.columns import as_floats
+from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
+
+# minimum number of records to detect a column of ids
+MIN_NUMBERED = 10
+# maximum number of strings that are searched for words
+MAX_MEASURED = 1000
+ID = re.compile(r"(?i:id|index|uuid|guid|row|rowid|.*[ _.-]id|unnamed: \d+)|.*[a-z]I[dD]")
+# reasons to leave out a column because it identifies records
+KEYS = ("texts, another in each record", "an id by its name", "numbers the records")
+YES_OR_NO = frozenset({"yes", "no", "y", "n", "true", "false", "t", "f"})
+
+
+def kind_of(column: ColumnSurvey) -> str:
+    """Return what a column holds, in a word for people.
+
+    The result is number, money, percent, date, boolean, category, text, id, index, empty, or the kind of `ColumnSurvey`
+    for other values.
+    """
+    if column.is_index or not column.name:
+        return "index"
+    if not len(column.present):
+        return "empty"
+    if column.is_date:
+        return column.kind if column.kind in DATES else "date"
+    reason = unfit(column, is_wide=False)
+    if column.kind == "number":
+        unit = next((form.unit for form in column.forms), "")
+        return "id" if reason in KEYS else "percent" if unit in ("%", "\u2030") else "money" if unit else "number"
+    if column.kind != "string":
+        return column.kind
+    if column.fault:
+        return "number"
+    if {text.lower() for text in column.distinct[:3].to_pylist()} <= YES_OR_NO and len(column.distinct) <= 2:
+        return "boolean"
+    if has_words(column):
+        return "text"
+    if reason == KEYS[0]:
+        return "id"
+    return "category" if column.are_categories(column.n) else "text"
+
+
+def unfit(column: ColumnSurvey, is_wide: bool) -> str:
+    """Return the reason why a column is no feature; empty if it is one.
+
+    In a table of many columns, such as pixels, constant columns are features, too.
+    """
+    if column.is_index or not column.name:
+        return "index"
+    if column.is_date and len(column.present):
+        return "dates: write them as numbers, such as days and weekday, to use them"
+    if column.kind == "vector" and len(column.present):
+        return "" if len(pc.unique(pc.list_value_length(column.present))) == 1 else "lists of different lengths"
+    if column.kind not in ("number", "boolean", "string"):
+        return "no values" if column.kind in ("empty", "vector") else column.kind
+    known = len(column.distinct)
+    if column.kind == "number":
+        # nets read float64, in which different integers of more than 53 bits can be equal
+        known = len(np.unique(as_floats(column.distinct)))
+    if known < 2:
+        return "no values" if not known else "" if is_wide and column.kind == "number" else "constant"
+    if column.kind == "string":
+        if column.fault or column.are_categories(column.n):
+            return ""
+        return KEYS[0] if known == column.n else f"texts, {known} different: no categories"
+    if ID.fullmatch(column.name) and column.is_whole:
+        return KEYS[1]
+    if is_like_id(column):
+        steps = np.diff(np.sort(column.numbers))
+        if steps.min() == steps.max() and (steps[0] == 1 or (np.diff(column.numbers) == steps[0]).all()):
+            return KEYS[2]
+    return ""
+
+
+def is_like_id(column: ColumnSurvey) -> bool:
+    """Return whether each record has another whole number."""
+    return column.is_whole and column.n >= MIN_NUMBERED and len(column.distinct) == column.n
+
+
+def has_words(column: ColumnSurvey) -> bool:
+    """Return whether the values are texts of several words."""
+    if column.kind != "string" or column.fault:
+        return False
+    return TextMeasure.of_columns([{"": column.present[:MAX_MEASURED]}])[""].median >= MIN_WORDS
