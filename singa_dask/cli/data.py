@@ -93,7 +93,10 @@ def inspect(
 @click.option("-n", "n", type=click.IntRange(min=1), default=5, show_default=True, help="How many records.")
 @_store_options
 def head(url: str, n: int, reading: Reading) -> None:
-    """Show the first records: of a table its columns as the file has them, else number, label and values in a row."""
+    """Show the first records.
+
+    A table is shown as its file has it, with the names of its columns. Other records have number, label and values.
+    """
     from singa_dask.cli.opening import opened
     from singa_dask.cli.raw_tables import first_records, head_lines, is_raw_table
 

@@ -701,7 +701,7 @@ def test_what_is_no_part_of_a_value_is_said(call: Call) -> None:
         "work 40 no value: '?' (40) category ''",
         f"income {N} blanks around values no part of them",
         f"work {N} blanks around values no part of them",
-        f"zip {N} numbers with leading zeros lost; list codes in categories",
+        f"zip {N} numbers with leading zeros lost; --category zip keeps codes",
     ]
     assert "warning: income: '>50K' and '>50K.' are different classes.\n" in said
     assert stores()[0]["categories"]["work"] == ["", "Private", "State-gov"]
@@ -760,3 +760,25 @@ def test_a_test_set_of_other_classes_is_refused_before_a_job_is_written(call: Ca
     FRAME.assign(income=np.array(["<=50K.", ">50K.", ">50K."])[KIND]).to_csv("test.csv", index=False)
     said = refused(call, "train.csv", "--label", "income", "-o", "job.yaml")
     assert "test.csv, line 2, column 'income': unknown category '<=50K.'. Expected a known one:" in said
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_column_of_codes_is_read_as_categories_by_all_layers(call: Call, suffix: str) -> None:
+    codes = [["01234", "02345", "10234"][i % 3] for i in range(N)]
+    frame = pd.DataFrame({"zip": codes, "code": [i % 4 + 3.0 for i in range(N)], "x": range(N)})
+    frame["kind"] = [["a", "b"][i % 2] for i in range(N)]
+    frame.loc[5, "code"] = None
+    frame["code"] = frame["code"].astype("Int64")
+    frame["x"] = frame["x"] * 0.5
+    frame.to_csv("x.csv", index=False) if suffix == "csv" else frame.to_parquet("x.parquet")
+    options = ("--label", "kind", "--category", "zip", "--category", "code", "--overwrite")
+    result = call("init", f"x.{suffix}", *options)
+    assert result.exit_code == 0, result.stderr
+    assert "leading zeros" not in result.stderr
+    text = Path("job.yaml").read_text()
+    categories = '{"zip": ["01234", "02345", "10234"], "code": ["", "3", "4", "5", "6"]}'
+    assert text.count(f"categories: {categories}") == text.count("shape: [9]") == 2
+    result = call("run", "job.yaml", "--run-dir", "codes", "--set", "train_steps=2")
+    assert result.exit_code == 0, result.stderr
+    refused = call("init", f"x.{suffix}", "--label", "kind", "--category", "x", "--overwrite")
+    assert refused.exit_code == 1 and "--category x: another value in each record" in refused.stderr

@@ -254,6 +254,20 @@ class TableSurvey:
             different.update(pc.unique(texts.filter(pa.array(~missing_of(texts)))).to_pylist())
         return in_order(different)
 
+    def with_names(self, names: Collection[str], na_values: Sequence[str]) -> TableSurvey:
+        """Return the table with columns read as names, also if they look like numbers, such as 01234."""
+        columns = []
+        for each in self.columns:
+            if each.name in names and each.kind != "string" and each.name in self.parts(0).names:
+                runs = [decoded(self.parts, file, run, {each.name: "string"}) for file, run in self.runs]
+                column = whole(pa.concat_tables(runs, promote_options="permissive").column(each.name))
+                texts = as_texts(column)
+                is_word = np.asarray(pc.is_in(texts, pa.array([*na_values], pa.string())))
+                values = pc.if_else(pa.array(missing_of(column) | is_word), None, texts)
+                each = replace(each, kind="string", values=values, fault="")
+            columns.append(each)
+        return replace(self, columns=columns)
+
     def keys(self, name: str) -> pa.Array:
         """Return the values of a column that were read, for `SplitConf.of_keys`."""
         if name not in self.parts(0).names:

@@ -54,6 +54,9 @@ MAX_FEATURES, MAX_CLASSES = 6, 20
 @click.option(
     "--drop", metavar="NAMES", callback=split_names, help="Columns to leave out: names or patterns, by commas."
 )
+@click.option(
+    "--category", metavar="NAME", multiple=True, help="Column whose values are names, such as codes 01234. Repeatable."
+)
 @text_options
 @click.option("--missing", metavar="WHAT", default="", help="Fill for missing features: error, skip, mean or a number.")
 @mark_options
@@ -179,7 +182,7 @@ def _arguments(options: InitOptions) -> list[str]:
         option = f"--{name.replace('_', '-')}"
         if name == "run" or value == getattr(InitOptions(), name):
             continue
-        if name in ("label", "target"):
+        if name in ("label", "target", "category"):
             words += [f"{option}={each}" for each in value]
         elif isinstance(value, bool):
             words.append(option if value else f"--no-{name}")

@@ -63,6 +63,7 @@ class InitOptions:
     features: tuple[str, ...] = ()
     text: str = ""
     drop: tuple[str, ...] = ()
+    category: tuple[str, ...] = ()
     separator: str = ""
     encoding: str = ""
     missing: str = ""
@@ -84,7 +85,7 @@ class InitOptions:
 
     def of_tables(self) -> str:
         """Return the name of a given option that applies only to tables; empty if there is none."""
-        names = ["target", "features", "text", "drop", "encoding", "missing", "classes", "lags", "split_by"]
+        names = ["target", "features", "text", "drop", "category", "encoding", "missing", "classes", "lags", "split_by"]
         names += ["na_values", "thousands", "decimal"]
         given = [name for name in names if getattr(self, name)]
         given += [name for name in ("header", "quotes") if getattr(self, name) is not None]

@@ -86,6 +86,8 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         An option does not fit, or there is nothing to learn.
     """
     table = read_table(url, options)
+    options = replace(options, category=tuple(_resolved(table, options.category, "--category")))
+    table = table.with_names(options.category, options.na_values)
     not_numbers = _names_in(table, options)
     table = with_numbers(table, options, not_numbers)
     if options.run and not table.is_whole:
@@ -263,7 +265,7 @@ def _names_in(table: TableSurvey, options: InitOptions) -> list[str]:
     labels = _resolved(table, options.label, "--label")
     if not (labels or options.target):
         labels = [name for name in labels_among([*table.named]) if len(table.named[name].distinct) <= MANY]
-    return [*labels, *(_resolved(table, (options.text,), "--text") if options.text else ())]
+    return [*labels, *options.category, *(_resolved(table, (options.text,), "--text") if options.text else ())]
 
 
 def _doubts(used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey]) -> Iterator[str]:
@@ -326,7 +328,7 @@ def _notes_of(
     for name, count in sorted(spelled.blanks.items()):
         yield Note(name, "blanks around values", count, "no part of them")
     for name, count in sorted(spelled.zeros.items()):
-        yield Note(name, "numbers with leading zeros", count, "lost; list codes in categories")
+        yield Note(name, "numbers with leading zeros", count, f"lost; --category {shlex.quote(name)} keeps codes")
 
 
 def _filled(column: ColumnSurvey, reading: Mapping[str, Any]) -> str:
@@ -394,6 +396,7 @@ def _choose(
     text = _resolved(table, (options.text,), "--text") if options.text else []
     is_wide = len(table.columns) > MAX_LISTED
     left_out = {each.name: unfit(each, is_wide) for each in table.columns if each.name not in named}
+    left_out |= {name: _unfit_names(table, name) for name in options.category if name not in named}
     left_out |= dict.fromkeys(lagged, "") | dict.fromkeys(dropped, "dropped")
     if chosen and not {*lagged}.intersection(chosen):
         chosen += lagged
@@ -424,7 +427,9 @@ def _choose(
         left_out[name] = next((twin for label in known if (twin := _tells(table.named[name], label))), "")
     features = [each for name, each in table.named.items() if name not in names and not left_out.get(name)]
     texts = [table.named[n] for n, why in left_out.items() if why.startswith("texts")] if not features else features
-    like_texts = next((each for each in texts if not chosen and has_words(each)), None)
+    like_texts = next(
+        (each for each in texts if not chosen and each.name not in options.category and has_words(each)), None
+    )
     if like_texts is not None:
         raise _unsure_of_text(table, like_texts)
     if not features:
@@ -435,6 +440,14 @@ def _choose(
         raise DataError(f"{table.url}: --lags {options.lags}, but --drop leaves out all lags. Leave one of them out.")
     refuse_faults(table, [*(table.named[each.name] for each in outputs if not each.is_label), *features], options)
     return outputs, features, left_out
+
+
+def _unfit_names(table: TableSurvey, name: str) -> str:
+    """Return the reason why a column of ``--category`` is no feature; empty if it is one."""
+    known = len(table.named[name].distinct)
+    if known == table.named[name].n > 1:
+        raise DataError(f"{table.url}: --category {name}: another value in each record. Expected values that repeat.")
+    return "" if known > 1 else "constant" if known else "no values"
 
 
 def _hint(texts: Sequence[ColumnSurvey]) -> str:
