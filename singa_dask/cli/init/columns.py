@@ -311,7 +311,7 @@ class TableSurvey:
 
 
 class OpenTable(NamedTuple):
-    """A table whose files can be read: its format, the options of CSV, its files, and the kind of each column."""
+    """The format of a table, the options of its CSV, its files, and the kind of each column."""
 
     format: str
     text: Mapping[str, Any]
