@@ -21,7 +21,7 @@ def _check_output(context: click.Context, _: click.Parameter, value: str | None)
 
 
 def check_folder(url: str, place: str) -> None:
-    """Raise a ConfigError if the local directory of an output file does not exist; ``place`` is its absolute URL."""
+    """Raise a ConfigError if a file's local directory does not exist; ``place`` is its absolute URL."""
     from singa_dask import fs
 
     path = fs.local_path(place)

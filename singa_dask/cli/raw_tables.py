@@ -39,7 +39,7 @@ MAX_CELL = 40
 
 
 def is_raw_table(url: str, reading: Reading) -> bool:
-    """Return whether data are a table with columns, as `init` decides, and no option asks for records of arrays."""
+    """Return whether `init` reads data as a table, and no option asks for records of arrays."""
     backend, options = store_format(url, reading)
     if not backend or reading.shape or "format" in reading.options or options.get("has_label") is False:
         return False
@@ -138,7 +138,7 @@ def _json_text(value: Any) -> str | None:
 
 
 def head_lines(records: pa.Table, width: int | None) -> list[str]:
-    """Return records as lines of a table; columns that do not fit in ``width`` are in further tables below."""
+    """Return records as a table of lines; columns beyond ``width`` are in further tables below."""
     columns = [
         TextColumn(name, [_cell(value, width) for value in records.column(name).to_pylist()])
         for name in records.column_names
@@ -216,7 +216,7 @@ def doubts_of(found: TableSurvey) -> list[str]:
 
 
 def inspect_raw(found: TableSurvey) -> dict[str, Any]:
-    """Return the description of a table that cannot be opened as a store, with the keys of `inspect_store`."""
+    """Describe a table that cannot be opened as a store, with the keys of `inspect_store`."""
     sizes = [found.parts(file).source.size for file in range(len(found.parts.files))]
     return {
         "url": found.url,

@@ -1,4 +1,4 @@
-"""Columns of numbers written as text: money, percent, decimal commas, words among numbers, and leading zeros."""
+"""Numbers written as text: money, percent, decimal commas, words among them, and leading zeros."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def refuse_other_marks(url: str, columns: Sequence[ColumnSurvey], options: InitO
 
 
 def _unlike(form: NumberForm, texts: pa.Array, options: InitOptions) -> str:
-    """Return a text in a form that cannot be read with ``--thousands`` and ``--decimal``; empty if all can."""
+    """Return a text that cannot be read with ``--thousands`` and ``--decimal``; empty if all can."""
     thousands, decimal = options.thousands or form.thousands, options.decimal or form.decimal
     if thousands == decimal:
         thousands, decimal = options.thousands, options.decimal or ("," if thousands == "." else ".")
