@@ -179,11 +179,11 @@ class _Expansion:
         values = block.values | self._values(node, block, what)
         for key, value in values.items():
             if isinstance(value, Scalar) and value.value is None:
-                _refuse(node, f"{what} needs a value for {key!r}: values: {{{key}: ...}}.")
+                _refuse(node, f"{what} needs a value for {key!r}. Set values: {{{key}: ...}}.")
         times = child(node, "repeat")
         count = 1 if times is None else times.value if isinstance(times, Scalar) else None
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            _refuse(times or node, f"{what} expected a number from 1 on for repeat, got {count!r}.")
+            _refuse(times or node, f"{what} has repeat {count!r}. Expected a whole number of at least 1.")
         for turn in range(1, count + 1):
             prefix = f"{name}." if times is None else f"{name}.{turn}."
             bound = dict(zip(block.inputs, sources, strict=True)) | values
@@ -196,7 +196,7 @@ class _Expansion:
         """Return the values that a use sets."""
         values = child(node, "values") or TreeMap(node.place, {})
         if not isinstance(values, TreeMap):
-            _refuse(values, f"{what} has no values by name. Expected values: {{NAME: VALUE}}.")
+            _refuse(values, f"{what} has no values by name. Set values: {{NAME: VALUE}}.")
         for key, entry in values.entries.items():
             if key not in block.values:
                 message = f"block {block.name!r} has no value {key!r}. {suggest(key, set(block.values))}"
@@ -207,7 +207,7 @@ class _Expansion:
         """Replace the name of a use in ``srclayers`` by the name of its output layer."""
         for layer in layers:
             if named(layer) in self.outputs:
-                _refuse(layer, f"a use of a block is called {named(layer)!r}, too. Expected different names.")
+                _refuse(layer, f"a use of a block is called {named(layer)!r}, too. Rename one of the two.")
             for source in items(child(layer, "srclayers")):
                 while isinstance(source, Scalar) and (output := self.outputs.get(text(source))):
                     source.value = output

@@ -31,7 +31,7 @@ def cluster_text(name: str) -> str | None:
     known = sorted(each.name.removesuffix(".yaml") for each in folder.iterdir())
     place, (topology, colon, number) = Mark(f"--cluster {name}"), name.partition(":")
     if topology not in known:
-        message = f"no file and no built-in cluster of this name. {suggest(topology, known)}"
+        message = f"there is no file and no built-in cluster of this name. {suggest(topology, known)}"
         raise ConfigError(Problem((), message, place))
     text = (folder / f"{topology}.yaml").read_text("utf-8")
     if not colon:
@@ -65,7 +65,7 @@ def replace_cluster(root: TreeMap, text: str, file: str) -> list[Problem]:
         own = TreeEntry(node.place, node)
     else:
         problems += [
-            Problem((key,), "expected only the key cluster in a cluster file.", entry.place)
+            Problem((key,), "a cluster file has only the key cluster. Remove this key.", entry.place)
             for key, entry in node.entries.items()
         ]
     root.entries["cluster"] = own

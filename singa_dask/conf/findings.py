@@ -70,7 +70,7 @@ def explain(found: Mapping[str, Any], keys: Collection[str], block: str = "") ->
     if kind == "extra_forbidden":
         return f"unknown key. {suggest_key(str(found['loc'][-1]), keys)}"
     if kind == "missing":
-        return "this key is required, and missing."
+        return "this required key is missing."
     if kind in BOUNDS:
         words, limit = BOUNDS[kind]
         return f"expected {words} {limits[limit]}, got {shown(value)}."
@@ -78,7 +78,7 @@ def explain(found: Mapping[str, Any], keys: Collection[str], block: str = "") ->
         names = [name for name in re.findall(r"'([^']*)'", limits["expected"]) if name]
         return f"unknown value {shown(value)}. {suggest(value if isinstance(value, str) else '', names)}"
     if kind == "too_short":
-        return f"expected at least {limits['min_length']} of them, got {limits['actual_length']}."
+        return f"expected at least {limits['min_length']} in the list, got {limits['actual_length']}."
     if kind == "string_too_short":
         return "expected a text that is not empty."
     if kind in WANTED:

@@ -148,9 +148,9 @@ class JobConf(Conf):
         needed = ("train_one_batch", "updater", *(() if by_epochs else ("train_steps",)))
         for key in needed if self.trains else ():
             if key not in given:
-                yield (key,), "this key is required, and missing."
+                yield (key,), "this required key is missing."
         if by_epochs and self.train_steps > 0:
-            yield ("epochs",), "train_steps is set, too. Expected one of them: remove the other."
+            yield ("epochs",), "train_steps is set, too. Remove one of the two keys."
         has_steps = self.train_steps > 0 if "train_steps" in given - self.wrong else self.trains
         phases = ["train"] if by_epochs or has_steps else []
         phases += ["test"] if self.test_freq and self.test_steps != 0 else []
@@ -158,7 +158,7 @@ class JobConf(Conf):
         for path, message in check_phases(self.neuralnet.layer, phases):
             yield ("neuralnet", "layer", *path), message
         if self.precision == "bf16" and self.ops == "numpy":
-            yield ("precision",), "bf16 is for ops onednn and cupy, not numpy. Set ops: auto, or precision: float32."
+            yield ("precision",), "bf16 needs ops onednn or cupy, not numpy. Set ops: auto, or precision: float32."
         if self.gpu and self.ops in ("numpy", "onednn"):
             yield ("gpu",), f"ops {self.ops} uses no GPUs. Set ops: auto, or leave gpu out."
         yield from _check_updates(self)
@@ -173,22 +173,22 @@ def _check_updates(job: JobConf) -> Iterator[Finding]:
     if updater.ema_decay > 0 and job.cluster.nserver_groups > 1:
         yield (
             ("updater", "ema_decay"),
-            "several server groups change params without updating averages. Set nserver_groups: 1.",
+            "several server groups do not keep moving averages up to date. Set nserver_groups: 1.",
         )
     if groups > 1 and updater.accumulate > 1:
         message = (
-            f"nworker_groups is {groups}, and their gradients arrive in any order. Set it to 1, or nworker_groups: 1."
+            f"the gradients of {groups} worker groups arrive in any order. Set accumulate: 1, or nworker_groups: 1."
         )
         yield ("updater", "accumulate"), message
     if updater.clip_norm > 0:
         if groups > 1 and servers > 1:
-            message = f"{groups} worker groups need one server per group, which has all gradients, got {servers}. "
+            message = f"with {groups} worker groups, one server must have all gradients, but a group has {servers}. "
             yield ("updater", "clip_norm"), f"{message}Set nservers_per_group: 1."
         alg = job.train_one_batch.alg
         if alg not in ("", "BP", "BPTT"):
             yield (
                 ("updater", "clip_norm"),
-                f"{alg} may not compute gradients of all params. Expected BP. Leave clip_norm out.",
+                f"{alg} may not compute the gradients of all params. Set alg: BP, or leave clip_norm out.",
             )
 
 
@@ -199,7 +199,8 @@ def _check_measured(job: JobConf) -> Iterator[Finding]:
         # if no number of batches is set, all records are measured
         for needed in FREQUENCIES.get(phase, ()):
             if getattr(job, needed) == 0 and needed not in job.wrong:
-                yield (key, "metric"), f"it is never measured: {needed} is 0. Set it, or leave {key} out."
+                message = f"this metric is never measured, as {needed} is 0. Set {needed}, or leave {key} out."
+                yield (key, "metric"), message
                 break
 
 

@@ -229,7 +229,7 @@ def _read(file: str) -> str:
         wrong: Any = error.__cause__
         head = wrong.object[: wrong.start]
         place = Mark(file, head.count(b"\n") + 1, len(head) - head.rfind(b"\n"))
-        raise ConfigError(Problem((), "expected UTF-8 text; this byte is not.", place)) from None
+        raise ConfigError(Problem((), "this byte is not UTF-8. Save the file as UTF-8 text.", place)) from None
 
 
 def _locate(root: Tree, problem: Problem) -> Problem:

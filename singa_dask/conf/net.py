@@ -86,7 +86,7 @@ def _check_targets(layers: Sequence[LayerConf], types: Sequence[Any]) -> Iterato
                 message = (
                     f"no other input layer of the {phase} net has the same store_conf{keys}, so "
                     f"{types[index].traits.reads_beside} and features would belong to different records. Set the same "
-                    f"for both, in YAML with &name and *name{advice}."
+                    f"in both layers, in YAML with &name and *name{advice}."
                 )
                 yield (index, "store_conf"), message
                 break
@@ -111,6 +111,6 @@ def _check_windows(net: NetConf, types: Sequence[Any]) -> Iterator[Finding]:
             n_steps = reader.unroll_len or net.unroll_len
             is_by_step = its_kind is not None and its_kind.traits.steps == "columns"
             if layer.name in reader.srclayers and is_by_step and n_steps != length:
-                message = f"expected {n_steps}, the unroll_len of layer {reader.name!r}, which reads it, got {length}."
+                message = f"expected {n_steps}, the unroll_len of its reader {reader.name!r}, got {length}."
                 yield (index, block.block_key, "unroll_len"), message
                 break

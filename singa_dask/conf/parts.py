@@ -101,7 +101,7 @@ class PartConf(Conf):
         needed = required_keys(block)
         if needed or block.must_be_given:
             with_keys = f"with {', '.join(needed)}, " if needed else ""
-            message = f"{plain_name(name)} needs this block, {with_keys}and it is missing."
+            message = f"{plain_name(name)} needs this block, {with_keys}but the block is missing."
             yield Mistake(PLAIN, (block.block_key,), message)
         else:
             data[block.block_key] = block()

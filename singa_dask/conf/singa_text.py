@@ -243,4 +243,4 @@ def _unquoted(token: Token) -> str:
     try:
         return text.encode("utf-8", "surrogateescape").decode("utf-8")
     except UnicodeError:
-        _fail(token.place, "expected UTF-8 text; the bytes of this one are not.")
+        _fail(token.place, "the bytes of this text are not UTF-8. Write UTF-8 text.")

@@ -39,7 +39,7 @@ def find_warnings(job: JobConf, registries: Mapping[str, Registry[Any]], trainin
         problems += _rate_that_ends(job, registries["schedule"])
         if job.debug and not job.disp_freq:
             problems.append(
-                Problem(("debug",), "nothing is written. Set disp_freq, the number of steps between two lines.")
+                Problem(("debug",), "no debug lines are written. Set disp_freq, the number of steps between two lines.")
             )
     return problems
 
@@ -71,8 +71,8 @@ def _activation_twice(job: JobConf) -> Iterator[Problem]:
         if source:
             instead = f"Read {source.srclayers[0]!r} instead." if source.srclayers else "Read what that layer reads."
             message = (
-                f"{layer.type} includes the {activation}, and {source.name!r} is a {source.type} already, so it would "
-                f"be applied twice. {instead}"
+                f"{layer.type} includes the {activation}, and {source.name!r} is a {source.type} already, so the "
+                f"{activation} would be applied twice. {instead}"
             )
             yield Problem(("neuralnet", "layer", index, "srclayers", 0), message)
 
@@ -93,7 +93,7 @@ def _channels_last(job: JobConf) -> Iterator[Problem]:
             first = [shape[2], *shape[:2]]
             message = (
                 f"{shape} looks like height, width, channels, but is taken as channels, height, width. "
-                f"Set shape: {first}, and layout: NHWC if the records are stored so."
+                f"Set shape: {first}, and layout: NHWC if the records are stored in that order."
             )
             yield Problem(("neuralnet", "layer", index, "store_conf", "shape"), message)
 
@@ -118,7 +118,7 @@ def _unread_updater_keys(updater: UpdaterConf, registries: Mapping[str, Registry
     kind, registry = updater.type, registries["updater"]
     if not _is_own(registry, kind):
         reads = _reads(registry, kind)
-        known = f"Beside what all updaters read, it reads {', '.join(reads)}." if reads else ""
+        known = f"In addition to the keys of all updaters, it reads {', '.join(reads)}." if reads else ""
         for key in (*UPDATER_KEYS, *updater.blocks):
             if key not in reads and _is_given(updater, key):
                 yield Problem(("updater", key), f"{kind} does not read this key. {known}".rstrip())
@@ -126,7 +126,7 @@ def _unread_updater_keys(updater: UpdaterConf, registries: Mapping[str, Registry
     if _is_own(registry, rate.type):
         return
     reads = _reads(registry, rate.type)
-    hint = f"It reads {reads[0]}." if reads != ["base_lr"] else "It reads base_lr alone."
+    hint = f"It reads {reads[0]}." if reads != ["base_lr"] else "It reads only base_lr."
     for key in ("base_lr", *rate.blocks):
         if key not in reads and _is_given(rate, key):
             what = "key" if key == "base_lr" else "block"

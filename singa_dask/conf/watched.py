@@ -60,7 +60,7 @@ def _check(metric: str, mode: Mode) -> Iterator[Finding]:
     if metric and not split_metric(metric)[0]:
         yield ("metric",), f"expected validation.<name> or test.<name>, e.g. validation.loss, got {metric!r}."
     elif metric and is_less_better(metric, mode) is None:
-        yield ("mode",), f"unknown whether a lower or a higher {metric} is better. Set mode: min, or mode: max."
+        yield ("mode",), f"it is not known whether a lower or a higher {metric} is better. Set mode: min, or mode: max."
 
 
 class KeepConf(Conf):
@@ -79,9 +79,9 @@ class KeepConf(Conf):
         """Check that best and metric are set together."""
         yield from _check(self.metric, self.mode)
         if self.best and not self.metric:
-            yield ("best",), "needs a metric. Set it, e.g. metric: validation.loss."
+            yield ("best",), "the best checkpoints need a metric. Set it, e.g. metric: validation.loss."
         if self.metric and not self.best:
-            yield ("metric",), "no checkpoint is kept by it. Set best: 1, or leave it out."
+            yield ("metric",), "no checkpoint is kept by this metric. Set best: 1, or leave metric out."
 
 
 class EarlyStoppingConf(Conf):

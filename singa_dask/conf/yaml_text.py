@@ -137,7 +137,7 @@ class _Reader:
         try:
             return _convert(kind, text)
         except KeyError:
-            self.complain(path, f"unknown YAML tag {node.tag!r}. A job needs none.", node.start_mark)
+            self.complain(path, f"unknown YAML tag {node.tag!r}. Remove the tag.", node.start_mark)
         except ValueError:
             self.complain(path, f"{text[:40]!r} cannot be read as {kind}.", node.start_mark)
         return None

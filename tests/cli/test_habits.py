@@ -109,7 +109,7 @@ def test_an_unknown_cluster(call: Call, job: Path) -> None:
     result = call("validate", job, "--cluster", "alreduce")
     assert result.exit_code == 2
     assert result.stderr == (
-        "--cluster alreduce: no file and no built-in cluster of this name. Did you mean 'allreduce'? "
+        "--cluster alreduce: there is no file and no built-in cluster of this name. Did you mean 'allreduce'? "
         "Known: allreduce, downpour, hogwild, hybrid, sandblaster, single.\n"
     )
 

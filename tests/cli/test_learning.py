@@ -101,5 +101,6 @@ def test_debug_logs_each_layer_at_the_steps_of_disp_freq(call: Call, job: Path, 
 def test_debug_without_disp_freq_is_warned_of(call: Call, job: Path) -> None:
     result = call("validate", job, "--set", "debug=true", "--set", "disp_freq=0")
     assert result.stderr == (
-        "--set debug=true: debug: warning: nothing is written. Set disp_freq, the number of steps between two lines.\n"
+        "--set debug=true: debug: warning: no debug lines are written. "
+        "Set disp_freq, the number of steps between two lines.\n"
     )

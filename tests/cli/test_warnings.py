@@ -63,7 +63,7 @@ def test_shapes_that_look_like_channels_last(reader: dict[str, Any], shape: list
     )
     message = (
         "[8, 8, 3] looks like height, width, channels, but is taken as channels, height, width. "
-        "Set shape: [3, 8, 8], and layout: NHWC if the records are stored so."
+        "Set shape: [3, 8, 8], and layout: NHWC if the records are stored in that order."
     )
     found = find_warnings(conf, REGISTRIES)
     assert found == n * [Problem(("neuralnet", "layer", 0, "store_conf", "shape"), message)]
@@ -93,13 +93,13 @@ def test_keys_that_the_updater_does_not_read(call: Call, job: Path) -> None:
     lines = told(call, job, *words)
     assert lines[:2] == [
         "10:3: updater.rmsprop_conf: warning: Adam does not read this key. "
-        "Beside what all updaters read, it reads adam_conf, delta.",
+        "In addition to the keys of all updaters, it reads adam_conf, delta.",
         "12:3: updater.momentum: warning: Adam does not read this key. "
-        "Beside what all updaters read, it reads adam_conf, delta.",
+        "In addition to the keys of all updaters, it reads adam_conf, delta.",
     ]
     assert sorted(line.partition(": warning: ")[2] for line in lines[2:]) == [
         "BP does not read this block. Only CD does.",
-        "Fixed does not read this block. It reads base_lr alone.",
+        "Fixed does not read this block. It reads only base_lr.",
     ]
 
 
@@ -152,7 +152,7 @@ def test_a_softmax_before_a_softmax_loss(call: Call, job: Path) -> None:
     [line] = told(call, job)
     assert line == (
         "26:19: neuralnet.layer[loss].srclayers[0]: warning: SoftmaxLoss includes the softmax, and 'prob' is a "
-        "Softmax already, so it would be applied twice. Read 'fc' instead."
+        "Softmax already, so the softmax would be applied twice. Read 'fc' instead."
     )
 
 
@@ -162,7 +162,8 @@ def test_a_sigmoid_before_the_loss_of_a_sigmoid(call: Call, job: Path) -> None:
     job.write_text(job.read_text() + lines)
     [line] = told(call, job)
     assert line.endswith(
-        "includes the sigmoid, and 'prob' is a Sigmoid already, so it would be applied twice. Read 'fc' instead."
+        "includes the sigmoid, and 'prob' is a Sigmoid already, so the sigmoid would be applied twice. "
+        "Read 'fc' instead."
     )
 
 

@@ -107,7 +107,10 @@ blocks:
         ("{name: h, block: dense, srclayers: data}", "needs a value for 'width'"),
         ("{name: h, block: dense, srclayers: data, values: {widht: 3}}", "no value 'widht'. Did you mean 'width'?"),
         ("{name: h, block: dense, srclayers: [data, data], values: {width: 3}}", "reads 2 layers, expected 1"),
-        ("{name: h, block: dense, srclayers: data, values: {width: 3}, repeat: 0}", "a number from 1 on for repeat"),
+        (
+            "{name: h, block: dense, srclayers: data, values: {width: 3}, repeat: 0}",
+            "repeat 0. Expected a whole number of at least 1",
+        ),
         ("{name: h, block: dense, srclayers: data, kind: x}", "has no key 'kind'"),
         ("{block: dense, srclayers: data, values: {width: 3}}", "expected a name"),
         # the line of the block, not of its use

@@ -189,7 +189,7 @@ def test_models_of_python_and_plain_values_mix() -> None:
             conf.JobConf,
             {**JOB, "precision": "bf16", "ops": "numpy"},
             ("precision",),
-            "bf16 is for ops onednn and cupy, not numpy.",
+            "bf16 needs ops onednn or cupy, not numpy.",
         ),
         (conf.JobConf, {**JOB, "gpu": [0], "ops": "onednn"}, ("gpu",), "ops onednn uses no GPUs."),
         (conf.JobConf, {**JOB, "gpu": [-1]}, ("gpu", 0), "at least 0, got -1"),
@@ -304,7 +304,7 @@ def test_a_job_that_does_not_train_needs_no_updater() -> None:
     assert conf.JobConf.model_validate(both).train_steps == 0
     for key in ("updater", "train_steps"):
         alone = {name: value for name, value in JOB.items() if name != key}
-        assert mistakes(conf.JobConf, alone) == [((key,), "this key is required, and missing.")]
+        assert mistakes(conf.JobConf, alone) == [((key,), "this required key is missing.")]
 
 
 def test_windows_of_text_are_as_long_as_those_who_read_them() -> None:
@@ -313,11 +313,11 @@ def test_windows_of_text_are_as_long_as_those_who_read_them() -> None:
     assert not list(net_findings({"unroll_len": 50, "layer": [text, *readers]}))
     [(path, message)] = net_findings({"unroll_len": 20, "layer": [text, *readers]})
     assert path == ("layer", 0, "char_rnn_conf", "unroll_len")
-    assert message == "expected 20, the unroll_len of layer 'OneHot', which reads it, got 50."
+    assert message == "expected 20, the unroll_len of its reader 'OneHot', got 50."
     readers[1]["unroll_len"] = 7
     text["char_rnn_conf"] = {"unroll_len": 20}
     [(path, message)] = net_findings({"unroll_len": 20, "layer": [text, *readers]})
-    assert message == "expected 7, the unroll_len of layer 'RNNLabel', which reads it, got 20."
+    assert message == "expected 7, the unroll_len of its reader 'RNNLabel', got 20."
 
 
 def test_bounds_of_a_random_start_are_in_order() -> None:

@@ -100,7 +100,7 @@ def test_cluster_file_with_and_without_its_head(text: str) -> None:
 
 def test_cluster_file_holds_nothing_else() -> None:
     [problem] = replace_cluster(tree(), "cluster: {}\nname: x\n", "c.yaml")
-    assert str(problem) == "c.yaml:2:1: name: expected only the key cluster in a cluster file."
+    assert str(problem) == "c.yaml:2:1: name: a cluster file has only the key cluster. Remove this key."
 
 
 def test_problems_of_a_bare_cluster_file_have_the_whole_path() -> None:

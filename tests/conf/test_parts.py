@@ -77,7 +77,7 @@ def test_a_block_is_validated_by_the_class_that_is_declared_for_it(registries: A
 
 
 def test_a_block_that_the_type_needs(registries: Any) -> None:
-    missing = (("bump_conf",), "Bump needs this block, with width, and it is missing.")
+    missing = (("bump_conf",), "Bump needs this block, with width, but the block is missing.")
     assert mistakes(registries, type="kBump") == [missing]
     assert mistakes(registries, type="Bump", bump_conf=None) == [missing]
     assert rate(registries, type="Odd", very_odd_conf=None).blocks == {"very_odd_conf": OddConf()}
@@ -86,7 +86,7 @@ def test_a_block_that_the_type_needs(registries: Any) -> None:
 
 def test_a_block_that_must_be_given(registries: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OddConf, "must_be_given", True)
-    assert mistakes(registries, type="Odd") == [(("very_odd_conf",), "Odd needs this block, and it is missing.")]
+    assert mistakes(registries, type="Odd") == [(("very_odd_conf",), "Odd needs this block, but the block is missing.")]
 
 
 def test_an_unknown_block(registries: Any) -> None:

@@ -109,7 +109,7 @@ def test_extensions_keep_their_brackets() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('a: "\\xff"', "f.conf:1:4: expected UTF-8 text; the bytes of this one are not."),
+        ('a: "\\xff"', "f.conf:1:4: the bytes of this text are not UTF-8. Write UTF-8 text."),
         ('\n\ta: "\\U00110000"', "f.conf:2:5: no character has the number of \\U00110000."),
         ("a [1]", "f.conf:1:3: expected ':' before a list of values."),
         ("a: [1, 2", "f.conf:1:9: expected ',' or ']' in the list that starts at line 1, got the end of the file."),

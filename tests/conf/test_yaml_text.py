@@ -113,7 +113,7 @@ def test_deep_nesting_is_an_error_of_ours(n: int, end: str) -> None:
     [
         ("a: 1\nb: 2\na: 3\n", "f:3:1: a: duplicate key. The first is at line 1."),
         ("a: !!int x\n", "f:1:4: a: 'x' cannot be read as int."),
-        ("a: !mine 1\n", "f:1:4: a: unknown YAML tag '!mine'. A job needs none."),
+        ("a: !mine 1\n", "f:1:4: a: unknown YAML tag '!mine'. Remove the tag."),
         ("a: &r [*r]\n", "f:1:4: a[0]: this alias is inside of the value that it refers to."),
         ("? {a: 1}\n: 2\n", "f:1:3: expected a scalar as key, got a list or a mapping."),
     ],

@@ -184,7 +184,7 @@ def test_epochs_of_arrays_and_of_text(tmp_path: Path) -> None:
     [
         ({"epochs": 2, "train_steps": 5}, "epochs: train_steps is set, too"),
         ({"epochs": 0}, "epochs: expected more than 0.0, got 0"),
-        ({}, "train_steps: this key is required, and missing"),
+        ({}, "train_steps: this required key is missing"),
         ({"train_steps": 5, "num_epochs": 3}, "num_epochs: unknown key. Did you mean 'epochs'?"),
     ],
 )

@@ -161,7 +161,10 @@ def test_what_a_sequential_refuses() -> None:
         ([nn.Dummy(), sd.Sequential(nn.ReLU(), output="rely")], "has no layer 'rely'. Did you mean 'relu'"),
         ([nn.Dummy(), sd.Sequential(name="a")], "'a': expected a list of layers"),
         ([nn.Dummy(), sd.Sequential(nn.ReLU(), inputs=["x", "y"])], "reads 1 layers, expected 2 in srclayers: x, y"),
-        ([sd.Sequential(nn.ReLU(), name="a", srclayers="x", repeat=0)], "a number from 1 on for repeat, got 0"),
+        (
+            [sd.Sequential(nn.ReLU(), name="a", srclayers="x", repeat=0)],
+            "repeat 0. Expected a whole number of at least 1",
+        ),
     ):
         with pytest.raises(sd.ConfigError, match=words):
             sd.Net(parts)
