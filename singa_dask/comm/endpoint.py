@@ -88,6 +88,6 @@ def _ip_of(host: str) -> str:
     except OSError as error:
         known = ", ".join(name for _, name in socket.if_nameindex())
         raise CommError(
-            f"{host!r} is no network interface with an IPv4 address, no address and no host name on "
+            f"{host!r} is neither a network interface with an IPv4 address nor an address or a host name of "
             f"{socket.gethostname()}. Its network interfaces: {known}."
         ) from error

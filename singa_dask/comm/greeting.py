@@ -56,9 +56,9 @@ class Hello:
         try:
             hello = cls(**msgpack.unpackb(packed))
         except (TypeError, ValueError) as error:
-            raise CommError("the first frame is no hello of this protocol") from error
+            raise CommError("the first frame is not a hello of this protocol") from error
         if not all(type(getattr(hello, field.name)).__name__ == field.type for field in fields(cls)):
-            raise CommError("the first frame is no hello of this protocol")
+            raise CommError("the first frame is not a hello of this protocol")
         return hello
 
     def __str__(self) -> str:

@@ -174,7 +174,7 @@ class Inbox:
                 await wire.skip(frame)
                 continue
             if frame.number > stream.last + 1:
-                raise CommError(f"message {frame.number} has come. Expected: {stream.last + 1}.")
+                raise CommError(f"message {frame.number} arrived. Expected: message {stream.last + 1}.")
             if frame.n_bytes or frame.arrays:
                 await self._wait_for_room(stream)
                 if stream.wire is not wire:

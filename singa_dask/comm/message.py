@@ -153,7 +153,7 @@ def pack(messages: Iterable[Message]) -> list[Message]:
 def _plain_dtype(name: str) -> np.dtype[Any]:
     dtype = np.dtype(name)
     if dtype.hasobject:
-        raise ValueError("arrays of objects do not travel")
+        raise ValueError("arrays of Python objects cannot be sent")
     return dtype
 
 

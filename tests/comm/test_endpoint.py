@@ -72,7 +72,7 @@ def test_an_endpoint_of_ipv6() -> None:
 
 
 def test_an_unknown_interface_is_named_with_those_that_are_there() -> None:
-    with pytest.raises(CommError, match=r"'no-such-if0' is no network interface.*Its network interfaces: .*lo"):
+    with pytest.raises(CommError, match=r"'no-such-if0' is neither a network interface .*Its network interfaces: .*lo"):
         Endpoint.of("tcp://127.0.0.1", "no-such-if0")
 
 
