@@ -130,9 +130,9 @@ def errors_name(url: str) -> Iterator[None]:
             raise DataError(f"{url}: {text}") from error
         raise DataError(f"{url}: no such file or directory.") from error
     except (FileExistsError, NotADirectoryError) as error:
-        raise DataError(f"{url}: is a file, expected a directory.") from error
+        raise DataError(f"{url}: this is a file, expected a directory.") from error
     except IsADirectoryError as error:
-        raise DataError(f"{url}: is a directory, expected a file.") from error
+        raise DataError(f"{url}: this is a directory, expected a file.") from error
     except (OSError, ValueError, ImportError) as error:
         text, kind = message_of(error), MissingPackageError if isinstance(error, ImportError) else DataError
         raise kind(text if text.startswith(url) else f"{url}: {text}") from error
@@ -330,7 +330,7 @@ def _look_at(entry: os.DirEntry[str]) -> tuple[str, bool, int]:
     except FileNotFoundError:
         if entry.name.startswith(".") or not entry.is_symlink():
             return entry.name, False, 0
-        raise DataError(f"{entry.path}: a link to {os.readlink(entry.path)}, which does not exist.") from None
+        raise DataError(f"{entry.path}: this is a link to {os.readlink(entry.path)}, which does not exist.") from None
     if not entry.name.startswith("."):
         _refuse_stream(entry.path, status)
     return entry.name, entry.is_dir(), status.st_size
@@ -338,7 +338,7 @@ def _look_at(entry: os.DirEntry[str]) -> tuple[str, bool, int]:
 
 def _refuse_stream(path: str, status: os.stat_result) -> None:
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-        raise DataError(f"{path}: a pipe, a socket or a device, not a file.")
+        raise DataError(f"{path}: this is a pipe, a socket or a device, not a file.")
 
 
 def open_local(path: str | Path) -> BufferedReader:
@@ -471,7 +471,7 @@ def read_bytes(url: str, offset: int = 0, length: int | None = None, storage_opt
     if length is not None and len(data) > length:
         raise DataError(f"{url}: {NO_RANGES}")
     if length is not None and len(data) != length:
-        raise DataError(f"{url}: {len(data)} bytes at offset {offset}, expected {length}: the file is truncated.")
+        raise DataError(f"{url}: read {len(data)} bytes at offset {offset}, expected {length}: the file is truncated.")
     return data
 
 

@@ -141,7 +141,7 @@ class Cache:
                     self._delete_leftovers("tmp", LEFTOVER)
                     _set_count(usage, sum(size for _, size, _ in self._entries()))
         except OSError as error:
-            text = f"{folder}: cannot be used as a cache: {error.strerror or error}."
+            text = f"{folder}: this directory cannot be used as a cache: {error.strerror or error}."
             raise DataError(f"{text} Set cache.dir or SINGA_DASK_CACHE to a writable directory.") from error
 
     # -- reading ------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ class Cache:
             data, inode = memoryview(b""), -1
         if self._whole.get(key) != inode and not _is_whole(key, data):
             if warn:
-                logger.warning("%s: damaged; fetching it again.", path)
+                logger.warning("%s: the cached copy is damaged; fetching it again.", path)
             return None
         self._whole[key] = inode
         with contextlib.suppress(OSError):
@@ -304,13 +304,13 @@ class Cache:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if kind := network_filesystem(self.folder):
             raise DataError(
-                f"{self.folder}: cannot be used as a cache: it is on a network filesystem ({kind}). Hosts would delete "
-                "files that others read, and the cache would hardly be faster. Set cache.dir or SINGA_DASK_CACHE to a "
-                "directory on a local disk."
+                f"{self.folder}: this directory cannot be used as a cache: it is on a network filesystem ({kind}). "
+                "Hosts would delete files that other hosts read, and the cache would hardly be faster. Set cache.dir "
+                "or SINGA_DASK_CACHE to a directory on a local disk."
             )
         names = {*os.listdir(self.folder)} - {*OTHERS}
         if MARKER not in names and names:
-            text = f"{self.folder}: not a cache of singa-dask: it holds {min(names)}, but no {MARKER}."
+            text = f"{self.folder}: this is not a cache of singa-dask: it holds {min(names)}, but no {MARKER}."
             raise DataError(f"{text} Set cache.dir to an empty or a new directory.")
         # write the marker first, so that other processes never see a cache folder without it
         (self.folder / MARKER).touch()

@@ -58,8 +58,8 @@ def check_decompressed(where: str, n_bytes: int, limit: int) -> None:
         See `limit_of`.
     """
     if n_bytes > limit:
-        text = f"{where}: decompresses to {n_bytes / 1e6:,.0f} MB or more, the limit is {limit / 1e6:,.0f} MB."
-        advice = "If you trust it, raise max_decompressed_mb, or decompress it first."
+        text = f"{where}: the data decompress to {n_bytes / 1e6:,.0f} MB or more; the limit is {limit / 1e6:,.0f} MB."
+        advice = "If you trust the file, raise max_decompressed_mb, or decompress it first."
         raise DataError(f"{text} The file may be damaged or malicious. {advice}")
 
 
@@ -123,7 +123,7 @@ def _inflate(source: Bytes) -> Iterator[bytes]:
             while chunk := file.read(CHUNK_BYTES):
                 yield chunk
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{source.url}: a damaged gzip file: {error}.") from error
+        raise DataError(f"{source.url}: the gzip file is damaged: {error}.") from error
 
 
 def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, limit: int) -> bytearray:

@@ -217,7 +217,7 @@ class HdfsConnection:
         if not wait([call], seconds).done:
             text = f"{where}: no answer within {seconds:g} s."
             if offset is None:
-                text += f" Is the NameNode of {self.root} up, and its address right?"
+                text += f" Is the NameNode of {self.root} up, and is its address right?"
                 if self._uses_kerberos:
                     text += " Does the KDC of Kerberos answer?"
                 elif not self._has_answered:
@@ -258,8 +258,9 @@ class HdfsConnection:
         hint += "storage_options."
         if path := os.environ.get(TOKEN_FILE):
             hint += (
-                f" {TOKEN_FILE}: {path} has no token for the service {self._service}, valid for a minute more; a "
-                "token names it as the URL does, by a name or by a number (hadoop.security.token.service.use_ip)."
+                f" {TOKEN_FILE}: {path} has no token for the service {self._service} that is valid for another minute. "
+                "A token must name the service as the URL does, by host name or by IP address "
+                "(hadoop.security.token.service.use_ip)."
             )
         return hint
 

@@ -46,7 +46,8 @@ def check_output(
     path = fs.local_path(place)
     found = None if path and fs.is_stream(path) else fs.look(place)
     if not may_be_directory and (found[0] if found else url.endswith("/")):
-        raise ConfigError(f"{url}: {'is' if found else 'names'} a directory. Expected a file, e.g. {_file_in(url)}.")
+        verb = "is" if found else "names"
+        raise ConfigError(f"{url}: this {verb} a directory. Expected a file, e.g. {_file_in(url)}.")
     if not overwrite and found:
         raise ConfigError(f"{url}: exists already. Expected a new file. Give {by} to replace it.")
     return place

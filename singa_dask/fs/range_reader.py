@@ -127,7 +127,8 @@ class RangeReader:
     def scan(self, offset: int, length: int) -> memoryview:
         """Read without the cache, for ranges that are read once."""
         if not 0 <= offset <= offset + length <= self.size:
-            raise DataError(f"{self.url}: bytes {offset} to {offset + length} of a file of {self.size} bytes.")
+            where = f"bytes {offset} to {offset + length}"
+            raise DataError(f"{self.url}: cannot read {where} of a file of {self.size} bytes.")
         check_cancelled()
         if self._view is not None:
             self._look()
@@ -140,7 +141,7 @@ class RangeReader:
         if len(data) == self.size > length:
             raise DataError(f"{self.url}: {fs.NO_RANGES}")
         if len(data) != length:
-            raise DataError(f"{self.url}: {len(data)} bytes at offset {offset}, expected {length}.")
+            raise DataError(f"{self.url}: read {len(data)} bytes at offset {offset}, expected {length}.")
         return memoryview(data)
 
     def reread(self, offset: int, length: int) -> memoryview:
@@ -155,7 +156,7 @@ class RangeReader:
         if reader and (reader.size, reader.modified) != (self._reader.size, self._reader.modified):
             raise DataError(f"{self.url}: the file was replaced while it was read.")
         if len(data) != length:
-            raise DataError(f"{self.url}: {len(data)} bytes at offset {offset}, expected {length}.")
+            raise DataError(f"{self.url}: read {len(data)} bytes at offset {offset}, expected {length}.")
         return memoryview(data)
 
     def _read(self, offset: int, length: int, reader: Any = None) -> bytes:

@@ -76,7 +76,8 @@ class BytesInMemory:
     def read(self, offset: int, length: int) -> memoryview:
         """Return ``length`` bytes from ``offset`` on."""
         if not 0 <= offset <= offset + length <= self.size:
-            raise DataError(f"{self.url}: bytes {offset} to {offset + length} of a file of {self.size} bytes.")
+            where = f"bytes {offset} to {offset + length}"
+            raise DataError(f"{self.url}: cannot read {where} of a file of {self.size} bytes.")
         return self._data[offset : offset + length]
 
     scan = reread = read

@@ -67,8 +67,8 @@ def server_of(url: str) -> str:
 def warn_of(server: str) -> None:
     """Warn once that a server reports no versions."""
     logger.warning(
-        "%s: sends neither Last-Modified nor a stable ETag, so a file that is replaced by one of the same length is "
-        "not noticed, and nothing is cached. Do not change files while they are read.", server
+        "%s: this server sends neither Last-Modified nor a stable ETag. The replacement of a file by one of the same "
+        "length is not noticed, and nothing is cached. Do not change files while they are read.", server
     )  # fmt: skip
 
 

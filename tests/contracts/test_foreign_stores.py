@@ -137,7 +137,7 @@ def test_a_gzipped_file(backend: str, tmp_path: Path) -> None:
     with open_store(url, backend) as store:
         assert_same(read_all(store), records)
     Path(url).write_bytes(Path(url).read_bytes()[:-9])
-    with pytest.raises(DataError, match=r"\.gz: a damaged gzip file"):
+    with pytest.raises(DataError, match=r"\.gz: the gzip file is damaged"):
         open_store(url, backend)
 
 

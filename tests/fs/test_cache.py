@@ -114,7 +114,9 @@ def test_a_damaged_entry_is_fetched_again(
     path = entries(later)[key]
     path.write_bytes(damage(path.read_bytes()))
     assert put(later, "a", b"0123456789" * 50) == key
-    assert [record.getMessage() for record in caplog.records] == [f"{path}: damaged; fetching it again."]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path}: the cached copy is damaged; fetching it again."
+    ]
     assert bytes(later.read(key, 500, never)) == b"0123456789" * 50
 
 

@@ -144,7 +144,7 @@ def test_errors_name_the_url(folder: str) -> None:
 def test_a_file_where_a_directory_is_expected(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for url in (f"{tmp_path}/file/a", f"{tmp_path}/file/a/b"):
-        with pytest.raises(DataError, match=f"^{url}: is a file, expected a directory.$"):
+        with pytest.raises(DataError, match=f"^{url}: this is a file, expected a directory.$"):
             fs.write_atomic(url, b"1")
 
 

@@ -153,5 +153,5 @@ def test_a_directory_is_no_file(
     monkeypatch.chdir(tmp_path)
     fs.write_atomic(f"{protocol}pred/x.csv", b"1")
     for name, said in (("pred", "is"), ("pred/", "is"), ("new/", "names")):
-        with pytest.raises(ConfigError, match=rf"{name}: {said} a directory. Expected a file"):
+        with pytest.raises(ConfigError, match=rf"{name}: this {said} a directory. Expected a file"):
             check_output(protocol + name, overwrite=overwrite, by="--overwrite")

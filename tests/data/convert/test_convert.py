@@ -148,7 +148,7 @@ def test_the_mean_is_of_the_first_part(tmp_path: Path) -> None:
         ("idx", {"a": idx(np.zeros((2, 2, 2))), "b": idx(np.zeros(3))}, "2 images but 3 labels"),
         ("idx", {"a": idx(np.zeros(3))}, "no file of images"),
         ("idx", {"a": idx(np.zeros((2, 2, 2))), "b": idx(np.zeros((2, 3, 2)))}, "different shapes"),
-        ("idx", {"a": b"\x1f\x8bxxxx"}, "/a: a damaged gzip file"),
+        ("idx", {"a": b"\x1f\x8bxxxx"}, "/a: the gzip file is damaged"),
         ("cifar", {"a": b"12345"}, r"/a: 5 bytes, expected CIFAR records"),
         ("csv", {"a": b"1,2\n1,x\n"}, r"/a, line 2, column '2': 'x' is not a number"),
         ("npz", {"a": b"12345"}, "/a: not an npz file, or a damaged one"),

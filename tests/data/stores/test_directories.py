@@ -91,7 +91,7 @@ def test_pictures_are_found_behind_what_a_mac_leaves_and_an_empty_class(tmp_path
 
 @pytest.mark.parametrize("backend", ["csv", "arrow", "npz"])
 def test_a_directory_in_place_of_a_file_is_named(backend: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=f"{tmp_path}: is a directory, expected a file."):
+    with pytest.raises(DataError, match=f"{tmp_path}: this is a directory, expected a file."):
         open_store(str(tmp_path), backend)
 
 

@@ -87,5 +87,5 @@ def test_a_range_beyond_the_end_is_an_error_of_the_block(tmp_path: Path) -> None
     with open_store(far(tmp_path, near)) as store:
         assert isinstance(store, RangeStore)
         store.sources[0].size = 10
-        with pytest.raises(DataError, match=r"\.parquet, block 0: bytes \d+ to \d+ of a file of 10 bytes"):
+        with pytest.raises(DataError, match=r"\.parquet, block 0: cannot read bytes \d+ to \d+ of a file of 10 bytes"):
             store.read_block(0)

@@ -111,7 +111,7 @@ def test_the_first_file_that_cannot_be_opened_is_named(tmp_path: Path, monkeypat
         lambda store, *given, **options: (n_open.update([given[0]]), opened(store, *given, **options))[1],
     )
     monkeypatch.setattr(RangeStore, "close", lambda store: (n_open.subtract([store.url]), closed(store))[1])
-    with pytest.raises(DataError, match=r"/3\.jsonl\.gz: a damaged gzip file"):
+    with pytest.raises(DataError, match=r"/3\.jsonl\.gz: the gzip file is damaged"):
         open_store(url)
     assert {each for each, n in n_open.items() if n and "*" not in each} == set()
 
