@@ -129,17 +129,18 @@ class MultiHeadAttention(Layer):
             message = f"expected a number that divides the {shape[1]} features, got {self.n_heads}."
             raise ConfigError(Problem((key, "num_heads"), message))
         if self.carries and not self.causal:
-            raise ConfigError(Problem((key, "carry_state"), "it needs causal: true, as later batches are not known."))
+            message = "carry_state needs causal: true, as later batches are not known."
+            raise ConfigError(Problem((key, "carry_state"), message))
         if self.carries and self.context.phase & Phase.TRAIN:
-            message = "time steps are not carried from batch to batch in training. Set false."
+            message = "time steps are not carried from batch to batch in training. Set carry_state: false."
             raise ConfigError(Problem((key, "carry_state"), message))
         if self.carries and (self.memory is not None or self.mask is not None):
-            message = "time steps are carried from batch to batch only if there is one source. Set false."
+            message = "time steps are carried from batch to batch only if there is one source. Set carry_state: false."
             raise ConfigError(Problem((key, "carry_state"), message))
         if self.rotary_base is not None and (self.memory is not None or shape[1] // self.n_heads % 2):
-            message = "time steps of two sequences have no distance. Leave it out."
+            message = "time steps of two sequences have no distance. Leave rotary_base out."
             if self.memory is None:
-                message = f"expected an even number of features a head, got {shape[1] // self.n_heads}."
+                message = f"expected an even number of features in each head, got {shape[1] // self.n_heads}."
             raise ConfigError(Problem((key, "rotary_base"), message))
         check_all_steps(self)
         if self.n_keys == 1 and not self.carries:
@@ -147,7 +148,7 @@ class MultiHeadAttention(Layer):
             raise ConfigError(Problem(("unroll_len",) if self.memory is None else ("srclayers", 1), message))
         wanted = (shape[0] // site.n_steps * self.n_keys, shape[1])
         if self.memory is not None and self.memory.shape != wanted:
-            message = f"keys and values are made of {self.memory.shape}, expected {wanted}, as wide as the queries."
+            message = f"the source of keys and values has shape {self.memory.shape}, expected {wanted}, as the queries."
             raise ConfigError(Problem(("srclayers", 1), message))
 
     def heads(self, *arrays: Array) -> list[Array]:

@@ -140,7 +140,8 @@ class Unstack(Moved):
         check_axes(self, "sequences (time steps, features)", 3, 4)
         check_all_steps(self)
         if len(x.shape) == 4 and x.shape[2] != 1:
-            message = f"{self.conf.srclayers[0]!r} gives images of height {x.shape[2]}. Expected 1: the width is time."
+            message = f"{self.conf.srclayers[0]!r} gives images of height {x.shape[2]}. "
+            message += "Expected height 1, as the width is time."
             raise ConfigError(Problem(("srclayers",), message))
         n_steps, n_rows, width = self.view(np.empty(x.shape, bool)).shape
         if self.site.n_steps != n_steps:

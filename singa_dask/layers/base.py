@@ -349,7 +349,7 @@ class Layer:
             param.initial = initial(param.whole_shape) if callable(initial) else initial
         if param.shape != tuple(shape):
             step = self.site.first_step
-            message = f"at step {step} it would have shape {tuple(shape)}, at step 0 {param.shape}."
+            message = f"the param has shape {param.shape} at step 0, but would have {tuple(shape)} at step {step}."
             raise ConfigError(Problem(("param", index), message))
         self.params.append(param)
         return param
@@ -581,12 +581,12 @@ def split_mask(layer: Layer, most: int, masked: int = 0) -> tuple[list[Feature],
     masks = [k for k, source in enumerate(layer.sources) if source.dtype == bool]
     if not 1 <= len(sources) <= most or len(masks) > 1:
         bound = "one source" if most == 1 else f"1 to {most} sources"
-        message = f"{layer.conf.type} takes {bound}, and at most one PaddingMask beside."
+        message = f"{layer.conf.type} takes {bound}, and optionally one PaddingMask."
         raise ConfigError(Problem(("srclayers",), message))
     for k in masks:
         n_rows, of_mask = sources[masked].shape[0], layer.sources[k].shape
         if of_mask != (n_rows, 1):
-            message = f"the mask is {of_mask}, expected {(n_rows, 1)}: a value for each row that it masks."
+            message = f"the mask has shape {of_mask}, expected {(n_rows, 1)}: a value for each row of the source."
             raise ConfigError(Problem(("srclayers", k), message))
     return sources, layer.sources[masks[0]] if masks else None
 

@@ -127,7 +127,7 @@ class Slice(Forwarding):
             raise ConfigError(Problem(("slice_conf", "slice_dim"), f"expected an axis of {shape}, got {self.axis}."))
         size = shape[self.axis] // self.steps
         if size < n_slices:
-            message = f"expected at most {size}, axis {self.axis} of {shape}, got {n_slices}."
+            message = f"expected at most {size}, the length of axis {self.axis} of {shape}, got {n_slices}."
             raise ConfigError(Problem(("slice_conf", "num_slices"), message))
         self.spans = [Span.of(size, k, n_slices) for k in range(n_slices)]
         if not self.copies:

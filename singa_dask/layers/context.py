@@ -85,7 +85,7 @@ class Context:
     def bridges(self) -> Exchange:
         """`exchange`; RuntimeError if the net is not partitioned over workers."""
         if self.exchange is None:
-            raise RuntimeError(f"worker {self.worker}: it has no exchange. Expected one in a partitioned net.")
+            raise RuntimeError(f"worker {self.worker} has no exchange. A partitioned net needs one.")
         return self.exchange
 
     @property

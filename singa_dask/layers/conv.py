@@ -131,12 +131,12 @@ class ConvTranspose(Windowed):
         places = []
         for axis, size in enumerate(sizes):
             if self.output_pad and self.output_pad >= max(self.stride[axis], self.dilation[axis]):
-                message = f"expected less than the stride or the dilation, {self.stride[axis]} and "
+                message = f"expected a number below the stride or the dilation, {self.stride[axis]} and "
                 message += f"{self.dilation[axis]}, got {self.output_pad}."
                 raise ConfigError(Problem(("convtranspose_conf", "output_pad"), message))
             places.append((size - 1) * self.stride[axis] + self.reach[axis] - 2 * self.pad[axis] + self.output_pad)
             if places[axis] < 1:
-                message = f"expected less, as the output would be empty, got {self.pad[axis]}."
+                message = f"the output would be empty with a pad of {self.pad[axis]}. Set a smaller one."
                 raise ConfigError(Problem(("convtranspose_conf", block.key("pad", axis)), message))
         self.add_output((n_rows, block.num_filters, *places))
         n_filters, area = block.num_filters // self.groups, self.kernel[0] * self.kernel[1]

@@ -56,7 +56,7 @@ class ContrastiveLoss(DistanceLoss):
     block = ContrastiveLossConf
 
     def setup(self) -> None:
-        self.check_sizes(". Expected the same size.")
+        self.check_sizes(". Expected sources of the same size.")
         self.check_weights()
         self.difference = self.buffer("difference", (self.sources[0].shape[0], self.sources[0].size))
         self.add_output((self.sources[0].shape[0], 1), dtype=self.context.param_dtype)
@@ -65,7 +65,8 @@ class ContrastiveLoss(DistanceLoss):
         alike = self.sources[2].data
         if isinstance(alike, np.ndarray) and not ((alike == 0) | (alike == 1)).all():
             source = self.conf.srclayers[2]
-            raise data_error(self, f"{source!r} has values beside 0 and 1. Expected 1 where both are alike.")
+            message = f"{source!r} has values other than 0 and 1. Expected 1 if the two records are alike, else 0."
+            raise data_error(self, message)
 
     def forward(self, phase: Phase) -> None:
         difference = self.difference.data
@@ -99,7 +100,7 @@ class TripletLoss(DistanceLoss):
     block = TripletLossConf
 
     def setup(self) -> None:
-        self.check_sizes(". Expected the same size.", 3)
+        self.check_sizes(". Expected sources of the same size.", 3)
         shape = (self.sources[0].shape[0], self.sources[0].size)
         self.differences = [self.buffer(name, shape) for name in ("positive", "negative", "anchor")]
         self.add_output((shape[0], 1), dtype=self.context.param_dtype)

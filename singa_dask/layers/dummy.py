@@ -37,7 +37,9 @@ class Dummy(Layer):
         self.traits = self.traits.replace(role="loss" if block.output else "")
         if bool(self.sources) == block.input:
             message = (
-                "an input Dummy takes no source layer." if self.sources else "Dummy takes one unless it is an input."
+                "a Dummy that is an input takes no source layer."
+                if self.sources
+                else "a Dummy that is not an input takes one source layer."
             )
             raise ConfigError(Problem(("srclayers",), message))
         self.add_output(self.sources[0].shape if self.sources else self.own_shape(block))
@@ -46,7 +48,7 @@ class Dummy(Layer):
         """Return the shape of this worker's part of the batch."""
         n_workers = self.site.batch_shard.count
         if not block.shape or block.shape[0] % n_workers:
-            message = f"must start with a batch that {n_workers} workers can share equally, not {list(block.shape)}."
+            message = f"{list(block.shape)} does not start with a batch that {n_workers} workers can share equally."
             raise ConfigError(Problem(("dummy_conf", "shape"), message))
         return (block.shape[0] // n_workers, *block.shape[1:])
 

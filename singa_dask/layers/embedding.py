@@ -55,7 +55,7 @@ class Numbers(Layer):
         self.all_columns = self.reads_columns and several and source.n_steps == site.n_steps == 1 and not is_copy
         self.own_columns = several and source.n_steps == 1 and not self.all_columns
         if several and source.n_steps > 1:
-            message = f"expected one number a row, in a source of {source.n_steps} time steps, got {source.size}."
+            message = f"a source of {source.n_steps} time steps must have one number in each row, got {source.size}."
             raise ConfigError(Problem(("srclayers", 0), message))
         if self.own_columns:
             self._check_columns(source.size, is_copy)
@@ -73,7 +73,7 @@ class Numbers(Layer):
         # one more column has the label of the last time step
         if not is_copy and not self.ahead and n_columns > last + (last > 1):
             steps = "1 time step" if last == 1 else f"{last} time steps"
-            message = f"{self.conf.srclayers[0]!r} has {n_columns} numbers a record, but {self.conf.type} reads "
+            message = f"{self.conf.srclayers[0]!r} has {n_columns} numbers in each record, but {self.conf.type} reads "
             message += f"{last}, for {steps}. Set unroll_len: {n_columns}, or shorten the records."
             raise ConfigError(Problem(("unroll_len",), message))
 
@@ -101,7 +101,8 @@ class Numbers(Layer):
 def _vocab_size(block: OneHotConf | EmbeddingConf, conf: LayerConf, key: str) -> int:
     """Return the size of the vocabulary from the block; raise ConfigError if the job does not set it."""
     if not block.vocab_size:
-        raise ConfigError(Problem((key, "vocab_size"), f"{conf.type} needs it: how many numbers there are."))
+        message = f"{conf.type} needs vocab_size: how many numbers there are."
+        raise ConfigError(Problem((key, "vocab_size"), message))
     return block.vocab_size
 
 

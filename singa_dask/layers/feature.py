@@ -162,8 +162,8 @@ class Feature:
     @property
     def data(self) -> Array:
         if self._data is None:
-            hint = "In setup() no feature has any. Does its reader declare that it consumes data? See Traits."
-            raise RuntimeError(f"feature {self.shape}: it has no data. {hint}")
+            hint = "In setup() no feature has data. Does its reader declare that it consumes data? See Traits."
+            raise RuntimeError(f"the feature of shape {self.shape} has no data. {hint}")
         return self._data
 
     @data.setter
@@ -196,7 +196,7 @@ class Feature:
     def output_grad(self) -> Array:
         """The gradient, for the layer with this output; RuntimeError if there is none."""
         if self.grad is None:
-            raise RuntimeError(f"feature {self.shape}: it has no gradient. Expected one in a backward pass.")
+            raise RuntimeError(f"the feature of shape {self.shape} has no gradient. Only a backward pass has one.")
         return self.grad
 
     def allocate(self, name: str, make: Callable[..., Array]) -> None:

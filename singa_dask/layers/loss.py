@@ -36,7 +36,7 @@ class Loss(Layer):
         x, names = self.sources[0], self.conf.srclayers
         for k, t in enumerate(self.sources[1:n], 1):
             if (x.shape[0], x.size) != (t.shape[0], t.size):
-                message = f"{names[0]!r} gives {x.shape} and {names[k]!r} {t.shape}{expected}"
+                message = f"{names[0]!r} has shape {x.shape}, and {names[k]!r} has {t.shape}{expected}"
                 raise ConfigError(Problem(("srclayers", k), message))
 
     def check_weights(self) -> None:
@@ -52,11 +52,13 @@ class Loss(Layer):
         n_rows, weights = self.sources[0].shape[0], self.sources[2]
         if weights.shape[0] != n_rows or weights.size != 1:
             message = (
-                f"{self.conf.srclayers[2]!r} gives {weights.shape}, expected a weight for each row, {(n_rows, 1)}."
+                f"{self.conf.srclayers[2]!r} has shape {weights.shape}, expected {(n_rows, 1)}: a weight for each row."
             )
             raise ConfigError(Problem(("srclayers", 2), message))
         if weights.requires_grad:
-            message = f"{self.conf.srclayers[2]!r} learns. Expected weights that are given, e.g. of a WeightInput."
+            message = (
+                f"{self.conf.srclayers[2]!r} learns, but weights must be constant. Read them e.g. from a WeightInput."
+            )
             raise ConfigError(Problem(("srclayers", 2), message))
 
     @property
@@ -87,7 +89,7 @@ class EuclideanLoss(Loss):
 
     def setup(self) -> None:
         prediction = self.sources[0]
-        self.check_sizes(": both need the same number of values a record.")
+        self.check_sizes(". Expected the same number of values in each record of both.")
         self.check_weights()
         self.add_output((prediction.shape[0], prediction.size), dtype=self.context.param_dtype)
 
@@ -183,7 +185,7 @@ class SigmoidCrossEntropyLoss(Loss):
         if isinstance(targets, np.ndarray) and not (targets.min() >= 0 and targets.max() <= 1):
             wrong = float(targets[~((targets >= 0) & (targets <= 1))][0])
             source = self.conf.srclayers[1]
-            raise data_error(self, f"target {wrong:g} from {source!r}. Expected 0, 1 or a value between.")
+            raise data_error(self, f"target {wrong:g} from {source!r} is out of range. Expected a value from 0 to 1.")
 
     def forward(self, phase: Phase) -> None:
         x, t = self.rows(0), self.rows(1)

@@ -147,7 +147,7 @@ class Param:
         """The owner's values, shape `memory_shape`. Units in one process may share this array; see `has_data`."""
         values = self.owner._data
         if values is None:
-            raise RuntimeError(f"param {self.name!r}: it has no values. Expected them to be set or drawn first.")
+            raise RuntimeError(f"param {self.name!r} has no values. Set or draw them first.")
         # A sharer may see the same values with another shape, as in SINGA.
         return values if values.shape == self.memory_shape else values.reshape(self.memory_shape)
 
@@ -191,7 +191,7 @@ class Param:
     @property
     def grad(self) -> Array:
         if self._grad is None:
-            raise RuntimeError(f"param {self.name!r}: it has no gradient. Expected a net that trains it.")
+            raise RuntimeError(f"param {self.name!r} has no gradient. Only a net that trains the param has one.")
         return self._grad
 
     @grad.setter
@@ -207,7 +207,7 @@ class Param:
     @property
     def memory(self) -> Array:
         if self._memory is None:
-            raise RuntimeError(f"param {self.name!r}: it has no gradient. Expected a net that trains it.")
+            raise RuntimeError(f"param {self.name!r} has no gradient. Only a net that trains the param has one.")
         return self._memory
 
     def allocate_grad(self, zeros: Callable[..., Array]) -> None:

@@ -59,7 +59,7 @@ class Pooling(Windowed):
         self.takes_mean, self.all_ties = block.pool == "AVG", block.ties == "all"
         if self.all_ties and self.context.dtype != self.context.param_dtype:
             raise ConfigError(
-                Problem(("pooling_conf", "ties"), "all is not supported in precision bf16. Expected first.")
+                Problem(("pooling_conf", "ties"), "precision bf16 does not support ties: all. Set ties: first.")
             )
         counts = block.count_include_pad
         self.count_pad = self.conf.type != "CudnnPool" if counts is None else counts

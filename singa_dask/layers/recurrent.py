@@ -160,13 +160,13 @@ class Recurrent(Layer):
         if self.reverse:
             check_all_steps(self)
         if self.reverse and self.carries:
-            message = "with reverse no batch continues the previous one. Set false."
+            message = "with reverse: true, no batch continues the previous one. Set carry_state: false."
             raise ConfigError(Problem((self.block.block_key, "carry_state"), message))
         if self.first_state is None:
             return
         wanted, place = (self.n_rows, self.own.total), self.sources.index(self.first_state)
         if self.first_state.shape != wanted:
-            message = f"the first state is {self.first_state.shape}, expected {wanted}."
+            message = f"the first state has shape {self.first_state.shape}, expected {wanted}."
             raise ConfigError(Problem(("srclayers", place), message))
         if self.carries and not self.site.first_step:
             message = f"{conf.srclayers[place]!r} gives the first state. Remove that source, or carry_state."

@@ -46,7 +46,7 @@ class PaddingMask(Numbers):
         if self.takes_lengths:
             check_all_steps(self)
             if self.own_columns or self.sources[0].n_steps > 1:
-                message = f"expected the length of each sequence, one a row, got {self.sources[0].shape}."
+                message = f"expected one length of a sequence in each row, got shape {self.sources[0].shape}."
                 raise ConfigError(Problem(("srclayers", 0), message))
         self.add_output((self.n_numbers, 1), requires_grad=False, dtype=bool)
 

@@ -44,7 +44,7 @@ class SoftmaxLossConf(Conf):
     def rules(self) -> Iterator[Finding]:
         """Check that a job does not combine focal loss with label smoothing."""
         if self.focal_gamma and self.label_smoothing:
-            yield ("focal_gamma",), "label_smoothing is set, too. Expected one of them: remove the other."
+            yield ("focal_gamma",), "label_smoothing is set, too. Remove one of the two keys."
 
 
 class _EqualRows:
@@ -305,8 +305,8 @@ class SoftmaxLoss(Loss):
         if len(names) > self.n_classes and self.ignored is None:
             raise data_error(
                 self,
-                f"{len(names)} classes from {source!r}, {listed(names, MAX_SHOWN)}, but scores for "
-                f"{self.n_classes}. Give the layer of the scores num_output: {len(names)}.",
+                f"{source!r} has {len(names)} classes, {listed(names, MAX_SHOWN)}, but there are scores for "
+                f"{self.n_classes}. Set num_output: {len(names)} in the layer of the scores.",
             )
 
     def forward(self, phase: Phase) -> None:
@@ -341,14 +341,14 @@ class PixelSoftmaxLoss(SoftmaxLoss):
     speed = SoftmaxLoss.speed.replace(reads_on_host=True)
 
     def setup(self) -> None:
-        check_axes(self, "images of scores, a channel for each class", 4)
+        check_axes(self, "images of scores with a channel for each class", 4)
         n, n_classes, height, width = self.sources[0].shape
         if self.sources[1].shape[0] != n or self.sources[1].size != height * width:
-            message = f"{self.conf.srclayers[1]!r} gives {self.sources[1].shape}, expected a label for each pixel, "
-            raise ConfigError(Problem(("srclayers", 1), f"{message}{(n, height * width)}."))
+            message = f"{self.conf.srclayers[1]!r} has shape {self.sources[1].shape}, expected {(n, height * width)}: "
+            raise ConfigError(Problem(("srclayers", 1), f"{message}a label for each pixel."))
         self.set_classes(n_classes, height * width)
         if self.sources[1].dtype.itemsize < 4 and max(n_classes, abs(self.ignored or 0)) > MAX_BF16:
-            message = f"labels in bf16 are whole numbers up to {MAX_BF16}: for {n_classes} classes use float32."
+            message = f"bf16 is exact only for labels up to {MAX_BF16}. Use float32 for {n_classes} classes."
             raise ConfigError(Problem(("srclayers", 1), message))
         self.add_output((n, height * width, n_classes), dtype=self.context.param_dtype)
 
@@ -358,7 +358,7 @@ class PixelSoftmaxLoss(SoftmaxLoss):
             labels: Array = values.astype(np.int32)
         if (wrong := values != labels).any():
             source = self.conf.srclayers[1]
-            raise data_error(self, f"label {values[wrong][0]:g} from {source!r}. Expected integers.")
+            raise data_error(self, f"label {values[wrong][0]:g} from {source!r} is not an integer.")
         return labels
 
     def rows(self, source: int = 0) -> Array:

@@ -73,7 +73,7 @@ class TorchLoss(Layer):
                 found = self.loss(*zeros, wanted, **self.args)
         except Exception as error:
             shapes = ", ".join(str(tuple(each.shape)) for each in (*zeros, wanted))
-            message = f"{block.loss} cannot compute {shapes}: {type(error).__name__}: {error}"
+            message = f"{block.loss} cannot compute arrays of shapes {shapes}: {type(error).__name__}: {error}"
             raise ConfigError(Problem(("torchloss_conf", "loss"), message)) from error
         if not isinstance(found, torch.Tensor) or found.ndim:
             what = f"a tensor {tuple(found.shape)}" if isinstance(found, torch.Tensor) else type(found).__name__
@@ -91,7 +91,7 @@ class TorchLoss(Layer):
         with torch.set_grad_enabled(training), drawing(seed_of(self.random_key(self.site.batch_shard.index))):
             loss = self.loss(*self._inputs, wanted, **self.args)
         if loss.ndim:
-            raise data_error(self, f"the loss is {tuple(loss.shape)}, expected one number.")
+            raise data_error(self, f"the loss has shape {tuple(loss.shape)}, expected one number.")
         self._loss = loss if training else None
         self.add_metric("loss", float(loss.detach()))
 

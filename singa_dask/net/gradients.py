@@ -42,7 +42,7 @@ def check_backward(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> Iterat
     for node in nodes:
         layer = layers[node.name]
         if layer.learns and type(layer).backward is Layer.backward:
-            what = "its params" if layer.params else f"what comes before it, {layer.conf.srclayers[0]!r},"
+            what = "its params" if layer.params else f"{layer.conf.srclayers[0]!r} and the layers before it"
             message = (
                 f"{layer.conf.type} has no backward(), so {what} would never learn. Write backward(), or "
                 "add_output(..., requires_grad=False) to stop gradients here."

@@ -19,13 +19,14 @@ def check_mixing(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> Iterator
     name = mixing.conf_name
     for node, layer in readers:
         if layer.mixing != mixing.mixing:
-            message = f"{name!r} mixes records, which would not fit the records of this layer. Give both the same "
-            yield node.problem(f"{message}mixup and cutmix in augment.", ("store_conf", "augment"))
+            message = f"{name!r} mixes its records, so they would not match the records of this layer. "
+            message += "Set the same mixup and cutmix in augment of both layers."
+            yield node.problem(message, ("store_conf", "augment"))
     for node in nodes:
         layer, traits = layers[node.name], layers[node.name].traits
-        message = f"{name!r} mixes records, by mixup or cutmix in augment, and {layer.conf.type} "
+        message = f"{name!r} mixes records, by mixup or cutmix in augment, but {layer.conf.type} "
         if traits.steps == "columns":
-            yield node.problem(f"{message}reads integers. Remove both.", ("type",))
+            yield node.problem(f"{message}reads integers. Remove mixup and cutmix.", ("type",))
         if traits.role == "loss" and not traits.mixes_labels and any("labels" in each for each in traits.consumes):
             wanted = "Expected a SoftmaxLoss without ignore_index, class_weights and focal_gamma."
             yield node.problem(f"{message}reads one label of each record. {wanted}", ("type",))

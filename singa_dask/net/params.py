@@ -85,7 +85,7 @@ class Params:
         layers: dict[str, str] = {}
         for param, node, k in self.located():
             if layers.setdefault(param.name, node.layer) != node.layer:
-                message = f"a second param {param.name!r}. Rename one, or use its values by share_from."
+                message = f"another layer has a param {param.name!r}. Rename one, or share it by share_from."
                 problems.append(node.problem(message, ("param", k, "name")))
             self.by_name.setdefault(param.name, param)
         return problems
@@ -99,7 +99,8 @@ class Params:
                 problems.append(node.problem(owner, ("param", k, "share_from")))
             elif math.prod(owner.whole_shape) != math.prod(param.whole_shape):
                 message = (
-                    f"{owner.name!r} has shape {owner.whole_shape}, {param.name!r} {param.whole_shape}: other sizes."
+                    f"{param.name!r} of shape {param.whole_shape} cannot share the values of {owner.name!r}, "
+                    f"of shape {owner.whole_shape}. Expected equal sizes."
                 )
                 problems.append(node.problem(message, ("param", k, "share_from")))
             else:
@@ -134,7 +135,7 @@ class Params:
             if found is None:
                 message = f"the training net has no param {param.name!r}. {suggest(param.name, other.by_name)}"
                 if param.name in other.by_name:
-                    message = f"the training net has {param.name!r} on another worker. Set the same location there."
+                    message = f"the training net has {param.name!r} on another worker. Set one location in both."
                 problems.append(node.problem(message, ("param", k, "name")))
                 continue
             if found.view is not None:

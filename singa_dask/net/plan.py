@@ -130,7 +130,7 @@ def choose_outputs(nodes: Sequence[Node]) -> list[Node]:
                 output = next(free[source.node], None)
                 if output is None:
                     several = by_name[source.node]
-                    message = f"is {several.n_outputs}, but the layer has more consumers."
+                    message = f"the layer has {several.n_outputs} outputs, but more consumers."
                     problems.append(several.problem(message, outputs_key(several)))
                     continue
                 sources.append(output)

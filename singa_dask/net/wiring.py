@@ -142,7 +142,7 @@ def _mistake(layer: Layer) -> str:
             message = f"its traits name the param {name!r}, which setup() does not add. Add it, or set it to None."
     for name, value in vars(layer).items():
         if isinstance(value, Param) and value not in layer.params:
-            message = f"self.{name} is a Param that nobody updates. Make it by add_param, and name it in the traits."
+            message = f"self.{name} is a Param that nobody updates. Create it by add_param, and name it in the traits."
     return message
 
 

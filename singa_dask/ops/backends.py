@@ -61,7 +61,7 @@ def _on_gpu(name: str, precision: str) -> NumpyOps:
 def _check_bfloat16(ops: NumpyOps, forced: bool) -> None:
     """Raise `ConfigError` if a backend lacks bfloat16, or is slow in it and was not chosen by name."""
     if not isinstance(ops, OneDnnOps):
-        message = f"bf16 is for ops onednn and cupy, not {ops.name}. Install {DISTRIBUTION!r}, or use float32."
+        message = f"bf16 needs ops onednn or cupy, not {ops.name}. Install {DISTRIBUTION!r}, or use float32."
     elif not ops.does_bfloat16:
         message = "bf16 needs AVX-512, which this CPU lacks. Use float32."
     elif not (ops.is_fast_in_bfloat16 or forced):

@@ -14,13 +14,13 @@ def check_learns(net: NeuralNet) -> None:
     """Raise a ConfigError, with advice, if a net has no loss layer, or no param to train."""
     layers = net.all_layers
     if not any(layer.traits.role == "loss" for layer in layers):
-        message = f"the train net has no loss layer, so that nothing is learnt. {_missing_loss(net)}"
+        message = f"the train net has no loss layer, so nothing is learnt. {_missing_loss(net)}"
         raise ConfigError(Problem(("neuralnet", "layer"), message))
     if not any(layer.learns and layer.params for layer in layers):
         losses = ", ".join(dict.fromkeys(repr(layer.conf_name) for layer in layers if layer.traits.role == "loss"))
         first = next((layer.conf_name for layer in layers if layer.params), None)
         hint = f"Connect the loss to the output of {first!r}." if first else "Add one, e.g. an InnerProduct."
-        message = f"no layer with params is below the loss {losses}, so that nothing is learnt. {hint}"
+        message = f"no layer with params is below the loss {losses}, so nothing is learnt. {hint}"
         raise ConfigError(Problem(("neuralnet", "layer"), message))
 
 
@@ -55,7 +55,7 @@ class BP(Algorithm):
     def check(cls, net: NeuralNet) -> None:
         energy = [layer.name for layer in net.layers if layer.traits.role == "unsupervised"]
         if energy:
-            message = f"{', '.join(energy)}: layers that learn without a loss. Set alg: CD."
+            message = f"these layers learn without a loss: {', '.join(energy)}. Set alg: CD."
             raise ConfigError(Problem(("train_one_batch", "alg"), message))
         check_learns(net)
 

@@ -42,7 +42,7 @@ def test_a_net_without_a_loss(call: Call, job: Path, instead: str, hint: str) ->
     for verb in ("validate", "run"):
         line = refused(call, job, verb, "--set", "cluster.nworkers_per_group=2")
         assert re.fullmatch(
-            rf"\d+:\d+: neuralnet.layer: the train net has no loss layer, so that nothing is learnt. {re.escape(hint)}",
+            rf"\d+:\d+: neuralnet.layer: the train net has no loss layer, so nothing is learnt. {re.escape(hint)}",
             line,
         )
 
@@ -51,7 +51,7 @@ def test_a_loss_that_reads_nothing_that_learns(call: Call, job: Path) -> None:
     loss = "    - {name: loss, type: EuclideanLoss, srclayers: [data, data]}\n"
     job.write_text(job.read_text().replace(LOSS, loss))
     line = refused(call, job)
-    assert "no layer with params is below the loss 'loss', so that nothing is learnt." in line
+    assert "no layer with params is below the loss 'loss', so nothing is learnt." in line
     assert line.endswith("Connect the loss to the output of 'fc'.")
 
 

@@ -91,5 +91,5 @@ def test_a_target_that_is_no_label(call: Call, job: Path) -> None:
     Path("things.csv").write_text(text + "1,1,3,0\n" * 40)
     result = call("run", job, "--run-dir", "run")
     assert result.exit_code != 0
-    assert "layer loss: target 3 from 'labels'. Expected 0, 1 or a value between." in result.stderr
+    assert "layer loss: target 3 from 'labels' is out of range. Expected a value from 0 to 1." in result.stderr
     assert DataError.__name__ not in result.output

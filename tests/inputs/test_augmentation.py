@@ -292,7 +292,7 @@ SCORES = {"name": "fc", "type": "InnerProduct", "srclayers": ["data"], "innerpro
 @pytest.mark.parametrize(
     ("layers", "key", "words"),
     [
-        ([{"name": "y", "type": "RecordInput", "store_conf": {}}], "store_conf.augment", "Give both the same"),
+        ([{"name": "y", "type": "RecordInput", "store_conf": {}}], "store_conf.augment", "Set the same mixup"),
         (
             [{"name": "y", "type": "Embedding", "srclayers": ["data"], "embedding_conf": {"vocab_size": 9}}],
             "type",

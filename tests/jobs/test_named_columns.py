@@ -172,6 +172,7 @@ def test_a_class_without_a_score_is_refused_before_it_is_met(data: pd.DataFrame,
     store = {"path": str(tmp_path / "train.csv"), "batchsize": 10, "shape": [4], "label": "kind"}
     layers = [sd.layer("CSVInput", name="data", store_conf=store), sd.layer("InnerProduct", num_output=2)]
     layers += [sd.layer("SoftmaxLoss", srclayers=["innerproduct", "data"])]
-    wanted = r"step 0: layer softmaxloss: 3 classes from 'data', high, low, odd, but scores for 2\. .* num_output: 3\."
+    wanted = r"step 0: layer softmaxloss: 'data' has 3 classes, high, low, odd, but there are scores for 2\. "
+    wanted += r"Set num_output: 3 in the layer of the scores\."
     with pytest.raises(UnitError, match=wanted):
         sd.train(sd.Job(sd.Net(layers), train_steps=2, **KEYS), run_dir=str(tmp_path / "run"), progress=False)

@@ -132,9 +132,9 @@ def test_dummies_of_two_workers_share_one_batch() -> None:
 @pytest.mark.parametrize(
     ("sources", "block", "words"),
     [
-        (0, {}, "takes one unless it is an input"),
+        (0, {}, "is not an input takes one source layer"),
         (1, {"input": True, "shape": [2]}, "takes no source layer"),
-        (0, {"input": True}, "must start with a batch"),
+        (0, {"input": True}, "does not start with a batch"),
     ],
 )
 def test_dummy_refuses(sources: int, block: dict[str, Any], words: str) -> None:

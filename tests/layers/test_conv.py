@@ -96,8 +96,8 @@ def test_adaptive_pooling(pool: str, height: int, width: int) -> None:
             {"num_filters": 4, "dilation": 4},
             "at most 6, the height of an image, got 9 with its dil",
         ),
-        ("ConvTranspose", {"num_filters": 4, "pad": 9}, "pad: expected less, as the output would be empty, got 9"),
-        ("ConvTranspose", {"num_filters": 4, "output_pad": 1}, "output_pad: expected less than the stride"),
+        ("ConvTranspose", {"num_filters": 4, "pad": 9}, "pad: the output would be empty with a pad of 9"),
+        ("ConvTranspose", {"num_filters": 4, "output_pad": 1}, "output_pad: expected a number below the stride"),
         ("AdaptivePooling", {"height": 7, "width": 1}, "height: expected at most 6, the height of an image, got 7"),
     ],
 )

@@ -106,7 +106,9 @@ def test_refuses_columns_that_no_time_step_reads() -> None:
         ("PaddingMask", 2, {}, "reads 2, for 2 time steps. Set unroll_len: 4"),
         ("Embedding", 2, {"embedding_conf": {"vocab_size": 5}}, "reads 2, for 2 time steps. Set unroll_len: 4"),
     ):
-        with pytest.raises(ConfigError, match=rf"^unroll_len: 'src0' has 4 numbers a record, but {kind} {message},"):
+        with pytest.raises(
+            ConfigError, match=rf"^unroll_len: 'src0' has 4 numbers in each record, but {kind} {message},"
+        ):
             wire(kind, [numbers(WINDOW)], None, n_steps, **block)
 
 
@@ -198,7 +200,7 @@ def test_a_number_out_of_range(kind: str, wrong: int, words: str) -> None:
 
 @pytest.mark.parametrize("kind", ["OneHot", "Embedding"])
 def test_the_size_of_the_vocabulary_is_needed(kind: str) -> None:
-    with pytest.raises(ConfigError, match="needs it: how many numbers there are") as caught:
+    with pytest.raises(ConfigError, match="needs vocab_size: how many numbers there are") as caught:
         wire(kind, [numbers([[1]])])
     assert caught.value.problems[0].path[1] == "vocab_size"
 
@@ -208,7 +210,7 @@ def test_columns_are_missing() -> None:
         wire("RNNLabel", [numbers(WINDOW)], None, 4)
     with pytest.raises(ConfigError, match="expected 5 columns or more, 5 time steps from 0 on, got 4"):
         one_hot(numbers(WINDOW), 5)
-    with pytest.raises(ConfigError, match="expected one number a row, in a source of 2 time steps, got 4"):
+    with pytest.raises(ConfigError, match="a source of 2 time steps must have one number in each row, got 4"):
         one_hot(numbers(WINDOW, 2), 2)
     with pytest.raises(ConfigError, match="expected 2 columns or more"):
         wire("RNNLabel", [numbers([[1], [2]])])

@@ -131,7 +131,7 @@ def test_euclidean_loss_figure() -> None:
 
 
 def test_euclidean_loss_wants_equal_sizes() -> None:
-    with pytest.raises(ConfigError, match=r"'src0' gives \(2, 3\) and 'src1' \(2, 4\)"):
+    with pytest.raises(ConfigError, match=r"'src0' has shape \(2, 3\), and 'src1' has \(2, 4\)"):
         wire("EuclideanLoss", [source((2, 3)), source((2, 4))])
 
 
@@ -193,10 +193,10 @@ def test_accuracy_has_no_weights() -> None:
 def test_weights_are_one_for_each_row_and_given(kind: str) -> None:
     sources = [source((4, 3)), source((4, 3), labels=[0, 1, 2, 0], grad=False)]
     with pytest.raises(
-        ConfigError, match=r"srclayers\[2\]: 'src2' gives \(4, 3\), expected a weight for each row, \(4, 1\)"
+        ConfigError, match=r"srclayers\[2\]: 'src2' has shape \(4, 3\), expected \(4, 1\): a weight for each row"
     ):
         wire(kind, [*sources, source((4, 3), grad=False)])
-    with pytest.raises(ConfigError, match=r"'src2' learns\. Expected weights that are given"):
+    with pytest.raises(ConfigError, match=r"'src2' learns, but weights must be constant"):
         wire(kind, [*sources, source((4, 1))])
     with pytest.raises(ConfigError, match=r"Sigmoid takes 1 source layer, not 2"):
         wire("Sigmoid", [sources[0], weights_of(WEIGHTS)])
@@ -209,12 +209,12 @@ def pixels(n_classes: int = 3, size: int = 6, dtype: Any = np.float64, **block: 
 
 
 def test_labels_of_pixels_that_make_no_sense() -> None:
-    with pytest.raises(ConfigError, match=r"expected a label for each pixel, \(2, 6\)"):
+    with pytest.raises(ConfigError, match=r"expected \(2, 6\): a label for each pixel"):
         pixels(size=5)
-    with pytest.raises(ConfigError, match="labels in bf16 are whole numbers up to 256: for 257 classes use float32"):
+    with pytest.raises(ConfigError, match=r"bf16 is exact only for labels up to 256\. Use float32 for 257 classes"):
         pixels(257, dtype=np.float16)
     layer = pixels()
-    for wrong, message in ((0.5, "label 0.5 from 'src1'. Expected integers"), (3, "label 3 is out of range")):
+    for wrong, message in ((0.5, "label 0.5 from 'src1' is not an integer"), (3, "label 3 is out of range")):
         layer.sources[1].data[1, 2] = wrong
         with pytest.raises(DataError, match=message):
             forward(layer)

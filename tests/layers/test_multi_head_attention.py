@@ -186,11 +186,16 @@ def test_keys_and_values_are_kept_from_batch_to_batch(n_at_once: int, base: floa
             (6, 6),
             T,
             {"carry_state": True},
-            f"{KEY}.carry_state: it needs causal: true, as later batches are not known.",
+            f"{KEY}.carry_state: carry_state needs causal: true, as later batches are not known.",
         ),
         ((6, 6), T, {"carry_state": True, "causal": True}, "not carried from batch to batch in training"),
         ((6, 6), 1, {}, "unroll_len: there is only one time step"),
-        ((6, 6), T, {"rotary_base": 10.0}, f"{KEY}.rotary_base: expected an even number of features a head, got 3."),
+        (
+            (6, 6),
+            T,
+            {"rotary_base": 10.0},
+            f"{KEY}.rotary_base: expected an even number of features in each head, got 3.",
+        ),
     ],
 )
 def test_refuses(shape: tuple[int, ...], n_steps: int, block: dict[str, Any], words: str) -> None:
@@ -202,9 +207,13 @@ def test_refuses(shape: tuple[int, ...], n_steps: int, block: dict[str, Any], wo
     ("shapes", "block", "words"),
     [
         ([(4, D)], {}, "srclayers[1]: there is only one time step"),
-        ([(5 * N, 4)], {}, f"srclayers[1]: keys and values are made of (10, 4), expected (10, {D}), as wide"),
+        ([(5 * N, 4)], {}, f"srclayers[1]: the source of keys and values has shape (10, 4), expected (10, {D})"),
         ([(5 * N, D)], {"rotary_base": 9.0}, "rotary_base: time steps of two sequences have no distance."),
-        ([(5 * N, D), (5 * N, D)], {}, "srclayers: MultiHeadAttention takes 1 to 2 sources, and at most one Padding"),
+        (
+            [(5 * N, D), (5 * N, D)],
+            {},
+            "srclayers: MultiHeadAttention takes 1 to 2 sources, and optionally one Padding",
+        ),
     ],
 )
 def test_refuses_other_keys(shapes: list[tuple[int, ...]], block: dict[str, Any], words: str) -> None:

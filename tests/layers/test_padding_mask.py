@@ -50,7 +50,7 @@ def test_lengths_out_of_range(length: int) -> None:
 
 def test_lengths_are_one_a_row() -> None:
     with pytest.raises(
-        ConfigError, match=r"srclayers\[0\]: expected the length of each sequence, one a row, got \(2, 3\)"
+        ConfigError, match=r"srclayers\[0\]: expected one length of a sequence in each row, got shape \(2, 3\)"
     ):
         made([[4, 0, -1], [2, -1, -1]], 3, lengths=True)
 
@@ -58,8 +58,16 @@ def test_lengths_are_one_a_row() -> None:
 @pytest.mark.parametrize(
     ("kind", "shape", "words"),
     [
-        ("MultiHeadAttention", (4, 1), "srclayers[1]: the mask is (4, 1), expected (6, 1): a value for each row"),
-        ("MultiHeadAttention", (6, 2), "srclayers[1]: the mask is (6, 2), expected (6, 1): a value for each row"),
+        (
+            "MultiHeadAttention",
+            (4, 1),
+            "srclayers[1]: the mask has shape (4, 1), expected (6, 1): a value for each row",
+        ),
+        (
+            "MultiHeadAttention",
+            (6, 2),
+            "srclayers[1]: the mask has shape (6, 2), expected (6, 1): a value for each row",
+        ),
     ],
 )
 def test_a_mask_of_other_rows(kind: str, shape: tuple[int, ...], words: str) -> None:

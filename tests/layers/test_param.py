@@ -19,9 +19,9 @@ def make(name: str = "w", shape: tuple[int, ...] = (2, 3)) -> Param:
 def test_a_new_param_has_no_values() -> None:
     param = make()
     assert (param.has_data, param.has_grad, param.version, param.size) == (False, False, -1, 6)
-    with pytest.raises(RuntimeError, match="it has no values"):
+    with pytest.raises(RuntimeError, match="has no values"):
         _ = param.data
-    with pytest.raises(RuntimeError, match="it has no gradient"):
+    with pytest.raises(RuntimeError, match="has no gradient"):
         _ = param.grad
     assert param.owner is param
     assert repr(param) == "Param('w', (2, 3), version=-1)"

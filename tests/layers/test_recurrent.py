@@ -186,13 +186,13 @@ def test_a_list_of_all_weights_and_no_bias_means_no_biases_as_in_singa(kind: str
 
 def test_what_cannot_be_is_refused() -> None:
     sources = [source((4, D)), source((4, H))]
-    with pytest.raises(ConfigError, match=r"the first state is \(4, 5\), expected \(2, 5\)"):
+    with pytest.raises(ConfigError, match=r"the first state has shape \(4, 5\), expected \(2, 5\)"):
         recurrent("GRU", sources, 2)
     with pytest.raises(ConfigError, match=r"'src1' gives the first state\. Remove that source, or carry_state"):
         recurrent("LSTM", sources, carry_state=True)
     with pytest.raises(ConfigError, match=r"does not compute in bf16\. Use precision: float32 or float64"):
         recurrent("RNN", [source((4, D))], where=Context(dtype=BFLOAT16))
-    with pytest.raises(ConfigError, match=r"gru_conf\.carry_state: with reverse no batch continues"):
+    with pytest.raises(ConfigError, match=r"gru_conf\.carry_state: with reverse: true, no batch continues"):
         recurrent("GRU", [source((4, D))], 2, carry_state=True, reverse=True)
     with pytest.raises(ConfigError, match="needs this block, with dim_hidden"):
         wire("LSTM", [source((4, D))])

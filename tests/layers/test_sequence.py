@@ -71,7 +71,7 @@ def test_a_class_token_comes_first() -> None:
         ("ClassToken", rows(T), T, {}, "unroll_len: expected 4, one more than 'src0' has, got 3."),
         ("Unstack", rows(1, (2, 3, 4)), 4, {}, "unroll_len: expected 3, the time steps of 'src0', got 4."),
         ("Unstack", rows(1, (2, 3)), 4, {}, "srclayers: 'src0' gives records of (3,), expected sequences"),
-        ("Unstack", rows(1, (2, 3, 4, 5)), 5, {}, "srclayers: 'src0' gives images of height 4. Expected 1"),
+        ("Unstack", rows(1, (2, 3, 4, 5)), 5, {}, "srclayers: 'src0' gives images of height 4. Expected height 1"),
         ("Reshape", rows(1), 1, {"reshape_conf": {"shape": [3, -1]}}, "reshape_conf.shape: expected 4 values, as"),
         ("Reshape", rows(1), 1, {"reshape_conf": {"shape": [2]}}, "reshape_conf.shape: expected 4 values, as"),
         ("Reshape", rows(1), 1, {"reshape_conf": {"shape": [-1, -1]}}, "reshape_conf.shape: expected one to three"),

@@ -98,7 +98,11 @@ def test_a_sharer_may_see_the_values_in_another_shape() -> None:
 
 @pytest.mark.parametrize(
     ("layers", "words"),
-    [(tied("w_c"), "there is no param 'w_c'"), (tied("w_b"), "shared from itself"), (tied("w_a", 5), "other sizes")],
+    [
+        (tied("w_c"), "there is no param 'w_c'"),
+        (tied("w_b"), "shared from itself"),
+        (tied("w_a", 5), "cannot share the values"),
+    ],
 )
 def test_sharing_that_cannot_be(layers: list[dict[str, Any]], words: str) -> None:
     found = problems(layers)

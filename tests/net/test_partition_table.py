@@ -245,7 +245,7 @@ def test_too_few_features_of_a_source() -> None:
     layers[1] = dense("a", "data", 3, partition_dim=0)
     assert refused(layers, 4) == [
         "neuralnet.layer[2].partition_dim: its sources cannot be partitioned among the workers: "
-        "expected at most 3, axis 1 of (3, 3), got 4. Set another partition_dim."
+        "expected at most 3, the length of axis 1 of (3, 3), got 4. Set another partition_dim."
     ]
 
 

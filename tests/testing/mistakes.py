@@ -139,7 +139,7 @@ WRONG = [
     Wrong(ParamOfItsOwn, "self.shift is a Param that nobody updates", "self.shift is a Param that nobody updates"),
     Wrong(UnnamedParam, "adds a param that its traits do not name", "adds a param that its traits do not name"),
     Wrong(ChangesParam, "Only updaters change params"),
-    Wrong(ForwardOnly, "there is no backward()", "ForwardOnly has no backward(), so what comes before it, 'fc1',"),
+    Wrong(ForwardOnly, "there is no backward()", "ForwardOnly has no backward(), so 'fc1' and the layers before it"),
     Wrong(NoGradientExpected, "The gradient of a source may be None: write it if source.grad is not None"),
     Wrong(
         ChangesLabels,
@@ -154,7 +154,7 @@ WRONG = [
     Wrong(FalseForwards, 'forwards names "labels", which output 0 lacks: output.records = source.records'),
     Wrong(FalseCapturable, "Read self.context.step in prepare(), or take capturable out of its speed"),
     Wrong(BufferOfTraining, "it has no memory, as it is only for backward. See Layer.buffer"),
-    Wrong(KeepsParam, "it has no values. Expected them to be set or drawn first", "it has no values"),
-    Wrong(ReadsDataInSetup, "it has no data. In setup() no feature has", "it has no data. In setup() no feature has"),
+    Wrong(KeepsParam, "has no values. Set or draw them first", "has no values"),
+    Wrong(ReadsDataInSetup, "has no data. In setup() no feature has", "has no data. In setup() no feature has"),
     Wrong(SecondSourceForgotten, "does not overwrite the gradient of source 'src1'", more={"shapes": [(4, 3)] * 2}),
 ]

@@ -179,6 +179,6 @@ def test_nets_of_other_kinds() -> None:
     CD.check(build([DATA, *rbm()]))
     with pytest.raises(ConfigError, match=r"CD trains RBMVis and RBMHid, and the net has none\."):
         CD.check(build(mlp()))
-    with pytest.raises(ConfigError, match=r"vis, hid: layers that learn without a loss\. Set alg: CD\."):
+    with pytest.raises(ConfigError, match=r"these layers learn without a loss: vis, hid\. Set alg: CD\."):
         BP.check(build([DATA, *rbm()]))
     assert ALGORITHMS.find("CD") is CD

@@ -412,4 +412,4 @@ def destroy(made: list[tuple[Any, int]], process: int) -> None:
 def failure(name: str, status: int) -> OneDnnError:
     """Return the error of a call that failed."""
     said = STATUSES[status] if status < len(STATUSES) else f"status {status}"
-    return OneDnnError(f"dnnl_{name}: oneDNN reports: {said}. Expected success.")
+    return OneDnnError(f"dnnl_{name}: oneDNN reports: {said}.")

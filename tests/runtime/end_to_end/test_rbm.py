@@ -115,7 +115,7 @@ def test_an_rbm_on_features_that_do_not_learn(run_job: Run, run_once: Run, clust
 
 
 def test_what_an_algorithm_cannot_train_is_told_before_anything_runs() -> None:
-    with pytest.raises(ConfigError, match=r"vis1, hid1: layers that learn without a loss\. Set alg: CD\."):
+    with pytest.raises(ConfigError, match=r"these layers learn without a loss: vis1, hid1\. Set alg: CD\."):
         prepare(job([records(), *rbm(1, "data", 20)], train_one_batch={"alg": "BP"}))
     with pytest.raises(ConfigError, match="CD trains RBMVis and RBMHid"):
         prepare(mlp(train_one_batch={"alg": "CD"}))
