@@ -182,8 +182,8 @@ def _check_updates(job: JobConf) -> Iterator[Finding]:
         yield ("updater", "accumulate"), message
     if updater.clip_norm > 0:
         if groups > 1 and servers > 1:
-            message = f"with {groups} worker groups, one server must have all gradients, but a group has {servers}. "
-            yield ("updater", "clip_norm"), f"{message}Set nservers_per_group: 1."
+            message = f"with {groups} worker groups, one server must have all gradients, but a group has {servers}."
+            yield ("updater", "clip_norm"), f"{message} Set nservers_per_group: 1."
         alg = job.train_one_batch.alg
         if alg not in ("", "BP", "BPTT"):
             yield (

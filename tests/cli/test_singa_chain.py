@@ -111,8 +111,8 @@ def test_a_checkpoint_of_another_net(call: Call) -> None:
     at = "wide.conf:7:18: checkpoint_path[0]: param"
     url = "examples/rbm/rbm1/checkpoint/step20-worker0"
     assert result.stderr == (
-        f"{at} 'w1': {url} has shape (60, 784), the net needs (61, 784).\n"
-        f"{at} 'b12': {url} has shape (60,), the net needs (61,).\n"
+        f"{at} 'w1': {url} has shape (60, 784), but the net needs (61, 784).\n"
+        f"{at} 'b12': {url} has shape (60,), but the net needs (61,).\n"
     )
     Path("other.conf").write_text(Path("rbm1.conf").read_text().replace('"w1', '"v1').replace('"b1', '"c1'))
     result = call("run", "other.conf", "--init-from", "examples/rbm/rbm1")
@@ -129,4 +129,4 @@ def test_the_runs_of_several_jobs_are_no_workspace(call: Call) -> None:
     assert call("run", "rbm1.conf", "--quiet", "--set", "cluster.workspace=runs").exit_code == 0
     result = call("run", "rbm2.conf", "--init-from", "runs")
     assert result.exit_code == 2
-    assert result.stderr == "--init-from: runs: runs of several jobs (rbm1, rbm1x). Say which run: runs/<run>.\n"
+    assert result.stderr == "--init-from: runs: it has runs of several jobs (rbm1, rbm1x). Name a run: runs/<run>.\n"

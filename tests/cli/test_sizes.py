@@ -60,9 +60,8 @@ def test_gpus_that_are_not_here(
             return 0
 
     monkeypatch.setattr(checks.OPS, "find", lambda name: NoGpus)
-    said = (
-        f"--set {change}: {key}: %sGPUs cannot be used here: this process sees no GPU. To compute on the CPU say --cpu"
-    )
+    said = f"--set {change}: {key}: %sGPUs cannot be used here: this process sees no GPU. "
+    said += "To compute on the CPU, pass --cpu"
     result = call("validate", job, "--set", change)
     assert result.exit_code == 0, result.output
     assert said % "warning: " in result.stderr

@@ -126,7 +126,7 @@ def test_layers_that_nobody_reads(call: Call, job: Path) -> None:
         + "    - {name: top, type: ArgSort, srclayers: fc}\n"
     )
     [line] = told(call, job)
-    assert line.startswith("27:7: neuralnet.layer[wide]: warning: no layer of the train or test net reads this one")
+    assert line.startswith("27:7: neuralnet.layer[wide]: warning: no layer of the train or test net reads this layer")
 
 
 def test_a_layer_that_only_its_next_time_step_reads(call: Call) -> None:
@@ -171,7 +171,7 @@ def test_more_workers_than_cores(call: Call, job: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(machine, "cpu_count", lambda: 3)
     sets = ["--set", "cluster.nworker_groups=4"]
     [line] = told(call, job, *sets)
-    assert "cluster.nworker_groups: warning: the job has 4 workers, and this machine 3 cores" in line
+    assert "cluster.nworker_groups: warning: the job has 4 workers, but this machine has 3 cores" in line
     assert told(call, job, "--set", "cluster.nworker_groups=3") == []
     assert told(call, job, *sets, "--set", "gpu=[0]", "--set", "cluster.nworkers_per_procs=2") == []
 

@@ -264,7 +264,9 @@ def test_the_command(call: Call, job: sd.Job, tmp_path: Path) -> None:
     result = call("test", tmp_path / "tiny.yaml", "--init-from", out, "--quiet")
     assert result.exit_code == 0, result.output
     result = call("test", tmp_path / "tiny.yaml", "--init-from", tmp_path / "w.safetensors", "--quiet")
-    assert "w.safetensors: a file of weights, not a checkpoint. Convert it by singa-dask import." in result.stderr
+    assert (
+        "w.safetensors: this is a file of weights, not a checkpoint. Convert it by singa-dask import." in result.stderr
+    )
     (tmp_path / "map.yaml").write_text("- w\n")
     result = call(*given, "--map", tmp_path / "map.yaml")
     assert (result.exit_code, "expected a map" in result.stderr) == (2, True)

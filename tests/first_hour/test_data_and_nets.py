@@ -61,7 +61,7 @@ CASES = {
     "more workers than cores": Case(
         ["validate", "--set", "cluster={nworkers_per_group: 1000}", "--set", f"{STORE}.batchsize=1000"],
         0,
-        "warning: the job has 1000 workers, and this machine",
+        "warning: the job has 1000 workers, but this machine",
     ),
 }
 

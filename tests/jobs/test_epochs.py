@@ -207,7 +207,7 @@ def test_records_that_cannot_be_counted_are_refused(records: str, tmp_path: Path
             sd.Job(sd.Net(no_store), epochs=1, **KEYS),
             "no layer of the training net reads records",
         ),
-        (job_on(records, other, epochs=1), "different numbers of batches: data in 9.7, other in 5. Say train_steps"),
+        (job_on(records, other, epochs=1), "different numbers of batches: data in 9.7, other in 5. Set train_steps"),
     ):
         with pytest.raises(sd.ConfigError, match=message):
             steps_of(job)

@@ -163,13 +163,13 @@ def test_batches_of_a_wrong_size(job: sd.Job, tmp_path: Path) -> None:
     np.savez(tmp_path / "few.npz", X=np.zeros((15, 784), np.uint8), y=np.arange(15) % 10)
     data = "neuralnet.layer[data].store_conf"
     few = job.replace({f"{data}.path": str(tmp_path / "few.npz")})
-    with pytest.warns(UserWarning, match="batchsize: a batch of 20, and a worker group has 15 records"):
+    with pytest.warns(UserWarning, match="batchsize: a worker group has 15 records, so a batch of 20"):
         sd.train(few, run_dir=str(tmp_path / "few"), progress=False)
     layers = [*digits_net()["layer"]]
     layers.insert(2, sd.layer("BatchNorm", name="bn", srclayers="innerproduct"))
     layers[3]["srclayers"] = ["bn"]
     one = sd.Job({"layer": layers}, train_steps=1, **KEYS).replace({f"{data}.batchsize": 1})
-    with pytest.warns(UserWarning, match="layer.bn.: in training it normalises one value for each channel"):
+    with pytest.warns(UserWarning, match="layer.bn.: in training this layer normalises one value for each channel"):
         sd.train(one, run_dir=str(tmp_path / "one"), progress=False)
 
 

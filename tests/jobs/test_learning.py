@@ -101,7 +101,7 @@ def test_what_is_wrong_is_told_with_what_to_try(name: str, tmp_path: Any) -> Non
 
 def test_a_batch_norm_of_single_records_is_told_before_and_after(tmp_path: Any) -> None:
     made = job(fc("fc1", 8), sd.layer("BatchNorm", name="bn"), relu(), fc("fc2", 4), batch=1, steps=100)
-    with pytest.warns(UserWarning, match=r"layer\[bn\]: in training it normalises one value"):
+    with pytest.warns(UserWarning, match=r"layer\[bn\]: in training this layer normalises one value"):
         lines = run(made, data(), tmp_path)
     assert "warning: BatchNorm 'bn' normalises batches of one value, so its output is constant" in lines
     assert lines[-1] == "try a larger batchsize"

@@ -80,5 +80,5 @@ def test_a_test_on_records_that_were_trained_on_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     FRAME.to_csv("whole.csv", index=False)
-    with pytest.raises(ConfigError, match=r"split: other layers read another part"):
+    with pytest.raises(ConfigError, match=r"split: another layer reads another part"):
         sd.train(job(part(Path("whole.csv"), "train"), test), run_dir="run", progress=False)

@@ -240,7 +240,8 @@ def test_what_cannot_be_standardised_is_named(tmp_path: Path) -> None:
     ):
         job({"path": "x", "mean_value": 3.0})
     x, y = records()
-    for value, text in ((np.nan, "record 700, column 1: the value nan"), (1e300, "column 1: values from .* to 1e.300")):
+    too_large = "column 1: the standard deviation of values from .* to 1e.300"
+    for value, text in ((np.nan, "record 700, column 1: the value is nan"), (1e300, too_large)):
         x[700, 1] = value
         _, conf = as_npy(x, y, tmp_path)
         with pytest.raises(DataError, match=text):

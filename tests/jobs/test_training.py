@@ -212,7 +212,7 @@ def test_options_of_train_are_those_of_start() -> None:
 def test_warnings_on_a_job_are_warnings(job: sd.Job, tmp_path: Path) -> None:
     net = sd.Net([*digits_net()["layer"], sd.layer("Tanh", name="unread", srclayers="relu")])
     given = sd.Job(net, train_steps=2, **KEYS)
-    with pytest.warns(UserWarning, match="no layer of the train net reads this one"):
+    with pytest.warns(UserWarning, match="no layer of the train net reads this layer"):
         sd.train(given, run_dir=str(tmp_path / "run"), **QUIET)
 
 

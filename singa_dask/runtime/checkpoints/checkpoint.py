@@ -233,14 +233,14 @@ class Checkpoint:
         average = self.whole(param, AVERAGE) if averaged else None
         values = self.whole(param, "value") if average is None else average
         if values is None:
-            raise CheckpointError(f"{self.url}: no values of param {param!r}.")
+            raise CheckpointError(f"{self.url}: the checkpoint has no values of param {param!r}.")
         return values
 
     def shape(self, param: str) -> tuple[int, ...]:
         """Return the shape of a param; CheckpointError if it is unknown."""
         known = self.manifest["params"]
         if param not in known:
-            raise CheckpointError(f"{self.url}: no param {param!r}. Known: {', '.join(sorted(known))}.")
+            raise CheckpointError(f"{self.url}: there is no param {param!r}. Known: {', '.join(sorted(known))}.")
         return tuple(known[param]["shape"])
 
     def params(self) -> list[str]:

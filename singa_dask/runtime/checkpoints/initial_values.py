@@ -125,7 +125,7 @@ class InitialValues:
         stored, source = self._load()[name]
         values = stored.fit(shape)
         if values is None:
-            has = f"{source.url} has {stored.show_shape()}, the net needs {shape}"
+            has = f"{source.url} has {stored.show_shape()}, but the net needs {shape}"
             raise UnusableCheckpointError(source.problem(f"param {name!r}: {has}."))
         return values, stored.version
 
@@ -150,7 +150,7 @@ class InitialValues:
         missing = [name for name in wanted if name not in loaded]
         why = ""
         if complete and missing:
-            why = f"no values of {', '.join(missing)}, which the net needs"
+            why = f"there are no values of {', '.join(missing)}, which the net needs"
         elif loaded and len(missing) == len(wanted):
             why = "none of its params is in the net"
         if why:

@@ -82,7 +82,7 @@ def _use_newest(url: str, use: Callable[[Checkpoint], T], restores_best: bool = 
             elif best in (steps := find_steps(url)):
                 result = use(Checkpoint(steps[best]))
             else:
-                raise CheckpointError(f"{url}: the checkpoint of step {best}, the best, is not there.")
+                raise CheckpointError(f"{url}: the best checkpoint, of step {best}, is not there.")
         except CheckpointError as error:
             cause = error.__cause__
             unreadable = isinstance(cause, DataError) and not isinstance(cause.__cause__, FileNotFoundError)
@@ -138,14 +138,14 @@ def load_values(url: str, averaged: bool | None = None) -> dict[str, Stored]:
     if not _is_file(place):
         return _use_newest(place, partial(_values, averaged=averaged), restores_best=True)
     if place.lower().endswith((".npz", ".pt", ".pth", ".safetensors")):
-        raise CheckpointError(f"{place}: a file of weights, not a checkpoint. Convert it by singa-dask import.")
+        raise CheckpointError(f"{place}: this is a file of weights, not a checkpoint. Convert it by singa-dask import.")
     if averaged:
         raise _without_averages(place)
     return singa_checkpoint.read(place)
 
 
 def _without_averages(url: str) -> CheckpointError:
-    message = "it has no moving averages of params, which updater.ema_decay of the job asks for. Say ema_decay: 0."
+    message = "it has no moving averages of params, which updater.ema_decay of the job asks for. Set ema_decay: 0."
     return CheckpointError(f"{url}: {message}")
 
 
@@ -200,7 +200,8 @@ def _resolve(url: str) -> str:
     runs = {run: step for run in _runs(url) if (step := find_unverified(run))}
     jobs = {str(Checkpoint(step).manifest["job"]) for step in runs.values()}
     if len(jobs) > 1:
-        raise CheckpointError(f"{url}: runs of several jobs ({', '.join(sorted(jobs))}). Say which run: {url}/<run>.")
+        names = ", ".join(sorted(jobs))
+        raise CheckpointError(f"{url}: it has runs of several jobs ({names}). Name a run: {url}/<run>.")
     newest = _newest(runs.values()) if runs else ""
     return next((run for run, step in runs.items() if step == newest), url)
 

@@ -90,7 +90,7 @@ def limit(name: str) -> float:
     try:
         return float(parse_timedelta(value))
     except (KeyError, TypeError, ValueError):
-        raise ConfigError(f"{_where(name)}: {value!r} is no duration. Expected one such as 60s.") from None
+        raise ConfigError(f"{_where(name)}: {value!r} is not a duration. Expected e.g. 60s.") from None
 
 
 def check_limits(process: str) -> None:

@@ -92,7 +92,7 @@ def place(
             f"the job does not fit: it needs {needed} with {wanted}; "
             f"{len(workers)}{matching} can be used (free threads: {there or 'none'}). "
             f"{_sentence('Threads are taken on', taken)}{_sentence('Not used', unused)}"
-            f"{'It fits once others are done, for which run --queue waits. ' * fits_later}"
+            f"{'It fits once other jobs are done; run --queue waits for them. ' * fits_later}"
             f"Start more workers (dask-worker ADDRESS --nthreads {sizes[0]}), or change the job's cluster block."
         )
     if gain is not None:

@@ -366,7 +366,7 @@ class Checkpointing:
         if self._written:
             return f"What was trained after step {self._written['step']} is lost."
         since = f"after step {self._first_step}, where this run began," if self._first_step else "in this run"
-        return f"What was trained {since} is lost. Expected a run directory that can be written at the end, too."
+        return f"What was trained {since} is lost. Choose a run directory that can also be written at the end."
 
 
 def describe_params(net: NeuralNet) -> dict[str, dict[str, Any]]:

@@ -65,7 +65,7 @@ class InitialState:
         self.step = self.resumed.step if self.resumed else 0
         if self.resumed and self.resumed.manifest["seed"] != job.seed:
             raise CheckpointError(
-                f"{self.resumed.url}: made with seed {self.resumed.manifest['seed']}, the job has seed {job.seed}. "
+                f"{self.resumed.url}: made with seed {self.resumed.manifest['seed']}, but the job has seed {job.seed}. "
                 "Set the same seed to resume exactly, or use --init-from to take only the values."
             )
         self._initial = InitialValues(job, init_from)
@@ -123,7 +123,7 @@ class InitialState:
             if self.resumed:
                 shape = self.resumed.shape(owner.name)
                 if math.prod(shape) != math.prod(owner.whole_shape):
-                    shapes = f"has shape {shape}, the net needs {owner.whole_shape}"
+                    shapes = f"has shape {shape}, but the net needs {owner.whole_shape}"
                     raise CheckpointError(f"param {owner.name!r}: {self.resumed.url} {shapes}.")
             elif owner.name not in self._initial and owner.conf.init is None and not self._has_own_values(owner):
                 message = (
@@ -256,9 +256,9 @@ class InitialState:
         step, stopped_at = self.step_of(group), self._resumed_step(group)
         why = ""
         if step != stopped_at:
-            why = f"{resumed.url}: worker group {group} was at step {stopped_at}, it continues at step {step}"
+            why = f"{resumed.url}: worker group {group} was at step {stopped_at}, but continues at step {step}"
         elif n_workers != context.n_workers:
-            why = f"{resumed.url}: had {n_workers} workers in a group, the job has {context.n_workers}"
+            why = f"{resumed.url}: a group had {n_workers} workers, but has {context.n_workers} in the job"
         else:
             try:
                 states = read_states(resumed, group, context.worker)
@@ -268,6 +268,6 @@ class InitialState:
                 why = str(error).removesuffix(".")
             else:
                 layers = set(restore_states({phase_name(phase): net for phase, net in nets.items()}, states))
-                why = f"{resumed.url}: has other shapes, or another partition" if layers else ""
+                why = f"{resumed.url}: the checkpoint has other shapes, or another partition" if layers else ""
         if why:
             logger.warning("%s: the states of %s are reset.", why, ", ".join(sorted(layers)))

@@ -185,7 +185,7 @@ class Worker:
                 )
             raise DataError(
                 f"{what} differ between a worker on {first} and one on {host}, which would train one net on different "
-                "records. Give both the same files, of the same content."
+                "records. Give both hosts the same files."
             )
 
     def _tell_coordinator(self, kind: str, **info: Any) -> None:

@@ -270,7 +270,7 @@ def of_job(job: JobConf, directory: str, **changes: tuple[int, ...] | None) -> s
 def test_a_checkpoint_of_another_seed_is_refused(tmp_path: Path) -> None:
     url = of_job(mlp(), str(tmp_path))
     prepare(mlp(), resume=url)
-    with pytest.raises(CheckpointError, match=r"made with seed 0, the job has seed 3\..*--init-from"):
+    with pytest.raises(CheckpointError, match=r"made with seed 0, but the job has seed 3\..*--init-from"):
         prepare(mlp(seed=3), resume=url)
     prepare(mlp(seed=3), init_from=[url])
 
@@ -278,7 +278,9 @@ def test_a_checkpoint_of_another_seed_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["resume", "init_from"])
 def test_a_param_of_another_shape_is_refused(tmp_path: Path, how: str) -> None:
     url = of_job(mlp(), str(tmp_path), fc1_w=(31, 784))
-    with pytest.raises(CheckpointError, match=r"'fc1\.w': .*step-3 has shape \(31, 784\), the net needs \(32, 784\)"):
+    with pytest.raises(
+        CheckpointError, match=r"'fc1\.w': .*step-3 has shape \(31, 784\), but the net needs \(32, 784\)"
+    ):
         prepare(mlp(), **{how: url if how == "resume" else [url]})  # type: ignore[arg-type]
 
 

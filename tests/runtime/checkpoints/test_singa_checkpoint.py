@@ -103,10 +103,10 @@ def test_a_whole_param_is_not_joined_with_what_lies_beside_it(tmp_path: Path) ->
 def test_a_part_that_is_missing_is_told(tmp_path: Path) -> None:
     whole = values(7)
     url = put(tmp_path / "step20-worker0", whole | {"fc1.w": whole["fc1.w"][:16]})
-    with pytest.raises(ConfigError, match=r"'fc1\.w': .*worker0 has shape \(16, 784\), the net needs \(32, 784\)"):
+    with pytest.raises(ConfigError, match=r"'fc1\.w': .*worker0 has shape \(16, 784\), but the net needs \(32, 784\)"):
         started(url)
     put(tmp_path / "step20-worker1", {"fc1.w": whole["fc1.w"][:8]})
-    with pytest.raises(ConfigError, match=r"worker0 has parts of shapes \(16, 784\), \(8, 784\), the net needs"):
+    with pytest.raises(ConfigError, match=r"worker0 has parts of shapes \(16, 784\), \(8, 784\), but the net needs"):
         started(url)
 
 

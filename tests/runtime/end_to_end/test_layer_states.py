@@ -160,11 +160,11 @@ def test_other_workers_or_other_shapes_start_states_anew(run_job: Run, monkeypat
     begun = run_job(recurrent("GRU", SINGLE, train_steps=4))
     more = run_job(recurrent("GRU", ALLREDUCE, train_steps=6), resume=find(begun.url))
     assert {report["state"] for report in more.reports.values()} == {"done"}
-    assert "had 1 workers in a group, the job has 2: the states of gru are reset" in "".join(said)
+    assert "a group had 1 workers, but has 2 in the job: the states of gru are reset" in "".join(said)
     begun = run_job(placed("pipeline"))
     more = run_job(recurrent("GRU", ALLREDUCE, train_steps=12), resume=find(begun.url))
     assert {report["state"] for report in more.reports.values()} == {"done"}, more.reports
-    assert "has other shapes, or another partition: the states of gru are reset" in "".join(said)
+    assert "the checkpoint has other shapes, or another partition: the states of gru are reset" in "".join(said)
 
 
 def test_a_state_of_objects_is_refused(run_job: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,11 +107,11 @@ def test_accumulation_goes_on_from_a_checkpoint(run_job: Run) -> None:
         ({"updater": updater(accumulate=2), "cluster": DOWNPOUR}, r"(?s)updater.accumulate\s+nworker_groups is 2"),
         (
             {"updater": updater(clip_norm=1.0), "cluster": {**DOWNPOUR, "nservers_per_group": 2}},
-            r"(?s)updater.clip_norm\s+2 worker groups need one server",
+            r"(?s)updater.clip_norm\s+with 2 worker groups, one server",
         ),
         (
             {"updater": updater(clip_norm=1.0), "train_one_batch": {"alg": "CD"}},
-            r"(?s)updater.clip_norm\s+CD may not compute gradients",
+            r"(?s)updater.clip_norm\s+CD may not compute the gradients",
         ),
     ],
 )

@@ -123,7 +123,7 @@ def test_what_is_not_kept_any_more_is_said() -> None:
     got: list[dict[str, Any]] = []
     client: Any = FakeClient(events)
     Follower(client, "job", got.append, after=2).follow()
-    assert "2 events of the job are missing" in got[0]["message"]
+    assert "2 older events were dropped by the scheduler" in got[0]["message"]
     assert got[1:] == [{"event": "log"}] * 2
 
 

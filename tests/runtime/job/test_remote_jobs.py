@@ -51,9 +51,9 @@ def test_a_job_is_found(piece: str, end: str) -> None:
     [
         (
             "mnist",
-            "several jobs have that in their id or name: mnist-20261103-120000-dddd, mnist-20261102-120000-cccc.",
+            "several jobs have this in their id or name: mnist-20261103-120000-dddd, mnist-20261102-120000-cccc.",
         ),
-        ("rnn", "several jobs have that in their id or name: rnn-20261103-120000-ffff, rnn-20261103-120000-eeee."),
+        ("rnn", "several jobs have this in their id or name: rnn-20261103-120000-ffff, rnn-20261103-120000-eeee."),
         (
             "20261103",
             "there is no such job. Expected an id, at least 4 characters of its beginning or end, a name, or a run "

@@ -200,7 +200,7 @@ def test_a_job_that_does_not_fit_is_refused_with_the_numbers(
         place(layout(nworkers_per_group=2, nservers_per_group=2), workers(*there, busy=busy))
     assert "it needs 2 Dask workers with 2 free threads each" in str(caught.value)
     assert said in str(caught.value)
-    # there will be room once others are done
+    # there will be room once other jobs are done
     assert ("run --queue" in str(caught.value)) == bool(busy)
     assert caught.value.exit_code == 3
 
@@ -215,7 +215,7 @@ def test_the_refusal_says_why_dask_workers_have_no_room() -> None:
         place(layout(nworkers_per_group=2, nservers_per_group=2), there)
     unused = ", ".join(f"{address} (it closes)" for address in others[:8])
     said = f"2 can be used (free threads: {first}: 2 of 2, {second}: 1 of 2). Threads are taken on: {second} (1 by job "
-    assert f"{said}mlp-1). Not used: {unused} and 12 more. It fits once others are done" in str(caught.value)
+    assert f"{said}mlp-1). Not used: {unused} and 12 more. It fits once other jobs are done" in str(caught.value)
     assert place(layout(nworkers_per_group=1), there) == [first]
 
 

@@ -241,5 +241,5 @@ def test_the_best_checkpoint_has_to_be_there(run_job: Run) -> None:
     outcome = run_job(mlp(train_steps=MANY, early_stopping=watched, **VALIDATION))
     assert lookup.find_values(outcome.url).endswith("step-0")
     shutil.rmtree(Path(outcome.url) / "checkpoint" / "step-0")
-    with pytest.raises(CheckpointError, match="the checkpoint of step 0, the best, is not there"):
+    with pytest.raises(CheckpointError, match="the best checkpoint, of step 0, is not there"):
         lookup.find_values(outcome.url)

@@ -116,7 +116,7 @@ def _check_splits(nets: Mapping[Phase, NeuralNet]) -> None:
             rules = {each and each.model_copy(update={"part": "train"}).model_dump_json() for each in others.values()}
             if other != split or len(rules) > 1:
                 message = (
-                    "other layers read another part of these records, or choose it by another rule. Say the same "
+                    "another layer reads another part of these records, or chooses it by another rule. Set the same "
                     "test_share, seed, key and test_from in all layers that read them, and in one net the same part."
                 )
                 raise ConfigError(Problem(("neuralnet", "layer", node.index, "store_conf", "split"), message))
@@ -192,8 +192,8 @@ def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
     unused = [
         Problem(
             ("neuralnet", "layer", index),
-            f"no layer of the {' or '.join(phases)} net reads this one, and it is no loss and no output. "
-            "Remove it, let a layer read it, or say by include in which phases it is needed.",
+            f"no layer of the {' or '.join(phases)} net reads this layer, which is neither a loss nor an output. "
+            "Remove it, let a layer read it, or list in include the phases that need it.",
         )
         for index, phases in unread.items()
     ]
@@ -222,12 +222,12 @@ def _batch_warnings(net: NeuralNet) -> Iterable[Problem]:
         if isinstance(layer, StoreInput) and layer.source.n_records is not None:
             n, size = -(-layer.source.n_records // net.context.n_groups), layer.plan.batch_size
             if n < size:
-                message = f"a batch of {size}, and a worker group has {n} records: it reads some of them"
-                message = f"{message} several times a batch. Set {n} at most."
+                message = f"a worker group has {n} records, so a batch of {size} has some of them several times."
+                message = f"{message} Set {n} or less."
                 problems[path] = Problem((*path, "store_conf", "batchsize"), message)
         elif getattr(layer, "has_one_value", False):  # the layer is a BatchNorm
-            message = "in training it normalises one value for each channel, so its output is its shift whatever it "
-            problems[path] = Problem(path, f"{message}reads. Raise batchsize, or use LayerNorm.")
+            message = "in training this layer normalises one value for each channel, so its output is always its shift."
+            problems[path] = Problem(path, f"{message} Raise batchsize, or use LayerNorm.")
     return problems.values()
 
 
@@ -256,7 +256,7 @@ def missing_gpus(job: JobConf) -> list[Problem]:
     if not (job.gpu or job.ops == "cupy"):
         return []
     path = ("gpu",) if job.gpu else ("ops",)
-    instead = "To compute on the CPU say --cpu, which is --set 'gpu=[]' --set ops=auto."
+    instead = "To compute on the CPU, pass --cpu, which is --set 'gpu=[]' --set ops=auto."
     try:
         # importing the "cupy" ops loads CuPy, which is an optional extra
         cupy_ops: Any = OPS.find("cupy")
@@ -275,5 +275,6 @@ def worker_warnings(job: JobConf) -> list[Problem]:
     if not job.trains or n_workers <= n_cores:
         return []
     key = "nworkers_per_group" if cluster.nworkers_per_group > 1 else "nworker_groups"
-    message = f"the job has {n_workers} workers, and this machine {plural(n_cores, 'core')}: they wait for each other."
-    return [Problem(("cluster", key), f"{message} Lower it, or run on more machines with --scheduler.")]
+    cores = plural(n_cores, "core")
+    message = f"the job has {n_workers} workers, but this machine has {cores}, so the workers wait for each other."
+    return [Problem(("cluster", key), f"{message} Lower {key}, or run on more machines with --scheduler.")]

@@ -162,7 +162,7 @@ def address_in(scheduler_file: str) -> str:
     except OSError as error:
         why = error.strerror or str(error)
     except (ValueError, KeyError, TypeError):
-        why = "it holds no address of a scheduler"
+        why = "the file has no address of a scheduler"
     raise ClusterError(
         f"{scheduler_file}: {why}. Expected the file that dask-scheduler --scheduler-file {scheduler_file} writes."
     )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from singa_dask.runtime.job.client.dask_tasks import Runner
 
 
-INSTEAD = "Say train_steps, the number of batches, in place of epochs."
+INSTEAD = "Set train_steps, the number of batches, instead of epochs."
 
 
 def with_steps(job: JobConf, net: NeuralNet, resume: str | None = None) -> JobConf:

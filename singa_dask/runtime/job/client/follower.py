@@ -206,8 +206,8 @@ class Follower:
         numbers = [event["n"] for event in events if "n" in event]
         n_missing = numbers[-1] - self.n - len(numbers) if numbers and self.n >= 0 else 0
         if n_missing:
-            missing = plural(n_missing, "event of the job is", "events of the job are")
-            self.warn(f"{missing} missing: the scheduler keeps warnings and the newest others.")
+            missing = plural(n_missing, "older event was", "older events were")
+            self.warn(f"{missing} dropped by the scheduler; warnings are kept.")
         for event in events:
             self._take(event)
         return GATHER_S if 0 < len(numbers) < MANY else 0.0
@@ -401,7 +401,7 @@ def match_job(piece: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return dict(matching[0])
     if matching:
         raise ConfigError(
-            f"{piece}: several jobs have that in their id or name: {_names(matching)}. Give more of the id."
+            f"{piece}: several jobs have this in their id or name: {_names(matching)}. Give more of the id."
         )
     expected = f"an id, at least {MIN_PIECE} characters of its beginning or end, a name, or a run directory"
     known = f"Known: {_names(rows)}." if rows else "The cluster knows no job."

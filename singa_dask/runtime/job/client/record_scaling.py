@@ -79,7 +79,8 @@ def _moments(layer: StoreInput, reader: BlockReader, block: int) -> Moments:
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         row, *place = np.argwhere(~np.isfinite(values))[0].tolist()
         where = f"{store.url}, record {int(store.starts[block]) + row}{_column(_names(store), *place)}"
-        raise DataError(f"{where}: the value {values[(row, *place)]}, which has no mean. Leave it out, or fill it in.")
+        value = values[(row, *place)]
+        raise DataError(f"{where}: the value is {value}, so there is no mean. Leave the record out, or fill it in.")
     return Moments.of(np.moveaxis(values, 1, -1).reshape(-1, values.shape[1]) if values.ndim == 4 else values)
 
 
@@ -99,18 +100,18 @@ def scaling_of(layer: str, parts: Sequence[GroupMoments], warn: Callable[[str], 
     names, ordered = parts[0].names, sorted(parts, key=lambda part: part.first)
     total = reduce(Moments.merged, (moments for part in ordered for moments in part.moments), NONE)
     if not total.n:
-        raise DataError(f"layer {layer}: no records to compute mean and standard deviation of.")
+        raise DataError(f"layer {layer} has no records, so its mean and standard deviation cannot be computed.")
     for at in np.flatnonzero(~np.isfinite(total.squares)).tolist():
         raise DataError(
-            f"layer {layer}{_column(names, at)}: values from {total.low[at]:g} to {total.high[at]:g}, whose standard "
-            "deviation does not fit in 64 bits. Scale the column, or leave it out."
+            f"layer {layer}{_column(names, at)}: the standard deviation of values from {total.low[at]:g} to "
+            f"{total.high[at]:g} does not fit in 64 bits. Scale the column, or leave it out."
         )
     scaling = Scaling.of(total)
     for at in np.flatnonzero(scaling.needs_digits)[:1].tolist() if parts[0].is_rounded else ():
         warn(
             f"layer {layer}{_column(names, at)}: values of {scaling.mean[at]:g} with a standard deviation of "
             f"{scaling.std[at]:.3g} are stored as 32-bit floats, which hold few digits of their differences. Train "
-            "with the table that they are from, or subtract a constant before you convert it."
+            "with the original table, or subtract a constant before you convert it."
         )
     return scaling
 

@@ -260,8 +260,8 @@ class Drivers:
         if not self._kept.url or job["checkpoint_freq"] or job["checkpoint_minutes"]:
             return ""
         return (
-            "the job has neither checkpoint_freq nor checkpoint_minutes: if its Dask workers end together with the "
-            "scheduler, which keeps no snapshots, it starts over."
+            "the job has neither checkpoint_freq nor checkpoint_minutes. The scheduler keeps no snapshots, so the job "
+            "starts over if its Dask workers end together with the scheduler."
         )
 
     def renew(self, job_id: str, number: int) -> bool:

@@ -573,7 +573,7 @@ class Jobs(SchedulerPlugin):
 
     @singledispatchmethod
     async def _perform(self, action: Any, record: JobRecord) -> None:
-        raise TypeError(f"{type(action).__name__} is no action of a job")
+        raise TypeError(f"{type(action).__name__} is not an action of a job")
 
     def _tell(self, job_id: str, what: Mapping[str, Any]) -> None:
         """Publish an event to the followers of a job."""

@@ -158,7 +158,7 @@ class JobState:
 
     @singledispatchmethod
     def _take(self, event: Any) -> None:
-        raise TypeError(f"{type(event).__name__} is no event of a job")
+        raise TypeError(f"{type(event).__name__} is not an event of a job")
 
     @_take.register(ev.Cut)
     def _on_cut(self, event: ev.Cut) -> None:
