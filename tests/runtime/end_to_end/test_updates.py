@@ -104,7 +104,7 @@ def test_accumulation_goes_on_from_a_checkpoint(run_job: Run) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"updater": updater(accumulate=2), "cluster": DOWNPOUR}, r"(?s)updater.accumulate\s+nworker_groups is 2"),
+        ({"updater": updater(accumulate=2), "cluster": DOWNPOUR}, r"(?s)updater.accumulate\s+the gradients of 2"),
         (
             {"updater": updater(clip_norm=1.0), "cluster": {**DOWNPOUR, "nservers_per_group": 2}},
             r"(?s)updater.clip_norm\s+with 2 worker groups, one server",
