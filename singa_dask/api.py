@@ -72,7 +72,7 @@ def _register(cls: C, names: tuple[str, ...]) -> C:
     registry = next((each for each in REGISTRIES.values() if each.base and issubclass(cls, each.base)), None)
     if registry is None:
         bases = ", ".join(sorted(f"singa_dask.{each.base.__name__}" for each in REGISTRIES.values() if each.base))
-        raise ConfigError(f"{cls.__name__} is no part of a job: it must extend one of {bases}.")
+        raise ConfigError(f"{cls.__name__} is not a component of a job. It must extend one of {bases}.")
     for name in names:
         before = registry.get(name)
         # a class from a job that this process ran earlier is replaced

@@ -120,7 +120,9 @@ def read(paths: Iterable[str]) -> list[Source]:
         try:
             texts = list(_read_one(path))
             if texts[0].name in sources:
-                raise ConfigError(f"{path}: another module is called {texts[0].name!r}. Rename one of the files.")
+                raise ConfigError(
+                    f"{path}: another module has the same name, {texts[0].name!r}. Rename one of the files."
+                )
             sources |= {source.name: source for source in texts}
         except ConfigError as error:
             problems.append(Problem(("modules", i), str(error)))
@@ -165,7 +167,7 @@ def _text(file: Path) -> str:
     except OSError as error:
         raise ConfigError(f"{file}: cannot read this file: {error.strerror}.") from None
     except (SyntaxError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: expected UTF-8 text: {error}.") from None
+        raise ConfigError(f"{file}: the file is not UTF-8 text: {error}.") from None
 
 
 # -- loading -----------------------------------------------------------------------------------------------------------

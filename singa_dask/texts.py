@@ -39,7 +39,9 @@ def refuse_wide(where: str, head: bytes) -> None:
     if 4 * max(zeros) > len(head) and not min(zeros):
         wide = wide or ("utf-16be" if zeros[0] else "utf-16le")
     if wide:
-        raise DataError(f"{where}: text in {wide.upper()}. {REWRITE}, or by iconv -f {wide} -t utf-8.")
+        raise DataError(
+            f"{where}: the text is encoded in {wide.upper()}. {REWRITE}, or convert it with iconv -f {wide} -t utf-8."
+        )
 
 
 def decode(data: bytes, where: str) -> str:
@@ -65,7 +67,9 @@ def decode(data: bytes, where: str) -> str:
     except UnicodeDecodeError as error:
         line = len(LINE_END.findall(text[: error.start].decode(charset))) + 1
         at, byte = start + error.start, text[error.start]
-        raise DataError(f"{where}, line {line}: not {charset.upper()} text: byte {at} is 0x{byte:02x}.") from error
+        raise DataError(
+            f"{where}, line {line}: the text is not {charset.upper()}: byte {at} is 0x{byte:02x}."
+        ) from error
 
 
 def split_lines(text: str) -> list[str]:

@@ -102,7 +102,7 @@ def test_in_a_package_nothing_is_found_that_is_not_shipped() -> None:
         ("two-words.py", "'two-words' is not a valid name for a module. Use"),
         ("json.py", "'json' is the name of another module, a module of Python itself. Rename the file."),
         ("numpy.py", "'numpy' is the name of another module, "),
-        ("latin.py", "expected UTF-8 text"),
+        ("latin.py", "the file is not UTF-8 text"),
     ],
 )
 def test_what_cannot_be_read_is_told(path: str, told: str) -> None:
@@ -114,7 +114,7 @@ def test_what_cannot_be_read_is_told(path: str, told: str) -> None:
 
 
 def test_two_files_of_one_name_are_refused() -> None:
-    assert "another module is called 'own'" in refused(write("own.py"), write("more/own.py"))
+    assert "another module has the same name, 'own'" in refused(write("own.py"), write("more/own.py"))
 
 
 def test_every_module_that_fails_is_told_once_with_its_line() -> None:
@@ -180,7 +180,9 @@ def test_what_an_earlier_job_has_left_gives_way_and_comes_back() -> None:
 
 
 def test_what_is_no_part_cannot_be_registered() -> None:
-    with pytest.raises(ConfigError, match=r"int is no part of a job: it must extend one of singa_dask\.Algorithm, "):
+    with pytest.raises(
+        ConfigError, match=r"int is not a component of a job\. It must extend one of singa_dask\.Algorithm, "
+    ):
         register(int)
 
 

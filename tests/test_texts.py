@@ -37,9 +37,9 @@ def test_a_mark_is_not_part_of_the_text(text: str, charset: str) -> None:
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_an_error_names_line_and_byte(end: str) -> None:
-    with pytest.raises(DataError, match=r"^x, line 3: not UTF-8 text: byte \d+ is 0xe9\.$"):
+    with pytest.raises(DataError, match=r"^x, line 3: the text is not UTF-8: byte \d+ is 0xe9\.$"):
         decode(f"a\u2028a{end}b{end}".encode() + b"caf\xe9", "x")
-    with pytest.raises(DataError, match=r"^x, line 2: not UTF-16-LE text: byte 6 is 0x00\.$"):
+    with pytest.raises(DataError, match=r"^x, line 2: the text is not UTF-16-LE: byte 6 is 0x00\.$"):
         decode("\ufeffa\n".encode("utf-16-le") + b"\x00", "x")
 
 
@@ -78,10 +78,10 @@ def test_files_in_other_encodings_are_refused_with_their_line(tmp_path: Path) ->
     file = tmp_path / "x.txt"
     file.write_bytes(b"ant\ncaf\xe9 1\n")
     for options in ({}, {"classes": str(file)}):
-        with pytest.raises(DataError, match=r"x\.txt, line 2: not UTF-8 text: byte 7 is 0xe9"):
+        with pytest.raises(DataError, match=r"x\.txt, line 2: the text is not UTF-8: byte 7 is 0xe9"):
             open_store(str(file), "image-list", **options)
     with pytest.raises(ConfigError, match=r"x\.txt:2:4: this byte is not UTF-8"):
         load(str(file))
     (tmp_path / "x.tar").write_bytes(tar([("0.png", png(np.zeros((3, 4, 4), np.uint8))), ("0.cls", b"caf\xe9")]))
-    with pytest.raises(DataError, match=r"record 0, \.cls, line 1: not UTF-8 text"):
+    with pytest.raises(DataError, match=r"record 0, \.cls, line 1: the text is not UTF-8"):
         open_store(str(tmp_path / "x.tar"), classes=["café"])

@@ -66,10 +66,7 @@ class GroupRecords:
         self.period = self.rows_per_epoch(batch_size)
         if not self.period:
             few = f"group {group} has {plural(self.count, 'record')}, less than a batch of {batch_size}"
-            raise DataError(
-                f"{few}: last_batch: drop_last would drop all of them. Expected at least a whole batch. Set last_batch "
-                "to pad or wrap."
-            )
+            raise DataError(f"{few}, and last_batch: drop_last would drop them all. Set last_batch to pad or wrap.")
         self.skip = skip if last_batch == "wrap" else skip - skip % batch_size
 
     def rows_per_epoch(self, batch_size: int) -> int:

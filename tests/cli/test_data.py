@@ -118,7 +118,7 @@ def test_a_folder_of_pictures_has_a_manifest(call: Call, tmp_path: Path) -> None
     next(Path(url).glob("*/*.png")).unlink()
     result = call("data", "verify", url)
     assert result.exit_code == 1
-    assert "block 0: of 6 files in its manifest, missing: " in result.stderr
+    assert "block 0: the files differ from the 6 in its manifest, missing: " in result.stderr
 
 
 def test_verify_names_what_is_bad(call: Call, tmp_path: Path) -> None:
@@ -199,4 +199,7 @@ def test_a_label_that_a_conversion_has_not_chosen(call: Call, url: str) -> None:
     for verb in (("data", "inspect"), ("data", "head"), ("init",)):
         result = call(*verb, url, "--label", "kind")
         assert result.exit_code == 1
-        assert f"{url}: no 'kind' for the label: a conversion has chosen it. It has label." in result.stderr
+        assert (
+            f"{url}: the data has no label 'kind': the conversion chose the labels to keep. It has label."
+            in result.stderr
+        )

@@ -90,7 +90,7 @@ def test_another_encoding_is_named_with_its_line_and_option(call: Call) -> None:
     new.to_csv("new.csv", index=False, encoding="latin-1")
     line = 2 + int((new["region"] == "nord").sum())
     refused = call("predict", *GIVEN, "new.csv")
-    assert refused.stderr.startswith(f"--data new.csv, line {line}: not UTF-8: ")
+    assert refused.stderr.startswith(f"--data new.csv, line {line}: the text is not UTF-8: ")
     option = "neuralnet.layer[data].store_conf.charset=latin-1"
     assert refused.stderr.endswith(f"Pass --set '{option}' if that is its encoding.\n")
     found = call("predict", *GIVEN, "new.csv", "--set", option)

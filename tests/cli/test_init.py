@@ -311,7 +311,7 @@ def test_the_index_of_a_frame_is_neither_feature_nor_label(call: Call, index: st
     [
         (["none.arrow"], 2, "none.arrow: no such file or directory."),
         (["words.cvs"], 2, "words.cvs: no such file or directory. Did you mean 'words.csv'?"),
-        (["empty"], 1, "empty: an empty directory."),
+        (["empty"], 1, "empty: the directory is empty."),
         (["unlabelled.npz"], 1, "unlabelled.npz: the records have no labels."),
         (["negative.npz"], 1, "negative.npz: label -1. Expected labels from 0 on"),
         (["nan.csv", "--label", "1"], 1, "nan.csv: no columns for features. Left out: 2 (constant). Pass --features."),

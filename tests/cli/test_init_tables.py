@@ -745,7 +745,10 @@ def test_lone_quotes_of_texts(call: Call) -> None:
     texts[30], texts[60] = f'"{texts[30]}', f'{texts[60]}"'
     Path("texts.tsv").write_text("".join(["text\ty\n", *(f"{text}\t{'ab'[i % 2]}\n" for i, text in enumerate(texts))]))
     said = refused(call, "texts.tsv", "--text", "text", "--label", "y", "-o", "job.yaml")
-    assert "line 32: its quote ends further on, and each line between could be a record. Pass --no-quotes if" in said
+    assert (
+        "line 32: a quote that begins here ends on a later line, and each line between could be a record. Pass "
+        "--no-quotes if" in said
+    )
     assert said.endswith("here, --quotes if they quote texts of several lines.\n")
     said = done(call, "texts.tsv", "--text", "text", "--label", "y", "--no-quotes", "-o", "job.yaml", "--copy")
     assert f"{N} tsv records" in said

@@ -151,7 +151,7 @@ def test_classes_have_their_names(call: Call, job: Path, pictures: Path) -> None
     ("arguments", "said"),
     [
         (["--data", "none.arrow"], "--data none.arrow: no such file or directory."),
-        (["--data", "run"], "--data run: an empty directory."),
+        (["--data", "run"], "--data run: the directory is empty."),
         (["--data", "text.png"], "--data text.png: neither a directory of images nor an image."),
         (["--data", "pictures", "--data", "bad.png"], "--data bad.png: not an image, or a damaged one: "),
         (["--data", "flat.npz"], "--data flat.npz: records of (3,), expected (28, 28) from shape."),

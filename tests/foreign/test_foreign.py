@@ -147,7 +147,7 @@ def test_a_wrong_byte_in_a_record_of_tensorflow_is_found(tmp_path: Path) -> None
     whole = bytearray(path.read_bytes())
     whole[len(whole) // 2] ^= 1
     path.write_bytes(whole)
-    with pytest.raises(DataError, match="wrong crc32c"), open_store(str(path)) as store:
+    with pytest.raises(DataError, match="the crc32c of its length is wrong"), open_store(str(path)) as store:
         read_all(store)
 
 
@@ -169,8 +169,12 @@ def test_csv_of_excel(name: str, options: dict[str, str], classes: tuple[str, ..
         ("excel_semicolon.csv", {}, r", line 1: it contains no ',', but ';'\. Set separator: ';'\."),
         ("excel_semicolon.csv", {"separator": ";"}, r": column 'length': '5,1' has a decimal comma\."),
         ("excel_semicolon.csv", {"separator": ";", "features": ["length"]}, r": column 'length': '5,1' has a decimal"),
-        ("excel_cp1252.csv", {"label": "species"}, r": column 'species': not UTF-8\. Write it as UTF-8, in Excel"),
-        ("excel_unicode_text.txt", {"format": "csv"}, r": text in UTF-16, as Excel's Unicode Text is\. Write it as"),
+        (
+            "excel_cp1252.csv",
+            {"label": "species"},
+            r": column 'species': the text is not UTF-8\. Write it as UTF-8, in Excel",
+        ),
+        ("excel_unicode_text.txt", {"format": "csv"}, r": the text is encoded in UTF-16\. Write it as UTF-8, in Excel"),
     ],
 )
 def test_csv_of_excel_that_needs_other_settings_says_which(name: str, options: dict[str, Any], message: str) -> None:

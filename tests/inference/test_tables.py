@@ -258,7 +258,7 @@ def test_converted_records_keep_several_labels(tmp_path: Path) -> None:
     convert("table", [str(train)], urls[0], reading=reading)
     convert("table", [str(test)], urls[1], reading=reading)
     with pytest.raises(
-        DataError, match=r"o.bin: kvfile has one label for each record, and .*train.csv several. Write arrow"
+        DataError, match=r"o.bin: kvfile stores one label for each record, but .*train.csv has several. Write arrow"
     ):
         convert("table", [str(train)], str(tmp_path / "o.bin"), reading=reading)
     job = job_of_two(*urls)

@@ -105,8 +105,9 @@ def test_one_long_line_does_not_make_each_record_long(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         open_store(str(path), "lines")
     assert str(caught.value) == (
-        f"{path}, line 2001: 262,144 bytes. Each record is padded to the longest line, and 2,002 records of a block "
-        "would need 0.5 GiB, expected at most 256 MiB. Split long lines, or read smaller blocks: block_bytes: 1024."
+        f"{path}, line 2001: the line has 262,144 bytes. Each record is padded to the longest line, and "
+        "2,002 records of a block would need 0.5 GiB, but at most 256 MiB are allowed. Split long lines, or read "
+        "smaller blocks: block_bytes: 1024."
     )
     with open_store(str(path), "lines", block_bytes=1024) as store:
         assert store.count == 2002

@@ -196,7 +196,7 @@ def _begin(
             _write_sources(plan, versions)
         return
     if PLAN_FILE not in left and not all(name[0] == "." for name in left):
-        raise DataError(f"{plan.folder}: exists, but was not made by a conversion. Move it away.")
+        raise DataError(f"{plan.folder}: the folder exists, but was not made by a conversion. Move it away.")
     # an empty directory is left if a conversion was killed after it called `before_replacing`
     if left or not is_there:
         urls = [*filter(None, [*(shard.url for shard in plan.shards), plan.request.mean])]
@@ -207,7 +207,7 @@ def _begin(
             before_replacing(there)
     if PLAN_FILE in left:
         changed = _changed_source(plan, versions) if SOURCES in left else ""
-        what = f", as {changed} has changed" if changed else " of other sources or with other arguments"
+        what = f", as {changed} has changed" if changed else " with other sources or arguments"
         log(f"{plan.folder}: removing an unfinished conversion{what}.")
     _remove(plan)
     fs.write_atomic(plan_file, json.dumps({"digest": plan.digest, **vars(plan.request)}, indent=1), options)

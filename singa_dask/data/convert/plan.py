@@ -119,7 +119,7 @@ class ConversionPlan:
         count, files, start = self.request.shards, [], 0
         for url, size in self.parts.items():
             if size < count:
-                raise DataError(f"{url}: {size} records remain for it, expected at least {count}.")
+                raise DataError(f"{url}: {size} records remain for this file, expected at least {count}.")
             for i in range(count):
                 # divide as numpy.array_split does
                 stop = start + size // count + (i < size % count)
@@ -198,7 +198,7 @@ class ConversionPlan:
         if identity != (self.versions, self.fingerprint, self.class_names):
             content = fs.read_bytes(fs.join(self.folder, SOURCES), storage_options=self.storage_options)
             changed = first_change(json.loads(content), versions_now) or store.url
-            raise DataError(f"{changed}: changed during the conversion. Convert it again.")
+            raise DataError(f"{changed}: the file changed during the conversion. Convert it again.")
 
 
 def source_versions(request: ConvertRequest, storage_options: fs.Options, source: Store) -> dict[str, str]:
@@ -245,11 +245,14 @@ def _check_labels(request: ConvertRequest, source: Store) -> None:
         return
     for field, texts in {"target": "targets", "weight": "weights"}.items():
         if field in source.schema:
-            text = f"{request.destination}: {request.backend} has no {texts}, and the records of {source.url} have."
-            raise DataError(f"{text} Write arrow or parquet, or leave the {field} out.")
+            raise DataError(
+                f"{request.destination}: {request.backend} cannot store {texts}, which the records of {source.url} "
+                f"have. Write arrow or parquet, or leave the {field} out."
+            )
     if has_several_labels(source):
         raise DataError(
-            f"{request.destination}: {request.backend} has one label for each record, and {source.url} several. Write "
+            f"{request.destination}: {request.backend} stores one label for each record, but {source.url} has "
+            f"several. Write "
             "arrow or parquet, or choose one label."
         )
 

@@ -39,7 +39,7 @@ class ConvertRequest:
 def check_request(request: ConvertRequest) -> None:
     """Raise a `ConfigError` if an argument of `convert` is invalid."""
     if request.shards < 1:
-        raise ConfigError(f"{request.shards} shards, expected 1 or more.")
+        raise ConfigError(f"the number of shards is {request.shards}, expected 1 or more.")
     _check_options(request.reading, kind_options(request.kind), f"sources of kind {request.kind}")
     options = _writer_options(STORES.find(request.backend))
     _check_options(request.writing, options, f"what is written to {request.destination}")

@@ -240,8 +240,8 @@ class Loader:
         self._step, self.n_ahead = self.sampler.seek(cursor), 0
         if self.sampler.shuffle == "block" and cursor["batch_size"] != self.sampler.batch_size:
             logger.warning(
-                "%s: shuffle: block orders records by batchsize, which was %d: in the rest of this epoch some are "
-                "read again, and as many are left out.",
+                "%s: shuffle: block orders records by batchsize, which was %d before. In the rest of this epoch some "
+                "records are read again, and as many are left out.",
                 self.store.url,
                 cursor["batch_size"],
             )

@@ -167,8 +167,9 @@ class MemoryBudget:
         says = "memory_mb allows" if chosen else "The memory of the process allows this reader"
         advice = "or write the records in smaller blocks" if largest > 2 * self.buffer_bytes else "or lower batchsize"
         raise DataError(
-            f"{self._store.url}, block {block.id}: {block.n} records, {_mib(block.n * self._record)} MiB. Reading "
-            f"takes {_mib(needed)} MiB of memory: a block of that size, and batches of {_mib(2 * self.buffer_bytes)} "
+            f"{self._store.url}, block {block.id}: the block has {block.n} records, {_mib(block.n * self._record)} "
+            f"MiB. Reading it takes {_mib(needed)} MiB of memory: a block of that size, and batches of "
+            f"{_mib(2 * self.buffer_bytes)} "
             f"MiB. {says} {most // MIB} MiB. Set memory_mb: {_mib(needed)}, {advice}."
         )
 

@@ -78,7 +78,9 @@ def read_classes(url: str, classes: str | Sequence[str], storage_options: fs.Opt
         if names and len(numbered) == len(names):
             numbered.sort()
             if [number for number, _ in numbered] != list(range(len(names))):
-                raise DataError(f"{where}: {len(names)} names whose numbers are not 0 to {len(names) - 1}, each once.")
+                raise DataError(
+                    f"{where}: the numbers of the {len(names)} names are not 0 to {len(names) - 1}, each once."
+                )
             names = tuple(name for _, name in numbered)
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -166,8 +168,8 @@ class ClassNames:
         if not class_names and layer not in self.known.class_names and any(self.known.class_names.values()):
             known = "; ".join(f"{name}: {listed(names)}" for name, names in self.known.class_names.items())
             raise DataError(
-                f"layer {layer}: the training net has input layers of different classes: {known}. "
-                "Expected a layer with the name of one of them."
+                f"layer {layer}: the input layers of the training net have different classes: {known}. Name the layer "
+                f"like one of them."
             )
         return class_names
 

@@ -31,7 +31,10 @@ def saved_files(url: str, names: Collection[str], storage_options: fs.Options = 
     try:
         if SPLITS in names:
             splits = json.loads(fs.read_bytes(fs.join(url, SPLITS), storage_options=storage_options))["splits"]
-            raise DataError(f"{url}: splits {listed(splits)}, which are not read as one. Name one: {url}/{splits[0]}.")
+            raise DataError(
+                f"{url}: the data has the splits {listed(splits)}, which are not read as one dataset. Name one: "
+                f"{url}/{splits[0]}."
+            )
         if not {STATE, "dataset_info.json"} <= set(names):
             return []
         files = json.loads(fs.read_bytes(fs.join(url, STATE), storage_options=storage_options))["_data_files"]
@@ -40,7 +43,7 @@ def saved_files(url: str, names: Collection[str], storage_options: fs.Options = 
         raise DataError(f"{url}: {SPLITS if SPLITS in names else STATE} is damaged: {error!r}.") from None
     missing = [name for name in saved if name not in names]
     if missing or not saved:
-        raise DataError(f"{url}: {STATE} names {listed(missing) or 'no file'}, which is not there.")
+        raise DataError(f"{url}: {STATE} names {listed(missing) or 'no file'}, which does not exist.")
     return [fs.join(url, name) for name in saved]
 
 

@@ -69,7 +69,9 @@ def check_label(store: Store, label: str) -> None:
     known = ["label", *named] if "label" in store.schema else []
     if label and store.is_converted and label not in known:
         there = f"It has {' or '.join(known)}" if known else "It has none"
-        raise DataError(f"{store.url}: no {label!r} for the label: a conversion has chosen it. {there}.")
+        raise DataError(
+            f"{store.url}: the data has no label {label!r}: the conversion chose the labels to keep. {there}."
+        )
 
 
 def find_label(store: Store, column: str) -> tuple[int | None, tuple[str, ...]]:
@@ -92,7 +94,7 @@ def find_label(store: Store, column: str) -> tuple[int | None, tuple[str, ...]]:
     known = label_columns(store)
     if column not in known:
         hint = f"Its labels: {listed(known)}." if any(known) else "It has no labels with names of columns."
-        raise DataError(f"{store.url}: no label {column!r}. {hint}")
+        raise DataError(f"{store.url}: there is no label {column!r}. {hint}")
     if not several:
         return None, store.class_names
     return known.index(column), store.table_facts.classes_of(column) if store.table_facts else ()

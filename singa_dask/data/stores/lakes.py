@@ -23,12 +23,13 @@ def refuse_lake(url: str, names: Collection[str], storage_options: fs.Options = 
         kind = "Iceberg" if any(name.endswith(".metadata.json") for name in log_files) else ""
     if kind:
         raise DataError(
-            f"{url}: a table of {kind}, whose log says which files count: replaced and deleted ones are there, too. "
-            "Export the table to a directory of Parquet files, with Spark or a reader of that format."
+            f"{url}: this is a table of {kind}. The directory also has replaced and deleted files, and only the log "
+            f"of the table lists the valid ones. Export the table to a directory of Parquet files, with Spark or a "
+            f"reader of that format."
         )
     begun = {name.removeprefix("_started_") for name in names if name.startswith("_started_")}
     if open_ones := sorted(begun - {name.removeprefix("_committed_") for name in names}):
         raise DataError(
-            f"{url}: _started_{open_ones[0]} without _committed_{open_ones[0]}: a job that writes there is running or "
-            "has failed, and some files are not valid."
+            f"{url}: _started_{open_ones[0]} has no _committed_{open_ones[0]}. The job that writes there is running "
+            f"or has failed, and some files are not valid."
         )

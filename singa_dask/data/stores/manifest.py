@@ -62,7 +62,7 @@ class Manifest:
 
     def dismiss(self) -> None:
         """Log that the manifest is ignored because the data has other blocks."""
-        logger.warning("%s: ignored: its blocks are not those of the data.", self.url)
+        logger.warning("%s: the manifest is ignored: its blocks are not those of the data.", self.url)
 
     def check_described(self, url: str, schema: dict[str, Field], class_names: tuple[str, ...]) -> None:
         """Raise a `DataError` if fields or class names in a file differ from the manifest."""
@@ -73,7 +73,7 @@ class Manifest:
             actual, expected = (listed(each) or "no classes" for each in (class_names, self.class_names))
         else:
             return
-        raise DataError(f"{url}: holds {actual}, but {expected} according to its manifest: {advice_for(url)}")
+        raise DataError(f"{url}: holds {actual}, but {expected} according to its manifest. {advice_for(url)}")
 
     def check_files(self, store: Store, files: Sequence[str]) -> None:
         """Raise a `DataError` if the files of a store or their order differ from the manifest."""
@@ -88,7 +88,8 @@ class Manifest:
         # the block of a file is known only if each record has its own file
         block = f", block {np.searchsorted(store.starts, first, 'right') - 1}" if store.record_files(0, 1) else ""
         raise DataError(
-            f"{store.url}{block}: of {len(known)} files in its manifest, {'; '.join(changes)}: {advice_for(store.url)}"
+            f"{store.url}{block}: the files differ from the {len(known)} in its manifest, {'; '.join(changes)}. "
+            f"{advice_for(store.url)}"
         )
 
     def check_rest(self, store_url: str, url: str, actual: FileSum) -> None:
@@ -96,8 +97,9 @@ class Manifest:
         known = self._rests.get(actual.name, actual)
         if known != actual:
             raise DataError(
-                f"{url}: {actual.n_bytes} bytes, and what is in no block has crc32c {actual.crc:08x}, expected "
-                f"{known.n_bytes} bytes and {known.crc:08x}: {advice_for(store_url)}"
+                f"{url}: the file has {actual.n_bytes} bytes, and its bytes outside all blocks have crc32c "
+                f"{actual.crc:08x}, expected "
+                f"{known.n_bytes} bytes and {known.crc:08x}. {advice_for(store_url)}"
             )
 
     @cached_property
@@ -118,7 +120,9 @@ class Manifest:
             at = same.index(False) if False in same else len(same) - 1
             text = "{} records, {} bytes from {} on"
             actual_run, expected = (text.format(n, length, offset) for n, offset, length in (actual[at], known[at]))
-            raise DataError(f"{blocks[at].file}, block {at}: {actual_run}, expected {expected}: {advice_for(url)}")
+            raise DataError(
+                f"{blocks[at].file}, block {at}: the block has {actual_run}, expected {expected}. {advice_for(url)}"
+            )
         pairs = zip(blocks, self.blocks, strict=True)
         return tuple(dataclasses.replace(block, crc=known.crc) for block, known in pairs)
 
@@ -169,9 +173,14 @@ def find_manifest(
         options = dict(content.get("options", {}))
         stated = (content["version"], content["backend"], opening["bytes"])
     except (AttributeError, DataError, KeyError, TypeError, ValueError) as error:
-        logger.warning("%s: ignored: %s: %s", target, type(error).__name__, error)
+        logger.warning("%s: the manifest is ignored: %s: %s", target, type(error).__name__, error)
         return None
     if stated != (VERSION, backend, n_bytes):
-        logger.warning("%s: ignored: version, format and bytes %s, but the data has %s.", target, stated, n_bytes)
+        logger.warning(
+            "%s: the manifest is ignored: its version, format and bytes are %s, but the data has %s.",
+            target,
+            stated,
+            n_bytes,
+        )
         return None
     return Manifest(target, blocks, opening, parse_names(content.get("class_names")), schema, options, files)

@@ -27,7 +27,8 @@ def check_manifests(store: Store) -> None:
         unused = any(block.crc is None for block in part.blocks)
         if unused and fs.exists(target, part.storage_options):
             raise DataError(
-                f"{part.url}: does not fit its manifest {target}: truncated, replaced, or written again. "
+                f"{part.url}: the file does not fit its manifest {target}. It was truncated, replaced or written "
+                f"again. "
                 f"{rewriting(part.url)}"
             )
 

@@ -32,10 +32,10 @@ def _files_of(
     files = [name for name in sorted(names) if name.lower().endswith(store.suffixes)] if store.suffixes else names
     others = sorted(name for name in names if is_folder[name])
     if others:
-        how = name_sets(url, storage_options) or "Name one, or files by a pattern."
-        raise DataError(f"{url}: has directories {listed(others)}. {how}")
+        how = name_sets(url, storage_options) or "Name one of them, or name files by a pattern."
+        raise DataError(f"{url}: the directory contains directories {listed(others)}. {how}")
     if not files:
-        raise DataError(f"{url}: a directory without files {' or '.join(store.suffixes)}.")
+        raise DataError(f"{url}: the directory has no files {' or '.join(store.suffixes)}.")
     check_splits(url, files, is_dir=True)
     return [fs.join(url, name) for name in files]
 
@@ -45,14 +45,14 @@ def no_store(url: str, storage_options: fs.Options = None) -> DataError:
     if fs.is_dir(url, storage_options):
         entries = fs.entries(url, storage_options)
         if not entries:
-            return DataError(f"{url}: an empty directory.")
+            return DataError(f"{url}: the directory is empty.")
         inside, below = listed(fs.ls(url, storage_options)), "**/" * all(is_folder for _, is_folder, _ in entries)
         how = name_sets(url, storage_options)
-        how = how or f"Name a file or folder in it, or files by a pattern, as in DIRECTORY/{below}*.parquet."
-        return DataError(f"{url}: not a store. The directory contains {inside}. {how}")
+        how = how or f"Name a file or folder in it, or name files by a pattern, as in DIRECTORY/{below}*.parquet."
+        return DataError(f"{url}: the directory is not a store. It contains {inside}. {how}")
     if not fs.size(url, storage_options):
         return DataError(f"{url}: it is empty.")
-    return DataError(f"{url}: unknown format. Give a backend. Known: {', '.join(STORES.names())}.")
+    return DataError(f"{url}: the format is unknown. Set a backend. Known: {', '.join(STORES.names())}.")
 
 
 def open_store(url: str, backend: str | None = None, storage_options: fs.Options = None, **options: Any) -> Store:

@@ -43,7 +43,7 @@ class Rechunker:
         self.taken = self._seen = 0
         first = self._next()
         if first is None:
-            raise DataError(f"{url}: nothing to write.")
+            raise DataError(f"{url}: there are no records to write.")
         self._left = first
         self.schema = schema_of(first)
         self.record_bytes = sum(field.size_bytes for field in self.schema.values())
@@ -80,7 +80,9 @@ class Rechunker:
             if not chunk or any(map(len, chunk.values())):
                 lengths = {name: len(array) for name, array in chunk.items()}
                 if len(set(lengths.values())) != 1 or 0 in lengths.values():
-                    raise DataError(f"{self._url}: nothing to write, or arrays of different lengths: {lengths}.")
+                    raise DataError(
+                        f"{self._url}: there are no records to write, or the arrays have different lengths: {lengths}."
+                    )
                 # a record of a single number has shape (1,)
                 chunk = {
                     name: array[:, None] if array.ndim == 1 and name != "label" else array

@@ -60,8 +60,8 @@ def check_splits(url: str, files: Sequence[str], is_dir: bool = False) -> None:
     if len(splits) > 1:
         named = " and ".join(sorted(splits.values()))
         raise DataError(
-            f"{url}: files of {named} would be read as one. Name those of one by a pattern such as "
-            f"'*{sorted(splits.values())[-1]}*', or rename them if they belong together."
+            f"{url}: files of {named} would be read as one dataset. Name the files of one split by a pattern such as "
+            f"'*{sorted(splits.values())[-1]}*', or rename the files if they belong together."
         )
 
 

@@ -48,7 +48,7 @@ class SplitConf(Conf):
         if bool(self.test_share) == bool(self.test_from):
             yield ("test_share",), "expected either test_share, such as 0.2, or test_from, the number of a record."
         if self.test_from and self.key:
-            yield ("key",), "expected test_share beside it: values of a key are drawn, and have no order."
+            yield ("key",), "expected test_share with it: the values of a key are drawn at random, and have no order."
 
     def rows(self, first: int, n: int) -> Rows:
         """Return which of the ``n`` records from ``first`` on belong to the part, as offsets from ``first``."""
@@ -119,7 +119,9 @@ class SplitStore(ViewStore):
             dataclasses.replace(store.blocks[i], id=new, n=len(rows[i])) for new, i in enumerate(self._of_store)
         )
         if not self.blocks:
-            raise DataError(f"{self.url}: none of its {store.count} records are in the part to {self._conf.part} on.")
+            raise DataError(
+                f"{self.url}: none of its {store.count} records are in the {self._conf.part} part of split."
+            )
 
     def widen(self) -> None:
         _ = self.fingerprint

@@ -40,7 +40,7 @@ STORES: Registry[Store]
 
 def advice_for(url: str) -> str:
     """Return the last sentences of an error about a store that differs from its manifest."""
-    return f"damaged, or newer than its manifest. {rewriting(url)}"
+    return f"The data is damaged, or newer than its manifest. {rewriting(url)}"
 
 
 def rewriting(url: str) -> str:
@@ -226,7 +226,7 @@ class Store(ABC):
         options
             Options of the format. A format that can store class names accepts ``class_names``.
         """
-        raise DataError(f"{url}: records cannot be written in this format.")
+        raise DataError(f"{url}: records cannot be written in the format of this file.")
 
     @classmethod
     def backend_name(cls) -> str:
@@ -333,8 +333,9 @@ class Store(ABC):
                 crc = checksum_of(part, crc)
             if crc != block.crc:
                 raise DataError(
-                    f"{block.file}, block {block_id} ({block.length} bytes from {block.offset} on): crc32c {crc:08x}"
-                    f", expected {block.crc:08x}: {advice_for(self.url)}"
+                    f"{block.file}, block {block_id} ({block.length} bytes from {block.offset} on): the crc32c is "
+                    f"{crc:08x}"
+                    f", expected {block.crc:08x}. {advice_for(self.url)}"
                 )
             self._verified.add(block_id)
         return data[0]

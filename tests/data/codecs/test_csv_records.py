@@ -68,11 +68,11 @@ def test_empty_lines_do_not_count(block_bytes: int) -> None:
     [
         (b"", "t.csv: it is empty"),
         (b"\n\n", "t.csv: it is empty"),
-        ("a,b".encode("utf-16"), "t.csv: text in UTF-16"),
+        ("a,b".encode("utf-16"), "t.csv: the text is encoded in UTF-16"),
         (b"a;b\n1;2\n", "t.csv, line 1: it contains no ',', but ';'. Set separator: ';'"),
         (b"a,b,a\n1,2,3\n", "t.csv, line 1: column 'a' occurs twice"),
         (b"1,2,3\n1,2,3\n", "t.csv, line 1: expected a header with the names of the columns, got numbers: '1,2,3'"),
-        (b"a,b\xff\n1,2\n", "t.csv, line 1: not UTF-8"),
+        (b"a,b\xff\n1,2\n", "t.csv, line 1: the text is not UTF-8"),
         (b"a,b\r1,2\r", "t.csv, line 1: lines end with carriage returns only"),
         (b'a,b\n1,2\n3,"4\n5,6\n', "t.csv, line 3: a quote in the record that begins here is not closed"),
     ],

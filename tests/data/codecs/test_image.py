@@ -70,7 +70,9 @@ def test_grey_values_of_16_bits_are_scaled(kind: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
 def test_values_of_32_bits_are_refused(dtype: str) -> None:
-    with pytest.raises(DataError, match=r"^x: an image with values of 32 bits. Expected 8 or 16"):
+    with pytest.raises(
+        DataError, match=r"^x: the image has values of 32 bits, whose range is unknown. Store them with 8 or 16"
+    ):
         decode_image(encoded(GREY.astype(dtype), "TIFF"), "x")
 
 
@@ -104,7 +106,7 @@ def test_transparent_pictures_are_laid_over_white(mode: str, channels: int, capl
     for channel in pixels:
         np.testing.assert_array_equal(channel, 255 - ALPHA)
     assert [record.message for record in caplog.records] == [
-        "d: has transparent images. They are laid over white.",
+        "d: some images are transparent. They are drawn on a white background.",
     ]
 
 
@@ -182,7 +184,7 @@ def test_a_folder_names_what_it_leaves_out(tmp_path: Path, caplog: pytest.LogCap
         assert (store.count, store.class_names) == (3, ("cat", "dog", "empty"))
         assert store.read_labels(0).tolist() == [0, 0, 1]
     (warning,) = [record.getMessage() for record in caplog.records]
-    assert ": left out: 4 files or folders: README.md, cat/3.heic, dog/notes.txt, empty/. Expected images in" in warning
+    assert ": 4 files or folders left out: README.md, cat/3.heic, dog/notes.txt, empty/. Expected images in" in warning
 
 
 def test_folders_within_folders_of_classes(tmp_path: Path) -> None:
@@ -190,7 +192,7 @@ def test_folders_within_folders_of_classes(tmp_path: Path) -> None:
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(encoded(GREY, "PNG"))
-    said = r"cat/tabby/1\.png, an image in folders within folders\. Is its class cat or tabby\? Set class_folder"
+    said = r"cat/tabby/1\.png is an image in nested folders\. Is its class cat or tabby\? Set class_folder"
     with pytest.raises(DataError, match=said):
         open_store(str(tmp_path), "image-folder")
     for which, classes in (("first", ["cat", "cat", "dog", "dog"]), ("last", ["tabby", "cat", "young", "tabby"])):
@@ -200,7 +202,7 @@ def test_folders_within_folders_of_classes(tmp_path: Path) -> None:
         assert found == dict(zip(names, classes, strict=True))
     (tmp_path / "cat").rename(tmp_path / "train")
     (tmp_path / "dog").rename(tmp_path / "test")
-    with pytest.raises(DataError, match="splits test, train, which are not read as one"):
+    with pytest.raises(DataError, match="the directory has the splits test, train, which are not read as one dataset"):
         open_store(str(tmp_path), "image-folder", class_folder="last")
 
 
@@ -226,7 +228,7 @@ def test_a_tar_says_what_it_leaves_out(tmp_path: Path, caplog: pytest.LogCapture
         with caplog.at_level(logging.WARNING), open_store(str(tmp_path / "x.tar"), "webdataset") as store:
             assert store.count == 4
     (warning,) = [record.getMessage() for record in caplog.records]
-    assert "x.tar: left out: 2 files. Its files end in: .json, .jp2." in warning
+    assert "x.tar: some files are left out: 2 files. Its files end in: .json, .jp2." in warning
 
 
 @pytest.mark.pairs

@@ -81,7 +81,7 @@ EMPTY = "it is empty, expected a number"
         ('1,2\n1,""', {}, f"line 2, column '2': {EMPTY}"),
         ("1\t2\t3\n1\t\t3", {"separator": "\t"}, f"line 2, column '2': {EMPTY}"),
         ("1\t2\n1\t3\t\n1\t4", {"separator": "\t"}, "line 2: 3 fields, expected 2"),
-        ("1,2\n1,3\r4,5\n1,6\n", {}, "line 2: a carriage return within a record"),
+        ("1,2\n1,3\r4,5\n1,6\n", {}, "line 2: the record contains a carriage return"),
         (
             "1,2\n" + "1,2\n\ufeff1,2\n" * 2,
             {"block_bytes": 8},
@@ -112,16 +112,16 @@ EMPTY = "it is empty, expected a number"
         ("Unnamed: 0,label,x\n0,1,2\n", {}, "line 1, column 1: it has no name, like the index"),
         ("1;2;3\n", {}, "line 1: it contains no ',', but ';'. Set separator: ';'"),
         ("label,x\n", {}, "no records but the header"),
-        ("label,x\n1,2,3\n", {"shape": (2,)}, "line 1: a header of 2 columns, expected 3: a label and 2 numbers"),
+        ("label,x\n1,2,3\n", {"shape": (2,)}, "line 1: the header has 2 columns, expected 3: a label and 2 numbers"),
         (
             "label,x,y\n1,2,3\n",
             {"shape": (2,), "has_label": False},
-            "line 1: a header of 3 columns, expected 2: 2 numbers. Remove the column 'label'",
+            "line 1: the header has 3 columns, expected 2: 2 numbers. Remove the column 'label'",
         ),
         ("1,2,3\n", {"shape": (3,)}, "line 1: 3 fields, expected 4"),
         ("label,x\n1,2\n", {"header": False}, "line 1, column '1': 'label' is not a number"),
         ("1,2\r3,4\r", {}, "line 1: lines end with carriage returns only"),
-        ("1,2\n".encode("utf-16"), {}, "text in UTF-16"),
+        ("1,2\n".encode("utf-16"), {}, "the text is encoded in UTF-16"),
     ],
 )
 def test_files_that_are_refused(text: str | bytes, options: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -75,11 +75,11 @@ def test_records_of_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "vocabulary", "class_size", "message"),
     [
-        ("a b", None, 4, "4 classes of 3 words"),
-        ("a b", None, 0, "0 classes of 3 words"),
+        ("a b", None, 4, "the number of word classes is 4, expected 1 to 3"),
+        ("a b", None, 0, "the number of word classes is 0, expected 1 to 3"),
         ("a b", "</s> 1\nc 2\n", 1, r"no word of the vocabulary .*vocab\.txt"),
-        ("a b", "</s> 1\nc\n", 1, r"vocab\.txt, line 2: 'c'"),
-        ("a b", "a 1\n</s> 2\n", 1, r"vocab\.txt, line 1: 'a 1'. Expected .* first that of </s>"),
+        ("a b", "</s> 1\nc\n", 1, r"vocab\.txt, line 2: the line is 'c'"),
+        ("a b", "a 1\n</s> 2\n", 1, r"vocab\.txt, line 1: the line is 'a 1'. Expected .* first that of </s>"),
         ("a b", "</s> 1\na 1\na 1\n", 1, r"vocab\.txt, line 3"),
     ],
 )

@@ -142,14 +142,14 @@ def test_the_mean_is_of_the_first_part(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "files", "message"),
     [
-        ("idx", {"a": b"\0\0\x08\x03"}, r"/a: truncated within an idx header of 3 dimensions"),
+        ("idx", {"a": b"\0\0\x08\x03"}, r"/a: the file is truncated within an idx header of 3 dimensions"),
         ("idx", {"a": b"PNG"}, r"/a: not an idx file of bytes: it begins with 50 4e 47"),
-        ("idx", {"a": idx(np.zeros((2, 2, 2))) + b"x"}, r"/a: 9 bytes after the header"),
-        ("idx", {"a": idx(np.zeros((2, 2, 2))), "b": idx(np.zeros(3))}, "2 images but 3 labels"),
-        ("idx", {"a": idx(np.zeros(3))}, "no file of images"),
+        ("idx", {"a": idx(np.zeros((2, 2, 2))) + b"x"}, r"/a: the file has 9 bytes after the header"),
+        ("idx", {"a": idx(np.zeros((2, 2, 2))), "b": idx(np.zeros(3))}, "there are 2 images, but 3 labels"),
+        ("idx", {"a": idx(np.zeros(3))}, "no file has images"),
         ("idx", {"a": idx(np.zeros((2, 2, 2))), "b": idx(np.zeros((2, 3, 2)))}, "different shapes"),
         ("idx", {"a": b"\x1f\x8bxxxx"}, "/a: the gzip file is damaged"),
-        ("cifar", {"a": b"12345"}, r"/a: 5 bytes, expected CIFAR records"),
+        ("cifar", {"a": b"12345"}, r"/a: the file has 5 bytes, which are not whole CIFAR records"),
         ("csv", {"a": b"1,2\n1,x\n"}, r"/a, line 2, column '2': 'x' is not a number"),
         ("npz", {"a": b"12345"}, "/a: not an npz file, or a damaged one"),
     ],
@@ -167,7 +167,7 @@ def test_npz_without_images(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no array called images or .* Arrays: pictures"):
         convert("npz", [str(tmp_path / "x.npz")], str(tmp_path / "x.arrow"))
     np.savez(tmp_path / "x.npz", images=np.zeros((3, 2)), labels=np.zeros(2))
-    with pytest.raises(DataError, match=r"of different lengths: \{'images': 3, 'labels': 2\}"):
+    with pytest.raises(DataError, match=r"have different lengths: \{'images': 3, 'labels': 2\}"):
         convert("npz", [str(tmp_path / "x.npz")], str(tmp_path / "x.arrow"))
 
 

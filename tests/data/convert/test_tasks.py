@@ -169,7 +169,7 @@ def test_a_directory_of_others_is_left_alone(source: str, tmp_path: Path) -> Non
     precious = tmp_path / ".x.arrow.convert" / "thesis.tex"
     precious.parent.mkdir()
     precious.touch()
-    with pytest.raises(DataError, match=r"\.x\.arrow\.convert: exists, but was not made by a conversion"):
+    with pytest.raises(DataError, match=r"\.x\.arrow\.convert: the folder exists, but was not made by a conversion"):
         convert("arrow", [source], str(tmp_path / "x.arrow"))
     assert precious.exists()
 
@@ -203,7 +203,7 @@ def test_an_image_that_is_replaced_by_one_of_its_length(tmp_path: Path) -> None:
         replace(88)
         return by_other_sessions(tasks)
 
-    with pytest.raises(DataError, match=r"^.*/images/2\.png: changed during the conversion"):
+    with pytest.raises(DataError, match=r"^.*/images/2\.png: the file changed during the conversion"):
         convert("image-folder", [str(folder)], target, **options, run=replace_meanwhile)
 
 
@@ -212,7 +212,7 @@ def test_sources_that_change_meanwhile(source: str, tmp_path: Path) -> None:
         written(tmp_path, "arrow", pixels(30, (4, 5)), "source")
         return by_other_sessions(tasks)
 
-    with pytest.raises(DataError, match=r"source\.arrow: changed during the conversion"):
+    with pytest.raises(DataError, match=r"source\.arrow: the file changed during the conversion"):
         convert("arrow", [source], str(tmp_path / "x.arrow"), run=run)
     assert not (tmp_path / "x.arrow").exists()
 

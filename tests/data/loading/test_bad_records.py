@@ -84,7 +84,7 @@ def damaged_foreign(folder: Path, backend: str) -> Damaged:
         frames[11][-6] ^= 1
         frames[12] = bytearray(frame(example({"image_raw": bytes(5), "label": 1})))
         path.write_bytes(b"".join(frames))
-        return Damaged(url, records, [11, 12], r"tfrecord, block \d+, record \d+ \(byte \d+\): wrong crc32c")
+        return Damaged(url, records, [11, 12], r"tfrecord, block \d+, record \d+ \(byte \d+\): the crc32c is wrong")
     if backend == "webdataset":
         files = []
         for i, (x, y) in enumerate(zip(*records.values(), strict=True)):

@@ -111,12 +111,16 @@ def test_by_default_it_is_as_large_as_blocks_need_within_a_share() -> None:
     assert needed > DEFAULT_BYTES
     half = -(-needed // 2)
     assert divide(large, "none", None, needed).bytes_bound == divide(large, "none", None, half).bytes_bound == needed
-    with pytest.raises(DataError, match=r"plain://store, block 0: 100 records, 400 MiB\. .* allows this reader"):
+    with pytest.raises(
+        DataError, match=r"plain://store, block 0: the block has 100 records, 400 MiB\. .* allows this reader"
+    ):
         divide(large, "none", None, half - 1)
 
 
 def test_a_block_or_a_batch_that_is_too_large_is_named() -> None:
-    with pytest.raises(DataError, match=r"block 1: 90 records, 90 MiB\. .*allows 100 MiB\. Set memory_mb: .*block"):
+    with pytest.raises(
+        DataError, match=r"block 1: the block has 90 records, 90 MiB\. .*allows 100 MiB\. Set memory_mb: .*block"
+    ):
         divide(Plain([1, 90], MIB, False, False), "full", 100 * MIB, batch=1)
     with pytest.raises(DataError, match=r"batches of 200 MiB\. .*Set memory_mb: 200, or lower batchsize"):
         divide(Plain([1000], MIB, True, False), "full", 100 * MIB, batch=100)

@@ -60,5 +60,5 @@ def test_bytes_in_frames_are_texts(as_frame: Any) -> None:
 def test_bytes_that_are_no_texts_further_on(tmp_path: Path) -> None:
     kinds = pa.array([*[b"a", b"b"] * 50, b"\xff"])
     pq.write_table(pa.table({"x": range(101), "kind": kinds}), tmp_path / "a.parquet")
-    with pytest.raises(DataError, match=r"a.parquet, column 'kind': bytes that are not UTF-8"):
+    with pytest.raises(DataError, match=r"a.parquet, column 'kind': the column has bytes that are not UTF-8"):
         TableStore(str(tmp_path / "a.parquet"), label="kind")

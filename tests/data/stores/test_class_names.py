@@ -223,14 +223,14 @@ def test_wrong_names_of_classes(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=message):
             open_store(str(listed), "image-list", **options)
 
-    refuse(r"list.txt, line 2: the label 'b', expected a name and a label", "ant/0.png 0\nbee/0.png b\n")
-    refuse(r"line 1: the label 'b', expected one of the classes ant, bee", "bee/0.png b\n", classes=["ant", "bee"])
+    refuse(r"list.txt, line 2: the label is 'b', expected a name and a label", "ant/0.png 0\nbee/0.png b\n")
+    refuse(r"line 1: the label is 'b', expected one of the classes ant, bee", "bee/0.png b\n", classes=["ant", "bee"])
     refuse(r"line 1: the label 2 has no class name. Expected 0 to 1", "bee/0.png 2\n", classes=["ant", "bee"])
     refuse(r"list.txt: classes: the name 'ant' occurs twice", "bee/0.png 2\n", classes=["ant", "ant"])
-    refuse(r"names.txt: 2 names whose numbers are not 0 to 1, each once", "bee/0.png 2\n", classes=str(names))
-    refuse(r"line 1: 'my picture.png', expected a name and a label", "my picture.png\n")
+    refuse(r"names.txt: the numbers of the 2 names are not 0 to 1, each once", "bee/0.png 2\n", classes=str(names))
+    refuse(r"line 1: the line is 'my picture.png', expected a name and a label", "my picture.png\n")
     records.write_bytes(frame(example({"x": [1.0], "label": b"cat"})))
-    with pytest.raises(DataError, match=r"the label 'cat' is text. Give classes, the names in order, in user_conf"):
+    with pytest.raises(DataError, match=r"the label 'cat' is text. Set classes in user_conf to the names in order"):
         open_store(str(records))
     with pytest.raises(DataError, match=r"the label 'cat' is not among the 2 names in classes"):
         open_store(str(records), classes=["ant", "bee"])
@@ -246,11 +246,12 @@ def test_a_label_that_records_of_a_conversion_do_not_have(backend: str, tmp_path
             check_label(store, label)
         for each in (store, shards):
             with pytest.raises(
-                DataError, match=r"no 'kind' for the label: a conversion has chosen it\. It has label or s"
+                DataError,
+                match=r"the data has no label 'kind': the conversion chose the labels to keep\. It has label or s",
             ):
                 check_label(each, "kind")
-    with pytest.raises(DataError, match=r"no 'kind' for the label"):
+    with pytest.raises(DataError, match=r"the data has no label 'kind'"):
         convert(backend, [url], str(tmp_path / "y.arrow"), reading={"label": "kind"})
     STORES.find(backend).write(url, {"data": records["data"]})
-    with open_store(url) as store, pytest.raises(DataError, match=r"no 'label' for the label: .* It has none\."):
+    with open_store(url) as store, pytest.raises(DataError, match=r"the data has no label 'label': .* It has none\."):
         check_label(store, "label")

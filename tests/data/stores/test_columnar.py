@@ -255,7 +255,7 @@ def test_a_directory_of_files_is_a_store_by_its_backend(suffix: str, tmp_path: P
         assert values(store, "label").tolist() == LISTS["y"].to_pylist()
     (tmp_path / f"part-1.{suffix}").rename(tmp_path / f"test-1.{suffix}")
     (tmp_path / f"part-0.{suffix}").rename(tmp_path / f"train-0.{suffix}")
-    with pytest.raises(DataError, match="files of test and train would be read as one"):
+    with pytest.raises(DataError, match="files of test and train would be read as one dataset"):
         open_store(str(tmp_path), suffix)
 
 
@@ -288,7 +288,9 @@ def test_sets_of_files_as_on_the_hub_are_never_one_store(first: str, second: str
         with pytest.raises(DataError, match=rf"{re.escape(named)} plain\)\.$"):
             open_store(str(tmp_path), backend)
     for backend in ("parquet", "table"):
-        with pytest.raises(DataError, match=f"files of {' and '.join(sorted([first, second]))} would be read as one"):
+        with pytest.raises(
+            DataError, match=f"files of {' and '.join(sorted([first, second]))} would be read as one dataset"
+        ):
             open_store(str(data), backend)
     with open_store(f"{data}/{first}-*.parquet") as store:
         np.testing.assert_array_equal(values(store, "data"), np.array(LISTS["x"].to_pylist(), np.float32))
@@ -357,12 +359,12 @@ def not_orc(folder: Path) -> str:
 
 
 REFUSED: dict[str, tuple[Callable[[Path], str], dict[str, Any], str]] = {
-    "cut stream": (cut_stream, {}, "without its end: it is truncated"),
-    "feather 1": (feather_1, {}, "Feather of version 1, .* Write version 2"),
-    "union": (union, {}, "of types that Parquet lacks: Unhandled type"),
-    "permuted in two ways": (permuted, {}, r"\(4, 2, 3\) by the specification of Arrow, \(3, 4, 2\) as pyarrow"),
-    "a file is missing": (without_a_file, {}, "state.json names data-00001-of-00002.arrow, which is not there"),
-    "orc": (not_orc, {}, "not an ORC file, a damaged one"),
+    "cut stream": (cut_stream, {}, "has no end. It is truncated"),
+    "feather 1": (feather_1, {}, "Feather version 1, .* Write version 2"),
+    "union": (union, {}, "has types that Parquet lacks: Unhandled type"),
+    "permuted in two ways": (permuted, {}, r"\(4, 2, 3\) by the specification of Arrow, but \(3, 4, 2\) as pyarrow"),
+    "a file is missing": (without_a_file, {}, "state.json names data-00001-of-00002.arrow, which does not exist"),
+    "orc": (not_orc, {}, "not an ORC file, is damaged"),
 }
 
 

@@ -50,7 +50,7 @@ def test_a_directory_that_is_no_store_says_what_is_in_it(tmp_path: Path, kind: s
     make(tmp_path)
     (tmp_path / "README.txt").write_text("hello, all\n")
     assert detect(str(tmp_path)) is None
-    with pytest.raises(DataError, match=f"not a store. The directory contains {inside}. Name a file"):
+    with pytest.raises(DataError, match=f"the directory is not a store. It contains {inside}. Name a file"):
         open_store(str(tmp_path))
 
 
@@ -66,7 +66,9 @@ def test_tables_in_directories_are_named_by_a_pattern(tmp_path: Path) -> None:
 
 def test_a_stream_of_arrow_says_how_it_is_read(tmp_path: Path) -> None:
     saved_by_hugging_face(tmp_path)
-    with pytest.raises(DataError, match=r"data-00000-of-00001.arrow: a stream of Arrow, .* backend: parquet or table"):
+    with pytest.raises(
+        DataError, match=r"data-00000-of-00001.arrow: the file is a stream of Arrow, .* backend: parquet or table"
+    ):
         open_store(str(tmp_path / "*.arrow"), "arrow")
 
 

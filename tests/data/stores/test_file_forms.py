@@ -229,7 +229,11 @@ REFUSED: dict[str, tuple[Write, dict[str, Any], str]] = {
         {},
         f"block 0, x, record {N - 1}: 2 values, expected 1.",
     ),
-    "parquet, first empty": (parquet({"x": [[[]], *[[[1.0]]] * (N - 1)]}), {}, "x, record 0: no values, so the shape"),
+    "parquet, first empty": (
+        parquet({"x": [[[]], *[[[1.0]]] * (N - 1)]}),
+        {},
+        "x, record 0: the record has no values, so its shape",
+    ),
     "parquet, a null in a list": (
         parquet({"x": pa.array([[[1.0]], [None]] * 3, pa.list_(pa.list_(pa.float64())))}),
         {},
@@ -245,7 +249,7 @@ REFUSED: dict[str, tuple[Write, dict[str, Any], str]] = {
     "feather, text": (feather({"data": FIXED, "y": TEXTS, "id": IDS}), {}, "the label 'y' is of type string"),
     "npz, two": (npz(x=VALUES, y=LABELS, target=IDS), {}, f"y and target {BOTH}"),
     "npz, two arrays": (npz(x=VALUES, data=VALUES, y=LABELS), {}, "data and x could each be the images or data"),
-    "npz, text": (npz(x=VALUES, y=np.array(TEXTS), id=IDS), {}, "values of type <U3, expected integers"),
+    "npz, text": (npz(x=VALUES, y=np.array(TEXTS), id=IDS), {}, "the values are of type <U3, expected integers"),
     "hdf5, two": (hdf5(x=VALUES, y=LABELS, label=IDS), {}, f"label and y {BOTH}"),
     "hdf5, two arrays": (hdf5(x=VALUES, data=VALUES, y=LABELS), {}, "data and x could each be the images or data"),
     "zarr, two": (zarr(x=VALUES, y=LABELS, label=IDS), {}, BOTH),
@@ -269,7 +273,7 @@ REFUSED: dict[str, tuple[Write, dict[str, Any], str]] = {
     "tfrecord, numbers": (
         tfrecord(x=VALUES.tolist(), z=VALUES.tolist(), label=LABELS.tolist()),
         {},
-        "x, z are numbers. Name those of a record in user_conf: {features: [...]}",
+        "x, z are numbers. Name the features of a record in user_conf: {features: [...]}",
     ),
     "tfrecord, bytes": (
         tfrecord(x=VALUES.tolist(), z=[b"z"] * N, label=LABELS.tolist()),
@@ -341,7 +345,7 @@ def test_files_of_several_splits_are_not_one_table(suffix: str, tmp_path: Path) 
         else:
             pq.write_table(table, tmp_path / f"{name}.parquet")
     for url in (str(tmp_path), str(tmp_path / f"*.{suffix}")):
-        with pytest.raises(DataError, match="files of test and train would be read as one"):
+        with pytest.raises(DataError, match="files of test and train would be read as one dataset"):
             open_store(url, "table", label="y")
     with open_store(str(tmp_path / f"train-*.{suffix}"), "table", label="y") as store:
         assert store.count == (4 if suffix == "csv" else 2 * N)

@@ -26,7 +26,7 @@ def test_quotes_that_are_escaped_by_a_backslash_are_refused(tmp_path: Path, sepa
     file = tmp_path / "spark.csv"
     frame = pd.DataFrame({"said": ["yes", 'He said "no"', "well"], "kind": ["a", "b", "a"]})
     frame.to_csv(file, index=False, sep=separator, quoting=1, doublequote=False, escapechar="\\")
-    with pytest.raises(DataError, match=r"spark.csv, line 3: a quote that is escaped by a backslash, as Spark"):
+    with pytest.raises(DataError, match=r"spark.csv, line 3: a quote is escaped by a backslash, as Spark"):
         opened(file, separator=separator, **TEXTS)
     frame.to_csv(file, index=False, sep=separator, quoting=1)
     opened(file, separator=separator, **TEXTS).close()
@@ -45,7 +45,9 @@ def test_a_field_that_ends_in_a_backslash_is_one(tmp_path: Path) -> None:
 def test_a_header_in_mid_file_is_refused(tmp_path: Path) -> None:
     file, table = tmp_path / "joined.csv", "said,kind\na,x\nb,y\n"
     file.write_text(2 * table)
-    with pytest.raises(DataError, match=r"joined.csv, line 4: the header again. Delete it, if files were joined"):
+    with pytest.raises(
+        DataError, match=r"joined.csv, line 4: this line repeats the header. Delete it if files were joined"
+    ):
         opened(file, features=["said"], label="kind", categories={"said": []})
     # a value may be called like a column
     file.write_text(f"{table}said,y\nb,kind\n")

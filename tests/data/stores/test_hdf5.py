@@ -80,23 +80,25 @@ def test_arrays_and_class_names_are_found_by_name(tmp_path: Path) -> None:
     with open_store(url, features="test/x") as store:
         assert (store.count, list(store.schema)) == (9, ["data"])
     names = r"Arrays: test/x, train/pictures, train/y\."
-    with pytest.raises(DataError, match=rf"x\.h5: no array called images or .*{names} Give the options features and"):
+    with pytest.raises(
+        DataError, match=rf"x\.h5: there is no array called images or .*{names} Set the options features and"
+    ):
         open_store(url)
-    with pytest.raises(DataError, match=rf"x\.h5: no array called 'labels'. {names}$"):
+    with pytest.raises(DataError, match=rf"x\.h5: there is no array called 'labels'. {names}$"):
         open_store(url, features="test/x", label="labels")
 
 
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"x": (ROWS, {}), "y": (LABELS[:9], {})}, r"of different lengths: \{'x': 50, 'y': 9\}"),
+        ({"x": (ROWS, {}), "y": (LABELS[:9], {})}, r"have different lengths: \{'x': 50, 'y': 9\}"),
         ({"x": (ROWS, {}), "y": (LABELS / 2, {})}, r"y, record 1: the label 0.5 is not an integer"),
-        ({"x": (ROWS, {}), "y": (np.eye(3)[LABELS], {})}, r"one per record. If they are one-hot"),
-        ({"x": (ROWS * 1j, {})}, "values of type complex128, expected numbers"),
+        ({"x": (ROWS, {}), "y": (np.eye(3)[LABELS], {})}, r"one label for each record. If they are one-hot"),
+        ({"x": (ROWS * 1j, {})}, "the values are of type complex128, expected numbers"),
         ({"x": (np.float32(3), {})}, "a single number"),
         ({"x": (["a", "b"], {})}, "expected numbers"),
-        ({"x": (ROWS[:0], {"maxshape": (None, 4, 3)})}, "no records"),
-        ({"x": (ROWS, {"scaleoffset": 3})}, "scaleoffset, which is not read"),
+        ({"x": (ROWS[:0], {"maxshape": (None, 4, 3)})}, "the array is empty"),
+        ({"x": (ROWS, {"scaleoffset": 3})}, "scaleoffset, which is not supported"),
     ],
 )
 def test_arrays_that_are_refused(arrays: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -108,7 +110,7 @@ def test_files_that_would_be_read_wrongly_are_refused(tmp_path: Path) -> None:
     url = written(tmp_path, x=(ROWS, {}))
     for attribute, message in (
         ("MATLAB_class", "reverse order"),
-        ("scale_factor", "scale_factor, which is not applied"),
+        ("scale_factor", "scale_factor, which is not supported"),
     ):
         with h5py.File(url, "a") as file:
             file["x"].attrs[attribute] = 2.0
@@ -144,7 +146,7 @@ def test_a_manifest_finds_other_labels(tmp_path: Path) -> None:
         assert store.blocks[0].crc is not None
     with h5py.File(url, "a") as file:
         file["y"][7] += 1
-    with pytest.raises(DataError, match=r"x\.h5: other labels than those of its manifest"):
+    with pytest.raises(DataError, match=r"x\.h5: the labels differ from those in its manifest"):
         open_store(url)
 
 

@@ -51,12 +51,12 @@ def test_images_that_cannot_be_read(tmp_path: Path) -> None:
     for wrong, message in (
         (
             {"bytes": None, "path": "a.png"},
-            "x.parquet, block 1, record 4: has no bytes of an image, at most its path. Write",
+            "x.parquet, block 1, record 4: the record has at most the path of an image, not its bytes. Store",
         ),
         ({"bytes": b"what", "path": None}, "x.parquet, block 1, record 4: not an image, or a damaged one"),
         (
             {"bytes": png(PIXELS[0][:, :4]), "path": None},
-            "record 4: an image of (3, 4, 6), expected (3, 5, 6)",
+            "record 4: the image has shape (3, 4, 6), but the first has (3, 5, 6)",
         ),
     ):
         write(Path(url), [*images[:4], wrong, *images[5:]])
@@ -69,5 +69,7 @@ def test_images_that_cannot_be_read(tmp_path: Path) -> None:
             np.testing.assert_array_equal(arrays["pixel"][[0, 2]], PIXELS[[3, 5]])
             np.testing.assert_array_equal(arrays["label"][[0, 2]], LABELS[[3, 5]])
     pq.write_table(pa.table({"x": [[1.0]]}), url)
-    with pytest.raises(DataError, match=r"x\.parquet: no column of encoded images, structs of bytes and path\."):
+    with pytest.raises(
+        DataError, match=r"x\.parquet: there is no column of encoded images \(structs of bytes and path\)\."
+    ):
         open_store(url, "image-parquet")

@@ -24,7 +24,7 @@ from tests.contracts.records import assert_same, pixels, read_all, written
 PIXELS = pixels(4, (3, 5, 6))["pixel"]
 VALUES = ".png, .jpg, .jpeg, .webp, .bmp, .gif, .tif, .tiff, .npy"
 
-NO_ARRAY = "/x.npz: no array called images or image or pixel or data or features or x."
+NO_ARRAY = "/x.npz: there is no array called images or image or pixel or data or features or x."
 
 
 def opened(path: Path, data: bytes, backend: str | None = None, **options: object) -> dict[str, np.ndarray]:
@@ -68,14 +68,16 @@ def test_damaged_idx(tmp_path: Path) -> None:
         "/x-images.idx: not an idx file of bytes: it begins with 50 4e 47 3f, expected 00 00 08 and the dimensions.",
     )
     refused(
-        path, idx(PIXELS)[:-1], "/x-images.idx: 359 bytes after the header, expected those of the shape (4, 3, 5, 6)."
+        path,
+        idx(PIXELS)[:-1],
+        "/x-images.idx: the file has 359 bytes after the header, which do not fit the shape (4, 3, 5, 6).",
     )
     refused(
-        path, idx(np.zeros(3)), "/x-images.idx: not a file of images. Expected an idx header of 3 or more dimensions."
+        path, idx(np.zeros(3)), "/x-images.idx: the file has no images. Expected an idx header of 3 or more dimensions."
     )
     refused(path, struct.pack(">II", 0x0802, 0) + bytes(4), "/x-images.idx: no records.")
     (tmp_path / "x-labels.idx").write_bytes(idx(np.arange(3)))
-    message = f"/x-images.idx: 4 images, but {tmp_path}/x-labels.idx has labels of shape (3,)."
+    message = f"/x-images.idx: the file has 4 images, but {tmp_path}/x-labels.idx has labels of shape (3,)."
     refused(path, idx(PIXELS), message.replace(str(tmp_path), ""))
 
 
@@ -84,7 +86,12 @@ def test_cifar_100(tmp_path: Path) -> None:
     found = opened(tmp_path / "train.bin", rows.tobytes(), "cifar", label_bytes=2, shape=(3, 2, 2))
     assert found["label"].tolist() == [1, 15]
     np.testing.assert_array_equal(found["pixel"].reshape(2, 12), rows[:, 2:])
-    refused(tmp_path / "t.bin", bytes(9), "/t.bin: 9 bytes, expected CIFAR records of 3073 bytes.", "cifar")
+    refused(
+        tmp_path / "t.bin",
+        bytes(9),
+        "/t.bin: the file has 9 bytes, which are not whole CIFAR records of 3073 bytes.",
+        "cifar",
+    )
 
 
 def test_npz_compressed_and_of_other_types(tmp_path: Path) -> None:
@@ -99,11 +106,14 @@ def test_damaged_npz(tmp_path: Path) -> None:
     for arrays, message in (
         (
             {"pictures": PIXELS},
-            "/x.npz: no array called images or image or pixel or data or features or x. Arrays: pictures.",
+            "/x.npz: there is no array called images or image or pixel or data or features or x. Arrays: pictures.",
         ),
-        ({"x": PIXELS, "y": np.arange(3)}, "/x.npz: arrays of different lengths: {'x': 4, 'y': 3}."),
-        ({"x": PIXELS, "y": np.zeros((4, 2))}, "/x.npz: labels of shape (4, 2), expected one per record."),
-        ({"x": np.array(["a"])}, "/x.npz: x: values of type <U1, expected numbers."),
+        ({"x": PIXELS, "y": np.arange(3)}, "/x.npz: the arrays have different lengths: {'x': 4, 'y': 3}."),
+        (
+            {"x": PIXELS, "y": np.zeros((4, 2))},
+            "/x.npz: the labels have shape (4, 2), expected one label for each record.",
+        ),
+        ({"x": np.array(["a"])}, "/x.npz: x: the values are of type <U1, expected numbers."),
         ({"x": PIXELS[:0]}, "/x.npz: no records."),
         (
             {"X_train": PIXELS, "y_train": np.arange(4)},
@@ -114,11 +124,12 @@ def test_damaged_npz(tmp_path: Path) -> None:
         ({"X": PIXELS, "x": PIXELS}, "/x.npz: X and x could each be the images or data. Expected one array."),
         (
             {"x": PIXELS, "y": np.eye(4)},
-            "/x.npz: labels of shape (4, 4), expected one per record. If they are one-hot, write labels.argmax(1).",
+            "/x.npz: the labels have shape (4, 4), expected one label for each record. If they are one-hot, write "
+            "labels.argmax(1).",
         ),
         (
             {"x": PIXELS, "y": np.array(["a", "b", "a", "b"])},
-            "/x.npz: y: values of type <U1, expected integers. "
+            "/x.npz: y: the values are of type <U1, expected integers. "
             "numpy.unique(y, return_inverse=True) returns class_names to save, and labels.",
         ),
     ):
@@ -177,7 +188,7 @@ def test_damaged_parquet(tmp_path: Path) -> None:
 def test_parquet_records_that_are_no_records(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     for columns, message in (
-        ({"a": ["x"]}, "/x.parquet: no column of fixed-size binary or lists of numbers. Columns: a."),
+        ({"a": ["x"]}, "/x.parquet: there is no column of fixed-size binary or lists of numbers. Columns: a."),
         ({"x": [[1.0, 2.0], [1.0]]}, "/x.parquet, block 0, x, record 1: 1 values, expected 2."),
         ({"x": [[1.0], None]}, "/x.parquet, block 0, x: 1 record is null."),
         ({"x": [[1.0], [None]]}, "/x.parquet, block 0, x: 1 value is null."),
@@ -248,9 +259,11 @@ def test_damaged_tfrecord(tmp_path: Path) -> None:
     good = frame(message)
     flipped = bytearray(good)
     flipped[20] ^= 1
-    refused(path, good + flipped, f"/x.tfrecord, block 0, record 1 (byte {len(good)}): wrong crc32c.")
+    refused(path, good + flipped, f"/x.tfrecord, block 0, record 1 (byte {len(good)}): the crc32c is wrong.")
     refused(
-        path, b"what is this?", "/x.tfrecord: record 0 at byte 0: wrong crc32c of its length, or not a TFRecord file."
+        path,
+        b"what is this?",
+        "/x.tfrecord: record 0 at byte 0: the crc32c of its length is wrong, or this is not a TFRecord file.",
     )
     refused(
         path,
@@ -263,8 +276,8 @@ def test_damaged_tfrecord(tmp_path: Path) -> None:
     refused(
         path,
         other,
-        f"/x.tfrecord, block 0 (records from 0 on): record 0: no feature called {names}. Features: pic. "
-        "Name those of a record in user_conf: {features: [...]}.",
+        f"/x.tfrecord, block 0 (records from 0 on): record 0: there is no feature called {names}. Features: pic. "
+        "Name the features of a record in user_conf: {features: [...]}.",
     )
     longer = frame(example({"image_raw": b"abcd", "label": 1}))
     refused(
@@ -315,16 +328,20 @@ def test_damaged_tar(tmp_path: Path) -> None:
     refused(
         path,
         tar([("a.npy", first), ("a.cls", b"cat")]),
-        "/x.tar, record a: the label 'cat' is not a 32-bit integer. Give classes for labels that are text.",
+        "/x.tar, record a: the label 'cat' is not a 32-bit integer. Set classes for labels that are text.",
     )
-    refused(path, tar([("a.cls", b"1")]), f"/x.tar, record a: has none of {VALUES}.")
-    refused(path, tar([("a.txt", b"1")]), f"/x.tar: no records: no files {VALUES}. Its files end in: .txt.")
+    refused(path, tar([("a.cls", b"1")]), f"/x.tar, record a: the record has none of the files {VALUES}.")
+    refused(
+        path,
+        tar([("a.txt", b"1")]),
+        f"/x.tar: the tar has no records: it has no files {VALUES}. Its files end in: .txt.",
+    )
     whole = tar([("a.npy", first), ("b.npy", first)])
-    refused(path, whole[:1024], "/x.tar: no end-of-archive block at byte 1024: the tar is truncated.")
-    refused(path, whole[:1100], "/x.tar: no end-of-archive block at byte 1024: the tar is truncated.")
+    refused(path, whole[:1024], "/x.tar: there is no end-of-archive block at byte 1024: the tar is truncated.")
+    refused(path, whole[:1100], "/x.tar: there is no end-of-archive block at byte 1024: the tar is truncated.")
     refused(path, whole[:600], "/x.tar: the file at byte 0 is incomplete: the tar is truncated.")
     refused(path, b"x" + whole[1:], "/x.tar: byte 0: not a tar header, or a damaged one.")
-    with pytest.raises(DataError, match=r"x\.tar, record a: a damaged npy file"):
+    with pytest.raises(DataError, match=r"x\.tar, record a: the npy file is damaged"):
         opened(path, tar([("a.npy", first[:-1])]))
     with pytest.raises(DataError, match=r"x\.tar, record a: not an image, or a damaged one"):
         opened(path, tar([("a.png", png(PIXELS[0])[:60])]))
@@ -365,13 +382,13 @@ def test_images_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with open_store(url, "image-list") as store, pytest.raises(DataError) as caught:
         read_all(store)
     assert str(caught.value) == (
-        f"{other}: an image of (3, 3, 6), expected (3, 5, 6) like the first. "
-        "Give --resize HxW, or resize: [H, W] in a job."
+        f"{other}: the image has shape (3, 3, 6), but the first has (3, 5, 6). "
+        "Pass --resize HxW, or set resize: [H, W] in the job."
     )
     refused(
         tmp_path / "list.txt",
         b"a.png 1\nb.png\n",
-        "/list.txt, line 2: 'b.png', expected a name and a label.",
+        "/list.txt, line 2: the line is 'b.png', expected a name and a label.",
         "image-list",
     )
     with pytest.raises(DataError, match=r"none\.png: no such file"):

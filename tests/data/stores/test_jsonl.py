@@ -67,8 +67,8 @@ def test_a_number_for_each_key(tmp_path: Path) -> None:
     refused(
         path,
         data,
-        "x.jsonl, line 1: has no key features, data, x, pixel, pixels, image, images of a list of numbers. "
-        "Give features, of the keys a, b, c, species, kind.",
+        "x.jsonl, line 1: the record has no list of numbers called features or data or x or pixel or pixels or "
+        "image or images. Set features to keys of it: a, b, c, species, kind.",
     )
     refused(path, data, "x.jsonl, line 1: kind is 'cat', expected a number.", features=["a", "kind"])
     refused(path, data, "x.jsonl, line 1: column 'd' is missing. Columns: a, b, kind, c, species.", features=["a", "d"])
@@ -178,8 +178,8 @@ def test_files_that_are_no_records(tmp_path: Path) -> None:
     refused(
         path,
         b"{}",
-        "x.jsonl, line 1: has no key features, data, x, pixel, pixels, image, images of a list of "
-        "numbers. Give features, of the keys .",
+        "x.jsonl, line 1: the record has no list of numbers called features or data or x or pixel or pixels or "
+        "image or images. Set features to keys of it: .",
     )
     refused(path, b'{"x": ["a"]}', "x.jsonl, line 1: x is not a list of numbers.")
     refused(

@@ -225,7 +225,7 @@ def test_a_file_cut_short_never_kills_the_process(tmp_path: Path) -> None:
 def test_a_damaged_note_is_named(note: bytes, tmp_path: Path) -> None:
     url = str(tmp_path / "x.lmdb")
     write_environment(url, iter([(KEY % 0, bytes(36)), (INFO_KEY, note)]))
-    with pytest.raises(DataError, match=r"x\.lmdb: a damaged value of b'__singa_dask__'"):
+    with pytest.raises(DataError, match=r"x\.lmdb: the value of b'__singa_dask__' is damaged"):
         open_store(url)
 
 

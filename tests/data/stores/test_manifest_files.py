@@ -37,7 +37,7 @@ def test_every_picture_of_a_folder_has_a_checksum(tmp_path: Path, caplog: pytest
         for each in (store, small):
             each.read_rows(0, np.array([0, 1]))
             with pytest.raises(
-                DataError, match=r"class-1/5\.png, block 0: .* crc32c .*, expected .*: damaged, or newer"
+                DataError, match=r"class-1/5\.png, block 0: .* crc32c .*, expected .*. The data is damaged, or newer"
             ):
                 each.read_rows(0, np.array([1, 5]))
 
@@ -49,7 +49,8 @@ def test_pictures_that_come_and_go_are_named(tmp_path: Path) -> None:
     (folder / "2.png").rename(folder / "7.png")
     with pytest.raises(
         DataError,
-        match=r"pictures, block 0: of 6 files in its manifest, missing: \S*/2\.png; new: \S*/7\.png: damaged, or newer",
+        match=r"pictures, block 0: the files differ from the 6 in its manifest, missing: \S*/2\.png; "
+        r"new: \S*/7\.png\. The data is damaged, or newer",
     ):
         open_store(url)
     (folder / "7.png").rename(folder / "2.png")
@@ -57,7 +58,8 @@ def test_pictures_that_come_and_go_are_named(tmp_path: Path) -> None:
         assert store.count == 6
     (folder / "9.png").write_bytes((folder / "2.png").read_bytes())
     with pytest.raises(
-        DataError, match=r"pictures, block 0: of 6 files in its manifest, new: pictures/class-0/9\.png: "
+        DataError,
+        match=r"pictures, block 0: the files differ from the 6 in its manifest, new: pictures/class-0/9\.png\. ",
     ):
         open_store(url)
 
@@ -72,7 +74,9 @@ def test_a_list_of_pictures_counts_too(tmp_path: Path) -> None:
         assert store.count == 8
         assert store.blocks[0].crc is not None
     listed.write_text(listed.read_text().replace("0.png 0", "0.png 1"))
-    with pytest.raises(DataError, match=r"list\.txt: .* crc32c .*, expected .*: damaged, or newer than its manifest"):
+    with pytest.raises(
+        DataError, match=r"list\.txt: .* crc32c .*, expected .*. The data is damaged, or newer than its manifest"
+    ):
         open_store(str(listed), "image-list")
 
 
@@ -100,12 +104,12 @@ def test_each_file_of_a_table_counts(tmp_path: Path, caplog: pytest.LogCaptureFi
     for wrong, said in (
         (
             whole.replace("7.5", "8.5"),
-            r"year=2021/part-0\.csv, block 1 \(.*\): crc32c .*, expected .*: damaged, or newer",
+            r"year=2021/part-0\.csv, block 1 \(.*\): the crc32c is .*, expected .*. The data is damaged, or newer",
         ),
         (whole.replace("b", "c", 1), r"year=2021/part-0\.csv"),
         (
             whole.replace("7.5", "71.5"),
-            r"year=2021/part-0\.csv, block 1: 20 records, 192 bytes from 9 on, expected 20 ",
+            r"year=2021/part-0\.csv, block 1: the block has 20 records, 192 bytes from 9 on, expected 20 ",
         ),
     ):
         path.write_text(wrong)
@@ -114,7 +118,8 @@ def test_each_file_of_a_table_counts(tmp_path: Path, caplog: pytest.LogCaptureFi
     path.rename(path.with_name("part-1.csv"))
     with pytest.raises(
         DataError,
-        match=r"table: of 3 files in its manifest, missing: table/year=2021/part-0\.csv; new: table/year=2021/part",
+        match=r"table: the files differ from the 3 in its manifest, missing: table/year=2021/part-0\.csv; "
+        r"new: table/year=2021/part",
     ):
         open_store(url, "table", **options)
 

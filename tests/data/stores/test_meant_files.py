@@ -69,7 +69,7 @@ LAKES = {
     "Delta": ["_delta_log/00000000000000000000.json"],
     "Hudi": [".hoodie/hoodie.properties"],
     "Iceberg": ["../metadata/v1.metadata.json"],
-    "_started_7 without _committed_7": ["_started_7", "_started_6", "_committed_6"],
+    "_started_7 has no _committed_7": ["_started_7", "_started_6", "_committed_6"],
 }
 
 
@@ -188,7 +188,9 @@ def test_a_pattern_of_a_table_is_one_table_as_its_directory_is(form: str, tmp_pa
 def test_what_is_in_a_zip_archive_is_said(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "train.csv.zip", "w") as archive:
         archive.writestr("train.csv", "a,b\n1,2\n")
-    with pytest.raises(DataError, match=r"train\.csv\.zip: a zip archive of train\.csv\. Unpack it\.$"):
+    with pytest.raises(
+        DataError, match=r"train\.csv\.zip: the file is a zip archive of train\.csv, not of arrays\. Unpack it\.$"
+    ):
         open_store(str(tmp_path / "train.csv.zip"))
 
 

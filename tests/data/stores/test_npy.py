@@ -75,10 +75,10 @@ def test_arrays_that_are_no_records(tmp_path: Path) -> None:
     large = VALUES.copy()
     large[7, 1, 1] = 1e300
     for values, message in (
-        (np.float64(3), "x.npy: a single number, expected an array with a row for each record."),
-        (np.array(["a"]), "x.npy: values of type <U1, expected numbers."),
-        (np.zeros(2, "i4,f8"), "x.npy: values of type [('f0', '<i4'), ('f1', '<f8')], expected numbers."),
-        (np.zeros(2, complex), "x.npy: values of type complex128, expected numbers."),
+        (np.float64(3), "x.npy: the array is a single number, expected a row for each record."),
+        (np.array(["a"]), "x.npy: the values are of type <U1, expected numbers."),
+        (np.zeros(2, "i4,f8"), "x.npy: the values are of type [('f0', '<i4'), ('f1', '<f8')], expected numbers."),
+        (np.zeros(2, complex), "x.npy: the values are of type complex128, expected numbers."),
         (VALUES[:0], "x.npy: no records."),
         (
             large,
@@ -89,11 +89,15 @@ def test_arrays_that_are_no_records(tmp_path: Path) -> None:
         np.save(path, values)
         refused(path, message)
     np.save(path, np.array([None]), allow_pickle=True)
-    refused(path, "x.npy: values of type object, expected numbers.")
+    refused(path, "x.npy: the values are of type object, expected numbers.")
     np.save(path, VALUES)
     for labels, message in (
-        (LABELS[:3], "arrays of different lengths: {'x.npy': 50, 'y.npy': 3}."),
-        (np.eye(50), "labels of shape (50, 50), expected one per record. If they are one-hot, write labels.argmax(1)."),
+        (LABELS[:3], "the arrays have different lengths: {'x.npy': 50, 'y.npy': 3}."),
+        (
+            np.eye(50),
+            "the labels have shape (50, 50), expected one label for each record. If they are one-hot, write "
+            "labels.argmax(1).",
+        ),
     ):
         np.save(tmp_path / "y.npy", labels)
         refused(path, f"x.npy: {message}")
@@ -106,9 +110,15 @@ def test_damaged_files(tmp_path: Path) -> None:
     np.save(path, VALUES)
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
-    refused(path, "x.npy: 4799 bytes of values, expected 4800 for (50, 3, 4) float64: truncated or damaged.")
+    refused(
+        path,
+        "x.npy: the file has 4799 bytes of values, expected 4800 for (50, 3, 4) float64. It is truncated or damaged.",
+    )
     path.write_bytes(whole + b"1")
-    refused(path, "x.npy: 4801 bytes of values, expected 4800 for (50, 3, 4) float64: truncated or damaged.")
+    refused(
+        path,
+        "x.npy: the file has 4801 bytes of values, expected 4800 for (50, 3, 4) float64. It is truncated or damaged.",
+    )
     path.write_bytes(whole[:6] + b"\4" + whole[7:])
     refused(path, "x.npy: not an npy file, or a damaged one: an npy file of version 4.0, expected at most 3.0.")
     path.write_bytes(b"what")

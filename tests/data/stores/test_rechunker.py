@@ -57,10 +57,10 @@ def test_the_bytes_do_not_depend_on_the_chunks(backend: str, kind: str, tmp_path
 @pytest.mark.parametrize(
     ("stream", "message"),
     [
-        ([], "x: nothing to write"),
-        ([{"pixel": np.zeros((0, 2), np.uint8)}], "x: nothing to write"),
+        ([], "x: there are no records to write"),
+        ([{"pixel": np.zeros((0, 2), np.uint8)}], "x: there are no records to write"),
         ([pixels(2, (2,)), pixels(2, (3,))], r"x: holds pixel \(3,\) uint8.*expected pixel \(2,\) uint8"),
-        ([pixels(2), {**pixels(2), "label": np.zeros(3, np.int32)}], "of different lengths"),
+        ([pixels(2), {**pixels(2), "label": np.zeros(3, np.int32)}], "have different lengths"),
     ],
 )
 def test_what_is_no_stream_of_records(stream: list[Arrays], message: str) -> None:

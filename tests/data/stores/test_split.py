@@ -150,10 +150,10 @@ def test_wrong_values_count_in_the_part_that_has_them(tmp_path: Path) -> None:
 def test_a_part_without_records_is_refused(tmp_path: Path) -> None:
     url = written(tmp_path, "arrow", floats(10))
     store = open_store(url)
-    with pytest.raises(DataError, match="none of its 10 records are in the part to test on"):
+    with pytest.raises(DataError, match="none of its 10 records are in the test part of split"):
         SplitStore(store, SplitConf(part="test", test_from=10))
     FRAME.to_csv(tmp_path / "t.csv", index=False)
-    with pytest.raises(DataError, match="no records are in the part to test on"):
+    with pytest.raises(DataError, match="no records without missing values in the test part of split"):
         TableStore(str(tmp_path / "t.csv"), label="class", split={"part": "test", "test_from": N})
 
 

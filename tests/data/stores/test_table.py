@@ -211,7 +211,7 @@ def test_what_is_wrong_with_a_table_is_named(content: str, options: dict[str, An
         ('7,"2,5"', "line 42, column 'b': '2,5' has a decimal comma"),
         ('7,"20,000"', "line 42, column 'b': '20,000' has a comma, for decimals or between thousands. Write"),
         ("7", "line 42: 1 fields, expected 2"),
-        ('7,8 "\n7,9 "', "line 42: a quote in a field that does not begin with one. Quote the field"),
+        ('7,8 "\n7,9 "', "line 42: a field has a quote inside, but does not begin with one. Quote the field"),
     ],
 )
 def test_a_wrong_record_of_a_later_block_is_named(line: str, message: str, csv: Path) -> None:
@@ -327,7 +327,7 @@ def test_directories_of_spark_and_dask(tmp_path: Path) -> None:
     with TableStore(str(tmp_path), features=["x"]) as store:
         assert rows_of(store) == [[i] for i in range(11)]
     (tmp_path / "_temporary").mkdir()
-    with pytest.raises(DataError, match="has a directory _temporary: a job that writes it has not ended"):
+    with pytest.raises(DataError, match=r"has a directory _temporary\. The job that writes it has not ended"):
         TableStore(str(tmp_path), features=["x"])
 
 
@@ -340,7 +340,7 @@ def test_directories_of_csv_have_columns_by_name(tmp_path: Path) -> None:
     with TableStore(f"{tmp_path}/[ab].csv", features=["y"]) as store:
         assert rows_of(store) == [[2], [4]]
     (tmp_path / "d.csv").write_text("y,z\n5,6\n")
-    with pytest.raises(DataError, match=r"d.csv: no column 'x', unlike .*a.csv. Columns: y, z."):
+    with pytest.raises(DataError, match=r"d.csv: there is no column 'x', unlike .*a.csv. Columns: y, z."):
         TableStore(str(tmp_path), features=["x", "y"])
 
 
@@ -405,7 +405,7 @@ def test_types_of_kept_keys(tmp_path: Path, texts: list[str], values: list[Any])
 def test_files_of_other_types_are_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [1.0]}), tmp_path / "0.parquet")
     pq.write_table(pa.table({"x": ["a"]}), tmp_path / "1.parquet")
-    with pytest.raises(DataError, match=r"1.parquet: column 'x' of type string, in .*0.parquet number"):
+    with pytest.raises(DataError, match=r"1.parquet: column 'x' is of type string, but of type number in .*0.parquet"):
         TableStore(str(tmp_path), features=["x"])
 
 

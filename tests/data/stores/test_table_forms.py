@@ -46,14 +46,19 @@ def test_text(tmp_path: Path, charset: str) -> None:
 
 
 def test_errors_of_text(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"column 'art': not UTF-8. .* Set charset: latin-1 if that"):
+    with pytest.raises(DataError, match=r"column 'art': the text is not UTF-8. .* Set charset: latin-1 if that"):
         opened(tmp_path / "x.csv", b"a;b;art\n1;2;gr\xfcn\n", label="art").read_block(0)
-    with pytest.raises(DataError, match=r"charset 'utf-16'. Expected an encoding that extends ASCII, .* Write it as"):
+    with pytest.raises(
+        DataError, match=r"the charset is 'utf-16'. Expected an encoding that extends ASCII, .* Write it as"
+    ):
         opened(tmp_path / "x.csv", LINES.encode("utf-16"), charset="utf-16")
     for name in ("x.csv", "x.jsonl"):
         for charset in ("utf-16", "utf-16-le", "utf-16-be", "utf-32"):
             shown = charset.replace("16-", "16")
-            with pytest.raises(DataError, match=rf"text in {shown.upper()}\..* or by iconv -f {shown} -t utf-8\.$"):
+            with pytest.raises(
+                DataError,
+                match=rf"the text is encoded in {shown.upper()}\..* or convert it with iconv -f {shown} -t utf-8\.$",
+            ):
                 opened(tmp_path / name, LINES.encode(charset), label="art")
     with pytest.raises(DataError, match=r"expected a header with the names of the columns, got numbers: '0,1,2'"):
         opened(tmp_path / "x.csv", b"0;1;2\n3;4;5\n", label="2")
@@ -72,7 +77,10 @@ def test_json(tmp_path: Path) -> None:
     for text, said in (
         ('{"a": [1]}', r"expected an array of objects, as pandas writes it by to_json\(orient='records'\)"),
         ('[{"a": 1}, {"a": "b"}]', r"column 'a': texts among numbers: b. Set na_values: \[b\] if they"),
-        (f'[{{"a": 1}}, {{"a": 1{400 * "0"}}}]', "column 'a': values of type int cannot be a column: .* too large"),
+        (
+            f'[{{"a": 1}}, {{"a": 1{400 * "0"}}}]',
+            "column 'a': values of type int cannot be a column: .* too large",
+        ),
         ("[", "not JSON: "),
     ):
         with pytest.raises(DataError, match=said):
@@ -135,7 +143,9 @@ def test_sheets(tmp_path: Path) -> None:
     check(TableStore(str(tmp_path / "x.xlsx"), missing="mean", label="art"))
     book.create_sheet("more")
     book.save(tmp_path / "x.xlsx")
-    with pytest.raises(DataError, match=r"sheets Sheet, more. Expected one: save it as a file of its own."):
+    with pytest.raises(
+        DataError, match=r"the sheets Sheet, more, expected one. Save the sheet to read as a file of its own."
+    ):
         TableStore(str(tmp_path / "x.xlsx"))
 
 
@@ -160,7 +170,7 @@ def test_damaged_files_of_excel_are_named(tmp_path: Path, kind: str) -> None:
         with zipfile.ZipFile(path, "w") as book:
             for each, content in members.items() if name else ():
                 book.writestr(each, re.sub(old, new, content, count=1, flags=re.DOTALL) if each == name else content)
-    with pytest.raises(DataError, match=r"x\.xlsx: of another format, or damaged: "):
+    with pytest.raises(DataError, match=r"x\.xlsx: the file is of another format, or damaged: "):
         TableStore(str(path))
 
 
@@ -173,7 +183,7 @@ def test_an_object_with_a_key_twice_is_refused(tmp_path: Path) -> None:
 
 def test_json_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("[" * 100_000)
-    with pytest.raises(DataError, match=r"x\.json: of another format, or damaged: maximum recursion"):
+    with pytest.raises(DataError, match=r"x\.json: the file is of another format, or damaged: maximum recursion"):
         TableStore(str(tmp_path / "x.json"))
 
 
@@ -185,7 +195,7 @@ def test_cells_of_sheets_that_have_no_value(tmp_path: Path, caplog: pytest.LogCa
     with TableStore(str(tmp_path / "errors.xlsx"), features="x", label="y", missing="skip") as store:
         assert store.class_names == ("a",)
         np.testing.assert_array_equal(read_all(store)["data"][:, 0], [1, 4])
-    errors = "read as missing: 2 cells with errors. The first is #N/A in B3."
+    errors = "2 cells with errors read as missing. The first is #N/A in B3."
     assert [each for each in caplog.messages if "cells" in each] == [f"{tmp_path}/errors.xlsx, sheet Sheet: {errors}"]
     # as Excel stores a formula whose value is an empty text, and as programs store formulas that do not compute
     for value, kind in (("<v></v>", ' t="str"'), ("<v>a</v>", ' t="str"'), ("<v></v>", ""), ("", "")):
@@ -200,6 +210,8 @@ def test_cells_of_sheets_that_have_no_value(tmp_path: Path, caplog: pytest.LogCa
                 assert store.count == 2 + ("a" in value)
         else:
             with pytest.raises(
-                DataError, match=r"formulas.xlsx, sheet Sheet: formulas .*: 1, the first in B3. Open it in"
+                DataError,
+                match=r"formulas.xlsx, sheet Sheet: the file lacks the values of 1 formula, "
+                r"the first in B3. Open the file in",
             ):
                 TableStore(str(file), features="x", label="y", missing="skip")

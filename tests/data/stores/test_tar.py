@@ -72,12 +72,12 @@ def test_labels_in_cls_and_json(options: dict[str, object], names: tuple[str, ..
 def test_labels_that_are_none(tmp_path: Path) -> None:
     path, value = tmp_path / "x.tar", ("a.npy", npy(DATA[0]))
     for text, message in (
-        (b"{", "damaged JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)."),
+        (b"{", "the JSON is damaged: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)."),
         (b"[1]", "its .json has no key 'y'. It is not an object."),
         (b'{"x": 1, "z": 2}', "its .json has no key 'y'. Keys: x, z."),
         (b'{"y": 1.5}', "the label 1.5 is not a 32-bit integer."),
         (b'{"y": 4294967296}', "the label 4294967296 is not a 32-bit integer."),
-        (b'{"y": "cat"}', "the label 'cat' is not a 32-bit integer. Give classes for labels that are text."),
+        (b'{"y": "cat"}', "the label 'cat' is not a 32-bit integer. Set classes for labels that are text."),
     ):
         refused(path, [value, ("a.json", text)], f"x.tar, record a: {message}", label="json.y")
     refused(
@@ -86,7 +86,12 @@ def test_labels_that_are_none(tmp_path: Path) -> None:
         "x.tar, record a: the label 'cow' is not among classes: cat, dog, fox.",
         classes=CLASSES,
     )
-    refused(path, [value], "x.tar: label 'txt', expected cls, or json.KEY with a key of the .json files.", label="txt")
+    refused(
+        path,
+        [value],
+        "x.tar: the label is 'txt', expected cls, or json.KEY with a key of the .json files.",
+        label="txt",
+    )
 
 
 def test_files_that_are_refused(tmp_path: Path) -> None:
@@ -94,7 +99,7 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
     refused(path, [("a.npy", value), ("a.npy", value)], "x.tar: record a has two files .npy (byte 1024), expected one.")
     image = npy(np.zeros((3, 4, 5), np.uint8))
     several = [("a.npy", image), ("a.png", png(np.zeros((3, 4, 5), np.uint8)))]
-    refused(path, several, "x.tar, record a: has several files of images or data, expected one.")
+    refused(path, several, "x.tar, record a: the record has several files of images or data, expected one.")
     with tarfile.open(path, "w") as archive:
         link = tarfile.TarInfo("b.npy")
         link.type, link.linkname = tarfile.SYMTYPE, "a.npy"

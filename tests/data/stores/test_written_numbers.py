@@ -181,7 +181,7 @@ def test_forms_that_say_two_things(form: dict[str, str], said: str) -> None:
 
 def test_a_column_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("price,y\n1,2\n")
-    with pytest.raises(DataError, match=r"numbers has 'prize', which is no column. Did you mean 'price'"):
+    with pytest.raises(DataError, match=r"numbers names 'prize', which is not a column. Did you mean 'price'"):
         TableStore(str(tmp_path / "x.csv"), features=["price"], numbers={"prize": {}})
 
 

@@ -67,7 +67,7 @@ def test_a_single_array_and_chunks_that_are_missing(version: int, tmp_path: Path
     url = written(tmp_path, version, x=(values, {"chunks": (10, 4, 3)}))
     with open_store(f"{url}/x") as store:
         assert_same(read_all(store), {"pixel": values})
-    with pytest.raises(DataError, match=r"x\.zarr/x: no array called 'y'"):
+    with pytest.raises(DataError, match=r"x\.zarr/x: there is no array called 'y'"):
         open_store(f"{url}/x", label="y")
 
 
@@ -84,9 +84,12 @@ def test_damaged_and_harmful_files_are_named(tmp_path: Path) -> None:
     chunk, metadata = Path(url) / "x/1.0.0", Path(url) / "x/.zarray"
     whole, described = chunk.read_bytes(), json.loads(metadata.read_text())
     for data, message in (
-        (b"", r"1\.0\.0: a chunk that is empty"),
-        (whole[:40], rf"chunk 1\.0\.0: 40 bytes, expected {len(whole)} according to its header: damaged"),
-        (whole[:4] + b"\xff\xff\xff\x7f" + whole[8:], r"chunk 1\.0\.0: decompresses to 2147483647 bytes, expected 960"),
+        (b"", r"1\.0\.0: a chunk is empty"),
+        (whole[:40], rf"chunk 1\.0\.0 is damaged: it has 40 bytes, expected {len(whole)} according to its header"),
+        (
+            whole[:4] + b"\xff\xff\xff\x7f" + whole[8:],
+            r"chunk 1\.0\.0 is damaged: it decompresses to 2147483647 bytes, expected 960",
+        ),
     ):
         chunk.write_bytes(data)
         with open_store(url) as store, pytest.raises(DataError, match=message):
@@ -102,7 +105,7 @@ def test_damaged_and_harmful_files_are_named(tmp_path: Path) -> None:
         open_store(url)
     shutil.rmtree(url)
     Path(url).mkdir()
-    with pytest.raises(DataError, match=r"x\.zarr: neither a group nor an array of Zarr"):
+    with pytest.raises(DataError, match=r"x\.zarr: the directory is neither a group nor an array of Zarr"):
         open_store(url, "zarr")
 
 

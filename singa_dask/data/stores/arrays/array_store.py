@@ -143,7 +143,7 @@ class ArrayStore(RangeStore):
             self.schema["label"] = Field(np.dtype(np.int32))
             if len(self._labels) != self._values.shape[0]:
                 lengths = {name: self._values.shape[0], label: len(self._labels)}
-                raise DataError(f"{self.url}: arrays of different lengths: {lengths}.")
+                raise DataError(f"{self.url}: the arrays have different lengths: {lengths}.")
         self.mapped = self.is_local and self._values.is_view and self._values.kind == kind
         self.blocks = self._cut()
         self._compare_labels()
@@ -152,14 +152,16 @@ class ArrayStore(RangeStore):
         """Return the blocks, with offsets and lengths of uncompressed values."""
         count, size, n = self._values.shape[0], self._values.row_bytes, self._values.rows_per_block()
         if count > n * MAX_BLOCKS:
-            raise DataError(f"{self.url}: an array of shape {self._values.shape} in chunks of {n} records: damaged.")
+            raise DataError(
+                f"{self.url}: the array is damaged: its shape is {self._values.shape}, but a chunk has {n} records."
+            )
         check_decompressed(f"{self.url}, block 0", min(n, count) * size, limit_of(self.storage_options))
         return even_blocks(self.url, count, n, size)
 
     def _compare_labels(self) -> None:
         """Compare the labels, which are outside all blocks, with the manifest."""
         if self.manifest_blocks() and self.manifest and self.manifest.opening.get("labels") != self._labels_crc():
-            raise DataError(f"{self.url}: other labels than those of its manifest: {advice_for(self.url)}")
+            raise DataError(f"{self.url}: the labels differ from those in its manifest. {advice_for(self.url)}")
 
     def _labels_crc(self) -> int | None:
         return None if self._labels is None else checksum_of(memoryview(self._labels).cast("B"))
@@ -178,9 +180,9 @@ class ArrayStore(RangeStore):
         matches = [name for name in names if name == wanted or (not wanted and name.lower() in VALUE_NAMES)]
         if len(matches) == 1:
             return matches[0]
-        fault = f"no array called {repr(wanted) if wanted else ' or '.join(VALUE_NAMES)}"
+        fault = f"there is no array called {repr(wanted) if wanted else ' or '.join(VALUE_NAMES)}"
         fault = f"{' and '.join(matches)} could each be the images or data" if matches else fault
-        hint = "" if wanted else " Give the options features and label: names of arrays."
+        hint = "" if wanted else " Set the options features and label to names of arrays."
         raise DataError(f"{self.url}: {fault}. Arrays: {listed(names) or 'none'}.{hint}")
 
     def _label_name(self, values: str) -> str:
@@ -190,7 +192,7 @@ class ArrayStore(RangeStore):
             if wanted in self._names:
                 self.label_name = wanted
                 return wanted
-            raise DataError(f"{self.url}: no array called {wanted!r}. Arrays: {listed(self._names)}.")
+            raise DataError(f"{self.url}: there is no array called {wanted!r}. Arrays: {listed(self._names)}.")
         folder = f"{values.rpartition('/')[0]}/".lstrip("/")
         beside = [name[len(folder) :] for name in self._names if name.startswith(folder) and name != values]
         self.other_fields = tuple(name for name in beside if "/" not in name)
@@ -201,10 +203,13 @@ class ArrayStore(RangeStore):
         array = self.open_array(name)
         packed = [each for each in PACKED if each in array.attributes]
         if packed:
-            raise DataError(f"{self.url}: {name}: values with {packed[0]}, which is not applied. Store them unpacked.")
+            raise DataError(
+                f"{self.url}: {name}: the values are packed with {packed[0]}, which is not supported. Store them "
+                f"unpacked."
+            )
         check_array(self.url, name or "the array", array.kind, array.shape, is_label)
         if 0 in array.shape:
-            raise DataError(f"{self.url}: {name}: no records, or no values: the shape is {array.shape}.")
+            raise DataError(f"{self.url}: {name}: the array is empty: its shape is {array.shape}.")
         return array
 
     # -- labels ------------------------------------------------------------------------------------------
@@ -214,7 +219,9 @@ class ArrayStore(RangeStore):
         if texts is not None:
             names, labels = np.unique(texts.reshape(-1), return_inverse=True)
             if len(names) > MAX_CLASSES:
-                raise DataError(f"{self.url}: {name}: {len(names)} different labels. Expected names of classes.")
+                raise DataError(
+                    f"{self.url}: {name}: there are {len(names)} different labels, too many for names of classes."
+                )
             self.class_names = tuple(sorted(distinct_names(map(str, names))))
             numbers = NameNumbers(self.class_names)
             return np.array([numbers[str(name)] for name in names], np.int32)[labels]

@@ -59,7 +59,9 @@ class CifarStore(ColumnStore):
         labels, shape, byte = self.options["label_bytes"], tuple(self.options["shape"]), np.dtype(np.uint8)
         stride = labels + math.prod(shape)
         if not source.size or source.size % stride:
-            raise DataError(f"{self.url}: {source.size} bytes, expected CIFAR records of {stride} bytes.")
+            raise DataError(
+                f"{self.url}: the file has {source.size} bytes, which are not whole CIFAR records of {stride} bytes."
+            )
         columns = {
             "pixel": FieldColumn(source, byte, Field(byte, shape), labels, stride),
             "label": FieldColumn(source, byte, Field(np.dtype(np.int32)), labels - 1, stride),

@@ -84,9 +84,9 @@ def _inflate(data: Any, n_bytes: int) -> bytes:
             # the end of the stream may need another call
             inflated += stream.decompress(stream.unconsumed_tail, 1)
     except zlib.error as error:
-        raise ValueError(f"a damaged chunk: {error}") from error
+        raise ValueError(f"a chunk is damaged: {error}") from error
     if not stream.eof:
-        raise ValueError(f"a chunk that is truncated, or has more than {n_bytes} bytes of values")
+        raise ValueError(f"a chunk is truncated, or has more than {n_bytes} bytes of values")
     return inflated
 
 
@@ -104,7 +104,7 @@ def _by_library(data: Any, n_bytes: int, each: Filter) -> Any:
     """Undo one filter with the library, through a file in memory that contains only this chunk."""
     h5py = require("h5py", "hdf5", "")
     if n_bytes < 1:
-        raise ValueError(f"a chunk of {len(data)} bytes")
+        raise ValueError(f"a chunk has {len(data)} bytes, but should have {n_bytes} bytes of values")
     with h5py.File("chunk", "w", driver="core", backing_store=False) as file:
         plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         plist.set_chunk((n_bytes,))
@@ -116,7 +116,7 @@ def _by_library(data: Any, n_bytes: int, each: Filter) -> Any:
         try:
             dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, decoded)
         except OSError as error:
-            raise ValueError(f"a damaged chunk, says the filter {each.name or each.id}") from error
+            raise ValueError(f"a chunk is damaged according to the filter {each.name or each.id}") from error
         return decoded
 
 
@@ -165,7 +165,7 @@ class HDF5Store(ArrayStore):
 
     def list_arrays(self) -> tuple[Sequence[str], Mapping[str, Any]]:
         if self._file.userblock_size:
-            raise DataError(f"{self.url}: a file with a user block, which is not read. Write it without one.")
+            raise DataError(f"{self.url}: the file has a user block, which is not supported. Write it without one.")
         names: list[str] = []
 
         def add(name: str, item: Any) -> None:
@@ -182,12 +182,14 @@ class HDF5Store(ArrayStore):
         if MATLAB in attributes:
             raise DataError(f"{where}: MATLAB stores the axes of arrays in reverse order. Write the file with h5py.")
         if dataset.is_virtual or dataset.external:
-            raise DataError(f"{where}: its values are in other files. Copy them into one, or name one of those.")
+            raise DataError(
+                f"{where}: the values are in other files. Copy them into this file, or open one of the other files."
+            )
         kind, shape = dataset.dtype, dataset.shape
         if shape is None:
-            raise DataError(f"{where}: an empty array.")
+            raise DataError(f"{where}: the array is empty.")
         if kind.kind in "iuf" and not self._h5py.h5t.py_create(kind).equal(dataset.id.get_type()):
-            raise DataError(f"{where}: numbers of a type that NumPy does not have. Store them as {kind}.")
+            raise DataError(f"{where}: the numbers are of a type that NumPy lacks. Store them as {kind}.")
         text = self._h5py.check_string_dtype(kind)
         if text is None:
             return self._located(name, dataset, kind, attributes)
@@ -204,13 +206,17 @@ class HDF5Store(ArrayStore):
         if offset is None and n_bytes:
             # the values are stored in the header
             if dataset.id.get_storage_size() != n_bytes:
-                raise DataError(f"{where}: its values were never written.")
+                raise DataError(f"{where}: the values were never written.")
             if kind == TEXT:
-                raise DataError(f"{where}: texts within the header, which are not read. Write the file with h5py.")
+                raise DataError(
+                    f"{where}: the texts are stored in the header, which is not supported. Write the file with h5py."
+                )
             data = np.ascontiguousarray(dataset[()]).tobytes()
             return _Contiguous(kind, shape, attributes, BytesInMemory(self.url, data), 0)
         if offset is not None and offset + n_bytes > self.sources[0].size:
-            raise ValueError(f"{name}: {n_bytes} bytes from {offset} on in a file of {self.sources[0].size}")
+            raise ValueError(
+                f"{name} has {n_bytes} bytes from byte {offset} on, but the file has {self.sources[0].size}"
+            )
         return _Contiguous(kind, shape, attributes, self.sources[0], offset or 0)
 
     def _chunked(self, where: str, dataset: Any, kind: np.dtype[Any], attributes: Mapping[str, Any]) -> StoredArray:
@@ -220,10 +226,14 @@ class HDF5Store(ArrayStore):
             number, flags, values, name = plist.get_filter(i)
             filters.append(Filter(number, flags, values, name.decode("ascii", "replace")))
             if number in REFUSED:
-                raise ValueError(f"its chunks went through {REFUSED[number]}, which is not read. Store them with gzip")
+                raise ValueError(
+                    f"its chunks are encoded by {REFUSED[number]}, which is not supported. Store them with gzip"
+                )
             if not self._h5py.h5z.filter_avail(number):
                 called = filters[-1].name or f"number {number}"
-                raise ValueError(f"its chunks went through the filter {called}, which h5py lacks. Store them with gzip")
+                raise ValueError(
+                    f"its chunks are encoded by the filter {called}, which h5py lacks. Store them with gzip"
+                )
         entries: list[tuple[int, ...]] = []
         dataset.id.chunk_iter(
             lambda each: entries.append((*each.chunk_offset, each.byte_offset, each.size, each.filter_mask))
@@ -236,7 +246,7 @@ class HDF5Store(ArrayStore):
             text = f"{len(entries)} of {expected} chunks are there" if len(entries) < expected else "a damaged index"
             raise DataError(f"{where}: {text}. The others were never written, or the file is damaged.")
         if int(table[:, -2].sum()) > self.sources[0].size:
-            raise ValueError(f"chunks of more bytes than the file has, in the index of {where}")
+            raise ValueError(f"the index of {where} lists more bytes in chunks than the file has")
         return _Chunked(kind, shape, attributes, self.sources[0], tuple(chunks), tuple(filters), table)
 
 
@@ -273,7 +283,7 @@ class _Heaps:
             return ""
         stored = self._objects(address).get(index, b"")
         if length > len(stored):
-            raise ValueError(f"a text of {length} bytes in an object of {len(stored)}")
+            raise ValueError(f"a text has {length} bytes, but its object has {len(stored)}")
         return stored[:length].decode()
 
     def _read(self, address: int) -> dict[int, bytes]:
@@ -281,7 +291,7 @@ class _Heaps:
         head = bytes(self._source.scan(address, HEAP_HEADER))
         n_bytes = int.from_bytes(head[8:16], "little")
         if not head.startswith(HEAP_MAGIC) or n_bytes > self._source.size - address:
-            raise ValueError(f"no heap at {address}")
+            raise ValueError(f"there is no heap at {address}")
         heap, at, objects = bytes(self._source.scan(address, n_bytes)), HEAP_HEADER, {}
         while at + HEAP_HEADER <= n_bytes:
             index, size = struct.unpack_from("<H6xQ", heap, at)

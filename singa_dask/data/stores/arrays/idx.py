@@ -53,14 +53,16 @@ class IdxStore(ColumnStore):
         images = self.open_source()
         shape = idx_shape(images)
         if len(shape) < 2:
-            raise DataError(f"{self.url}: not a file of images. Expected an idx header of 3 or more dimensions.")
+            raise DataError(f"{self.url}: the file has no images. Expected an idx header of 3 or more dimensions.")
         columns = {"pixel": _idx_column(images, shape, np.dtype(np.uint8))}
         url = self.options["labels"] or self.file_beside(_idx_labels)
         if url:
             labels = self.open_source(url)
             label_shape = idx_shape(labels)
             if label_shape != shape[:1]:
-                raise DataError(f"{self.url}: {shape[0]} images, but {url} has labels of shape {label_shape}.")
+                raise DataError(
+                    f"{self.url}: the file has {shape[0]} images, but {url} has labels of shape {label_shape}."
+                )
             columns["label"] = _idx_column(labels, label_shape, np.dtype(np.int32))
         return columns, shape[0]
 
@@ -83,11 +85,11 @@ def idx_shape(source: Bytes) -> tuple[int, ...]:
         )
     n_dims = head[3]
     if source.size < 4 + 4 * n_dims:
-        raise DataError(f"{url}: truncated within an idx header of {n_dims} dimensions.")
+        raise DataError(f"{url}: the file is truncated within an idx header of {n_dims} dimensions.")
     shape = struct.unpack(f">{n_dims}I", source.read(4, 4 * n_dims))
     body = source.size - 4 - 4 * n_dims
     if body != np.prod(shape, dtype=np.int64):
-        raise DataError(f"{url}: {body} bytes after the header, expected those of the shape {shape}.")
+        raise DataError(f"{url}: the file has {body} bytes after the header, which do not fit the shape {shape}.")
     return shape
 
 
@@ -109,16 +111,16 @@ def read_idx(urls: Sequence[str], storage_options: fs.Options = None) -> Arrays:
         values = np.frombuffer(source.read(start, source.size - start), np.uint8).reshape(shape)
         (images if len(shape) > 1 else labels).append(values)
     if len({each.shape[1:] for each in images}) > 1:
-        raise DataError(f"{where}: records of different shapes: {[each.shape[1:] for each in images]}.")
+        raise DataError(f"{where}: the files have records of different shapes: {[each.shape[1:] for each in images]}.")
     if not any(map(len, images)):
-        raise DataError(f"{where}: no file of images. Expected an idx header of 3 or more dimensions.")
+        raise DataError(f"{where}: no file has images. Expected an idx header of 3 or more dimensions.")
     # do not copy a single array, so that it stays a view of the mapped file
     pixels = np.concatenate(images) if len(images) > 1 else images[0]
     if not labels:
         return {"pixel": pixels}
     kinds = np.concatenate(labels).astype(np.int32)
     if len(kinds) != len(pixels):
-        raise DataError(f"{where}: {len(pixels)} images but {len(kinds)} labels.")
+        raise DataError(f"{where}: there are {len(pixels)} images, but {len(kinds)} labels.")
     return {"pixel": pixels, "label": kinds}
 
 

@@ -100,9 +100,9 @@ def decode_npy(data: bytes | bytearray | memoryview) -> npt.NDArray[Any]:
     """
     npy = locate_npy(BytesInMemory("", data))
     if npy.kind.hasobject:
-        raise ValueError(f"an array of {npy.kind}, expected numbers")
+        raise ValueError(f"the array is of type {npy.kind}, expected numbers")
     if len(data) - npy.offset != npy.size_bytes:
-        raise ValueError(f"{len(data) - npy.offset} bytes of values, expected {npy.size_bytes}")
+        raise ValueError(f"the file has {len(data) - npy.offset} bytes of values, expected {npy.size_bytes}")
     array: npt.NDArray[Any] = np.frombuffer(data, npy.kind, offset=npy.offset)
     return array.reshape(npy.shape, order="F" if npy.fortran else "C")
 
@@ -154,8 +154,8 @@ class NpyStore(ColumnStore):
         n_bytes = source.size - array.offset
         if is_numeric(array.kind) and n_bytes != array.size_bytes:
             raise DataError(
-                f"{url}: {n_bytes} bytes of values, expected {array.size_bytes} for {array.shape} {array.kind}: "
-                "truncated or damaged."
+                f"{url}: the file has {n_bytes} bytes of values, expected {array.size_bytes} for {array.shape} "
+                f"{array.kind}. It is truncated or damaged."
             )
         return array
 
@@ -179,7 +179,7 @@ def npy_columns(url: str, values: NpyArray, labels: NpyArray | None = None) -> t
         columns[name] = _column(array, name)
     lengths = {array.name: array.shape[0] for array in arrays}
     if len(set(lengths.values())) > 1:
-        raise DataError(f"{url}: arrays of different lengths: {lengths}.")
+        raise DataError(f"{url}: the arrays have different lengths: {lengths}.")
     return columns, values.shape[0]
 
 
@@ -203,13 +203,13 @@ def check_array(url: str, name: str, kind: np.dtype[Any], shape: tuple[int, ...]
     if not is_numeric(kind):
         hint = f"numpy.unique({name}, return_inverse=True) returns class_names to save, and labels."
         expected = f"integers. {hint}" if is_label else "numbers."
-        raise DataError(f"{where}: values of type {kind}, expected {expected}")
+        raise DataError(f"{where}: the values are of type {kind}, expected {expected}")
     if not shape:
-        raise DataError(f"{where}: a single number, expected an array with a row for each record.")
+        raise DataError(f"{where}: the array is a single number, expected a row for each record.")
     width = int(np.prod(shape[1:], dtype=np.int64))
     if is_label and width != 1:
         one_hot = " If they are one-hot, write labels.argmax(1)." if len(shape) == 2 and width > 2 else ""
-        raise DataError(f"{url}: labels of shape {shape}, expected one per record.{one_hot}")
+        raise DataError(f"{url}: the labels have shape {shape}, expected one label for each record.{one_hot}")
 
 
 def _column(array: NpyArray, name: str) -> FieldColumn:

@@ -130,9 +130,12 @@ class NpzStore(ColumnStore):
                 f"{self.url}: {' and '.join(candidates)} could each be the images or data. Expected one array."
             )
         if not candidates and not any(member.filename.endswith(".npy") for member in members.values()):
-            raise DataError(f"{self.url}: a zip archive of {listed(list(members)) or 'nothing'}. Unpack it.")
+            raise DataError(
+                f"{self.url}: the file is a zip archive of {listed(list(members)) or 'nothing'}, not of arrays. "
+                f"Unpack it."
+            )
         if not candidates:
-            message = f"{self.url}: no array called {' or '.join(IMAGE_NAMES)}. Arrays: {', '.join(members)}."
+            message = f"{self.url}: there is no array called {' or '.join(IMAGE_NAMES)}. Arrays: {', '.join(members)}."
             raise DataError(f"{message}{_advice(list(members))}")
         self.other_fields = tuple(name for name in members if name not in (*candidates, CLASS_NAMES))
         label = self.choose_label(self.other_fields)

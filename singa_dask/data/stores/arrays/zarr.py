@@ -68,7 +68,10 @@ class ZarrStore(ArrayStore):
         names = fs.ls(self.url, self.storage_options)
         metadata_file = next((name for name in (*ARRAY_FILES, *GROUP_FILES) if name in names), None)
         if metadata_file is None:
-            raise DataError(f"{self.url}: neither a group nor an array of Zarr: no zarr.json, .zarray or .zgroup.")
+            raise DataError(
+                f"{self.url}: the directory is neither a group nor an array of Zarr: it has no zarr.json, .zarray or "
+                f".zgroup."
+            )
         described = json.loads(self._read_metadata(fs.join(self.url, metadata_file)))
         self._zarr = require("zarr", "zarr", self.url)
         attributes = described.get("attributes") or {}
@@ -84,7 +87,7 @@ class ZarrStore(ArrayStore):
         names = fs.ls(url, self.storage_options) if fs.is_dir(url, self.storage_options) else []
         files = [each for each in (*ARRAY_FILES, ATTRIBUTES) if each in names]
         if not files or files == [ATTRIBUTES]:
-            raise DataError(f"{url}: no array of Zarr. Expected zarr.json or .zarray in it.")
+            raise DataError(f"{url}: there is no Zarr array here. Expected zarr.json or .zarray in it.")
         metadata = {each: self._read_metadata(fs.join(url, each)) for each in files}
         return _ZarrArray(self._zarr, url, self.storage_options, metadata)
 
@@ -139,7 +142,7 @@ class _ZarrArray(StoredArray):
                 return Range(BytesInMemory(url, b""), 0, 0)
             raise
         if not source.size:
-            raise DataError(f"{url}: a chunk that is empty: truncated or damaged.")
+            raise DataError(f"{url}: a chunk is empty. It is truncated or damaged.")
         return Range(source, 0, source.size)
 
     def decode(self, first: int, n: int, data: Sequence[memoryview]) -> npt.NDArray[Any]:
@@ -162,10 +165,12 @@ class _ZarrArray(StoredArray):
         outermost = self._codecs[-1] if self._codecs else ""
         # for a truncated chunk, blosc returns whatever is in memory after it
         if outermost == "blosc" and len(data) != (header_length := int.from_bytes(data[12:16], "little")):
-            raise DataError(f"{where}: {len(data)} bytes, expected {header_length} according to its header: damaged.")
+            raise DataError(
+                f"{where} is damaged: it has {len(data)} bytes, expected {header_length} according to its header."
+            )
         stated = _stated_bytes(outermost, bytes(data[:32]))
         if stated is not None and stated > n_bytes and self.kind.kind != "T":
-            raise DataError(f"{where}: decompresses to {stated} bytes, expected {n_bytes}: damaged.")
+            raise DataError(f"{where} is damaged: it decompresses to {stated} bytes, expected {n_bytes}.")
         if outermost in ("gzip", "zlib") and len(data) * MAX_DEFLATE > self._limit:
             stream, n, rest = zlib.decompressobj(zlib.MAX_WBITS | 32), 0, bytes(data)
             while rest and not stream.eof:

@@ -97,7 +97,7 @@ class ArrowStore(RangeStore):
             check_decompressed(where, _decompressed_bytes(message), limit_of(self.storage_options))
         batch = pa.ipc.read_record_batch(message, self._schema)
         if len(batch) != self.blocks[block_id].n:
-            raise DataError(f"{where}: {len(batch)} records, expected {self.blocks[block_id].n}.")
+            raise DataError(f"{where}: the block has {len(batch)} records, expected {self.blocks[block_id].n}.")
         columns = {name: self._label if name == "label" else name for name in self.schema}
         first = int(self.starts[block_id])
         return {
@@ -169,7 +169,7 @@ def _fields(url: str, schema: pa.Schema) -> dict[str, Field]:
     check_described(url, schema, fields)
     if not any(field.shape for field in fields.values()):
         how = "backend: parquet reads lists of numbers, backend: table columns by their names."
-        raise DataError(f"{url}: no column of fixed-size binary. {how} Columns: {', '.join(schema.names)}.")
+        raise DataError(f"{url}: there is no column of fixed-size binary. {how} Columns: {', '.join(schema.names)}.")
     return fields
 
 
@@ -180,12 +180,14 @@ def _read_footer(reader: Bytes) -> tuple[pa.Schema, list[tuple[int, int, int]]]:
     """Return the schema, and (offset, bytes of metadata, bytes of body) of each record batch."""
     tail = bytes(reader.read(max(0, reader.size - 10), min(10, reader.size)))
     if bytes(reader.read(0, min(4, reader.size))) == STREAM:
-        raise DataError(f"{reader.url}: a stream of Arrow, which has no index. backend: parquet or table reads it.")
+        raise DataError(
+            f"{reader.url}: the file is a stream of Arrow, which has no index. Read it with backend: parquet or table."
+        )
     if len(tail) < 10 or not tail.endswith(ARROW_MAGIC):
         raise DataError(f"{reader.url}: not an Arrow IPC file, or truncated: it does not end with {ARROW_MAGIC!r}.")
     (length,) = struct.unpack("<i", tail[:4])
     if not 0 < length <= reader.size - 10:
-        raise DataError(f"{reader.url}: not an Arrow IPC file: a footer of {length} bytes.")
+        raise DataError(f"{reader.url}: not an Arrow IPC file: its footer has {length} bytes.")
     footer = bytes(reader.read(reader.size - 10 - length, length))
     table = _root(footer)
     at = _slot(footer, table, 3)

@@ -59,7 +59,7 @@ def open_columns(url: str, storage_options: fs.Options = None) -> Bytes:
     if head.startswith(FEATHER_1):
         source.close()
         how = "Write version 2, as pandas.DataFrame.to_feather does."
-        raise DataError(f"{url}: Feather of version 1, which has no types of categories and lists. {how}")
+        raise DataError(f"{url}: the file is Feather version 1, which has no types for categories and lists. {how}")
     if not (head == ARROW_MAGIC or head.startswith((STREAM, ORC_MAGIC))):
         return source
     try:
@@ -69,7 +69,9 @@ def open_columns(url: str, storage_options: fs.Options = None) -> Bytes:
         return BytesInMemory(url, written, (len(data), checksum_of(data)))
     except (pa.ArrowException, OSError, ValueError) as error:
         kind = "an ORC file" if head.startswith(ORC_MAGIC) else "Arrow"
-        raise DataError(f"{url}: not {kind}, a damaged one, or of types that Parquet lacks: {error}") from error
+        raise DataError(
+            f"{url}: the file is not {kind}, is damaged, or has types that Parquet lacks: {error}"
+        ) from error
     finally:
         source.close()
 
@@ -103,4 +105,4 @@ def _streamed(source: Bytes, stream: pa.RecordBatchStreamReader) -> Iterator[pa.
     """Yield the batches of a stream; raise a `DataError` if it lacks the end mark."""
     yield from stream
     if bytes(source.read(source.size - 8, 8)) != STREAM + bytes(4):
-        raise DataError(f"{source.url}: a stream of Arrow without its end: it is truncated, or still written.")
+        raise DataError(f"{source.url}: the Arrow stream has no end. It is truncated, or still being written.")

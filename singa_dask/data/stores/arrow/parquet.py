@@ -141,7 +141,7 @@ class ParquetStore(RangeStore):
         for i, image in enumerate(images, first):
             if image.shape != shape:
                 raise DataError(
-                    f"{where}, record {i}: an image of {image.shape}, expected {shape} like the first. Give resize: "
+                    f"{where}, record {i}: the image has shape {image.shape}, but the first has {shape}. Set resize: "
                     "[height, width] with backend: image-parquet."
                 )
         return {"pixel": np.stack(images)}
@@ -153,7 +153,8 @@ class ParquetStore(RangeStore):
             where = f"{self.url}, record {i}"
             if not data.is_valid:
                 raise DataError(
-                    f"{where}: has no bytes of an image, at most its path. Write the images themselves, as "
+                    f"{where}: the record has at most the path of an image, not its bytes. Store the images "
+                    f"themselves, as "
                     "Dataset.push_to_hub and datasets.table.embed_table_storage do."
                 )
             images.append(decode_image(data.as_buffer(), where, self.options["resize"], self.options["channels"]))
@@ -194,7 +195,7 @@ class ParquetStore(RangeStore):
             value = self._choose_values(arrays, "arrays")
         if not value:
             names = ", ".join(schema.names)
-            message = f"{self.url}: no column of fixed-size binary or lists of numbers. Columns: {names}."
+            message = f"{self.url}: there is no column of fixed-size binary or lists of numbers. Columns: {names}."
             raise DataError(message, remedy=Remedy("backend"))
         field, axes = (self._image_field(), ()) if self._images else self._field(schema.field(value))
         kept = "pixel" if field.dtype == np.uint8 else "data"
@@ -238,8 +239,9 @@ class ParquetStore(RangeStore):
             # pyarrow writes the inverse of the permutation that the specification defines
             if any(axes[axis] != i for i, axis in enumerate(axes)):
                 raise DataError(
-                    f"{self.url}: column {column.name!r} has permuted axes, {list(axes)}: records of {shapes[0]} by "
-                    f"the specification of Arrow, {shapes[1]} as pyarrow writes them. Write them in order."
+                    f"{self.url}: column {column.name!r} has permuted axes, {list(axes)}. Its records have shape "
+                    f"{shapes[0]} by the specification of Arrow, but {shapes[1]} as pyarrow writes them. Write the "
+                    f"axes in order."
                 )
             return Field(dtype, shapes[0]), axes
         if 0 in sizes:
@@ -247,7 +249,9 @@ class ParquetStore(RangeStore):
             inner = first[0].as_py()
             for i in range(len(sizes)):
                 if not inner:
-                    raise DataError(f"{self.url}, {column.name}, record 0: no values, so the shape is not known.")
+                    raise DataError(
+                        f"{self.url}, {column.name}, record 0: the record has no values, so its shape is unknown."
+                    )
                 sizes[i], inner = len(inner), inner[0]
         return Field(dtype, tuple(sizes)), ()
 
@@ -303,7 +307,9 @@ class ImageParquetStore(ParquetStore):
     def index(self) -> None:
         super().index()
         if self.count and not self._images:
-            raise DataError(f"{self.url}: no column of encoded images, structs of bytes and path. Leave backend out.")
+            raise DataError(
+                f"{self.url}: there is no column of encoded images (structs of bytes and path). Leave backend out."
+            )
 
 
 def _is_image(kind: pa.DataType) -> bool:

@@ -61,7 +61,7 @@ class _ImageStore(Store):
         super().__init__(url, storage_options, **options)
         self._files, self._labels = self.list_images()
         if not self._files:
-            raise DataError(f"{url}: no images ({', '.join(IMAGE_SUFFIXES)}).")
+            raise DataError(f"{url}: there are no images ({', '.join(IMAGE_SUFFIXES)}).")
         self._sums: dict[str, FileSum] = {}
         first = self._decode(self._files[0])
         self.schema = {"pixel": Field(first.dtype, first.shape)}
@@ -95,8 +95,8 @@ class _ImageStore(Store):
             at = self._files.index(url) if url in self._files else None
             block = f", block {np.searchsorted(self.starts, at, 'right') - 1}" if at is not None else ""
             raise DataError(
-                f"{url}{block}: {len(data)} bytes, crc32c {crc:08x}, expected {known.n_bytes} and {known.crc:08x}: "
-                f"{advice_for(self.url)}"
+                f"{url}{block}: the file has {len(data)} bytes and crc32c {crc:08x}, expected {known.n_bytes} and "
+                f"{known.crc:08x}. {advice_for(self.url)}"
             )
         return data
 
@@ -124,8 +124,8 @@ class _ImageStore(Store):
                 image = self._decode(url)
                 if image.shape != pixels.shape[1:]:
                     raise DataError(
-                        f"{url}: an image of {image.shape}, expected {pixels.shape[1:]} like the first. "
-                        "Give --resize HxW, or resize: [H, W] in a job."
+                        f"{url}: the image has shape {image.shape}, but the first has {pixels.shape[1:]}. Pass "
+                        f"--resize HxW, or set resize: [H, W] in the job."
                     )
                 pixels[row] = image
 
@@ -230,11 +230,14 @@ class ImageFolderStore(_ImageStore):
             nested = next((each for each in images if each.count("/") > 1), "")
             splits = [each for each in folders if SPLIT.fullmatch(each.lower())] if nested else []
             if len(splits) > 1:
-                raise DataError(f"{self.url}: splits {listed(splits)}, which are not read as one. Name one of them.")
+                raise DataError(
+                    f"{self.url}: the directory has the splits {listed(splits)}, which are not read as one dataset. "
+                    f"Name one of them."
+                )
             if nested and not which:
                 first, last = nested.split("/")[0], nested.split("/")[-2]
                 raise DataError(
-                    f"{self.url}: {nested}, an image in folders within folders. Is its class {first} or {last}? Set "
+                    f"{self.url}: {nested} is an image in nested folders. Is its class {first} or {last}? Set "
                     "class_folder: first, or last."
                 )
             files += [fs.join(self.url, each) for each in images]
@@ -250,7 +253,7 @@ class ImageFolderStore(_ImageStore):
             where = " in folders of classes" if self.class_names else ""
             left = plural(len(others), "file or folder", "files or folders")
             expected = f"Expected images{where}, whose names end in {', '.join(IMAGE_SUFFIXES)}."
-            warn_once(logger, f"{self.url}: left out: {left}: {listed(others)}. {expected}")
+            warn_once(logger, f"{self.url}: {left} left out: {listed(others)}. {expected}")
         numbers = NameNumbers(classes)
         return files, [numbers[text] for text in texts]
 
@@ -308,7 +311,7 @@ class ImageListStore(_ImageStore):
         for number, line in entries:
             name, _, label = line.rpartition("\t" if "\t" in line else " ")
             if not name or label.lower().endswith(IMAGE_SUFFIXES):
-                raise DataError(f"{self.url}, line {number}: {line!r}, expected a name and a label.")
+                raise DataError(f"{self.url}, line {number}: the line is {line!r}, expected a name and a label.")
             files.append(name.strip() if "://" in name else fs.join(posixpath.dirname(self.url), name.strip()))
             texts.append(label)
         if texts and not self.class_names and not any(map(_is_integer, texts)):
@@ -322,7 +325,7 @@ class ImageListStore(_ImageStore):
             return number
         if not _is_integer(text):
             expected = f"one of the classes {listed(names)}" if names else "a name and a label"
-            raise DataError(f"{where}: the label {text!r}, expected {expected}.")
+            raise DataError(f"{where}: the label is {text!r}, expected {expected}.")
         label = int(text)
         if names and not 0 <= label < len(names):
             raise DataError(f"{where}: the label {label} has no class name. Expected 0 to {len(names) - 1}.")

@@ -182,7 +182,7 @@ def image_pixels(
 
 def _pixels(image: Image.Image, where: str, resize: Sequence[int] | None, channels: int) -> npt.NDArray[np.uint8]:
     if channels not in MODES:
-        raise DataError(f"{where}: {channels} channels, expected 3 (colour) or 1 (grey).")
+        raise DataError(f"{where}: the image has {channels} channels, expected 3 (colour) or 1 (grey).")
     if _orientation(image) != 1:
         image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I;16") or (image.mode, image.format) == ("I", "PNG"):
@@ -190,7 +190,9 @@ def _pixels(image: Image.Image, where: str, resize: Sequence[int] | None, channe
         values = np.asarray(image).astype(np.uint32)
         image = Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
     elif image.mode in WIDE_MODES:
-        raise DataError(f"{where}: an image with values of 32 bits. Expected 8 or 16: their range is not known.")
+        raise DataError(
+            f"{where}: the image has values of 32 bits, whose range is unknown. Store them with 8 or 16 bits."
+        )
     if image.has_transparency_data:
         image = _over_white(image, where)
     image = image.convert(MODES[channels])
@@ -205,5 +207,5 @@ def _over_white(image: Image.Image, where: str) -> Image.Image:
     image = image.convert("RGBA")
     if image.getchannel("A").getextrema() != (255, 255):
         folder = posixpath.dirname(where) or "the records"
-        warn_once(logger, f"{folder}: has transparent images. They are laid over white.")
+        warn_once(logger, f"{folder}: some images are transparent. They are drawn on a white background.")
     return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)

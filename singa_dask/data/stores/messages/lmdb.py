@@ -83,12 +83,12 @@ def _newest_meta(url: str, head: bytes, length: int) -> Meta:
             if head[at : at + 4] == MAGIC:
                 metas.append(Meta(transaction, page_bytes, last_page, flags, depth, entries, root))
     except struct.error as error:
-        raise DataError(f"{url}: {length} bytes, the file is truncated.") from error
+        raise DataError(f"{url}: the file has {length} bytes: it is truncated.") from error
     # if both transactions are equal, take the first meta page, as the LMDB library does
     meta = max(metas, key=lambda meta: meta.transaction)
     needed = (meta.last_page + 1) * meta.page_bytes
     if length < needed:
-        raise DataError(f"{url}: {length} bytes, but {needed} according to its header: the file is truncated.")
+        raise DataError(f"{url}: the file has {length} bytes, but {needed} according to its header: it is truncated.")
     return meta
 
 
@@ -145,20 +145,20 @@ class LMDBFile:
         if meta.root == NO_PAGE:
             return np.empty(0, np.int64), np.empty(0, np.int64), b""
         if meta.flags & ~KEY_ORDERS or not 1 <= meta.depth <= MAX_DEPTH:
-            raise self._damaged(f"flags {meta.flags:#x}, depth {meta.depth} in its header")
+            raise self._damaged(f"its header has flags {meta.flags:#x} and depth {meta.depth}")
         numbers, seen = np.array([min(meta.root, self._n)], np.int64), 0
         for _ in range(meta.depth - 1):
             seen += len(numbers)
             numbers = self._children(numbers)
             if seen + len(numbers) > meta.last_page:
-                raise self._damaged("more pages in the tree than in the file")
+                raise self._damaged("its tree has more pages than the file")
         parts = []
         for first in range(0, len(numbers), PAGES_AT_A_TIME):
             parts.append(self._values(numbers[first : first + PAGES_AT_A_TIME]))
             note_read(PAGES_AT_A_TIME * self._bytes)
         offsets, lengths = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
         if len(offsets) != meta.entries:
-            raise self._damaged(f"{len(offsets)} values, but {meta.entries} according to its header")
+            raise self._damaged(f"it has {len(offsets)} values, but {meta.entries} according to its header")
         return offsets, lengths, parts[-1][2]
 
     def _children(self, numbers: Numbers) -> Numbers:
@@ -212,7 +212,7 @@ class LMDBFile:
             raise self._damaged(f"page {pages[int(right.argmin())]} is invalid")
 
     def _damaged(self, what: str) -> DataError:
-        return DataError(f"{self._url}: a damaged LMDB file: {what}.")
+        return DataError(f"{self._url}: the LMDB file is damaged: {what}.")
 
 
 # key of the record that describes raw records; it sorts after all other keys
@@ -303,7 +303,7 @@ class LMDBStore(Store):
         resize, channels = self.options["resize"], self.options["channels"]
         has_pictures = file.last_key != INFO_KEY and _has_picture(first)
         if (resize or channels != 3) and not has_pictures:
-            raise DataError(f"{self.url}: resize and channels are for encoded images, and there are none.")
+            raise DataError(f"{self.url}: resize and channels are for encoded images, but the records have none.")
         if file.last_key == INFO_KEY:
             self._open_raw(count - 1, *self._read_info(bytes(file.value(count - 1))))
             return
@@ -324,10 +324,12 @@ class LMDBStore(Store):
             count, n = int(described["count"]), int(described["records_per_value"])
             n_bytes = count * self.record_bytes
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise DataError(f"{self.url}: a damaged value of {INFO_KEY!r}: {type(error).__name__}: {error}.") from error
+            raise DataError(
+                f"{self.url}: the value of {INFO_KEY!r} is damaged: {type(error).__name__}: {error}."
+            ) from error
         if count < 1 or n < 1 or not 0 < n_bytes <= self._bytes:
             text = f"{count} records, {n} per value, of {n_bytes} bytes in a file of {self._bytes}"
-            raise DataError(f"{self.url}: a damaged value of {INFO_KEY!r}: {text}.")
+            raise DataError(f"{self.url}: the value of {INFO_KEY!r} is damaged: {text}.")
         return count, n
 
     def _open_raw(self, n_values: int, count: int, n: int) -> None:
@@ -336,7 +338,7 @@ class LMDBStore(Store):
             for i, first in enumerate(range(0, count, n))
         )
         if n_values != len(self.blocks):
-            raise DataError(f"{self.url}: {n_values} values of records, expected {len(self.blocks)}.")
+            raise DataError(f"{self.url}: the file has {n_values} values of records, expected {len(self.blocks)}.")
         self.mapped = True
 
     def read_block(self, block_id: int) -> Arrays:
@@ -354,7 +356,7 @@ class LMDBStore(Store):
     @property
     def _opened(self) -> LMDBFile:
         if self._file is None:
-            raise DataError(f"{self.url}: closed.")
+            raise DataError(f"{self.url}: the store is closed.")
         return self._file
 
     def _decode_together(self, block: Block) -> Arrays | None:
@@ -394,7 +396,7 @@ class LMDBStore(Store):
 
     def _split(self, value: bytes | memoryview, n: int, where: str) -> Arrays:
         if len(value) != n * self.record_bytes:
-            raise DataError(f"{where}: {len(value)} bytes, expected those of {n} records.")
+            raise DataError(f"{where}: the value has {len(value)} bytes, which do not fit {n} records.")
         arrays, at = {}, 0
         for name, field in self.schema.items():
             size = n * field.size_bytes
@@ -504,4 +506,4 @@ def _recognise(url: str, value: bytes, picture: Callable[[bytes], Any]) -> tuple
             return decoder, record.decode_values([value], decoder)
         except ValueError as error:
             reasons.append(str(error))
-    raise DataError(f"{url}: neither records of SINGA ({reasons[0]}) nor of Caffe ({reasons[1]}).")
+    raise DataError(f"{url}: the values are neither records of SINGA ({reasons[0]}) nor of Caffe ({reasons[1]}).")

@@ -177,7 +177,7 @@ def _infos(source: Bytes) -> Iterator[tuple[int, tarfile.TarInfo]]:
             if at + HEADER_BYTES <= source.size:
                 raise DataError(f"{source.url}: byte {at}: not a tar header, or a damaged one.") from error
         if at + HEADER_BYTES > source.size:
-            raise DataError(f"{source.url}: no end-of-archive block at byte {at}: the tar is truncated.")
+            raise DataError(f"{source.url}: there is no end-of-archive block at byte {at}: the tar is truncated.")
         start = _next_archive(source, at)
         # tarfile treats a damaged header as the end of the archive
         if start == at:
@@ -224,7 +224,9 @@ class TarStore(RangeStore):
     def index(self) -> None:
         label = self.options["label"]
         if label != "cls" and not (label.startswith(JSON_LABEL) and label != JSON_LABEL):
-            raise DataError(f"{self.url}: label {label!r}, expected cls, or json.KEY with a key of the .json files.")
+            raise DataError(
+                f"{self.url}: the label is {label!r}, expected cls, or json.KEY with a key of the .json files."
+            )
         self._label_suffix = LABEL_SUFFIX if label == "cls" else JSON_SUFFIX
         self.class_names = tuple(self.options["classes"])
         self._numbers = NameNumbers(self.class_names)
@@ -232,7 +234,7 @@ class TarStore(RangeStore):
         self._index = self._open_index(source)
         if not self._index.keys:
             hint = self._index.found_suffixes() or " The file is empty."
-            raise DataError(f"{self.url}: no records: no files {', '.join(VALUE_SUFFIXES)}.{hint}")
+            raise DataError(f"{self.url}: the tar has no records: it has no files {', '.join(VALUE_SUFFIXES)}.{hint}")
         self.blocks = cut_blocks(self.url, np.array(self._index.offsets, np.int64))
         first, second = self._index.offsets[:2]
         record = self._record(0, source.read(first, second - first), first)
@@ -249,7 +251,7 @@ class TarStore(RangeStore):
         index = scan_tar(source, (*VALUE_SUFFIXES, self._label_suffix))
         if left_out := {name: n for name, n in index.others.items() if name not in TEXT_SUFFIXES}:
             summary = f"{plural(sum(left_out.values()), 'file')}.{index.found_suffixes()}"
-            warn_once(logger, f"{self.url}: left out: {summary}")
+            warn_once(logger, f"{self.url}: some files are left out: {summary}")
         return index
 
     @property
@@ -289,17 +291,17 @@ class TarStore(RangeStore):
                 try:
                     array = decode_npy(file)
                 except NPY_DAMAGE as error:
-                    raise DataError(f"{where}: a damaged npy file: {error}.") from error
+                    raise DataError(f"{where}: the npy file is damaged: {error}.") from error
                 if not is_numeric(array.dtype):
-                    raise DataError(f"{where}: values of type {array.dtype}, expected numbers.")
+                    raise DataError(f"{where}: the values are of type {array.dtype}, expected numbers.")
                 name, array = value_name(array.dtype), as_values(array[None], where)[0]
             else:
                 name, array = "pixel", decode_image(file, where, self.options["resize"], self.options["channels"])
             if arrays.keys() - {"label"}:
-                raise DataError(f"{where}: has several files of images or data, expected one.")
+                raise DataError(f"{where}: the record has several files of images or data, expected one.")
             arrays[name] = array
         if not arrays.keys() - {"label"}:
-            raise DataError(f"{where}: has none of {', '.join(VALUE_SUFFIXES)}.")
+            raise DataError(f"{where}: the record has none of the files {', '.join(VALUE_SUFFIXES)}.")
         return dict(sorted(arrays.items(), key=lambda item: item[0] == "label"))
 
     def _label(self, data: bytes, where: str) -> int:
@@ -319,7 +321,7 @@ class TarStore(RangeStore):
         if isinstance(value, str) and self.options["classes"]:
             known = listed(self.class_names)
             raise DataError(f"{where}: the label {text} is not among classes: {known}.")
-        hint = " Give classes for labels that are text." if isinstance(value, str) and label is None else ""
+        hint = " Set classes for labels that are text." if isinstance(value, str) and label is None else ""
         raise DataError(f"{where}: the label {text} is not a 32-bit integer.{hint}")
 
     def _json_value(self, data: bytes, where: str) -> Any:
@@ -328,7 +330,7 @@ class TarStore(RangeStore):
         try:
             value = json.loads(data)
         except (RecursionError, ValueError) as error:
-            raise DataError(f"{where}: damaged JSON: {error}.") from error
+            raise DataError(f"{where}: the JSON is damaged: {error}.") from error
         for part in key.split("."):
             if not isinstance(value, dict) or part not in value:
                 keys = f"Keys: {listed(list(value))}" if isinstance(value, dict) else "It is not an object"

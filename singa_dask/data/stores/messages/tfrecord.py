@@ -54,7 +54,7 @@ def _class(name: bytes, classes: Mapping[bytes, int]) -> int:
     if label is None:
         text = repr(name.decode(errors="replace"))[:MAX_NAME]
         if not classes:
-            raise ValueError(f"the label {text} is text. Give classes, the names in order, in user_conf")
+            raise ValueError(f"the label {text} is text. Set classes in user_conf to the names in order")
         raise ValueError(f"the label {text} is not among the {len(classes)} names in classes")
     return label
 
@@ -66,7 +66,7 @@ def _image(feature: Feature, shape: Sequence[int], resize: Sequence[int] | None,
     if kind == BYTES_LIST and is_image(values[0].tobytes()):
         images = [decode_image(value.tobytes(), "an image", resize, channels) for value in values]
         if len({image.shape for image in images}) > 1:
-            raise ValueError("images of different sizes. Give --resize HxW, or resize: [H, W] in a job")
+            raise ValueError("the images have different sizes. Pass --resize HxW, or set resize: [H, W] in the job")
         return {"pixel": np.stack(images)}
     if shape and np.prod(shape, dtype=np.int64) != values.shape[1]:
         raise ValueError(f"{values.shape[1]} values do not fit the shape {tuple(shape)}")
@@ -79,7 +79,7 @@ def _numbers(features: Mapping[str, Feature], names: Sequence[str], dtype: np.dt
     for name in names:
         kind, values = features.get(name, (0, np.empty(0)))
         if kind not in (FLOAT_LIST, INT64_LIST):
-            fault = f"{name} is bytes, expected numbers" if kind else f"no feature called {name}"
+            fault = f"{name} is bytes, expected numbers" if kind else f"there is no feature called {name}"
             raise ValueError(f"{fault}. Features: {', '.join(sorted(features))}")
         columns.append(values.reshape(len(values), -1).astype(dtype))
     return np.concatenate(columns, axis=1)
@@ -232,13 +232,15 @@ class TFRecordStore(RangeStore):
         if len(images) > 1:
             raise ValueError(f"{' and '.join(images)} could each be the image. Set user_conf: {{features: NAME}}")
         if not images:
-            message = f"no feature called {' or '.join(names)}. Features: {', '.join(sorted(features))}"
+            message = f"there is no feature called {' or '.join(names)}. Features: {', '.join(sorted(features))}"
             if named:
                 raise ValueError(message)
-            raise FaultError(f"{message}. Name those of a record in user_conf: {{features: [...]}}", Remedy("features"))
+            raise FaultError(
+                f"{message}. Name the features of a record in user_conf: {{features: [...]}}", Remedy("features")
+            )
         numbers = [name for name, kind in kinds.items() if kind == FLOAT_LIST]
         if not named and len(numbers) > 1 and images[0] in numbers:
-            message = f"{listed(numbers)} are numbers. Name those of a record in user_conf: {{features: [...]}}"
+            message = f"{listed(numbers)} are numbers. Name the features of a record in user_conf: {{features: [...]}}"
             raise FaultError(message, Remedy("features"))
         arrays = _image(features[images[0]], options["shape"], options["resize"], options["channels"])
         if self.label_name:
@@ -250,7 +252,9 @@ class TFRecordStore(RangeStore):
         offsets = self._offsets[first : first + n + 1] - self._offsets[first]
         wrong = _first_wrong(np.frombuffer(data, np.uint8), offsets)
         if wrong is not None:
-            raise DataError(f"{where}, record {first + wrong} (byte {self._offsets[first + wrong]}): wrong crc32c.")
+            raise DataError(
+                f"{where}, record {first + wrong} (byte {self._offsets[first + wrong]}): the crc32c is wrong."
+            )
         spans = zip((offsets[:-1] + HEAD_BYTES).tolist(), (offsets[1:] - TAIL_BYTES).tolist(), strict=True)
         try:
             return record.decode_values([data[start:end] for start, end in spans], self._decode)
@@ -277,7 +281,7 @@ def _scan(source: Bytes) -> npt.NDArray[np.int64]:
         head = ahead.read(start, HEAD_BYTES)
         length, crc = struct.unpack("<QI", head)
         if int(masked(crc32c(np.frombuffer(head[:8], np.uint8)[None]))[0]) != crc:
-            raise DataError(f"{where}: wrong crc32c of its length, or not a TFRecord file.")
+            raise DataError(f"{where}: the crc32c of its length is wrong, or this is not a TFRecord file.")
         offsets.append(start + HEAD_BYTES + length + TAIL_BYTES)
         if offsets[-1] > source.size:
             raise DataError(f"{where} is incomplete: the file is truncated.")

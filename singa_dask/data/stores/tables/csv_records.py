@@ -79,7 +79,9 @@ def first_record(
     while not len(ends := _record_ends(np.frombuffer(head, np.uint8, offset=start), quotes)) and len(head) < size:
         length *= 16
         if length > MAX_HEADER and quotes is not False:
-            raise DataError(f"{url}, line {line}: a header of more than {len(head)} bytes, or an unclosed quote.")
+            raise DataError(
+                f"{url}, line {line}: the header has more than {len(head)} bytes, or a quote in it is not closed."
+            )
         head = bytes(read(0, min(size, length)))
     return head[start : start + int(ends[0]) if len(ends) else size], separator, start, line
 
@@ -119,7 +121,8 @@ def check_charset(url: str, charset: str) -> None:
         pass
     advice = "" if charset[:3].lower() != "utf" else f" {REWRITE}."
     raise DataError(
-        f"{url}: charset {charset!r}. Expected an encoding that extends ASCII, such as latin-1 or cp1252.{advice}"
+        f"{url}: the charset is {charset!r}. Expected an encoding that extends ASCII, such as latin-1 or "
+        f"cp1252.{advice}"
     )
 
 
@@ -134,11 +137,13 @@ def header_fields(where: str, text: bytes, separator: str, charset: str, quotes:
     try:
         decoded = text.decode(charset).rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise DataError(f"{where}: not {charset.upper()}: {error}. {AS_UTF8}", remedy=RECODED) from None
+        raise DataError(f"{where}: the text is not {charset.upper()}: {error}. {AS_UTF8}", remedy=RECODED) from None
     if "\r" in decoded and (quotes is False or '"' not in decoded):
         raise DataError(f"{where}: lines end with carriage returns only. Write the file with line feeds.")
     if len(separator) != 1:
-        raise DataError(f"{where}: separator {separator!r}, expected one character for a table with named columns.")
+        raise DataError(
+            f"{where}: the separator is {separator!r}, expected one character for a table with named columns."
+        )
     if separator not in decoded and (other := next((each for each in SEPARATORS if each in decoded), "")):
         remedy = Remedy("separator", f"Set separator: {other!r}", (other,))
         raise DataError(f"{where}: it contains no {separator!r}, but {other!r}. {remedy.text}.", remedy=remedy)
@@ -417,12 +422,12 @@ def find_wrong(
             record = text[start:stop].decode(header.charset).strip("\r\n")
             rows = split_rows([record + "\n"], header.separator, header.quotes)
         except UnicodeDecodeError as error:
-            return i, FaultError(f": not {header.charset.upper()}: {error}. {AS_UTF8.rstrip('.')}", RECODED)
+            return i, FaultError(f": the text is not {header.charset.upper()}: {error}. {AS_UTF8.rstrip('.')}", RECODED)
         except csv.Error:
             if '"' not in record:
-                return i, FaultError(": a carriage return within a record. Write the file with line feeds")
+                return i, FaultError(": the record contains a carriage return. Write the file with line feeds")
             advice = f"Quote the field, and double quotes in it. {AS_CHARACTERS}"
-            return i, FaultError(f": a quote in a field that does not begin with one. {advice}", UNQUOTED)
+            return i, FaultError(f": a field has a quote inside, but does not begin with one. {advice}", UNQUOTED)
         fields = rows[0] if rows else []
         if len(fields) != len(header.names):
             return i, FaultError(f": {len(fields)} fields, expected {len(header.names)}{n_fields}")

@@ -137,7 +137,9 @@ def _value_keys(record: dict[str, Any], label: str) -> tuple[str, ...]:
     others = [key for key in record if key != label and key not in numbers]
     if others or not numbers:
         known = listed([*numbers, *others])
-        message = f"has no key {', '.join(VALUE_KEYS)} of a list of numbers. Give features, of the keys {known}"
+        message = (
+            f"the record has no list of numbers called {' or '.join(VALUE_KEYS)}. Set features to keys of it: {known}"
+        )
         raise FaultError(message, Remedy("features"))
     return numbers
 

@@ -58,11 +58,12 @@ def check_columns(part: TablePart, form: str, wanted: Mapping[str, str], first: 
     for name, kind in wanted.items():
         if name not in names:
             raise DataError(
-                f"{part.url}: no column {name!r}, unlike {first}. {question_of(name, names)}{show_columns(names)}"
+                f"{part.url}: there is no column {name!r}, unlike {first}. "
+                f"{question_of(name, names)}{show_columns(names)}"
             )
         actual = "string" if kind == "string" and part.is_text(name) else names[name]
         if actual not in (kind, "empty") and name not in of_any:
-            raise DataError(f"{part.url}: column {name!r} of type {actual}, in {first} {kind}.")
+            raise DataError(f"{part.url}: column {name!r} is of type {actual}, but of type {kind} in {first}.")
 
 
 class OpenParts:

@@ -116,8 +116,8 @@ class PartStore(RangeStore):
         self._pieces = [piece for piece in index.pieces if piece.kept]
         if not self._pieces and (index.pieces or not self._may_be_empty):
             split = self._selection.split
-            which = f" are in the part to {split.part} on, and" if split else ""
-            raise DataError(f"{self.url}: no records{which} without missing values.")
+            which = f" in the {split.part} part of split" if split else ""
+            raise DataError(f"{self.url}: there are no records without missing values{which}.")
         self.left_out = sum(piece.n - piece.kept for piece in index.pieces)
         starts = {(piece.file, piece.run.offset): i for i, piece in reversed(list(enumerate(self._pieces)))}
         if len(starts) < len(self._pieces):
@@ -186,7 +186,7 @@ class PartStore(RangeStore):
         table = self._table(piece, self._columns, data)
         arrays = self._encoder.encode(table, self._place(piece, self._columns, data))
         if _length(arrays) != piece.kept:
-            raise DataError(f"{self.url}, block {block_id}: changed since it was opened.")
+            raise DataError(f"{self.url}, block {block_id}: the file has changed since it was opened.")
         if "data" in arrays and self.counts_filled:
             self.filled[block_id] = self._encoder.count_filled(table, arrays["data"])
         return arrays
@@ -259,7 +259,7 @@ class PartStore(RangeStore):
         parts = sorted([*good, *((row, zeros) for row in bad)], key=operator.itemgetter(0))
         arrays = {name: np.concatenate([part[name] for _, part in parts]) for name in self.schema}
         if _length(arrays) != piece.kept:
-            raise DataError(f"{self.url}, block {block_id}: changed since it was opened.")
+            raise DataError(f"{self.url}, block {block_id}: the file has changed since it was opened.")
         # records that are left out have no row in the arrays
         places = np.cumsum([0, *(_length(part) for _, part in parts)]).tolist()
         return arrays, {at: bad[row] for at, (row, _) in zip(places, parts, strict=False) if row in bad}

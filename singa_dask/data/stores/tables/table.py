@@ -135,7 +135,9 @@ class TableStore(PartStore):
             self._spec = self._spec.with_label(self.url, names)
         if "lags" in options:
             if self._selection.key:
-                raise DataError(f"{self.url}: lags, and a key of split. Expected one of both: a series has no keys.")
+                raise DataError(
+                    f"{self.url}: lags and a key of split are both set. Set only one of them: a series has no keys."
+                )
             lags = LagsConf(**options["lags"])
             self._spec = replace(self._spec, column_of=lags.column_of)
             self._add_lags(lags)

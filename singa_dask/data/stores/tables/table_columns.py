@@ -72,7 +72,9 @@ def read_columns(
         known = (*parts(0).names, *(name for name, _ in files[0].keys))
         if unknown := [name for name in names if name not in known]:
             known = (*known, *(name for name in outer_keys(files[0]) if name not in known))
-            raise ConfigError(f"{url}: no column {unknown[0]!r}. {question_of(unknown[0], known)}{show_columns(known)}")
+            raise ConfigError(
+                f"{url}: there is no column {unknown[0]!r}. {question_of(unknown[0], known)}{show_columns(known)}"
+            )
         for file in range(len(files)):
             try:
                 tables += _runs(parts, file, kinds, names)

@@ -96,7 +96,7 @@ class CsvPart(TablePart):
             raise self._error(text, first, (), error) from None
         columns = dict(zip(self._header.names, table.columns, strict=True))
         if any(pa.types.is_binary(column.type) for column in columns.values()):
-            self.not_text = self._error(text, first, (), ValueError(f"not UTF-8. {AS_UTF8}"))
+            self.not_text = self._error(text, first, (), ValueError(f"the text is not UTF-8. {AS_UTF8}"))
         self.faults = {name: fault for name, column in columns.items() if (fault := self._fault_of(column))}
         self.floats = {name for name, column in columns.items() if are_floats(column.type)}
         kinds = {name: "string" if name in self._listed else self._kind(column) for name, column in columns.items()}
@@ -116,7 +116,7 @@ class CsvPart(TablePart):
 
     def _fault_of(self, column: pa.ChunkedArray) -> str:
         if pa.types.is_binary(column.type):
-            return f"not UTF-8. {AS_UTF8}"
+            return f"the text is not UTF-8. {AS_UTF8}"
         if not pa.types.is_string(column.type):
             return ""
         texts = column.drop_null().to_pylist()
@@ -169,8 +169,8 @@ class CsvPart(TablePart):
         # searching for one byte first is much faster than searching for two
         if b"\\" in text and b'\\"' in text and (escape := re.search(rb'\\"(?![\r\n"]|%b|\Z)' % separator, text)):
             raise DataError(
-                f"{self._place(text, run, escape.start())}: a quote that is escaped by a backslash, as Spark, Hive and "
-                'MySQL write it. Write it doubled, "", in Spark by the option escape=\'"\', or write Parquet.'
+                f"{self._place(text, run, escape.start())}: a quote is escaped by a backslash, as Spark, Hive and "
+                'MySQL write it. Double the quote instead, "", in Spark by the option escape=\'"\', or write Parquet.'
             )
 
     def _refuse_joined(self, text: bytes, run: RecordRun) -> None:
@@ -187,12 +187,12 @@ class CsvPart(TablePart):
         several = [(at, end) for at, end, before in heads if before in ends]
         for at, end in several:
             if text[end + 1 : end + 2] not in ends:
-                fault = "what its quote begins ends further on, within a field"
+                fault = "the text that a quote begins here ends on a later line, within a field"
                 raise DataError(f"{self._place(text, run, at)}: {fault}. {AS_CHARACTERS}.", remedy=UNQUOTED)
         lines = (line for line in text.split(b"\n") if line.strip(b"\r"))
         n = len(self._header.names) - 1
         if several and self._header.quotes is None and run.n > 1 and all(line.count(separator) == n for line in lines):
-            fault = "its quote ends further on, and each line between could be a record"
+            fault = "a quote that begins here ends on a later line, and each line between could be a record"
             either = f"{AS_CHARACTERS}, true if they quote texts of several lines"
             remedy = Remedy("quotes", either, ("false", "true"))
             raise DataError(f"{self._place(text, run, several[0][0])}: {fault}. {either}.", remedy=remedy)
@@ -207,7 +207,7 @@ class CsvPart(TablePart):
             record = text[starts[row] : starts[row + 1]]
             if tuple(header_fields(self.url, record, *form)) == self._titles:
                 raise DataError(
-                    f"{self._line(text, run, int(row))}: the header again. Delete it, if files were joined."
+                    f"{self._line(text, run, int(row))}: this line repeats the header. Delete it if files were joined."
                 )
 
     def written(self, run: RecordRun, names: Sequence[str]) -> dict[str, pa.Array]:

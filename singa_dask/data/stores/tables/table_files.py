@@ -65,7 +65,7 @@ def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]
     saved = saved_files(url, fs.ls(url, storage_options), storage_options)
     files = [TableFile(each) for each in saved] or _inside(url.rstrip("/"), (), storage_options)
     if not files:
-        raise DataError(f"{url}: no files of a table in this directory.")
+        raise DataError(f"{url}: this directory has no files of a table.")
     check_splits(url, [each.url for each in files], is_dir=True)
     return _alike(url, files)
 
@@ -123,7 +123,9 @@ def _inside(url: str, keys: tuple[tuple[str, str | None], ...], storage_options:
     entries = {name: (is_folder, n_bytes) for name, is_folder, n_bytes in fs.entries(url, storage_options)}
     refuse_lake(url, entries, storage_options)
     if UNFINISHED in entries:
-        raise DataError(f"{url}: has a directory {UNFINISHED}: a job that writes it has not ended, or has failed.")
+        raise DataError(
+            f"{url}: the table has a directory {UNFINISHED}. The job that writes it has not ended, or has failed."
+        )
     files: list[TableFile] = []
     for name in sorted(entries, key=_natural):
         place, (is_folder, n_bytes) = fs.join(url, name), entries[name]
@@ -132,7 +134,7 @@ def _inside(url: str, keys: tuple[tuple[str, str | None], ...], storage_options:
         if is_folder:
             if "=" not in name or len(keys) == MAX_DEPTH:
                 how = name_sets(url, storage_options) or "Expected files, or directories named key=value."
-                raise DataError(f"{place}: a directory in a table. {how}")
+                raise DataError(f"{place}: this is a directory in a table. {how}")
             files += _inside(place, (*keys, _key(name)), storage_options)
         elif n_bytes and name != README:
             files.append(TableFile(place, keys))
@@ -152,7 +154,7 @@ def format_of(files: Sequence[TableFile], storage_options: fs.Options = None) ->
     first = _format(files[0].url, storage_options)
     for each in files[1:]:
         if each.url.lower().endswith((*CSV_SUFFIXES, *PARQUET_SUFFIXES, *JSON_LINES)) and _format(each.url) != first:
-            raise DataError(f"{each.url}: not {first}, unlike {files[0].url}.")
+            raise DataError(f"{each.url}: the format is not {first}, unlike that of {files[0].url}.")
     return first
 
 
@@ -171,7 +173,8 @@ def _format(url: str, storage_options: fs.Options = None) -> str:
     if head.startswith((PARQUET_MAGIC, ARROW_MAGIC)) or is_columnar(url, head):
         return "parquet"
     raise DataError(
-        f"{url}: neither CSV, Parquet, Arrow, ORC nor JSON lines. Columns have names there; give backend if it is one."
+        f"{url}: the format is not recognised. Expected a table in CSV, Parquet, Arrow, ORC or JSON lines. If it is "
+        f"one, set backend."
     )
 
 

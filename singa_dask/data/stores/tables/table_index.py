@@ -97,7 +97,7 @@ def runs_from(rows: Sequence[Sequence[int]]) -> Runs:
     for file, *run in rows:
         runs[file].append(RecordRun(*run))
     if not runs:
-        raise ValueError("no runs")
+        raise ValueError("the index has no runs")
     return runs
 
 

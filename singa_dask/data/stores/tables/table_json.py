@@ -143,7 +143,7 @@ class JsonPart(TablePart):
             table = parse_lines(record, schema)
             if table is None or len(table) != 1:
                 return data_error(f"{self.url}, line {line}", _fault_of(record, schema))
-        return DataError(f"{self.url}, lines from {run.line} on: columns with values of several kinds.")
+        return DataError(f"{self.url}, lines from {run.line} on: a column has values of several kinds.")
 
     def place(self, run: RecordRun, data: Sequence[memoryview]) -> Callable[[int], str]:
         return lambda row: f"{self.url}, line {run.line + row}"
@@ -200,5 +200,5 @@ def _fault_of(line: bytes, schema: pa.Schema) -> FaultError:
             remedy = Remedy("na_values", f"Set na_values: [{value:.40}]", (f"{value:.40}",))
             return FaultError(f"{message}. {remedy.text} if it means a missing value", remedy)
     return FaultError(
-        "a key occurs twice, or a text is not Unicode, or a number is no integer as those of the first lines"
+        "a key occurs twice, or a text is not Unicode, or a number is not an integer, unlike those of the first lines"
     )

@@ -163,7 +163,7 @@ class TableLearner:
             # a column without values in this table may have had values in training
             kinds = {name: "number" if kind == "empty" else kind for name, kind in kinds.items()}
         elif absent := [name for name in spec.spelling.numbers if name not in kinds]:
-            message = f"numbers has {absent[0]!r}, which is no column. {question_of(absent[0], kinds)}"
+            message = f"numbers names {absent[0]!r}, which is not a column. {question_of(absent[0], kinds)}"
             raise DataError(f"{self.url}: {message}{show_columns(kinds)}")
         refuse_absent(self.url, kinds, [*key])
         # the key of the split is a feature only if the job names it

@@ -150,7 +150,7 @@ class LinesPart(CsvPart):
         if len(self.titles) != n:
             is_label = not self._has_label and len(self.titles) == n + 1 and first.lower() in LABEL_NAMES
             hint = f" Remove the column {first!r}." if is_label else ""
-            raise DataError(f"{where}: a header of {len(self.titles)} columns, expected {n}{self._expected}.{hint}")
+            raise DataError(f"{where}: the header has {len(self.titles)} columns, expected {n}{self._expected}.{hint}")
 
     @property
     def kinds(self) -> dict[str, str]:

@@ -105,7 +105,7 @@ class ParquetPart(TablePart):
                 if len(values := batch.column(0).drop_null()):
                     return values
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise DataError(f"{self.url}, column {column!r}: damaged: {error}") from error
+            raise DataError(f"{self.url}, column {column!r}: the column is damaged: {error}") from error
         return pa.nulls(0)
 
     def runs(self, block_bytes: int, row_bytes: int) -> Iterator[RecordRun]:
@@ -147,7 +147,9 @@ class ParquetPart(TablePart):
                 try:
                     table = table.set_column(i, column, table.column(column).cast(pa.string()))
                 except pa.ArrowInvalid:
-                    raise DataError(f"{self.url}, column {column!r}: bytes that are not UTF-8.") from None
+                    raise DataError(
+                        f"{self.url}, column {column!r}: the column has bytes that are not UTF-8."
+                    ) from None
         return table
 
     def _decoded(self, run: RecordRun, columns: tuple[str, ...], data: Sequence[memoryview]) -> pa.Table:
@@ -159,7 +161,7 @@ class ParquetPart(TablePart):
                 table = self._read_rows(run, group, titles, data)
             return table if titles == columns else table.select(titles).rename_columns(list(columns))
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise DataError(f"{self.url}, row group {group}: damaged: {error}") from error
+            raise DataError(f"{self.url}, row group {group}: the row group is damaged: {error}") from error
 
     def _read_rows(self, run: RecordRun, group: int, columns: tuple[str, ...], data: Sequence[memoryview]) -> pa.Table:
         """Read rows of a row group; consecutive rows are decoded once."""

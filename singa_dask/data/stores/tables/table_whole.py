@@ -51,7 +51,7 @@ def read_whole(url: str, storage_options: fs.Options = None, spelling: Spelling 
     except DAMAGE as error:
         if isinstance(error, SingaError):
             raise
-        raise DataError(f"{url}: of another format, or damaged: {error}.") from error
+        raise DataError(f"{url}: the file is of another format, or damaged: {error}.") from error
     refuse_twice(names, url)
     table = pa.table(as_columns(dict(zip(names, columns, strict=True)), url, spelling))
     return in_memory(url, table, (len(data), checksum_of(data)))
@@ -81,7 +81,10 @@ def _sheet(url: str, data: bytes) -> tuple[list[str], list[list[Any]]]:
     load = require("openpyxl", "excel", url).load_workbook
     book = load(io.BytesIO(data), read_only=True, data_only=True)
     if len(book.sheetnames) > 1:
-        raise DataError(f"{url}: sheets {', '.join(book.sheetnames)}. Expected one: save it as a file of its own.")
+        raise DataError(
+            f"{url}: the file has the sheets {', '.join(book.sheetnames)}, expected one. Save the sheet to read as a "
+            f"file of its own."
+        )
     where, sheet = f"{url}, sheet {book.active.title}", list(book.active.iter_rows())
     # openpyxl gives type str to a cell whose formula has an empty string as its value
     cells = [cell for row in sheet for cell in row if hasattr(cell, "coordinate")]
@@ -92,13 +95,14 @@ def _sheet(url: str, data: bytes) -> tuple[list[str], list[list[Any]]]:
     ]
     if unknown:
         raise DataError(
-            f"{where}: formulas without their values: {len(unknown)}, the first in {unknown[0]}. Open it in Excel or "
+            f"{where}: the file lacks the values of {plural(len(unknown), 'formula')}, the first in {unknown[0]}. "
+            f"Open the file in Excel or "
             "LibreOffice, which compute them, and save it."
         )
     if errors := [cell for cell in cells if cell.data_type == "e"]:
         first = f"{errors[0].value} in {errors[0].coordinate}"
         wrong = plural(len(errors), "cell with an error", "cells with errors")
-        warn_once(logger, f"{where}: read as missing: {wrong}. The first is {first}.")
+        warn_once(logger, f"{where}: {wrong} read as missing. The first is {first}.")
     values = [tuple(None if cell.data_type == "e" else cell.value for cell in row) for row in sheet]
     rows = [row for row in values if any(value is not None for value in row)]
     if not rows:

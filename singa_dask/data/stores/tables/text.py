@@ -97,7 +97,7 @@ class TextStore(PartStore):
         if not wrong or text.endswith(b"\n"):
             return index
         if not end and len(index.pieces) == 1:
-            raise DataError(f"{self.url}: no complete line.")
+            raise DataError(f"{self.url}: there is no complete line.")
         self.truncation = f"truncated in line {run.line + (before + end).count(end)}{wrong[1]}"
         rest = run._replace(n=run.n - 1, length=run.length - len(line))
         last = index.pieces[-1]._replace(run=rest, n=rest.n, kept=rest.n)

@@ -67,9 +67,10 @@ class LineStore(RangeStore):
         typical = float(np.median(self._lengths(most.id))) + 1
         fitting = max(1, int(typical * (MAX_PADDED_BYTES // longest) / 2))
         raise DataError(
-            f"{self.url}, line {line}: {longest:,} bytes. Each record is padded to the longest line, and {most.n:,} "
-            f"records of a block would need {most.n * longest / 2**30:.1f} GiB, expected at most "
-            f"{MAX_PADDED_BYTES >> 20} MiB. Split long lines, or read smaller blocks: block_bytes: {fitting}."
+            f"{self.url}, line {line}: the line has {longest:,} bytes. Each record is padded to the longest line, and "
+            f"{most.n:,} records of a block would need {most.n * longest / 2**30:.1f} GiB, but at most "
+            f"{MAX_PADDED_BYTES >> 20} MiB are allowed. Split long lines, or read smaller blocks: "
+            f"block_bytes: {fitting}."
         )
 
 

@@ -52,14 +52,14 @@ def read_text(
         The text is not UTF-8, is shorter than a window, or has a character outside the vocabulary.
     """
     if window < 1:
-        raise DataError(f"{', '.join(urls)}: windows of {window} characters, expected 1 or more.")
+        raise DataError(f"{', '.join(urls)}: the window is {window} characters, expected 1 or more.")
     texts = {url: decode_text(url, storage_options) for url in urls}
     is_new = not fs.exists(vocabulary, storage_options)
     characters = vocabulary_of("".join(texts.values())) if is_new else decode_text(vocabulary, storage_options)
     indices = np.concatenate([encode_text(texts[url], characters, url, vocabulary) for url in urls])
     n = len(indices) // window
     if not n:
-        raise DataError(f"{', '.join(urls)}: {len(indices)} characters, less than a window of {window}.")
+        raise DataError(f"{', '.join(urls)}: the text has {len(indices)} characters, fewer than a window of {window}.")
     if is_new:
         fs.write_atomic(vocabulary, characters, storage_options)
     rows = indices[: n * window].reshape(n, window)
@@ -87,7 +87,7 @@ def encode_text(text: str, vocabulary: str, where: str, url: str = "") -> npt.ND
         if (part == missing).any():
             at = start + int(np.argmax(part == missing))
             line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
-            named = f" {url}. Give another file, or delete this one to create it again" if url else ""
+            named = f" {url}. Pass another file, or delete this one to create it again" if url else ""
             raise DataError(f"{where}:{line}:{column}: character {text[at]!r} is not in the vocabulary{named}.")
         encoded[start : start + PIECE] = part
     return encoded
@@ -127,11 +127,13 @@ def read_words(
     is_new = not fs.exists(vocabulary, storage_options)
     counts = count_words(words) if is_new else _read_vocabulary(vocabulary, storage_options)
     if not 1 <= class_size <= len(counts):
-        raise DataError(f"{where}: {class_size} classes of {len(counts)} words, expected 1 to that many.")
+        raise DataError(
+            f"{where}: the number of word classes is {class_size}, expected 1 to {len(counts)}, the number of words."
+        )
     numbers = {word: i for i, word in enumerate(counts)}
     word_numbers = np.array([numbers[word] for word in words if word in numbers], np.int64)
     if not len(word_numbers):
-        raise DataError(f"{where}: no word of the vocabulary {vocabulary}.")
+        raise DataError(f"{where}: the text has no word of the vocabulary {vocabulary}.")
     if is_new:
         lines = "".join(f"{word} {count}\n" for word, count in counts.items())
         fs.write_atomic(vocabulary, lines, storage_options)
@@ -177,8 +179,8 @@ def _read_vocabulary(url: str, storage_options: fs.Options) -> dict[str, int]:
         word, _, count = line.partition(" ")
         if not word or not count.isdecimal() or word in counts or (not counts and word != END):
             raise DataError(
-                f"{url}, line {i}: {line!r}. Expected a new word and its count, first that of {END}. "
-                "Give another file, or delete this one to create it again."
+                f"{url}, line {i}: the line is {line!r}. Expected a new word and its count, first that of {END}. Pass "
+                f"another file, or delete this one to create it again."
             )
         counts[word] = int(count)
     return counts
