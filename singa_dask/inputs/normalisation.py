@@ -66,7 +66,7 @@ class Normalisation:
         fitting = scaling.of_shape(shape)
         if fitting is None:
             raise DataError(
-                f"layer {name}: records of shape {shape}, but the net was trained on {len(scaling.mean)} columns."
+                f"layer {name}: the records have shape {shape}, but the net was trained on {len(scaling.mean)} columns."
             )
         return fitting
 

@@ -47,7 +47,7 @@ def open_records(conf: StoreConf, backend: str | None, facts: TableFacts | None 
         return _open_table(conf, cls, facts)
     for key in [] if cls is None else sorted(options.keys() - cls.option_names()):
         takers = [name for name in STORES.names() if key in STORES.find(name).option_names()]
-        hint = " Convert with --resize, or give one of these as backend." if key in ImageOptions.model_fields else ""
+        hint = " Convert with --resize, or set backend to one of these." if key in ImageOptions.model_fields else ""
         raise DataError(f"{conf.path}: {key} is for {', '.join(takers)}, not for {backend}.{hint}")
     options |= {"truncated": conf.on_error != "raise", **conf.user_conf}
     return open_store(conf.path, backend, options_of(conf), **options)

@@ -59,7 +59,10 @@ def check_records(store: Store, conf: StoreConf) -> None:
     """
     values = store.schema.get("data") or store.schema.get("pixel")
     if values is None:
-        raise DataError(f"{store.url}: only {', '.join(store.schema)}, expected {tuple(conf.shape)} from shape.")
+        raise DataError(
+            f"{store.url}: the records have only {', '.join(store.schema)}, expected values of shape "
+            f"{tuple(conf.shape)} from shape."
+        )
     names = store.table_facts.names if store.table_facts else ()
     check_shape(store.url, values.shape, conf, f"records ({listed(names)})" if names else "records")
     if conf.needs_label and "label" not in store.schema:

@@ -168,7 +168,7 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
         yield from NamedColumns.rules(self)
         yield from ImageOptions.rules(self)
         if 0 in self.std_value:
-            yield ("std_value",), "expected another number than 0, as records are divided by it."
+            yield ("std_value",), "expected a number other than 0, because records are divided by it."
         given = {key: getattr(self, key) for key in ("mean_file", "std_file", "mean_value", "std_value")}
         keys = [key for key, value in given.items() if value]
         if self.standardise and keys:

@@ -177,7 +177,9 @@ class StoreInput(StoreReader):
         if not has_several_labels(store) or not self.store_conf.has_label:
             return
         if self.store_conf.labels:
-            raise DataError(f"{store.url}: several labels. Expected one for labels: {self.store_conf.labels}.")
+            raise DataError(
+                f"{store.url}: the records have several labels. Expected one for labels: {self.store_conf.labels}."
+            )
         if not self.source.label_column and any("labels" in feature.consumed_as for feature in self.features):
             names = listed(list(store.table_facts.labels)) if store.table_facts else "several"
             raise DataError(

@@ -152,7 +152,8 @@ class CharRNN(InputLayer):
         if length <= conf.unroll_len:
             groups = f"{n_groups} groups x " if n_groups > 1 else ""
             raise DataError(
-                f"{conf.path}: {n_characters} characters. Expected {groups}batchsize {conf.batchsize} x (unroll_len "
+                f"{conf.path}: the text has {n_characters} characters. Expected {groups}batchsize {conf.batchsize} x "
+                f"(unroll_len "
                 f"{conf.unroll_len} + 1) = {n_groups * conf.batchsize * (conf.unroll_len + 1)} at least."
             )
         return length
@@ -347,7 +348,7 @@ class CharRNNOutput(Layer):
         file, vocabulary = self.file or sys.stdout, self.vocabulary
         for number in self.ops.to_host(self.rows())[:, 0].tolist():
             if not 0 <= number < len(vocabulary):
-                message = f"the vocabulary has {len(vocabulary)} characters, and no number {int(number)}."
+                message = f"the vocabulary has {len(vocabulary)} characters, and none has the number {int(number)}."
                 raise DataError(f"{self.text_conf.vocab_path or self.text_conf.path}: {message}")
             file.write(vocabulary[int(number)])
             self._n_written += 1

@@ -156,7 +156,7 @@ def test_mean_and_std_by_value_and_by_file(tmp_path: Path) -> None:
         layer.close()
     with pytest.raises(ConfigError, match=r"store_conf.mean_value: expected one number, or a list of 3, .* got 2\."):
         layer_of("RecordInput", **conf, mean_value=[1.0, 2.0])
-    with pytest.raises(ConfigError, match="std_value: expected another number than 0"):
+    with pytest.raises(ConfigError, match="std_value: expected a number other than 0"):
         layer_of("RecordInput", **conf, std_value=[1.0, 2.0, 0])
 
 

@@ -327,7 +327,7 @@ def test_the_character_of_each_row_is_written(tmp_path: Path, capsys: pytest.Cap
 
 def test_numbers_that_are_no_characters(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("abc")
-    with pytest.raises(DataError, match=r"vocab\.txt: the vocabulary has 3 characters, and no number 3"):
+    with pytest.raises(DataError, match=r"vocab\.txt: the vocabulary has 3 characters, and none has the number 3"):
         output_of([3], tmp_path / "vocab.txt").compute_feature(TEST)
     with pytest.raises(ConfigError, match=r"none\.txt: no such file"):
         output_of([3], tmp_path / "none.txt").check_source()
