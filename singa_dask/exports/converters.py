@@ -122,9 +122,9 @@ def _refuse(layer: Layer) -> None:
     if isinstance(layer, Slice) and len(layer.spans) > 1 and not layer.axis:
         # slices of the batch can only be exported if each slice is a time step
         if not (layer.steps == 1 and layer.sources[0].n_steps == len(layer.spans)):
-            raise ConfigError("it cuts the batch, whose length an exported model leaves open. Set slice_dim: 1.")
+            raise ConfigError("it slices the batch, whose length is not fixed in an exported model. Set slice_dim: 1.")
     if isinstance(layer, LSTM) and layer.site.prototype is not None:
-        raise ConfigError("its time steps are computed one by one, and pass on the cell.")
+        raise ConfigError("its time steps are computed one by one, and pass the cell on to the next.")
 
 
 def unique_name(name: str, names: set[str]) -> str:

@@ -139,7 +139,7 @@ def export_job(
     place = lookup.find_values(checkpoint)
     if kind in ("npz", "safetensors"):
         if layers:
-            raise ConfigError(f"{target}: {kind} has all params of the job. Leave the layers out.")
+            raise ConfigError(f"{target}: an export to {kind} has all params of the job. Leave the layers out.")
         encode = encode_npz if kind == "npz" else encode_safetensors
         files, notes = {target: encode(*_params(job, place))}, []
     else:
@@ -169,12 +169,14 @@ def _format_of(target: str, format: str | None) -> str:
         raise ConfigError(f"{target}: PyTorch needs a module, with its state dict in safetensors. Use {stem}.py.")
     if format is None:
         if suffix not in SUFFIXES:
-            raise ConfigError(f"{target}: the suffix {suffix!r} names no format. Known: {known}. Or pass --format.")
+            raise ConfigError(
+                f"{target}: the suffix {suffix!r} is not the name of a format. Known: {known}. Or pass --format."
+            )
         return SUFFIXES[suffix]
     if format not in FORMATS:
         raise ConfigError(f"{target}: unknown format {format!r}. Known: {known}.")
     if format == "torch" and suffix != ".py":
-        raise ConfigError(f"{target}: expected the file of a module, model.py.")
+        raise ConfigError(f"{target}: expected the name of a Python module, such as model.py.")
     return format
 
 

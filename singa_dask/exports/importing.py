@@ -117,7 +117,7 @@ def import_into(
         table = matching.lines() if matching and (matching.unsure or missing or unused) else ()
         raise ConfigError("\n".join([*lines, *table]))
     if counters:
-        logger.warning("%s: left out, as they are not floats: %s.", where, ", ".join(counters))
+        logger.warning("%s: arrays that are not floats are left out: %s.", where, ", ".join(counters))
     write_values(url, job, values, scalings)
     return url
 
@@ -185,24 +185,24 @@ def _values(
     for entry in entries:
         array, place = arrays[entry.name], params[entry.param]
         if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
-            problems.append(f"{entry.name}: {array.dtype}, expected floats for param {entry.param!r}.")
+            problems.append(f"{entry.name}: the type is {array.dtype}, expected floats for param {entry.param!r}.")
             continue
         try:
             taken = entry.values(arrays)
         except ValueError:
-            problems.append(f"{entry.name}: shape {array.shape} has other axes than transpose: {entry.transpose}.")
+            problems.append(f"{entry.name}: the axes of shape {array.shape} do not fit transpose: {entry.transpose}.")
             continue
         values = place.fit(taken)
         if values is None:
             turn = TURNS.get(taken.ndim, False)
             fits = turn and place.fit(MapEntry("", "", turn).values({"": taken})) is not None
             hint = f" Transposed it would fit: transpose: {str(turn).lower()}." if fits else ""
-            shapes = f"shape {taken.shape}, param {entry.param!r} has {place.param.whole_shape}"
+            shapes = f"the shape is {taken.shape}, but param {entry.param!r} has {place.param.whole_shape}"
             problems.append(f"{entry.name}: {shapes}.{hint}")
             continue
         fitted[entry.param] = np.ascontiguousarray(values, place.param.dtype)
         if not np.isfinite(fitted[entry.param]).all():
-            problems.append(f"{entry.name}: values are not finite.")
+            problems.append(f"{entry.name}: some values are not finite.")
     return fitted
 
 

@@ -188,7 +188,9 @@ class OnnxGraph:
         """
         n_bytes = sum(values.nbytes for values in self._constants.values())
         if n_bytes > MAX_BYTES:
-            raise ConfigError(f"{name}: {n_bytes:,} bytes of params. ONNX files hold 2 GiB. Use safetensors.")
+            raise ConfigError(
+                f"{name}: the params have {n_bytes:,} bytes, but an ONNX file holds at most 2 GiB. Use safetensors."
+            )
         for output, (x, width) in self._next_states.items():
             self._add_output(output, x, [BATCH, width])
         tensors = [self.numpy_helper.from_array(values, key) for key, values in self._constants.items()]

@@ -77,7 +77,7 @@ def _from_torch(content: bytes, url: str) -> dict[str, np.ndarray]:
             [str(name) for name, each in tensors.items() if isinstance(each, dict)] if isinstance(tensors, dict) else []
         )
         found = f", but has dicts: {', '.join(within)}. Save one of them as a file of its own" if within else ""
-        raise ValueError(f"it is no state dict of tensors by name{found}")
+        raise ValueError(f"it is not a state dict of tensors by name{found}")
     return {str(name): array_of(value) for name, value in tensors.items()}
 
 

@@ -106,10 +106,13 @@ def test_params_by_name(trained: Path, tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["-o", "x.h5"], "x.h5: the suffix '.h5' names no format. Known: npz (.npz), onnx (.onnx), torch (.py)"),
+        (
+            ["-o", "x.h5"],
+            "x.h5: the suffix '.h5' is not the name of a format. Known: npz (.npz), onnx (.onnx), torch (.py)",
+        ),
         (["-o", "x.onnx", "--format", "tf"], "x.onnx: unknown format 'tf'. Known: npz"),
         (["-o", "x.onnx", "--layer", "fd"], "layer 'fd' is not in the net of this phase."),
-        (["-o", "x.npz", "--layer", "fc"], "npz has all params of the job. Leave the layers out."),
+        (["-o", "x.npz", "--layer", "fc"], "an export to npz has all params of the job. Leave the layers out."),
         (["-o", "x.onnx", "--set", "neuralnet.layer[fc].innerproduct_conf.num_output=9"], "param 'w': "),
         (
             ["-o", "x.npz", "--set", "neuralnet.layer[fc].innerproduct_conf.num_output=9"],

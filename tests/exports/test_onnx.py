@@ -192,7 +192,7 @@ def test_layers_of_ones_own() -> None:
 
 def test_the_batch_is_not_cut() -> None:
     layer = wired(Case("Slice", [(4, 3)], {"slice_conf": {"num_slices": 2}}))
-    with pytest.raises(ConfigError, match="it cuts the batch"):
+    with pytest.raises(ConfigError, match="it slices the batch"):
         ONNX_CONVERTERS.find(layer)(OnnxGraph(), layer, "x")
 
 
@@ -206,7 +206,9 @@ def test_carried_time_steps_are_refused() -> None:
 
 def test_more_bytes_than_a_file_of_onnx_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_layers, "MAX_BYTES", 1 << 20)
-    with pytest.raises(ConfigError, match=r"x: [\d,]+ bytes of params\. ONNX files hold 2 GiB\. Use safetensors"):
+    with pytest.raises(
+        ConfigError, match=r"x: the params have [\d,]+ bytes, but an ONNX file holds at most 2 GiB\. Use safetensors"
+    ):
         encode_onnx(exported(read_job(CONFIGS / "digits" / "mlp.yaml").model_copy(update={"name": "x"})), "x.onnx", {})
 
 

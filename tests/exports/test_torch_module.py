@@ -66,7 +66,7 @@ def test_a_module_has_a_name_that_can_be_imported(name: str) -> None:
     ("path", "format", "message"),
     [
         ("model.pt", None, "Use model.py"),
-        ("folder", "torch", "expected the file of a module"),
+        ("folder", "torch", "expected the name of a Python module"),
     ],
 )
 def test_what_is_no_module(tmp_path: Path, path: str, format: str | None, message: str) -> None:

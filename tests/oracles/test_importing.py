@@ -289,5 +289,5 @@ def test_files_of_pytorch(tmp_path: Path) -> None:
         url = sd.import_weights(source, holder(layers), tmp_path / str(id(source)))
         np.testing.assert_array_equal(load_values(url)["fc.weight"].values, module[0].weight.detach().float().numpy())
     torch.save({"epoch": 3, "model": module.state_dict()}, tmp_path / "x.pt")
-    with pytest.raises(DataError, match="it is no state dict of tensors by name, but has dicts: model"):
+    with pytest.raises(DataError, match="it is not a state dict of tensors by name, but has dicts: model"):
         sd.import_weights(tmp_path / "x.pt", holder(layers), tmp_path / "out")
