@@ -40,7 +40,7 @@ def _constructor(type: str, cls: type[Layer]) -> Callable[..., dict[str, Any]]:
     def construct(*values: Any, **keys: Any) -> dict[str, Any]:
         if len(values) > len(required):
             names = f"{', '.join(required)} alone" if required else "none of its keys"
-            raise TypeError(f"{type}() takes {names} without a name, got {len(values)} values.")
+            raise TypeError(f"{type}() takes {names} by position, got {len(values)} values.")
         return layer(type, **dict(zip(required, values, strict=False)), **keys)
 
     construct.__name__ = construct.__qualname__ = type

@@ -228,5 +228,5 @@ def changes_of(read: JobFile, place: RunPlace) -> list[str]:
     step, n_steps = min(place.steps().values(), default=-1), read.job.train_steps
     if read.job.epochs is None and step >= n_steps:
         message = f"train_steps is {n_steps}, and the checkpoint has step {step}: no step is left."
-        lines.append(f"{message} Set train_steps, or epochs, higher to train on.")
+        lines.append(f"{message} Set train_steps, or epochs, higher to continue training.")
     return lines

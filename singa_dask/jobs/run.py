@@ -180,7 +180,9 @@ class Run:
         folder = fs.join(self.url, "log")
         names = [name.removesuffix(".log") for name in fs.ls(folder)] if fs.exists(folder) else []
         if unit and unit not in names:
-            raise ConfigError(f"{self.url}: no log of {unit!r}. There are logs of: {', '.join(names) or 'none'}.")
+            raise ConfigError(
+                f"{self.url}: there is no log of {unit!r}. There are logs of: {', '.join(names) or 'none'}."
+            )
         contents = {name: fs.read_bytes(fs.join(folder, f"{name}.log")) for name in ([unit] if unit else names)}
         texts = {name: content.decode(errors="replace") for name, content in contents.items()}
         if unit:
@@ -203,7 +205,9 @@ class Run:
         run = self._stored()
         panels = panels_of([run], axis)
         if not panels:
-            raise ConfigError(f"{self.url}: no metrics yet. They are written every disp_freq and test_freq steps.")
+            raise ConfigError(
+                f"{self.url}: there are no metrics yet. They are written every disp_freq and test_freq steps."
+            )
         return figure_of(panels, [run.name], axis)
 
     def _stored(self) -> StoredRun:

@@ -109,7 +109,7 @@ def start(
             "resume takes the whole state from a checkpoint, and init_from only values. Pass one of them."
         )
     if overwrite and (resume or not run_dir):
-        raise ConfigError("overwrite replaces the run in run_dir. Pass run_dir, and no resume.")
+        raise ConfigError("overwrite replaces the run in run_dir. Pass run_dir without resume.")
     if queue and not elsewhere:
         raise ConfigError("queue needs an existing cluster. Pass its client.")
     if not elsewhere and len(plan_processes(job.conf.cluster).processes) > 1:

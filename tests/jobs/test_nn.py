@@ -53,9 +53,9 @@ def test_what_functions_refuse() -> None:
     some: Any = nn
     with pytest.raises(AttributeError, match=r"there is no layer type 'Convolutoin'\. Did you mean 'Convolution'"):
         _ = some.Convolutoin
-    with pytest.raises(TypeError, match=r"InnerProduct\(\) takes num_output alone without a name, got 2 values"):
+    with pytest.raises(TypeError, match=r"InnerProduct\(\) takes num_output alone by position, got 2 values"):
         some.InnerProduct(10, True)
-    with pytest.raises(TypeError, match=r"ReLU\(\) takes none of its keys without a name, got 1 values"):
+    with pytest.raises(TypeError, match=r"ReLU\(\) takes none of its keys by position, got 1 values"):
         some.ReLU(0.1)
     with pytest.raises(TypeError, match="multiple values for keyword argument 'num_output'"):
         some.InnerProduct(10, num_output=3)

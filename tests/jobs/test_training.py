@@ -98,7 +98,7 @@ def test_what_has_changed_is_told_when_a_run_goes_on(
         "changed: updater.momentum: 0.9 -> 0",
         "changed: train_steps: 6 -> 4",
         "changed: user_conf.note: …aaaaaaaaaab -> …aaaaaaaaaac",
-        f"{none_left}higher to train on.",
+        f"{none_left}higher to continue training.",
     ]
     other.save(tmp_path / "job.yaml")
     result = CliRunner().invoke(main, ["run", str(tmp_path / "job.yaml"), "--run-dir", url, "--resume"])
@@ -196,7 +196,7 @@ def test_a_job_that_fails_raises(job: sd.Job, tmp_path: Path) -> None:
 def test_options_that_exclude_each_other(job: sd.Job, tmp_path: Path) -> None:
     cases: list[tuple[RunOptions, str]] = [
         ({"resume": True, "init_from": "a"}, "init_from only values"),
-        ({"overwrite": True}, "Pass run_dir, and no resume"),
+        ({"overwrite": True}, "Pass run_dir without resume"),
         ({"queue": True}, "Pass its client"),
         ({"queue": True, "overwrite": True, "run_dir": str(tmp_path)}, "Pass its client"),
     ]

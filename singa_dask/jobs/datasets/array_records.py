@@ -43,13 +43,15 @@ def feature_field(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> t
     """
     if len(shape) < 2:
         hint = " For records of one value pass X[:, None]." if len(shape) == 1 else ""
-        raise DataError(f"{where}, X: an array of {len(shape)} axes, expected an axis of records and others.{hint}")
+        raise DataError(
+            f"{where}, X: the array has {len(shape)} axes, expected an axis of records and at least one more.{hint}"
+        )
     check_numbers(dtype, f"{where}, X")
     if any(np.isnan(n) for n in shape[1:]):
         message = "the length of an axis other than the first is unknown. Call X.compute_chunk_sizes() first."
         raise DataError(f"{where}, X: {message}")
     if not all(shape[1:]):
-        raise DataError(f"{where}, X: shape {tuple(shape)}, expected records of at least one value.")
+        raise DataError(f"{where}, X: the shape is {tuple(shape)}, expected records of at least one value.")
     name = value_name(dtype)
     return name, Field(np.dtype(np.uint8 if name == "pixel" else np.float32), tuple(int(n) for n in shape[1:]))
 
@@ -67,7 +69,7 @@ def output_field(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> tu
     if len(shape) not in (1, 2) or (dtype.kind != "f" and width != 1) or not width >= 1:
         expected = "(records,) or (records, targets)" if dtype.kind == "f" else "(records,)"
         hint = " Several labels are columns of a frame." if dtype.kind != "f" and len(shape) == 2 else ""
-        raise DataError(f"{where}, y: shape {tuple(shape)} of {dtype}, expected {expected}.{hint}")
+        raise DataError(f"{where}, y: the shape is {tuple(shape)} of {dtype}, expected {expected}.{hint}")
     if dtype.kind == "f":
         return "target", Field(np.dtype(np.float32), (int(width),))
     return "label", Field(np.dtype(np.int32))
@@ -130,9 +132,9 @@ class ArrayWriter:
         array = plain_array(value, where)
         check_numbers(array.dtype, where)
         if name == "pixel" and array.dtype != np.uint8:
-            raise DataError(f"{where}: values of type {array.dtype}, expected uint8.")
+            raise DataError(f"{where}: the values are of type {array.dtype}, expected uint8.")
         if array.shape[1:] != field.shape:
-            raise DataError(f"{where}: records of shape {array.shape[1:]}, expected {field.shape}.")
+            raise DataError(f"{where}: the records have shape {array.shape[1:]}, expected {field.shape}.")
         return array
 
     def _outputs(self, y: Array, n: int, where: str) -> Array:
@@ -143,10 +145,10 @@ class ArrayWriter:
         if name == "target":
             return self._checked(y.reshape(n, *(y.shape[1:] or (1,))), f"{where}, y", name, field)
         if y.shape not in ((n,), (n, 1)):
-            raise DataError(f"{where}, y: shape {y.shape}, expected ({n},).")
+            raise DataError(f"{where}, y: the shape is {y.shape}, expected ({n},).")
         names = () if self.is_numbered else self.classes
         if names and y.dtype.kind not in TEXTS + "b":
-            raise DataError(f"{where}, y: values of type {y.dtype}, expected names of classes.")
+            raise DataError(f"{where}, y: the values are of type {y.dtype}, expected names of classes.")
         return class_numbers(y.reshape(n), names, f"{where}, y, record")
 
     @staticmethod

@@ -44,7 +44,7 @@ def output_names(y: Any, where: str) -> dict[str, str]:
     if getattr(y, "ndim", 1) == 1:
         return {column_name(y, "y"): _use_of(y.dtype)}
     if y.ndim != 2 or np.isnan(y.shape[1]):
-        raise DataError(f"{where}, y: shape {tuple(y.shape)}, expected (records,) or (records, columns).")
+        raise DataError(f"{where}, y: the shape is {tuple(y.shape)}, expected (records,) or (records, columns).")
     names = ["y"] if y.shape[1] == 1 else [f"y{i}" for i in range(y.shape[1])]
     return dict.fromkeys(names, _use_of(y.dtype))
 
@@ -93,7 +93,7 @@ class FrameWriter:
         table = as_table(frame, where)
         if tuple(table.column_names) != self.columns:
             message = f"{show_columns(table.column_names)} Expected: {listed(self.columns)}."
-            raise DataError(f"{where}: other columns than declared. {message}")
+            raise DataError(f"{where}: the columns are not the declared ones. {message}")
         for name, column in self._outputs(y, len(table), where).items():
             table = table.append_column(name, column)
         for each in weights:
@@ -124,7 +124,7 @@ class FrameWriter:
     def _weights(self, weights: Any, n: int, where: str) -> Any:
         column = as_column(weights, f"{where}, weights")
         if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-            raise DataError(f"{where}, weights: values of type {column.type}, expected numbers.")
+            raise DataError(f"{where}, weights: the values are of type {column.type}, expected numbers.")
         check_weights(where, "the frame", n, as_floats(column))
         return column
 
@@ -137,4 +137,6 @@ def _write(table: pa.Table, path: str, where: str) -> None:
         options = {"row_group_size": rows, "use_dictionary": texts, "write_statistics": False}
         pq.write_table(table, path, compression="none", **options)
     except pa.ArrowException as error:
-        raise DataError(f"{where}: cannot be written as Parquet: {str(error).rstrip('.')}. {HINT}") from error
+        raise DataError(
+            f"{where}: the records cannot be written as Parquet: {str(error).rstrip('.')}. {HINT}"
+        ) from error

@@ -141,7 +141,7 @@ def place_on_hosts(dataset: Dataset, client: Client) -> Catalog:
         written = _Placing(dataset, client, token, ask_jobs(client, Op.TOKENS)).run()
         files = tuple(sorted((file for file in written if file.n), key=lambda file: file.name))
         if not files:
-            raise DataError(f"dataset {dataset.name!r}: no records.")
+            raise DataError(f"dataset {dataset.name!r}: there are no records.")
         return Catalog(dataset.name, token, files)
     except BaseException:
         # remove all files, because a failed task does not tell which files it has written
@@ -299,7 +299,7 @@ def _write_on_host(
         raise
     except OSError as error:
         raise DataError(
-            f"dataset {dataset!r}, partition {index}: cannot be written to {folders.root} on {host} "
+            f"dataset {dataset!r}, partition {index}: the records cannot be written to {folders.root} on {host} "
             f"({worker.address}): {error.strerror or error}. To write to another disk, start Dask workers with "
             "--local-directory, or set temporary-directory in Dask's configuration."
         ) from error
@@ -361,11 +361,12 @@ def _write(dataset: Dataset, root: Path) -> str:
         raise
     except OSError as error:
         raise DataError(
-            f"dataset {dataset.name!r}: cannot be written to {root}: {error.strerror or error}. To write to another "
+            f"dataset {dataset.name!r}: the records cannot be written to {root}: {error.strerror or error}. To write "
+            f"to another "
             "disk, set TMPDIR."
         ) from error
     if not n:
-        raise DataError(f"dataset {dataset.name!r}: no records.")
+        raise DataError(f"dataset {dataset.name!r}: there are no records.")
     return str(folder / dataset.pattern)
 
 
@@ -376,5 +377,6 @@ def _computed(dataset: Dataset, index: int, part: Any) -> Any:
         return compute(part)[0] if is_dask_collection(part) else part  # type: ignore[no-untyped-call]
     except Exception as error:
         raise DataError(
-            f"dataset {dataset.name!r}, partition {index}: cannot be computed: {type(error).__name__}: {error}"
+            f"dataset {dataset.name!r}, partition {index}: the records cannot be computed: {type(error).__name__}: "
+            f"{error}"
         ) from error

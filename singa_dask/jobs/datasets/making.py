@@ -74,10 +74,10 @@ def as_dataset(name: str, value: Any, client: Client | str | None = None) -> Dat
     if not name or "/" in name:
         raise DataError(f"{where}: expected a name without slashes.")
     if isinstance(value, tuple) and len(value) not in (2, 3):
-        raise DataError(f"{where}: a tuple of {len(value)}, expected {TAKEN}.")
+        raise DataError(f"{where}: the data is a tuple of {len(value)} items, expected {TAKEN}.")
     x, y, weights, *_ = (*map(_data_of, value), None) if isinstance(value, tuple) else (_data_of(value), None, None)
     if y is None and weights is not None:
-        raise DataError(f"{where}: weights without y, expected {TAKEN}.")
+        raise DataError(f"{where}: there are weights but no y, expected {TAKEN}.")
     if is_frame(x):
         return _of_frame(name, x, y, weights)
     y, weights = (each if each is None or _is_array(each) else _array_of_column(each) for each in (y, weights))
@@ -85,7 +85,7 @@ def as_dataset(name: str, value: Any, client: Client | str | None = None) -> Dat
         if not _is_array(each):
             kind = f"{type(each).__module__}.{type(each).__name__}".removeprefix("builtins.")
             hint = " Pass one of its variables." if hasattr(each, "data_vars") else ""
-            raise DataError(f"{where}: an object of type {kind}, expected {TAKEN}.{hint}{advice_on(each)}")
+            raise DataError(f"{where}: the data has an object of type {kind}, expected {TAKEN}.{hint}{advice_on(each)}")
     return _of_arrays(name, x, y, weights, client)
 
 
@@ -120,7 +120,7 @@ def _of_arrays(name: str, x: Any, y: Any, weights: Any, client: Client | str | N
         if values is not None:
             check_count(where, "X", x.shape[0], word, values.shape[0])
     if x.shape[0] == 0:
-        raise DataError(f"{where}: no records.")
+        raise DataError(f"{where}: there are no records.")
     parts, outputs, of_weights = _partitions(where, x, y=y, weights=weights)
     classes: Sequence[str] = ()
     class_type = BOOLEAN if y is not None and y.dtype.kind == "b" else ""
@@ -189,7 +189,7 @@ def _classes(name: str, outputs: Sequence[Any], client: Client | str | None) -> 
         texts = [_names(outputs[0], places[0])]
     names = sorted(distinct_names(set[str]().union(*texts)))
     if len(names) > MAX_CATEGORIES:
-        raise DataError(f"dataset {name!r}, y: {len(names)} different texts, expected class names.")
+        raise DataError(f"dataset {name!r}, y: there are {len(names)} different texts, too many for class names.")
     return names
 
 
@@ -213,7 +213,9 @@ def _of_frame(name: str, frame: Any, y: Any, weights: Any) -> Dataset:
         uses = output_names(y, where)
         if weights is not None:
             if getattr(weights, "ndim", 1) != 1:
-                raise DataError(f"{where}, weights: shape {tuple(weights.shape)}, expected one for each record.")
+                raise DataError(
+                    f"{where}, weights: the shape is {tuple(weights.shape)}, expected one weight for each record."
+                )
             weight = column_name(weights, "weight")
             others.append(_outputs(where, frame, "weights", weights, len(parts)))
         parts = _tuples(parts, *others)
@@ -227,7 +229,7 @@ def _of_frame(name: str, frame: Any, y: Any, weights: Any) -> Dataset:
             "only the frame, and name the column in store_conf: label, target, or weight."
         )
     if not lazy and not len(frame):
-        raise DataError(f"{where}: no records.")
+        raise DataError(f"{where}: there are no records.")
     defaults = {use: [each for each in uses if uses[each] == use] for use in sorted(set(uses.values()))}
     more: dict[str, Any] = {"weight": weight} if weight else {}
     writer = FrameWriter(name, len(parts), tuple(columns), tuple(uses), weight)

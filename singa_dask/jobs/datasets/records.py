@@ -87,9 +87,9 @@ class Dataset:
 def check_weight_type(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> None:
     """Raise a `DataError` unless an array of this type and shape can be weights of records."""
     if not is_numeric(dtype):
-        raise DataError(f"{where}, weights: values of type {dtype}, expected numbers.")
+        raise DataError(f"{where}, weights: the values are of type {dtype}, expected numbers.")
     if len(shape) != 1:
-        raise DataError(f"{where}, weights: shape {tuple(shape)}, expected (records,).")
+        raise DataError(f"{where}, weights: the shape is {tuple(shape)}, expected (records,).")
 
 
 def check_count(where: str, whose: str, n: float, name: str, other: float, what: str = "records") -> None:

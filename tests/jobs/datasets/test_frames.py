@@ -180,7 +180,7 @@ def test_wrong_values_are_found_by_column_and_partition(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda part: part.rename(columns={"age": "years"}), r"other columns than declared\. Columns: years"),
+        (lambda part: part.rename(columns={"age": "years"}), r"the columns are not the declared ones\. Columns: years"),
         (lambda part: part.assign(age=1j), r"column 'age': values of type complex128 cannot be a column"),
         (lambda part: part.assign(age=[1, "a"]), r"column 'age': values of type object cannot be a column"),
         (lambda part: part.to_numpy(), r"an object of type numpy\.ndarray, expected a frame"),

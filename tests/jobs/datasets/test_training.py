@@ -261,7 +261,7 @@ def test_data_that_cannot_be_computed(tmp_path: Path, temporary: Path) -> None:
 
     lazy = da.from_array(X, chunks=(10, 6)).map_blocks(fail, dtype=X.dtype, meta=X[:0])
     with pytest.raises(
-        DataError, match=r"dataset 'train', partition 0: cannot be computed: ValueError: no such sensor"
+        DataError, match=r"dataset 'train', partition 0: the records cannot be computed: ValueError: no such sensor"
     ):
         sd.train(classify(), data=(lazy, da.from_array(Y, chunks=10)), run_dir=str(tmp_path / "run"), **QUIET)
     assert not list(temporary.glob("singa-dask-*"))
@@ -323,6 +323,6 @@ def test_a_disk_that_is_full() -> None:
         raise OSError(28, "No space left on device")
 
     full = Dataset("train", (X,), write, ".arrow")
-    message = r"dataset 'train': cannot be written to .*: No space left on device\. To write .*set TMPDIR"
+    message = r"dataset 'train': the records cannot be written to .*: No space left on device\. To write .*set TMPDIR"
     with pytest.raises(DataError, match=message), local_parts({"train": full}):
         pass
