@@ -230,4 +230,4 @@ def _judge_changes(changes: Mapping[str, float], is_fresh: bool, has_failed: boo
     if unchanged and len(unchanged) == len(changes) and is_fresh:
         yield "the params have hardly changed", [f"a higher {RATE}"]
     elif unchanged and has_failed:
-        yield f"param {unchanged[0]!r} has hardly changed, others have: its gradients vanish", VANISHING
+        yield f"param {unchanged[0]!r} has hardly changed, but other params have: its gradients vanish", VANISHING

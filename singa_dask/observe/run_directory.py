@@ -81,7 +81,9 @@ def newest_run(parent: str, name: str) -> str:
         for run in reversed(runs):
             if fs.exists(fs.join(parent, run, name_within)):
                 return fs.join(parent, run)
-    raise ConfigError(f"{parent}: no run of job {name!r} with a checkpoint. Name one by --resume URL or --run-dir.")
+    raise ConfigError(
+        f"{parent}: there is no run of job {name!r} with a checkpoint. Pass one with --resume URL or --run-dir."
+    )
 
 
 def short_url(url: str) -> str:
@@ -168,7 +170,8 @@ class RunDirectory:
         """Raise a ConfigError if other programs have files here that the run would replace or delete."""
         if others := [name for name in (fs.ls(self.url) if fs.exists(self.url) else ()) if name in names]:
             raise ConfigError(
-                f"{self.url}: not a run directory, but it contains {', '.join(others)}, which a run would replace. "
+                f"{self.url}: this is not a run directory, but it contains {', '.join(others)}, which a run would "
+                f"replace. "
                 "Choose another --run-dir."
             )
 

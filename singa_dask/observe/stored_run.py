@@ -100,4 +100,4 @@ def run_of(url: str) -> str:
     try:
         return StoredRun(url).url
     except ConfigError as error:
-        raise ConfigError(f"{error} For a checkpoint without a run give its job: job=, or --job.") from None
+        raise ConfigError(f"{error} For a checkpoint without a run, pass its job: job=, or --job.") from None

@@ -358,7 +358,11 @@ def test_resume_and_init_from_exclude_each_other(call: Call, job: Path, driver: 
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (["--resume"], 2, "runs: no run of job 'tiny' with a checkpoint. Name one by --resume URL or --run-dir.\n"),
+        (
+            ["--resume"],
+            2,
+            "runs: there is no run of job 'tiny' with a checkpoint. Pass one with --resume URL or --run-dir.\n",
+        ),
         (
             ["--resume", "nowhere"],
             1,

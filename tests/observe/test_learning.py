@@ -209,7 +209,7 @@ def test_params_that_do_not_change_are_told_unless_they_were_given() -> None:
     mixed = {"changes": {"w": 1e-8, "v": 500.0}}
     assert said(good, FALLING, mixed) == [CALM]
     lines = said({"accuracy": 0.5, "loss": 0.8}, FALLING, mixed)
-    assert "warning: param 'w' has hardly changed, others have: its gradients vanish" in lines
+    assert "warning: param 'w' has hardly changed, but other params have: its gradients vanish" in lines
 
 
 def test_a_loss_without_a_baseline_has_to_fall() -> None:
