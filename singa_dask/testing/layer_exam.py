@@ -67,7 +67,10 @@ def check_contract(case: Case) -> None:
     watch_forward(layer, Phase.TRAIN | Phase.FORWARD)
     added = tuple(layer.metrics.take())
     if set(added) != set(layer.traits.metrics):
-        raise PartError(f"forward() adds the metrics {added}, the traits name {layer.traits.metrics}. Name those.")
+        raise PartError(
+            f"forward() adds the metrics {added}, but the traits name {layer.traits.metrics}. Name the added metrics "
+            f"in the traits."
+        )
     forwards = isinstance(layer, Forwarding) and "labels" in layer.forwards
     has_labels = [feature.records.labels is not None for feature in (layer.sources[:1] + layer.features[:1])]
     if forwards and has_labels == [True, False]:
@@ -143,7 +146,7 @@ def check_case_gradients(case: Case) -> None:
     if layer.traits.role == "loss":
         if not layer.traits.metrics:
             raise PartError(
-                "a loss has to add what it differentiates, by add_metric, and name it: Traits(metrics=...)."
+                "a loss must add the value that it differentiates, by add_metric, and name it in Traits(metrics=...)."
             )
         loss, factor = metric(layer, layer.traits.metrics[0]), case.loss_factor * case.n_steps
         objective = lambda: factor * loss()  # noqa: E731

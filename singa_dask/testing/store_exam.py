@@ -86,7 +86,7 @@ def check_travel(store: Store) -> None:
     with pickle.loads(pickle.dumps(store)) as copy:
         if (copy.fingerprint, copy.schema) != (store.fingerprint, store.schema):
             remedy = "Pass all options to super().__init__(url, storage_options, **options)."
-            raise PartError(f"a pickled store opens other records. {remedy}")
+            raise PartError(f"a pickled store reads other records. {remedy}")
         for name, values in copy.read_block(0).items():
             compare(f"{name} of a pickled store", values, store.read_block(0)[name], 0, "Options are lost by pickling.")
 
@@ -102,7 +102,7 @@ def check_fetched(store: Store) -> None:
             raise PartError(f"fetch({block.id}) does not return the bytes of ranges({block.id}).")
         for again in (False, True):
             for name, values in store.read_block(block.id, store.fetch(block.id, again)).items():
-                compare(f"{name} of fetched bytes", values, store.read_block(block.id)[name], 0, "Mend decode().")
+                compare(f"{name} of fetched bytes", values, store.read_block(block.id)[name], 0, "Correct decode().")
 
 
 def check_missing(open_store: Callable[[str], Store], url: str) -> None:
@@ -115,8 +115,10 @@ def check_missing(open_store: Callable[[str], Store], url: str) -> None:
             return
         raise PartError(f"the error of a missing file does not name it: {error}") from error
     except OSError as error:
-        raise PartError(f'a missing file is {error!r}. Raise DataError(f"{{url}}: no such file.") from it.') from error
-    raise PartError('a missing file is no error. Raise DataError(f"{url}: no such file.") in __init__.')
+        raise PartError(
+            f'a missing file raises {error!r}. Raise DataError(f"{{url}}: no such file.") from it.'
+        ) from error
+    raise PartError('a missing file raises no error. Raise DataError(f"{url}: no such file.") in __init__.')
 
 
 STORE_ASPECTS: dict[str, Callable[[Store], None]] = {

@@ -124,7 +124,9 @@ def check_learns(make: Callable[[], Updater]) -> None:
     before, after = (float(((x @ (values - truth)) ** 2).mean()) for values in (np.zeros(5), w))
     if not after < 0.01 * before:
         remedy = "Step against the gradient, w -= ...; or pass another learning_rate."
-        raise PartError(f"a linear model is not learned: its loss was {before:.4g}, is {after:.4g}. {remedy}")
+        raise PartError(
+            f"the updater does not train a linear model: the loss was {before:.4g}, and is {after:.4g}. {remedy}"
+        )
 
 
 def check_gpu(make: Callable[[], Updater]) -> None:

@@ -87,7 +87,7 @@ class Silent(Updater):
     ("cls", "says"),
     [
         (OfItsNorm, "slices: a value of a param in slices is"),
-        (Uphill, "a linear model is not learned: its loss was"),
+        (Uphill, "the updater does not train a linear model: the loss was"),
         (DividesByZero, "Does it divide by 0? See delta"),
         (Remembers, "state: a value after a resume is"),
         (ChangesGradient, "A gradient is only read: compute in tmp"),
@@ -203,13 +203,16 @@ def records(tmp_path: Path) -> str:
     ("cls", "says"),
     [
         (NumberedFromOne, "blocks have to be numbered 0, 1, 2"),
-        (LosesOptions, "a pickled store opens other records. Pass all options"),
+        (LosesOptions, "a pickled store reads other records. Pass all options"),
         (Unnamed, "the error of a missing file does not name it"),
         (Doubles, "the schema has {'pixel': 'float64'}"),
         (AllAtOnce, "Expected {'pixel': ((8, 6), dtype('uint8'))}, of the schema and block.n"),
         (OtherRows, "pixel from read_rows is"),
         (OneBuffer, "Return new memory each time, or a view of the file"),
-        (PlainError, "a missing file is FileNotFoundError(2, 'No such file or directory'). Raise DataError(f\"{url}"),
+        (
+            PlainError,
+            "a missing file raises FileNotFoundError(2, 'No such file or directory'). Raise DataError(f\"{url}",
+        ),
     ],
 )
 def test_a_wrong_store_is_found(cls: type[Store], says: str, records: str) -> None:
