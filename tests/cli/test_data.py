@@ -104,7 +104,7 @@ def test_data_that_does_not_fit_its_manifest(backend: str, call: Call, tmp_path:
     for url in (path, pattern):
         result = call("data", "verify", url)
         assert result.exit_code == 1
-        assert f"{path}: does not fit its manifest {manifest}: truncated, replaced, or" in result.stderr
+        assert f"{path}: the file does not fit its manifest {manifest}. It was truncated, replaced or" in result.stderr
         assert f"write a new manifest: singa-dask data verify {path} --write-manifest\n" in result.stderr
     assert call("data", "verify", path, "--write-manifest").exit_code == 0
     assert call("data", "verify", pattern).exit_code == 0

@@ -210,7 +210,10 @@ def test_the_deviation_of_images_in_order_of_brightness(call: Call) -> None:
 
 @pytest.mark.parametrize(
     ("option", "value", "said"),
-    [("--encoding", "nope", "charset 'nope'. Expected"), ("--separator", ";;", "--separator ';;'. Expected one")],
+    [
+        ("--encoding", "nope", "the charset is 'nope'. Expected"),
+        ("--separator", ";;", "--separator ';;'. Expected one"),
+    ],
 )
 def test_wrong_ways_to_read_a_table(call: Call, option: str, value: str, said: str) -> None:
     Path("x.csv").write_text("a,b,label\n1,2,0\n3,4,1\n")
@@ -320,7 +323,7 @@ def test_the_index_of_a_frame_is_neither_feature_nor_label(call: Call, index: st
         (["one.npy"], 1, "one.npy: one array has no labels. Write both: numpy.savez('train.npz', images"),
         (["words.csv", "--label", "color"], 1, "words.csv: no columns for features. Left out: name (texts,"),
         (["real.npz"], 1, "real.npz, block 0, record 0: the label 0.5 is not an integer."),
-        (["keras.npz"], 1, "keras.npz: no array called images"),
+        (["keras.npz"], 1, "keras.npz: there is no array called images"),
         (["flat.npz", "--net", "convnet"], 2, "flat.npz: records of 3 values. Expected images for --net convnet."),
         (["short.txt"], 2, "short.txt: a text of 50 characters. Expected more than 50."),
         (["text.txt", "--net", "mlp"], 2, "text.txt: a text. Expected records with labels for --net mlp"),

@@ -159,11 +159,11 @@ def test_a_directory_of_a_table(call: Call, form: str) -> None:
 @pytest.mark.parametrize(
     ("form", "change", "said"),
     [
-        ("csv", "lacks", "1.csv: no column 'fare', unlike table/0.csv. Columns: age, kind."),
-        ("csv", "no header", "1.csv: no column 'age', unlike table/0.csv."),
-        ("parquet", "lacks", "1.parquet: no column 'fare', unlike table/0.parquet. Columns: age, kind."),
-        ("parquet", "other", "1.parquet: column 'fare' of type string, in table/0.parquet number."),
-        ("jsonl", "lacks", "1.jsonl: no column 'fare', unlike table/0.jsonl. Columns: age, kind."),
+        ("csv", "lacks", "1.csv: there is no column 'fare', unlike table/0.csv. Columns: age, kind."),
+        ("csv", "no header", "1.csv: there is no column 'age', unlike table/0.csv."),
+        ("parquet", "lacks", "1.parquet: there is no column 'fare', unlike table/0.parquet. Columns: age, kind."),
+        ("parquet", "other", "1.parquet: column 'fare' is of type string, but of type number in table/0.parquet."),
+        ("jsonl", "lacks", "1.jsonl: there is no column 'fare', unlike table/0.jsonl. Columns: age, kind."),
     ],
 )
 def test_parts_with_other_columns_are_refused(call: Call, form: str, change: str, said: str) -> None:

@@ -88,7 +88,7 @@ def test_what_cannot_be_kept_is_named(call: Call, job: str) -> None:
     assert refused.exit_code == 2
     assert (
         refused.stderr
-        == f"--keep: {Path.cwd()}/new.csv: no column 'nota'. Did you mean 'note'? Columns: b, a, key, note.\n"
+        == f"--keep: {Path.cwd()}/new.csv: there is no column 'nota'. Did you mean 'note'? Columns: b, a, key, note.\n"
     )
     assert call(*given, "--proba", "--topk", 2).exit_code == 2
     np.savez("new.npz", data=NEW[["a", "b"]])

@@ -164,8 +164,8 @@ def test_models_of_python_and_plain_values_mix() -> None:
 @pytest.mark.parametrize(
     ("model", "data", "path", "words"),
     [
-        (StoreConf, {"std_value": 0}, ("std_value",), "another number than 0"),
-        (StoreConf, {"std_value": 0.0}, ("std_value",), "another number than 0"),
+        (StoreConf, {"std_value": 0}, ("std_value",), "a number other than 0"),
+        (StoreConf, {"std_value": 0.0}, ("std_value",), "a number other than 0"),
         (StoreConf, {"max_bad": 0}, ("max_bad",), "expected more than 0.0"),
         (StoreConf, {"max_bad": 2.5}, ("max_bad",), "a whole number, or a share below 1, got 2.5"),
         (StoreConf, {"separator": ""}, ("separator",), "not empty"),

@@ -109,7 +109,7 @@ def test_where_a_model_is_loaded_from(run: str, digits: tuple[Any, Any], tmp_pat
         assert (again.extract(x, "relu") == first.extract(x, "relu")).all()
     with pytest.raises(CheckpointError, match=r"no checkpoint of step 7. Steps: 5, 6\."):
         sd.load_model(run, step=7)
-    with pytest.raises(ConfigError, match=r"no run is here.*give its job: job="):
+    with pytest.raises(ConfigError, match=r"no run is here.*pass its job: job="):
         sd.load_model(str(tmp_path))
 
 

@@ -266,7 +266,7 @@ def test_converted_records_keep_several_labels(tmp_path: Path) -> None:
     inputs = {layer.conf_name: layer for layer in build_nets(job)[Phase.TEST].layers if layer.traits.role == "input"}
     assert labels_of(inputs["kind"]) == [1, 1, 1, 1]
     assert labels_of(inputs["grade"]) == [1, 0, 1, 0]
-    with pytest.raises(ConfigError, match=r"train.arrow: no label 'place'. Its labels: kind, grade."):
+    with pytest.raises(ConfigError, match=r"train.arrow: there is no label 'place'. Its labels: kind, grade."):
         prepare(job_of_two(*urls, columns=("kind", "place")))
     test.write_text("place,size,kind,grade\n" + "south,0,small,C\nnorth,1,big,A\n" * 2)
     convert("table", [str(test)], urls[1], reading=reading)
