@@ -97,7 +97,7 @@ def test_a_vocabulary_that_lacks_a_character(call: Call, tmp_path: Path) -> None
     (tmp_path / "a.txt").write_text("abcabc")
     (tmp_path / "vocab.txt").write_text("ab")
     result = call("convert", "text", tmp_path / "a.txt", tmp_path / "a.arrow", "--window", 2)
-    said = f"{tmp_path}/a.txt:1:3: character 'c' is not in the vocabulary {tmp_path}/vocab.txt. Give another file"
+    said = f"{tmp_path}/a.txt:1:3: character 'c' is not in the vocabulary {tmp_path}/vocab.txt. Pass another file"
     assert (result.exit_code, result.stderr.startswith(said)) == (1, True), result.stderr
 
 

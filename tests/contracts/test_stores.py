@@ -136,7 +136,7 @@ def test_a_url_that_is_not_local(backend: str, tmp_path: Path) -> None:
 def test_a_target_is_written_whole_or_not_at_all(backend: str, tmp_path: Path) -> None:
     url = written(tmp_path, backend, pixels(10))
     broken = {**pixels(10), "label": np.arange(9, dtype=np.int32)}
-    with pytest.raises(DataError, match=r"of different lengths: \{'pixel': 10, 'label': 9\}"):
+    with pytest.raises(DataError, match=r"have different lengths: \{'pixel': 10, 'label': 9\}"):
         STORES.find(backend).write(url, broken)
     with open_store(url, backend) as store:
         assert store.count == 10
@@ -160,9 +160,9 @@ def test_content_counts_more_than_the_name(tmp_path: Path) -> None:
 def test_unknown_formats(tmp_path: Path) -> None:
     path = tmp_path / "file.xyz"
     path.write_bytes(b"what")
-    with pytest.raises(DataError, match=rf"unknown format.*Known: {', '.join(STORES.names())}\."):
+    with pytest.raises(DataError, match=rf"the format is unknown.*Known: {', '.join(STORES.names())}\."):
         open_store(str(path))
-    with pytest.raises(ConfigError, match=r"unknown store backend 'arow'\. Did you mean 'arrow'\? Known: arrow, cifar"):
+    with pytest.raises(ConfigError, match=r"unknown store backend 'arow'\. Did you mean 'arrow'\?"):
         open_store(str(path), "arow")
 
 

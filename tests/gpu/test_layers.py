@@ -48,6 +48,8 @@ OTHERS |= {
     "OneHot",
 }
 OTHERS |= {"RNNLabel", "SigmoidCrossEntropyLoss"}
+# layers of PyTorch
+OTHERS |= {"TorchLoss", "TorchModule"}
 
 
 def context() -> Context:

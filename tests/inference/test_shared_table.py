@@ -96,7 +96,8 @@ def test_requests_to_a_server(model: sd.Model, wanted: Any) -> None:
         given = {"records": FRAME.to_dict("records"), "proba": True}
         answer = ask(server.url, given=given).json
         np.testing.assert_allclose(answer["probabilities"], wanted, rtol=1e-5)
-        assert ask(server.url, "/model").json["record"] == {"shape": None, "columns": ["size", "colour", "shop"]}
+        record = ask(server.url, "/model").json["record"]
+        assert (record["columns"], [*record["features"]]) == (["size", "colour", "shop"], ["size", "colour", "shop"])
         assert "values without names" in ask(server.url, given={"records": [[0.5]]}).json["error"]
         assert ask(server.url, given={"records": []}).json["predictions"] == []
     assert model.example("loss") == {"size": 0.0, "colour": "blue", "shop": "10"}

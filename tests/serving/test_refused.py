@@ -81,7 +81,7 @@ def test_wrong_requests(url: str, status: int, given: Any, kind: str, message: s
 def test_objects_of_python_are_not_loaded(url: str) -> None:
     file = io.BytesIO()
     np.save(file, np.array([{}], object), allow_pickle=True)
-    assert "an array of object" in ask(url, given=file.getvalue(), kind=NPY).json["error"]
+    assert "the array is of type object" in ask(url, given=file.getvalue(), kind=NPY).json["error"]
 
 
 def test_wrong_paths_and_methods(url: str) -> None:

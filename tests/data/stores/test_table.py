@@ -126,7 +126,7 @@ def test_facts_of_the_training_data_are_used(csv: Path, tmp_path: Path) -> None:
             read_all(store)
     named = {"features": ["colour"], "categories": {"colour": ["", "red"]}}
     with table_of(other, wrong, **named, label="kind") as store:
-        with pytest.raises(DataError, match=r"data: '' \(no value\), red\. Or set unknown: ignore\.$"):
+        with pytest.raises(DataError, match=r"a known one: '' \(no value\), red\. Or set unknown: ignore\.$"):
             read_all(store)
     # as scikit-learn's OneHotEncoder with handle_unknown="ignore", which has seen no missing value, or one
     encoder = OneHotEncoder(handle_unknown="ignore").fit([[""], ["red"]])

@@ -165,7 +165,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, names: list[str], message:
     [("f1_makro", "f1_macro"), ("AUC", "auc"), ("r2_score", "r2"), ("F1-score", "f1"), ("mean_squared_error", "mse")],
 )
 def test_unknown_names_are_refused(tmp_path: Path, name: str, meant: str) -> None:
-    with pytest.raises(ValueError, match=rf"unknown metric '{name}'\. Did you mean '{meant}'\? Known: accuracy, auc"):
+    with pytest.raises(ValueError, match=rf"unknown metric '{name}'\. Did you mean '{meant}'\?"):
         job(tmp_path, 143, metrics=[name])
 
 

@@ -305,7 +305,7 @@ def test_a_kept_job_without_checkpoints_is_told_what_it_can_lose(tmp_path: Path)
     assert World().drivers.loss_of(without) == ""
     with dask.config.set({"distributed.singa-dask.state": str(tmp_path)}):
         drivers = World().drivers
-    assert "it starts over" in drivers.loss_of(without)
+    assert "the job starts over" in drivers.loss_of(without)
     for key in ("checkpoint_freq=10", "checkpoint_minutes=10"):
         assert drivers.loss_of(digits("single", key).model_dump()) == ""
 
