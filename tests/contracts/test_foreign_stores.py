@@ -80,7 +80,9 @@ def test_a_missing_file_is_named(backend: str, tmp_path: Path) -> None:
 def test_an_empty_file_is_named(backend: str, tmp_path: Path) -> None:
     path = tmp_path / NAMES[backend]
     path.mkdir() if backend == "image-folder" else path.touch()
-    with pytest.raises(DataError, match=rf"{path.name}: .*(empty|not whole CIFAR records|not an npz|no images|no records)"):
+    with pytest.raises(
+        DataError, match=rf"{path.name}: .*(empty|not whole CIFAR records|not an npz|no images|no records)"
+    ):
         open_store(str(path), backend)
 
 

@@ -319,7 +319,10 @@ def test_a_column_of_objects_without_values_is_filled(species: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"colour": "pink"}, "x, row 0, column 'colour': unknown category 'pink'. Expected a known one: blue, green, red"),
+        (
+            {"colour": "pink"},
+            "x, row 0, column 'colour': unknown category 'pink'. Expected a known one: blue, green, red",
+        ),
         ({"colour": None}, "x, row 0, column 'colour': no value"),
         ({"mass": "heavy"}, "x, row 0, column 'mass': 'heavy' is not a number"),
         ({"mass": [1]}, "x, row 0, column 'mass': values of type list.*, expected one number in each record"),
