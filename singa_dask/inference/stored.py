@@ -493,7 +493,7 @@ class DistributedNet:
         layers : sequence of str
             Names of the layers. The default is the only layer with class probabilities.
         to : str, optional
-            Format of the stores. By default the suffix decides.
+            Format of the stores. The default is the format of the suffix.
         overwrite : bool
             Replace existing files; ``overwrite_by`` is the name of this option in errors.
         predictions : bool

@@ -83,7 +83,7 @@ class _MixedRows(_EqualRows):
 
     @classmethod
     def of(cls, layer: SoftmaxLoss, partner_labels: Array, shares: Array, before: _MixedRows | None) -> _MixedRows:
-        """Take over the labels and shares of a batch, in the memory of the one before."""
+        """Copy the labels and shares of a batch over the labels and shares of the previous batch."""
         check_labels(layer, 1, partner_labels, layer.n_classes)
         if before is None:  # only nets with mixed rows need this memory
             source, zeros = layer.sources[0], layer.ops.zeros

@@ -124,7 +124,9 @@ def test_models_to_beat_are_judged_on_the_test_records_of_the_job(call: Call) ->
             area = roc_auc_score(test.level == "low", area)
             largest = test.level.value_counts(normalize=True).max()
             assert f"always the largest class is right in {largest:.1%} on the test records\n" in result.stderr
-            said = f"is right in about {right:.1%} on the same test records, with roc_auc {area:.2f}, where 0.5 is chance"
+            said = (
+                f"is right in about {right:.1%} on the same test records, with roc_auc {area:.2f}, where 0.5 is chance"
+            )
             assert said in result.stderr
             continue
         predicted = RIDGE.fit(train[inputs], train.sales).predict(test[inputs])

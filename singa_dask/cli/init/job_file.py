@@ -100,7 +100,7 @@ def write_job(data: RecordSurvey | TextSurvey, net: str, out: str, command: str)
 
 
 def _layer(name: str, type: str, source: str, *lines: str, said: str = "") -> str:
-    """Return a layer, after a comment."""
+    """Return a layer of the job file, with a comment line above it."""
     first = [f"# {said}"] if said else []
     sources = [f"srclayers: [{source}]"] if source else []
     rest = [f"  {line}" for line in (f"type: {type}", *sources, *lines)]

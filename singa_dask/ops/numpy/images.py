@@ -15,7 +15,7 @@ from singa_dask.ops.numpy.memory import channels_last
 
 # Number of values of unfolded images in one matrix product.
 COLUMN_VALUES = 1 << 18
-# Number of values of crops that are normalised at once.
+# How many values of cropped images are normalised at once.
 CROP_VALUES = 1 << 18
 # Maximum number of places in a window for which places are stored as bytes.
 BYTE_PLACES = 256

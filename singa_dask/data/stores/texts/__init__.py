@@ -1,6 +1,6 @@
 """Texts.
 
-`lines`: bytes of a text. `vocabulary`: words.
+`lines`: the bytes of a text, line by line. `vocabulary`: words.
 """
 
 __all__: list[str] = []

@@ -82,8 +82,8 @@ class Waiting:
         why : str
             Why the job could not start although it was its turn.
         ticket : str
-            Random text of the client for this job. A late call with the ticket of a job that has left the queue is
-            ignored.
+            Random text by which the client identifies this job. A late call with the ticket of a job that has left the
+            queue is ignored.
         cluster : mapping, optional
             The ``cluster`` block of the job.
         rank : tuple of (float, int), optional
