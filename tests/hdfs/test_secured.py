@@ -141,7 +141,7 @@ def test_a_delegation_token_reads_without_a_ticket(
     assert fs.read_bytes(url) == DATA
     # the token names the service by its number
     by_name = url.replace("127.0.0.1", "localhost")
-    with pytest.raises(DataError, match=rf"{NO_TICKET}.*{token} has no token for the service localhost:\d+,"):
+    with pytest.raises(DataError, match=rf"{NO_TICKET}.*{token} has no token for the service localhost:\d+ that"):
         fs.read_bytes(by_name)
     content = token.read_bytes()
     token.write_bytes(content.replace(b"127.0.0.1:", b"localhost:"))
