@@ -164,8 +164,8 @@ class TableEncoder:
             table = table.filter(pa.array(~missing_rows(table, required)))
         for name, values in self._places:
             if name in self._facts.texts:
-                continue
-            if name not in self._facts.categories:
+                counts.filled[name] = int(missing_of(as_texts(whole(table.column(name)))).sum())
+            elif name not in self._facts.categories:
                 if self._spec.missing not in ("error", "skip"):
                     counts.filled[name] = int(missing_of(whole(table.column(name))).sum())
             elif self._spec.unknown == "ignore" and self._facts.encoding == "one_hot":

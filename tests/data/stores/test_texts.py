@@ -200,3 +200,13 @@ def test_paths_in_columns(tmp_path: Path) -> None:
     job = job_of(str(tmp_path / "x.csv"), texts={"text": {"length": 3, "tokenizer": "x.json"}})
     store = absolute_paths(JobConf.model_validate(job)).neuralnet.layer[0].block(StoreConf)
     assert store.texts["text"].tokenizer == str(Path("x.json").absolute())
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_missing_texts_that_count_as_empty_are_counted(tmp_path: Path, form: str) -> None:
+    url = written(tmp_path, ["a b", "", "c", ""], form)
+    texts = {"text": {"length": 2}}
+    with TableStore(url, features=["text"], label="label", texts=texts, blank_texts=True) as store:
+        store.counts_filled = True
+        read_all(store)
+        assert sum(counts.filled["text"] for counts in store.filled.values()) == 2
