@@ -84,7 +84,7 @@ ILL: dict[str, tuple[sd.Job, np.ndarray, str, str]] = {
     "labels that say nothing": (job(), NOISE, f"no better than {LARGEST}", "whether each label belongs to its record"),
     "zeros": (job(*ZERO), LABELS, "all units of layer 'fc1' have equal weights", "random initial values"),
     "dead units": (job(*DEAD), LABELS, "the units of layer 'relu1' are 0 for all records", "LeakyReLU"),
-    "vanishing": (job(*DEEP, fc("out", 4)), LABELS, "'fc0w' has hardly changed, others have", "ReLU in place of"),
+    "vanishing": (job(*DEEP, fc("out", 4)), LABELS, "its gradients vanish", "ReLU in place of"),
     "a rate too low": (job(rate=1e-9), LABELS, "the params have hardly changed", "a higher base_lr"),
 }
 

@@ -237,7 +237,8 @@ def _fault(place: str, backend: str, n_blocks: int = 0, **options: Any) -> DataE
 def _reading_of(place: str, backend: str, label: str) -> tuple[str, dict[str, Any]]:
     """Return the format of records, and the keys of ``store_conf`` to read them."""
     has_images = backend == "parquet" and not _fault(place, "image-parquet")
-    if has_images and "expected" in str(_fault(place, "image-parquet", MAX_BLOCKS)):
+    fault = _fault(place, "image-parquet", MAX_BLOCKS) if has_images else None
+    if fault and fault.wants("resize"):
         return "image-parquet", {"resize": [SIDE, SIDE], "channels": 3, **_named(backend, label)}
     if backend in ("image-folder", "image-list"):
         return backend, _size_of_images(place, backend)

@@ -140,10 +140,9 @@ class ParquetStore(RangeStore):
         images = self._decode_images(table, first)
         for i, image in enumerate(images, first):
             if image.shape != shape:
-                raise DataError(
-                    f"{where}, record {i}: the image has shape {image.shape}, but the first has {shape}. Set resize: "
-                    "[height, width] with backend: image-parquet."
-                )
+                remedy = Remedy("resize", "Set resize: [height, width] with backend: image-parquet.")
+                said = f"the image has shape {image.shape}, but the first has {shape}. {remedy.text}"
+                raise DataError(f"{where}, record {i}: {said}", remedy=remedy)
         return {"pixel": np.stack(images)}
 
     def _decode_images(self, table: pa.Table, first: int) -> list[npt.NDArray[np.uint8]]:

@@ -52,8 +52,10 @@ def check_seen(client: Client, urls: Iterable[str], workers: Collection[str] | N
         ask = on_each_worker(client, sorted(set(workers)) if workers else None)
         asked = ask(partial(_unseen, [*paths, *marker]))
         for address, (host, unseen) in asked.items():
+            # where the run directory is not seen, neither is what stands beside it, as initial values of an estimator
+            beside = [Path(each).parents[1] for each in marker if each in unseen]
             for path in paths:
-                if path in unseen:
+                if path in unseen and not any(Path(path).is_relative_to(folder) for folder in beside):
                     raise DataError(_explain_file(client, path, f"{path}: the Dask worker {address} on {host}"))
         if blind := [f"{address} on {host}" for address, (host, unseen) in sorted(asked.items()) if unseen]:
             raise DataError(
