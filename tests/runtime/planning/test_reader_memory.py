@@ -35,7 +35,7 @@ def test_a_test_set_that_its_reader_cannot_hold_is_refused_before_the_training(t
     job = load(tmp_path / "job.yaml").job
     nets = build_nets(job, memory=1000)
     with pytest.raises(
-        DataError, match=r"table\.csv, block 46: 25 records, .* allows this reader 0 MiB\. Set memory_mb"
+        DataError, match=r"table\.csv, block 46: the block has 25 records, .* allows this reader 0 MiB\. Set memory_mb"
     ):
         add_passes(job, nets)
     enough = build_nets(job, memory=100 << 20)
