@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from singa_dask.layers.torch_tensors import Tensor
 
 
+PLACE = ("torchloss_conf", "loss")
+"""Where a layer names its loss, for errors."""
+
+
 class TorchLossConf(Conf):
     """``torchloss_conf``: a loss of PyTorch."""
 
@@ -52,9 +56,9 @@ class TorchLoss(Layer):
         super().__init__(conf, context, site)
         self.torch = import_torch(f"layer {conf.name}")
         block = conf.block(TorchLossConf)
-        found, self.args = find("loss", block.loss), dict(block.args)
+        found, self.args = find(PLACE, block.loss), dict(block.args)
         if inspect.isclass(found):
-            found, self.args = call("loss", block.loss, block.args, seed_of((context.seed, conf.name))), {}
+            found, self.args = call(PLACE, block.loss, block.args, seed_of((context.seed, conf.name))), {}
         self.loss = found
         self.reads_labels = block.target == "labels"
         last = "labels" if self.reads_labels else "data"
@@ -74,11 +78,11 @@ class TorchLoss(Layer):
         except Exception as error:
             shapes = ", ".join(str(tuple(each.shape)) for each in (*zeros, wanted))
             message = f"{block.loss} cannot compute arrays of shapes {shapes}: {type(error).__name__}: {error}"
-            raise ConfigError(Problem(("torchloss_conf", "loss"), message)) from error
+            raise ConfigError(Problem(PLACE, message)) from error
         if not isinstance(found, torch.Tensor) or found.ndim:
             what = f"a tensor {tuple(found.shape)}" if isinstance(found, torch.Tensor) else type(found).__name__
             message = f"{block.loss} returns {what}, expected one number: a mean over the records."
-            raise ConfigError(Problem(("torchloss_conf", "loss"), message))
+            raise ConfigError(Problem(PLACE, message))
 
     def forward(self, phase: Phase) -> None:
         torch, training = self.torch, bool(phase & Phase.TRAIN)

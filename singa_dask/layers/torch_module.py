@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from singa_dask.layers.torch_tensors import Module, Tensor
 
 
+PLACE = ("torchmodule_conf", "module")
+"""Where a layer names its module, for errors."""
+
+
 class TorchModuleConf(Conf):
     """``torchmodule_conf``: a module of PyTorch."""
 
@@ -61,10 +65,10 @@ class TorchModule(Layer):
         self.torch = import_torch(f"layer {conf.name}")
         block = conf.block(TorchModuleConf)
         key = (context.seed, "torch", self.site.layer)
-        module = call("module", block.module, block.args, seed_of(key) if block.seed is None else block.seed)
+        module = call(PLACE, block.module, block.args, seed_of(key) if block.seed is None else block.seed)
         if not isinstance(module, self.torch.nn.Module):
             message = f"{block.module} returns {type(module).__name__}, expected a torch.nn.Module."
-            raise ConfigError(Problem(("module",), message))
+            raise ConfigError(Problem(PLACE, message))
         self.module: Module = module.to(getattr(self.torch, context.param_dtype.name))
         kept, buffers = self.module.state_dict(), dict(self.module.named_buffers())
         # tied params have one entry
@@ -95,14 +99,14 @@ class TorchModule(Layer):
                 output = copy.deepcopy(self.module).to("meta").eval()(*inputs)
         except Exception as error:
             message = f"{block.module} cannot compute these records: {type(error).__name__}: {error}"
-            raise ConfigError(Problem(("torchmodule_conf", "module"), message)) from error
+            raise ConfigError(Problem(PLACE, message)) from error
         if not isinstance(output, torch.Tensor):
             message = f"{block.module} returns {type(output).__name__}, expected one tensor. Wrap it in a module."
-            raise ConfigError(Problem(("torchmodule_conf", "module"), message))
+            raise ConfigError(Problem(PLACE, message))
         shape, n_rows = tuple(output.shape), self.sources[0].shape[0]
         if shape[:1] != (n_rows,):
             message = f"{block.module} returns {shape} for {n_rows} records, expected {n_rows} rows."
-            raise ConfigError(Problem(("torchmodule_conf", "module"), message))
+            raise ConfigError(Problem(PLACE, message))
         return shape
 
     def _dtype_of(self, source: Feature) -> Any:

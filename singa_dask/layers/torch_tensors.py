@@ -26,44 +26,44 @@ def import_torch(what: str) -> Any:
     return require("torch", "torch", what)
 
 
-def find(key: str, name: str) -> Any:
+def find(path: tuple[str, ...], name: str) -> Any:
     """Return the class or function of a name such as ``mymodels:Encoder``.
 
     Parameters
     ----------
-    key : str
-        The key of the block that has the name, for errors.
+    path : tuple of str
+        Place of the name in the layer, for errors.
 
     Raises
     ------
     ConfigError
-        There is none, with a path relative to the block.
+        There is none.
     """
     place, colon, inner = name.partition(":")
     if not (place and colon and inner):
-        raise ConfigError(Problem((key,), f"expected module:name, e.g. mymodels:Encoder, got {name!r}."))
+        raise ConfigError(Problem(path, f"expected module:name, e.g. mymodels:Encoder, got {name!r}."))
     found: Any = modules.import_module(place)
     for step in inner.split("."):
         found = getattr(found, step, None)
     if not callable(found):
-        raise ConfigError(Problem((key,), f"{place} has no class or function {inner!r}."))
+        raise ConfigError(Problem(path, f"{place} has no class or function {inner!r}."))
     return found
 
 
-def call(key: str, name: str, args: Mapping[str, Any], seed: int) -> Any:
+def call(path: tuple[str, ...], name: str, args: Mapping[str, Any], seed: int) -> Any:
     """Call the function or class of a name, with the random numbers of ``torch.manual_seed(seed)``.
 
     Raises
     ------
     ConfigError
-        The call fails, with a path relative to the block.
+        There is none, or the call fails. `find` explains ``path``.
     """
-    made = find(key, name)
+    made = find(path, name)
     try:
         with drawing(seed):
             return made(**args)
     except Exception as error:
-        raise ConfigError(Problem((key,), f"{name}: {type(error).__name__}: {error}")) from error
+        raise ConfigError(Problem(path, f"{name}: {type(error).__name__}: {error}")) from error
 
 
 def seed_of(key: Sequence[int | str]) -> int:

@@ -55,8 +55,8 @@ class Wiring:
         """Create the layer of a node, connect it to its sources, and return its mistakes."""
         if any(source.node not in self.by_name for source in node.sources):
             return []
-        layer = self._make(node)
         try:
+            layer = self._make(node)
             wire(layer, [self._feature(source) for source in node.sources], self.ops)
             if not self.context.shares:
                 check_equal_parts(node, layer)

@@ -119,3 +119,8 @@ def test_a_loss_of_its_user(args: dict[str, float], tmp_path: Path) -> None:
     _, losses = train(job("Images", loss=args), tmp_path)
     wanted = by_torch(made("Images"), loss=partial(torch_models.weighed, **args))
     np.testing.assert_allclose(losses, wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_a_module_that_cannot_be_made_is_named_with_its_place() -> None:
+    with pytest.raises(sd.ConfigError, match=r"layer\[net\]\.torchmodule_conf\.module: .*missing 1 required .*'width'"):
+        job("images").nets()
