@@ -211,9 +211,9 @@ ACTIVATIONS = {"identity": "", "logistic": "Sigmoid", "tanh": "Tanh", "relu": "R
 SMALL = 1 << 24
 """Multiplications in a forward pass below which NumPy is faster than oneDNN."""
 DATA, HELD_OUT = "train", "held_out"
+"""Names of the records among the data of the job."""
 FEATURES = "data"
 """Name of the input layer of the default net."""
-"""Names of the records among the data of the job."""
 
 
 def default_job(

@@ -80,9 +80,7 @@ def baseline_of(
     # scale the targets so that all of them have equal weight
     targets = (targets - targets.mean(axis=0)) / (1 if outputs[0].is_label else np.maximum(targets.std(axis=0), 1e-300))
     linear, kernel = (_explained(*parts, targets) for parts in (_linear(values), _kernel(values)))
-    return Baseline(
-        score, linear, max(linear, kernel), None if roc_auc is None or np.isnan(roc_auc) else roc_auc, constants
-    )
+    return Baseline(score, linear, max(linear, kernel), roc_auc, constants)
 
 
 def _some(rows: Rows, n: int) -> Rows:
