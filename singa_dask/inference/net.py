@@ -119,6 +119,20 @@ def fill(net: NeuralNet, initial: InitialValues, shared: SharedValues | None = N
     return max((known[name][1] for name in owners), default=0)
 
 
+# a batch of a pass over all records has at most so many records, and about so many bytes of features
+MAX_ROWS = 4096
+BATCH_BYTES = 8 << 20
+
+
+def rows_of_pass(net: NeuralNet, batchsize: int) -> int:
+    """Return the number of records in a batch of a pass that uses each record once.
+
+    Small nets take more records at a time than the job's ``batchsize``, because a batch has a cost of its own.
+    """
+    record_bytes = 4 * sum(feature.size for layer in net.layers for feature in layer.features)
+    return max(batchsize, min(MAX_ROWS, BATCH_BYTES // max(1, record_bytes)))
+
+
 class FilledNet:
     """A net with memory and the values of checkpoints, which computes one batch after the other.
 
@@ -277,6 +291,8 @@ class SizedNets:
         Input layers by name, of ``shapes``.
     batchsize : int
         Of the job.
+    rows : int
+        Number of records in a batch of `batches`.
     sequential : str
         Name of a layer that needs all batches in order; empty if there is none.
 
@@ -303,6 +319,7 @@ class SizedNets:
             raise ConfigError(f"the input layers have batches of {sorted(sizes)} records. Expected one size.")
         self.batchsize = sizes.pop()
         self.sequential = next((layer.conf_name for layer in self.shapes.layers if is_sequential(layer)), "")
+        self.rows = self.batchsize if self.sequential else rows_of_pass(self.shapes, self.batchsize)
 
     def layer(self, name: str) -> Layer:
         """Return a layer, to read its shapes. In an unrolled net it is one of the layer's copies."""
@@ -320,7 +337,7 @@ class SizedNets:
             raise ConfigError(
                 f"layer {self.sequential!r} takes batches of {self.batchsize} only, and there are {n} records."
             )
-        return ((first, min(first + self.batchsize, n)) for first in range(0, n, self.batchsize))
+        return ((first, min(first + self.rows, n)) for first in range(0, n, self.rows))
 
     def compute(self, arrays: Mapping[str, Arrays], n: int, first: int) -> dict[str, Arrays]:
         """Compute a batch, and return ``data`` of each of the layers by name.

@@ -1,8 +1,8 @@
 """Tasks of an inference. Each task has some batches of records, which any process can compute.
 
 The records of a batch do not depend on the number of workers, so the results do not depend on it either. If each record
-is read once, batches have the job's size and are in file order; the remaining records are a smaller batch in a task of
-its own.
+is read once, batches are in file order and have the size of `rows_of_pass`; the remaining records are a smaller batch
+in a task of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,15 @@ from singa_dask.data.stores import STORES
 from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, NumericError
-from singa_dask.inference.net import FilledNet, MetricSums, build, keep_outputs, load_modules, locate_errors
+from singa_dask.inference.net import (
+    FilledNet,
+    MetricSums,
+    build,
+    keep_outputs,
+    load_modules,
+    locate_errors,
+    rows_of_pass,
+)
 from singa_dask.inputs import StoreInput
 from singa_dask.layers.metrics import Totals, add_totals
 from singa_dask.net import NeuralNet
@@ -204,6 +212,8 @@ class NetFacts(NamedTuple):
     ----------
     n_records : int or None
         Number of records; None if the net does not read stores.
+    batchsize, rows : int
+        Number of records in a batch: of the job, and of a pass that uses each record once.
     sequential : str
         Name of a layer that has to compute all batches in order in one process; empty if there is none.
     record_bytes : int
@@ -223,6 +233,7 @@ class NetFacts(NamedTuple):
 
     n_records: int | None
     batchsize: int
+    rows: int
     sequential: str
     record_bytes: int
     class_names: tuple[tuple[str, ...], ...] = ()
@@ -254,9 +265,11 @@ def inspect_net(task: InferenceTask) -> NetFacts:
         n_bytes = sum(
             4 * layer.features[0].size * layer.site.n_steps for layer in net.layers if layer.conf_name in task.layers
         )
+        batchsize = sizes.pop() if same else max((layer.features[0].shape[0] for layer in inputs), default=1)
         return NetFacts(
             n_records=counts.pop() if same else None,
-            batchsize=sizes.pop() if same else max((layer.features[0].shape[0] for layer in inputs), default=1),
+            batchsize=batchsize,
+            rows=batchsize if sequential or not same else rows_of_pass(net, batchsize),
             sequential=sequential[0] if sequential else "",
             record_bytes=1 if task.topk else n_bytes,
             class_names=tuple(map(net.context.class_names.known_for, task.labels_of_layers)),
@@ -285,7 +298,7 @@ def plan_tasks(task: InferenceTask, facts: NetFacts, steps: int, n_workers: int)
     ConfigError
         The number of records is not known, or a layer needs batches of full size.
     """
-    size, n, rest = facts.batchsize, steps, 0
+    size, n, rest = facts.batchsize if steps else facts.rows, steps, 0
     if not steps:
         if facts.n_records is None:
             raise ConfigError(
@@ -300,15 +313,21 @@ def plan_tasks(task: InferenceTask, facts: NetFacts, steps: int, n_workers: int)
     most = max(1, TASK_BYTES // max(1, facts.record_bytes * size))
     each = n if facts.sequential else min(most, math.ceil(n / (TASKS_PER_WORKER * n_workers)))
     cuts = [(first, min(each, n - first)) for first in range(0, n, max(each, 1))]
+    sized = _with_rows(task, size, facts) if size != facts.batchsize else task
     tasks = [
-        replace(task, index=i, first=first * size, n_batches=n_batches, batchsize=size)
+        replace(sized, index=i, first=first * size, n_batches=n_batches, batchsize=size)
         for i, (first, n_batches) in enumerate(cuts)
     ]
     if rest:
-        job = with_batchsize(JobConf.from_json(task.job, REGISTRIES), rest).to_json()
-        last = replace(task, job=job, index=len(tasks), first=n * size, n_batches=1, batchsize=rest, weight=rest / size)
+        last = replace(_with_rows(task, rest, facts), index=len(tasks), first=n * size, n_batches=1, batchsize=rest)
         tasks.append(last)
     return tasks
+
+
+def _with_rows(task: InferenceTask, n: int, facts: NetFacts) -> InferenceTask:
+    """Return the task with batches of ``n`` records, which count in metrics as so many."""
+    job = with_batchsize(JobConf.from_json(task.job, REGISTRIES), n).to_json()
+    return replace(task, job=job, weight=n / facts.batchsize)
 
 
 def merge_metrics(tasks: Sequence[TaskResult | MetricSums], of_pass: PassMetrics | None = None) -> dict[str, float]:

@@ -96,7 +96,7 @@ def test_a_job_that_follows_a_metric_computes_as_any_other() -> None:
 @pytest.mark.parametrize("n_records", [1, 9, 10, 11, 100, 1003])
 def test_parts_have_each_record_once_whatever_their_number(n_records: int, n_workers: int) -> None:
     part = every_record(small(), "x")
-    parts = plan_tasks(part, NetFacts(n_records, 10, "", 4), 0, n_workers)
+    parts = plan_tasks(part, NetFacts(n_records, 10, 10, "", 4), 0, n_workers)
     taken = [
         (first, part.batchsize)
         for part in parts
@@ -108,20 +108,30 @@ def test_parts_have_each_record_once_whatever_their_number(n_records: int, n_wor
     assert [part.index for part in parts] == list(range(len(parts)))
 
 
+def test_a_pass_over_all_records_takes_more_records_a_batch_than_a_small_net_trains_with(trained: str) -> None:
+    part = every_record(small(), trained)
+    facts = inspect_net(part)
+    whole, singly = (
+        merge_metrics([each() for each in plan_tasks(part, facts._replace(rows=n), 0, 1)]) for n in (facts.rows, 7)
+    )
+    assert facts.rows > 4 * facts.batchsize
+    assert whole == pytest.approx(singly, rel=1e-5)
+
+
 def test_a_part_is_bounded_in_memory() -> None:
     part = every_record(small(), "x")
-    parts = plan_tasks(part, NetFacts(1000, 10, "", 1 << 20), 0, 1)
+    parts = plan_tasks(part, NetFacts(1000, 10, 10, "", 1 << 20), 0, 1)
     assert [part.n_batches for part in parts] == [6] * 16 + [4]
 
 
 def test_a_net_that_must_see_all_batches_in_order_is_one_part() -> None:
     part = every_record(small(), "x")
-    (only,) = plan_tasks(part, NetFacts(None, 10, "text", 4), 7, 3)
+    (only,) = plan_tasks(part, NetFacts(None, 10, 10, "text", 4), 7, 3)
     assert (only.first, only.n_batches) == (0, 7)
     with pytest.raises(ConfigError, match="number of batches, steps"):
-        plan_tasks(part, NetFacts(None, 10, "text", 4), 0, 3)
+        plan_tasks(part, NetFacts(None, 10, 10, "text", 4), 0, 3)
     with pytest.raises(ConfigError, match="'out' takes batches of 10 only, and 25 records leave 5"):
-        plan_tasks(part, NetFacts(25, 10, "out", 4), 0, 3)
+        plan_tasks(part, NetFacts(25, 10, 10, "out", 4), 0, 3)
 
 
 def test_no_more_of_a_net_is_built_than_a_layer_needs() -> None:
@@ -242,9 +252,10 @@ def test_statistics_of_the_training_are_used(run_job: Callable[..., Outcome]) ->
     url = run_job(job).url
     whole = of_all([each() for each in parts_of(every_record(job, url, layers=("norm",)))])
     store = job.neuralnet.layer[0].block(StoreConf).model_copy(update={"batchsize": [1]})
-    one = parts_of(every_record(with_layer(job, "data", store_conf=store), url, layers=("norm",)))[0]
+    singly = parts_of(every_record(with_layer(job, "data", store_conf=store), url, layers=("norm",)), steps=5)
+    found = of_all([each() for each in singly])
     # a batch of one record has no variance of its own
-    np.testing.assert_allclose(replace(one, n_batches=5)().arrays[0]["data"], whole["data"][:5], rtol=0, atol=1e-4)
+    np.testing.assert_allclose(found["data"], whole["data"][:5], rtol=0, atol=1e-4)
 
 
 def test_what_writes_a_file_is_left_out_or_sees_all_batches(trained: str, tmp_path: Path) -> None:
