@@ -17,6 +17,7 @@ from singa_dask.conf import blocks, singa_job, yaml_text
 from singa_dask.conf.cluster_file import cluster_text, replace_cluster
 from singa_dask.conf.findings import MISPLACED_KEY
 from singa_dask.conf.job import JobConf
+from singa_dask.conf.kinds import BRIEF
 from singa_dask.conf.overrides import apply_set
 from singa_dask.conf.places import Items, Scalar, Tree, TreeMap, child, items, locate, plain, show
 from singa_dask.conf.singa_job import list_known_once, merge_own_types
@@ -26,8 +27,8 @@ from singa_dask.paths import PATH_KEYS, expand
 from singa_dask.registry import Registry
 from singa_dask.texts import decode
 
-# keys whose values have a free form
-FREE = ("user_conf", "storage_options")
+# keys whose values have a free form, or names of categories
+FREE = ("user_conf", "storage_options", "categories")
 
 
 def expand_paths(node: Tree, path: tuple[str | int, ...] = ()) -> list[Problem]:
@@ -35,7 +36,7 @@ def expand_paths(node: Tree, path: tuple[str | int, ...] = ()) -> list[Problem]:
     inner: list[tuple[str | int, Tree]] = []
     if isinstance(node, TreeMap):
         # names of categories are not paths, even if the column has the name of a path key
-        inner = [(name, entry.node) for name, entry in node.entries.items() if name not in (*FREE, "categories")]
+        inner = [(name, entry.node) for name, entry in node.entries.items() if name not in FREE]
     elif isinstance(node, Items):
         inner = list(enumerate(node.items))
     elif isinstance(node.value, str) and next((k for k in reversed(path) if isinstance(k, str)), "") in PATH_KEYS:
@@ -92,7 +93,7 @@ class JobFile:
 
     def given(self) -> str:
         """Return the job as YAML with only the keys that were set; it loads to an equal job."""
-        return yaml_text.dump(_brief(self.job.model_dump(exclude_unset=True)), brief=True)
+        return yaml_text.dump(self.job.model_dump(exclude_unset=True, context=BRIEF), brief=True)
 
 
 def load(
@@ -198,15 +199,6 @@ def _load_modules(root: TreeMap, registries: Mapping[str, Registry[Any]]) -> lis
     except ConfigError as error:
         return list(error.problems)
     return []
-
-
-def _brief(value: Any, key: str = "") -> Any:
-    """Replace lists of one scalar by the scalar, except in free-form values."""
-    if isinstance(value, dict) and key not in FREE:
-        return {name: _brief(inner, name) for name, inner in value.items()}
-    if isinstance(value, list):
-        return value[0] if len(value) == 1 and not isinstance(value[0], dict) else [_brief(item) for item in value]
-    return value
 
 
 def _read(file: str) -> str:

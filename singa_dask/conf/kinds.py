@@ -6,7 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
-from pydantic import BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
+from pydantic import (
+    BeforeValidator,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    WrapSerializer,
+)
 from pydantic import Field as Field
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -57,8 +65,19 @@ def as_list(value: object) -> list[Any]:
     return [] if value is None else [value]
 
 
+# context of a serialisation that writes lists of one value as this value, where a job file may
+BRIEF = "brief"
+
+
+def _write_many(value: Any, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:
+    written = handler(value)
+    return written[0] if info.context == BRIEF and len(written) == 1 and not isinstance(written[0], dict) else written
+
+
 # a list that may be written as its only value, like a repeated field of protobuf
-Many: TypeAlias = Annotated[list[T], Shorthand(as_list, lambda array: [array["items"], array])]
+Many: TypeAlias = Annotated[
+    list[T], Shorthand(as_list, lambda array: [array["items"], array]), WrapSerializer(_write_many)
+]
 
 
 def plain_name(name: str, drop: str = "") -> str:

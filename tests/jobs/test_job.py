@@ -12,6 +12,7 @@ import pytest
 
 import singa_dask as sd
 from singa_dask.conf import Phase
+from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.jobs import pages
 from singa_dask.layers.neuron import InnerProduct
 from tests.jobs.conftest import KEYS, SGD, digits_net
@@ -22,6 +23,16 @@ def test_a_job_built_in_python_is_that_of_its_file(job: sd.Job, tmp_path: Path) 
     assert sd.load(tmp_path / "job.yaml") == job
     assert (tmp_path / "job.yaml").read_text() == job.to_yaml()
     assert repr(job) == "<Job 'tiny': 5 layers, 6 steps>"
+
+
+def test_lists_of_one_value_are_written_so_that_they_are_read_again(job: sd.Job) -> None:
+    reading = {"na_values": ["unknown"], "categories": {"city": ["Oslo"]}, "features": ["city"], "label": ["y"]}
+    one_each = job.replace({f"neuralnet.layer[data].store_conf.{key}": value for key, value in reading.items()})
+    assert one_each.replace({}) == one_each
+    assert "features: city" in one_each.to_yaml()
+    conf = one_each.conf.neuralnet.layer[0].given_block(StoreConf)
+    assert conf is not None
+    assert {key: getattr(conf, key) for key in reading} == reading
 
 
 def test_layers_have_names_and_are_fed_by_the_one_before() -> None:
