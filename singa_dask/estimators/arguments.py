@@ -195,7 +195,7 @@ def check_parameters(estimator: Any, max_iter: int | None, partial: bool) -> Non
 def _check_columns(job: Job) -> None:
     """Raise a ConfigError if the input layers of a job read columns by name that an array does not have."""
     stores = _stores(job)
-    named = [name for name, conf in stores.items() if conf.categories or conf.texts]
+    named = [name for name, conf in stores.items() if conf.categories or conf.texts or conf.dates]
     if len({tuple(conf.features) for conf in stores.values() if conf.features}) > 1:
         named = [*stores]
     if named:

@@ -561,7 +561,8 @@ class Model:
                 name: next((each for each in known if each), None) for name, known in facts.categories.items()
             }
             first |= dict.fromkeys(facts.booleans or (), False)
-            example |= {name: "a text" if name in facts.texts else first.get(name, 0.0) for name in facts.features}
+            first |= {name: form.example for name, form in facts.dates.items()} | dict.fromkeys(facts.texts, "a text")
+            example |= {name: first.get(name, 0.0) for name in facts.features}
         return example
 
     # -- private methods -------------------------------------------------------------------------------------

@@ -343,7 +343,7 @@ def _spec(conf: StoreConf, facts: TableFacts, outputs: bool) -> TableSpec:
     weight = conf.weight if outputs else ""
     return TableSpec(
         facts.features, labels, target, missing, known, facts.encoding, weight, facts.texts,
-        unlabelled=conf.unlabelled, blank_texts=not outputs, unknown=conf.unknown,
+        spelling=Spelling(dates=facts.dates), unlabelled=conf.unlabelled, blank_texts=not outputs, unknown=conf.unknown,
     )  # fmt: skip
 
 
@@ -353,10 +353,10 @@ def describe_columns(conf: StoreConf, facts: TableFacts) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``features`` has for each column its ``type`` (number, boolean, category, text or vector), up to `MAX_SHOWN`
-        ``categories``, their number ``n_categories``, ``numbers`` if numbers are written in a form, and the ``length``
-        of a vector. ``missing`` and ``unknown`` are settings of the job or the caller, and ``na_values`` words for
-        missing values.
+        ``features`` has for each column its ``type`` (number, boolean, category, text, date or vector), up to
+        `MAX_SHOWN` ``categories``, their number ``n_categories``, ``numbers`` if numbers are written in a form, the
+        ``parts`` of a date with its form, and the ``length`` of a vector. ``missing`` and ``unknown`` are settings of
+        the job or the caller, and ``na_values`` words for missing values.
     """
     spec, spelling = _spec(conf, facts, False), conf.spelling.over(facts.spelling).to_dict()
     features: dict[str, dict[str, Any]] = {}
@@ -365,6 +365,8 @@ def describe_columns(conf: StoreConf, facts: TableFacts) -> dict[str, Any]:
         features[name] = {"type": kind}
         if name in facts.texts:
             features[name] = {"type": "text"}
+        elif name in facts.dates:
+            features[name] = {"type": "date", **facts.dates[name].to_dict()}
         elif name in facts.categories:
             known = facts.categories[name]
             features[name] = {"type": "category", "categories": known[:MAX_SHOWN], "n_categories": len(known)}
@@ -387,7 +389,7 @@ def _spelling(conf: StoreConf, facts: TableFacts) -> Spelling:
     numbers = [*filter(facts.is_number, facts.features), *(name for name in labels if not facts.classes_of(name))]
     if conf.is_table:
         numbers += [*conf.target, *([conf.weight] if conf.weight else []), *(conf.lags.columns if conf.lags else ())]
-    others = {*facts.categories, *facts.texts, *(name for name in labels if facts.classes_of(name))}
+    others = {*facts.categories, *facts.texts, *facts.dates, *(name for name in labels if facts.classes_of(name))}
     plain = [name for name in numbers if name not in others]
     return conf.spelling.over(facts.spelling).with_plain(plain, facts.booleans or ())
 

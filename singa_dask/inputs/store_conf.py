@@ -203,6 +203,7 @@ def as_single(key: str, value: Any) -> Any:
 def with_column_shape(conf: StoreConf) -> StoreConf:
     """Set the shape to the number of columns, if the job sets no shape and names each column of a record."""
     has_pattern = any(character in name for name in conf.features for character in "*?[")
-    if conf.shape or not conf.features or has_pattern or {*conf.categories, *conf.texts} & {*conf.features}:
+    has_wide = not {*conf.categories, *conf.texts, *conf.dates}.isdisjoint(conf.features)
+    if conf.shape or not conf.features or has_pattern or has_wide:
         return conf
     return conf.model_copy(update={"shape": [len(conf.features)]})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import math
 import re
 import unicodedata
+import zoneinfo
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -50,6 +52,7 @@ class Kind:
     pandas: Any
     values: st.SearchStrategy[Any]
     missing: bool = True
+    zone: str | None = None  # of a column of dates; empty for dates without a zone
 
 
 def whole(bits: int, signed: bool) -> st.SearchStrategy[int]:
@@ -77,6 +80,29 @@ for bits in (8, 16, 32, 64):
         KINDS[name] = Kind(getattr(pa, name)(), name, whole(bits, signed), False)
         nullable = name.replace("uint", "UInt").replace("int", "Int", 1) if signed else name.replace("uint", "UInt")
         KINDS[nullable] = Kind(getattr(pa, name)(), nullable, whole(bits, signed))
+BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
+
+
+def in_berlin(time: dt.datetime) -> dt.datetime:
+    return time.replace(year=min(time.year, 2036), day=min(time.day, 28), tzinfo=BERLIN)
+
+
+TIMES = st.datetimes(dt.datetime(1940, 1, 1), dt.datetime(2100, 1, 1)).map(lambda time: time.replace(microsecond=0))
+DATE_TEXTS = ["2024-02-29", "2024/2/9", "20240131", "1999-12-31 23:59", "2024-1-5 5:07 PM", "2024-07-31T00:00:59.5"]
+DATES = {
+    "day": Kind(pa.date32(), object, st.dates(dt.date(1900, 3, 1), dt.date(2100, 1, 1)), True, ""),
+    "time": Kind(pa.timestamp("us"), "datetime64[us]", TIMES, True, ""),
+    "zoned": Kind(
+        pa.timestamp("us", "Europe/Berlin"), "datetime64[us, Europe/Berlin]", TIMES.map(in_berlin), True,
+        "America/New_York",
+    ),
+    "date text": Kind(pa.string(), object, st.sampled_from(DATE_TEXTS), True, ""),
+    "zoned text": Kind(
+        pa.string(), object, st.sampled_from(["2024-02-29T23:30Z", "2024-07-31 23:30:00+0200"]), True, "UTC"
+    ),
+}  # fmt: skip
+KINDS |= DATES
+PARTS = ["year", "month", "day", "weekday", "dayofyear", "hour", "minute"]
 BY_NAME = (pa.string(), pa.dictionary(pa.int32(), pa.string()))
 MAY_BE_NAMED = (pa.bool_(), pa.int8(), pa.int64(), pa.uint64())
 
@@ -112,7 +138,7 @@ def json_of(value: Any) -> str:
     """Return a value as JSON, with all digits."""
     if isinstance(value, float) and math.isinf(value):
         return "1e999" if value > 0 else "-1e999"
-    return str(value) if isinstance(value, Decimal) else json.dumps(value)
+    return str(value) if isinstance(value, Decimal) else json.dumps(value, default=str)
 
 
 def objects(table: Table) -> list[str]:
@@ -134,6 +160,8 @@ def write_csv(table: Table, path: Path) -> None:
 def write_sheet(table: Table, path: Path) -> None:
     book = Workbook()
     for line in [table.columns, *(row.values() for row in table.rows)]:
+        # a sheet has no time zones
+        line = [str(each) if getattr(each, "tzinfo", None) else each for each in line]
         book.active.append([*line, "."])
     book.save(path)
 
@@ -206,6 +234,7 @@ REFUSALS = {
     "no value": r"no value",
     "not known": "unknown category",
     "too large": "does not fit",
+    "not a date": "is not a date|has a time zone|has no time zone|expected dates",
     "not a number": "not a number|holds strings|expected a number|expected numbers",
 }
 
@@ -224,7 +253,8 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
     """Draw a table to learn from, new records with one fault at most, and how both are read."""
     chosen = draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=4))
     kinds = {f"c{i}": KINDS[kind] for i, kind in enumerate(chosen)}
-    named = {name for name, kind in kinds.items() if kind.arrow in BY_NAME}
+    dated = {name for name, kind in kinds.items() if kind.zone is not None}
+    named = {name for name, kind in kinds.items() if kind.arrow in BY_NAME} - dated
     named |= {name for name, kind in kinds.items() if kind.arrow in MAY_BE_NAMED and draw(st.booleans())}
     learned = {name: draw(st.lists(kind.values, min_size=6, max_size=6)) for name, kind in kinds.items()}
     # a word for missing values, such as NA, is a name where it is listed
@@ -236,10 +266,16 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
         values = st.sampled_from(learned[name]) if name in named else kind.values
         new[name] = draw(st.lists(values, min_size=n, max_size=n))
     kinds |= {"z1": Kind(pa.float64(), "float64", st.none()), "z2": Kind(pa.string(), object, st.none())}
-    event, at = draw(st.sampled_from(["", "", "gap", "absent", "unknown", "infinite"])), draw(st.integers(0, n - 1))
+    event, at = (
+        draw(st.sampled_from(["", "", "gap", "absent", "unknown", "infinite", "no date"])),
+        draw(st.integers(0, n - 1)),
+    )
     victim = draw(st.sampled_from(sorted(new)))
     if event == "gap" and kinds[victim].missing:
         new[victim][at] = draw(st.sampled_from([None, "", " "])) if kinds[victim].arrow == pa.string() else None
+    elif event == "no date" and kinds[victim].zone is not None and kinds[victim].arrow == pa.string():
+        other = f"2024-01-01T10:00{'Z' * (not kinds[victim].zone)}"
+        new[victim][at] = draw(st.sampled_from(["x", "2023-02-29", "31/1/24", other]))
     elif event == "unknown" and victim in named:
         new[victim][at] = draw(kinds[victim].values.filter(lambda value: value != "NA"))
     elif event == "infinite" and pa.types.is_floating(kinds[victim].arrow):
@@ -255,6 +291,10 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
                 name: [*gaps, *dict.fromkeys(each.strip() for each in learned[name])] if listed.get(name) else []
                 for name in sorted(named)
             },
+            "dates": {
+                name: {"parts": draw(st.permutations(PARTS))[: draw(st.integers(1, 7))], "zone": kinds[name].zone}
+                for name in sorted(dated)
+            },
             "missing": draw(st.sampled_from(["error", "skip", "mean", 0.25])),
             "unknown": draw(st.sampled_from(["error", "ignore"])),
             "standardise": draw(st.booleans()),
@@ -265,6 +305,21 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
         and event != "infinite"
         and not any("64" in kind or kind == "decimal" for kind in chosen),
     }
+
+
+FLAGS = {"month": range(1, 13), "weekday": range(7), "hour": range(24)}
+
+
+def parts_of(values: list[Any], name: str, form: dict[str, Any]) -> pd.DataFrame:
+    """Return the values of dates, as pandas computes them; those of missing dates are NaN."""
+    times = pd.to_datetime(pd.Series(values, dtype=object), format="mixed", utc=bool(form["zone"]))
+    times = times.dt.tz_convert(form["zone"]) if form["zone"] else times
+    found = {}
+    for part in form["parts"]:
+        numbers = getattr(times.dt, {"weekday": "day_of_week", "dayofyear": "day_of_year"}.get(part, part))
+        found |= {f"{name}.{part}={each}": (numbers == each).where(times.notna()) for each in FLAGS.get(part, ())}
+        found |= {} if part in FLAGS else {f"{name}.{part}": numbers}
+    return pd.DataFrame(found).astype(float)
 
 
 @pytest.mark.long
@@ -289,7 +344,15 @@ def test_new_records_are_the_same_by_every_door(tmp_path_factory: pytest.TempPat
     assert {name: each for name, each in found.items() if each != expected} == {}, expected
     if expected[0] in ("<f4", "<f8"):
         data = np.frombuffer(expected[1], expected[0]).reshape(-1, len(facts.names))
-        for name in set(learned.columns) - set(options["categories"]):
+        for name, form in options["dates"].items():
+            wanted, fill = parts_of(new.columns[name], name, form), options["missing"]
+            if fill == "mean":
+                wanted = wanted.fillna(parts_of(learned.columns[name], name, form).mean())
+            elif fill == 0.25:
+                wanted = wanted.fillna({each: fill * ("=" not in each) for each in wanted})
+            at = [facts.names.index(each) for each in wanted]
+            assert np.array_equal(data[:, at], wanted.to_numpy().astype(expected[0])), name
+        for name in set(learned.columns) - set(options["categories"]) - set(options["dates"]):
             present = [i for i, value in enumerate(new.columns[name]) if value is not None]
             numbers = np.array([float(new.columns[name][i]) for i in present]).astype(expected[0])
             assert data[present, facts.names.index(name)].tobytes() == numbers.tobytes()

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from singa_dask.data.codecs.columns import refuse_twice
+from singa_dask.data.codecs.dates import date_texts
 from singa_dask.data.codecs.numbers import NumberForm, Spelling
 from singa_dask.errors import DataError, Remedy, listed
 
@@ -71,6 +72,9 @@ def as_columns(
     """Convert columns of pandas, NumPy or Arrow to Arrow. See `as_table` for ``spelling`` and ``row``."""
     converted = {}
     for name, values in columns.items():
+        if spelling and name in spelling.dates and getattr(getattr(values, "dtype", None), "kind", "O") == "O":
+            # Arrow would read times of several offsets, and times without one, as times in UTC
+            values = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else date_texts(values)
         words, form = (spelling.words_of(name), spelling.numbers.get(name)) if spelling else (None, None)
         converted[name] = as_column(values, f"{where}, column {name!r}", words, form, row)
     return converted

@@ -1,4 +1,4 @@
-"""Numbers written as text: with thousands separators, decimal commas, currencies and percent signs."""
+"""Spelling: how a table writes numbers, with separators and units, dates, and missing values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import pyarrow as pa
 from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field
-from singa_dask.data.codecs.columns import column_kind, is_number
+from singa_dask.data.codecs.columns import column_kind, is_number, missing_of, whole
+from singa_dask.data.codecs.dates import MISSING_DATES, DateForm
 from singa_dask.errors import DataError, FaultError, Remedy
 from singa_dask.lazy import LazyModule
 
@@ -184,7 +185,7 @@ def _plain_number(text: pa.Scalar) -> float | None:
 
 @dataclass(frozen=True)
 class Spelling:
-    """Formats of the numbers and missing values of a table, in files, frames or JSON.
+    """Formats of the numbers, dates and missing values of a table, in files, frames or JSON.
 
     Attributes
     ----------
@@ -192,22 +193,28 @@ class Spelling:
         Format of the numbers, for each column that has numbers as text.
     na_values : tuple of str
         Words that mean a missing value, unless they are listed as a category or a class.
+    dates : mapping of str to DateForm
+        Format of the dates and their parts, for each column of dates that is a feature.
     """
 
     numbers: Mapping[str, NumberForm] = field(default_factory=dict)
     na_values: tuple[str, ...] = ()
+    dates: Mapping[str, DateForm] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Spelling:
         """Return the spelling that a job or a checkpoint describes."""
         numbers = {name: NumberForm(**form) for name, form in (described.get("numbers") or {}).items()}
-        return cls(numbers, tuple(described.get("na_values") or ()))
+        dates = {name: DateForm.from_dict(form) for name, form in (described.get("dates") or {}).items()}
+        return cls(numbers, tuple(described.get("na_values") or ()), dates)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the spelling as a dictionary for JSON, without empty values."""
         default, forms = asdict(NumberForm()), {name: asdict(form) for name, form in self.numbers.items()}
         numbers = {name: {key: form[key] for key in form if form[key] != default[key]} for name, form in forms.items()}
-        return ({"numbers": numbers} if numbers else {}) | ({"na_values": [*self.na_values]} if self.na_values else {})
+        dates = {name: form.to_dict() for name, form in self.dates.items()}
+        described = {"numbers": numbers, "na_values": [*self.na_values], "dates": dates}
+        return {key: value for key, value in described.items() if value}
 
     def over(self, known: Spelling) -> Spelling:
         """Return this spelling, completed by ``known`` for columns that this one does not have.
@@ -215,7 +222,7 @@ class Spelling:
         ``known`` is the spelling of the training data.
         """
         words = dict.fromkeys((*known.na_values, *self.na_values))
-        return Spelling({**known.numbers, **self.numbers}, tuple(words))
+        return Spelling({**known.numbers, **self.numbers}, tuple(words), {**known.dates, **self.dates})
 
     def with_plain(self, names: Iterable[str], booleans: Collection[str] = ()) -> Spelling:
         """Return a spelling that also reads strings in the columns ``names`` as numbers, as CSV does.
@@ -223,11 +230,12 @@ class Spelling:
         In the columns ``booleans``, it also reads true and false.
         """
         forms = {name: PlainForm(booleans=name in booleans) for name in names}
-        return Spelling({**forms, **self.numbers}, self.na_values)
+        return replace(self, numbers={**forms, **self.numbers})
 
     def words_of(self, column: str, listed: Mapping[str, Collection[str]] = MappingProxyType({})) -> list[str]:
         """Return the words for missing values in a column, except those ``listed`` as its categories."""
-        words = [*self.na_values, *(MISSING if column in self.numbers else ())]
+        words = [*self.na_values, *(MISSING if column in self.numbers or column in self.dates else ())]
+        words += MISSING_DATES if column in self.dates else ()
         return [word for word in words if word not in listed.get(column, ())]
 
     def read(
@@ -237,7 +245,7 @@ class Spelling:
         where: Callable[[int], str],
         skipped: Collection[str],
     ) -> pa.Table:
-        """Replace strings by the numbers that they mean, and words for missing values by null.
+        """Replace strings by the numbers and times that they mean, and words for missing values by null.
 
         Parameters
         ----------
@@ -252,21 +260,24 @@ class Spelling:
         Raises
         ------
         DataError
-            A string is not a number as its column writes numbers.
+            A string is not a number as its column writes numbers, or a value is not a date as its column has dates.
         """
-        for i, name in enumerate(table.column_names if self.numbers or self.na_values else ()):
-            if name in skipped or column_kind(table.schema[i].type) != "string":
+        for i, name in enumerate(table.column_names if self.numbers or self.na_values or self.dates else ()):
+            is_text, date = column_kind(table.schema[i].type) == "string", self.dates.get(name)
+            if name in skipped or not (is_text or date):
                 continue
-            column = table.column(i).cast(pa.string()).combine_chunks()
-            if words := self.words_of(name, listed):
-                is_word = pc.is_in(pc.utf8_trim_whitespace(column), pa.array(words, pa.string()))
-                column = pc.if_else(is_word, None, column)
-            if form := self.numbers.get(name):
-                numbers = form.parse(column)
-                wrong = pc.and_(column.is_valid(), numbers.is_null())
+            column = whole(table.column(i))
+            if is_text:
+                column = column.cast(pa.string())
+                if words := self.words_of(name, listed):
+                    is_word = pc.is_in(pc.utf8_trim_whitespace(column), pa.array(words, pa.string()))
+                    column = pc.if_else(is_word, None, column)
+            if form := date or self.numbers.get(name):
+                read = form.parse(column)
+                wrong = pc.and_(pa.array(~missing_of(column)), read.is_null())
                 if (row := pc.index(wrong, True).as_py()) >= 0:
                     raise form.refusal(where(row), name, column[row].as_py())
-                column = numbers
+                column = read
             table = table.set_column(i, name, column)
         return table
 

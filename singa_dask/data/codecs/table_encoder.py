@@ -182,6 +182,8 @@ class TableEncoder:
             if not self._spec.blank_texts:
                 _refuse_missing(texts, missing, where, name)
             return self._facts.texts[name].encode(pc.if_else(pa.array(missing), "", texts))
+        if name in self._facts.dates:
+            return self._date_parts(column, where, name)
         width = self._facts.widths.get(name, 0)
         if is_list(column.type) != (width > 0):
             expected = f"vectors of {width}" if width else "one number in each record"
@@ -201,6 +203,18 @@ class TableEncoder:
         number = float(fill) if not isinstance(fill, str) else None
         return _vectors(column, width, where, name, number) if width else _numbers(column, where, name, number)
 
+    def _date_parts(self, column: pa.Array, where: Where, name: str) -> Values:
+        """Return the parts of dates, (n, values)."""
+        form, fill = self._facts.dates[name], self._spec.missing
+        if isinstance(fill, str) and fill != "mean":
+            _refuse_missing(column, missing_of(column), where, name, FILLED)
+        parts = form.values(column)
+        if fill == "mean":
+            filling = np.array([self._facts.means[value] for value in form.names(name)])
+        else:
+            filling = np.where(form.are_flags, 0.0, 0.0 if isinstance(fill, str) else float(fill))
+        return np.where(np.isnan(parts), filling, parts)
+
     def _labels(self, column: pa.Array, where: Where, name: str) -> npt.NDArray[np.int32]:
         classes = self._facts.classes_of(name)
         if classes:
@@ -218,8 +232,9 @@ def _places(facts: TableFacts) -> list[tuple[str, int | slice]]:
     places, at = list[tuple[str, int | slice]](), 0
     for name in facts.features:
         width = len(facts.values_of(name))
-        is_one_hot = name in facts.categories and facts.encoding == "one_hot"
-        places.append((name, slice(at, at + width) if is_one_hot or name in facts.widths else at))
+        has_several = name in facts.widths or name in facts.dates
+        has_several |= name in facts.categories and facts.encoding == "one_hot"
+        places.append((name, slice(at, at + width) if has_several else at))
         at += width
     return places
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from singa_dask.data.codecs.dates import DateForm
 from singa_dask.data.codecs.numbers import NO_SPELLING, Spelling
 from singa_dask.data.codecs.tokens import TextCodec
 from singa_dask.errors import DataError, listed
@@ -33,7 +34,7 @@ class TableFacts:
     features : tuple of str
         Names of the columns.
     means : mapping of str to float
-        Mean of each feature whose missing values are replaced by the mean.
+        Mean of each feature whose missing values are replaced by the mean, and of each value of a date.
     categories : mapping of str to tuple of str
         Names of the categories of each categorical feature.
     labels : mapping of str to tuple of str
@@ -44,7 +45,7 @@ class TableFacts:
     texts : mapping of str to TextCodec
         How the tokens of each feature that is text are numbered.
     spelling : Spelling
-        How numbers and missing values are written as text.
+        How numbers, dates and missing values are written.
     booleans : tuple of str or None
         Features that are read as numbers and are booleans in the training data; None if this is not known.
     label_types : mapping of str to str
@@ -65,13 +66,21 @@ class TableFacts:
     def values_of(self, name: str) -> list[str]:
         """Return the names of the values that a feature has in a record.
 
-        They are ``name``, ``name=category`` for each category, or ``name[0]``, ``name[1]``, ... for a vector.
+        They are ``name``, ``name=category`` for each category, ``name[0]``, ``name[1]``, ... for a vector, or the parts
+        of a date, such as ``name.year``.
         """
+        if name in self.dates:
+            return self.dates[name].names(name)
         if name in self.widths:
             return [f"{name}[{i}]" for i in range(self.widths[name])]
         if name in self.categories and self.encoding == "one_hot":
             return [f"{name}={category}" for category in self.categories[name]]
         return [name]
+
+    @property
+    def dates(self) -> Mapping[str, DateForm]:
+        """Parts and format of each feature that is a date."""
+        return self.spelling.dates
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -90,7 +99,8 @@ class TableFacts:
 
     def is_number(self, name: str) -> bool:
         """Return whether a column is a feature with one number in each record."""
-        return name in self.features and name not in self.categories and name not in self.widths
+        others = (self.categories, self.widths, self.dates)
+        return name in self.features and not any(name in each for each in others)
 
     def check_booleans(self, where: str, kinds: Mapping[str, str]) -> None:
         """Raise a `DataError` if a column has booleans that had numbers in training."""
@@ -105,7 +115,7 @@ class TableFacts:
 
         A column that is not a feature has the kind ``number``.
         """
-        if name in self.texts or name in self.categories:
+        if name in self.texts or name in self.categories or name in self.dates:
             return "string"
         return "vector" if name in self.widths else "number"
 
@@ -117,7 +127,8 @@ class TableFacts:
         if len(means) != len(self.names):
             return self
         of_values = dict(zip(self.names, map(float, means), strict=True))
-        numbers = {name: of_values[name] for name in filter(self.is_number, self.features)}
+        of_dates = [value for name, form in self.dates.items() for value in form.names(name)]
+        numbers = {name: of_values[name] for name in (*filter(self.is_number, self.features), *of_dates)}
         return replace(self, means={**numbers, **self.means})
 
     def compare(self, other: TableFacts) -> str:

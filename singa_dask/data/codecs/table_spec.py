@@ -120,6 +120,11 @@ class TableSpec:
         return name in self.target or known.is_number(name) or any(map(known.is_number, lags))
 
     @property
+    def read_as_text(self) -> tuple[str, ...]:
+        """Columns whose texts are not plain numbers: categories, texts, and written numbers and dates."""
+        return (*self.categories, *self.texts, *self.spelling.numbers, *self.spelling.dates)
+
+    @property
     def true_columns(self) -> tuple[str, ...]:
         """Columns of targets and labels that each record needs."""
         return () if self.unlabelled == "skip" else (*self.target, *self.label)
@@ -146,7 +151,7 @@ class TableSpec:
         others = self.outputs
         if not self.features:
             numeric = ("number", "boolean")
-            named = {*self.categories, *self.texts, *self.spelling.numbers}
+            named = {*self.read_as_text}
             usable = [name for name, kind in kinds.items() if kind in numeric or name in named]
             chosen = [name for name in usable if name and name not in (*others, *index)]
             vectors = [name for name, kind in kinds.items() if kind == "vector" and name not in others]
@@ -174,11 +179,17 @@ class TableSpec:
             if name not in chosen or name in self.categories:
                 what = "is among categories, too" if name in chosen else "is no feature"
                 raise DataError(f"{url}: texts has {name!r}, which {what}.")
+        for name, form in self.spelling.dates.items():
+            if name not in chosen or name in {*self.categories, *self.texts, *self.spelling.numbers}:
+                what = "is among categories, texts or numbers, too" if name in chosen else "is not a feature"
+                raise DataError(f"{url}: dates has {name!r}, which {what}.")
+            if same := {*form.names(name)}.intersection(chosen):
+                raise DataError(f"{url}: column {same.pop()!r} has the name of a part of {name!r}. Rename it.")
         return tuple(chosen)
 
     def read_kinds(self, kinds: Mapping[str, str], features: Sequence[str]) -> dict[str, str]:
         """Return the kind in which each column is read."""
-        named = dict.fromkeys([*self.categories, *self.texts, *self.spelling.numbers], "string")
+        named = dict.fromkeys(self.read_as_text, "string")
         return {name: named.get(name, kinds[name]) for name in (*features, *self.outputs)}
 
     def check(self, url: str, kinds: Mapping[str, str], names: Sequence[str], is_trained: bool = False) -> None:
@@ -202,12 +213,17 @@ class TableSpec:
             use_of[name] = use
             if name not in kinds:
                 raise DataError(f"{url}: unknown column {name!r}. {question_of(name, kinds)}{show_columns(kinds)}")
+            if name in self.spelling.dates:
+                if kinds[name] not in ("string", "number", "date", "timestamp"):
+                    raise DataError(f"{url}: column {name!r} holds values of type {kinds[name]}, expected dates.")
+                continue
             is_named = name in (*self.label, *self.categories, *self.texts, *self.spelling.numbers)
             _check_kind(f"{url}: column {name!r}", kinds[name], is_named, name in names, is_trained)
 
     def check_means(self, url: str, known: TableFacts) -> None:
         """Raise a `DataError` if missing values are replaced by the mean and a feature has no known mean."""
         others = known.means.keys() | known.categories.keys() | known.texts.keys()
+        others |= {name for name, form in known.spelling.dates.items() if {*form.names(name)} <= known.means.keys()}
         if self.missing == "mean" and (means := [name for name in known.features if name not in others]):
             remedy = Remedy("missing", "Set missing: mean for it too.")
             message = f"no mean of column {means[0]!r} is known of the training data. {remedy.text}"
@@ -236,10 +252,12 @@ def _check_kind(where: str, kind: str, is_named: bool, is_feature: bool, is_trai
         name = where.rpartition("column ")[2]
         raise DataError(
             f"{where} holds strings, expected numbers. If they are names, set categories: {{{name}: []}}; if they are "
-            f"texts, texts: {{{name}: {{length: ...}}}}; if they are numbers, numbers: {{{name}: {{}}}}."
+            f"texts, texts: {{{name}: {{length: ...}}}}; if they are numbers, numbers: {{{name}: {{}}}}; if they are "
+            f"dates, dates: {{{name}: [year, month, weekday]}}."
         )
     if kind == "string":
         raise DataError(f"{where} holds strings, expected numbers. Set numbers if these are written as text.")
-    hint = "Store days or seconds as numbers." if kind in ("date", "timestamp", "time", "duration") else ""
+    hint = "Store seconds as numbers." if kind in ("time", "duration") else ""
+    hint = "Name the column and the parts to learn from in dates." if kind in ("date", "timestamp") else hint
     hint = "If they are texts in UTF-8, name the column in categories or texts." if kind.endswith("binary") else hint
     raise DataError(f"{where} holds values of type {kind}, expected numbers{' or strings' * is_named}. {hint}".rstrip())

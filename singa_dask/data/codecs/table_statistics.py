@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask.data.codecs.category_names import in_order
@@ -63,6 +64,7 @@ class TableStatistics:
         self._n = 0
         self._tokens: dict[str, Counter[str]] = {}
         self._sums: dict[str, tuple[float, int]] = {}
+        self._date_sums: dict[str, tuple[npt.NDArray[np.float64], int]] = {}
         self._values_seen: dict[str, set[str]] = {}
         if known is None:
             self._begin(kinds)
@@ -70,7 +72,7 @@ class TableStatistics:
         else:
             known.check_booleans(url, kinds)
         self._required = spec.required(features)
-        self.needed = bool(self._values_seen or self._sums or self._tokens or self._required)
+        self.needed = bool(self._values_seen or self._sums or self._date_sums or self._tokens or self._required)
 
     def _begin(self, kinds: Mapping[str, str]) -> None:
         spec, features = self._spec, self._features
@@ -90,7 +92,9 @@ class TableStatistics:
                 f"{self._url}: column {vectors[0]!r} has vectors, for which missing: mean is not. "
                 "Set missing: skip, or a number."
             )
-        others = {*self._categories, *spec.texts}
+        dates, others = spec.spelling.dates, {*self._categories, *spec.texts, *spec.spelling.dates}
+        if spec.missing == "mean":
+            self._date_sums = {name: (np.zeros(len(form.names(name))), 0) for name, form in dates.items()}
         is_number = [name for name in features if name not in others and spec.missing == "mean"]
         self._sums = {name: (0.0, 0) for name in is_number}
         self._booleans = tuple(name for name in features if kinds[name] == "boolean" and name not in others)
@@ -107,6 +111,9 @@ class TableStatistics:
             values = as_floats(whole(table.column(name)))
             values = values[~np.isnan(values)]
             self._sums[name] = total + float(values.sum()), n + len(values)
+        for name, (totals, n) in self._date_sums.items():
+            parts = self._spec.spelling.dates[name].values(whole(table.column(name)).drop_null())
+            self._date_sums[name] = totals + parts.sum(axis=0), n + len(parts)
         for name, counts in self._tokens.items():
             self._spec.texts[name].count(as_texts(whole(table.column(name))).drop_null(), counts)
         for name, values_seen in self._values_seen.items():
@@ -132,14 +139,15 @@ class TableStatistics:
         for name, values_seen in self._values_seen.items():
             if are_too_many(len(values_seen), self._n):
                 self._refuse(name, str(len(values_seen)))
-        empty = [name for name, (_, n) in self._sums.items() if not n]
+        sums = self._date_sums | self._sums
+        empty = [name for name, (_, n) in sums.items() if not n]
         empty += [name for name, values_seen in (self._values_seen | self._tokens).items() if not values_seen]
         if empty and self._n:
             raise DataError(f"{self._url}: column {empty[0]!r} has no values. Leave it out.")
         learned = {name: in_order(values_seen) for name, values_seen in self._values_seen.items()}
         return TableFacts(
             self._features,
-            {name: total / n for name, (total, n) in self._sums.items() if n},
+            {name: total / n for name, (total, n) in self._sums.items() if n} | self._date_means(),
             {name: names or learned[name] for name, names in self._categories.items()},
             {name: names or learned.get(name, ()) for name, names in self._labels.items()},
             self._spec.encoding,
@@ -149,6 +157,15 @@ class TableStatistics:
             self._booleans,
             {name: each for name, each in self._label_types.items() if each},
         )
+
+    def _date_means(self) -> dict[str, float]:
+        """Return the mean of each value of dates."""
+        dates = self._spec.spelling.dates
+        return {
+            value: float(total) / n
+            for name, (totals, n) in self._date_sums.items()
+            for value, total in zip(dates[name].names(name), totals if n else (), strict=False)
+        }
 
     def _checked(self, known: TableFacts) -> TableFacts:
         """Check that the facts of the training data contain all that this table needs; return them."""
@@ -161,6 +178,9 @@ class TableStatistics:
             here, there = spec.texts.get(name), known.texts.get(name)
             if here is None or there is None or not here.reads_like(there):
                 raise DataError(f"{self._url}: texts says something else of column {name!r} than in training.")
+        for name in spec.spelling.dates:
+            if name not in known.dates or spec.spelling.dates[name].parts != known.dates[name].parts:
+                raise DataError(f"{self._url}: dates says something else of column {name!r} than in training.")
         labels = [name for name in spec.label if name not in known.labels]
         if labels and known.labels and "" not in known.labels:
             learned = ", ".join(known.labels)

@@ -96,12 +96,13 @@ class TableStore(PartStore):
         labels = [name for name in checked["label"] if name]
         checked["label"] = labels if len(labels) > 1 else "".join(labels)
         checked["texts"] = {name: text.model_dump() for name, text in checked["texts"].items()}
-        checked["numbers"] = {name: form.model_dump() for name, form in checked["numbers"].items()}
+        for name in ("numbers", "dates"):
+            checked[name] = {column: form.model_dump() for column, form in checked[name].items()}
         for name in ("split", "lags"):
             checked[name] = checked[name] and checked[name].model_dump()
         # manifests omit these options if they have their default values
         short = ("tolerant", "weight", "header", "quotes", "charset", "texts", "split", "lags", "numbers", "na_values")
-        for name in (*short, "unlabelled", "unknown", "blank_texts", "may_be_empty", "forecasts"):
+        for name in (*short, "dates", "unlabelled", "unknown", "blank_texts", "may_be_empty", "forecasts"):
             if checked[name] == TableOptions.model_fields[name].default:
                 del checked[name]
         return checked
@@ -237,7 +238,7 @@ class TableStore(PartStore):
         """Return the columns that the job, or the training data, names."""
         spec, lags = self._spec, LagsConf(**self.options["lags"]).sources if "lags" in self.options else ()
         known = self._known.features if self._known else ()
-        others = {*spec.categories, *spec.texts, *spec.spelling.numbers, *self._selection.key, *lags}
+        others = {*spec.read_as_text, *self._selection.key, *lags}
         return {*known, *spec.features, *spec.outputs, *others}
 
     def _names_of_missing(self) -> dict[str, list[str]]:

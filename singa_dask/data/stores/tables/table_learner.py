@@ -117,13 +117,13 @@ class TableLearner:
                 raise DataError(f"{files[0].url}: column {key!r} is also a directory {key}=....")
             kinds[key] = kind_of_key(files, i)
         names = {name: classes for name in spec.label if (classes := part.class_names(name))}
-        named = {*spec.label, *spec.categories, *spec.texts, *spec.spelling.numbers}
+        named = {*spec.label, *spec.read_as_text}
         return Columns(kinds | dict.fromkeys(filter(part.is_text, named), "string"), part, names, spec)
 
     def _refuse_bytes(self, part: TablePart, kinds: Mapping[str, str], known: TableFacts) -> None:
         """Raise a `DataError` for a file of text in another encoding if a column that is read is not UTF-8."""
         spec = self.spec
-        read = {*known.features, *spec.outputs, *spec.categories, *spec.texts}
+        read = {*known.features, *spec.outputs, *spec.categories, *spec.texts, *spec.spelling.dates}
         if part.not_text and any(kinds.get(name) == "binary" for name in read):
             raise part.not_text
 
@@ -133,7 +133,7 @@ class TableLearner:
         for name, fault in faults.items():
             is_text = kinds[name] == "string"
             is_named = name in spec.outputs or any(fnmatch.fnmatchcase(name, each) for each in spec.features)
-            is_read = name in (*spec.label, *spec.categories, *spec.texts, *spec.spelling.numbers, *self.selection.key)
+            is_read = name in (*spec.label, *spec.read_as_text, *self.selection.key)
             if is_text and (is_read or (spec.features and not is_named)):
                 continue
             if is_text or is_named or name in spec.categories:
@@ -162,8 +162,9 @@ class TableLearner:
             refuse_absent(self.url, kinds, known.features)
             # a column without values in this table may have had values in training
             kinds = {name: "number" if kind == "empty" else kind for name, kind in kinds.items()}
-        elif absent := [name for name in spec.spelling.numbers if name not in kinds]:
-            message = f"numbers names {absent[0]!r}, which is not a column. {question_of(absent[0], kinds)}"
+        elif absent := [name for name in (*spec.spelling.numbers, *spec.spelling.dates) if name not in kinds]:
+            of = "numbers" if absent[0] in spec.spelling.numbers else "dates"
+            message = f"{of} names {absent[0]!r}, which is not a column. {question_of(absent[0], kinds)}"
             raise DataError(f"{self.url}: {message}{show_columns(kinds)}")
         refuse_absent(self.url, kinds, [*key])
         # the key of the split is a feature only if the job names it
@@ -187,6 +188,7 @@ class TableLearner:
             name: len(known_names) for name, known_names in (known.categories if known else spec.categories).items()
         }
         n_values = {**widths, **({} if spec.encoding == "index" else {name: n or 1 for name, n in n_names.items()})}
+        n_values |= {name: len(form.names(name)) for name, form in spec.spelling.dates.items()}
         row_bytes = 4 * sum(n_values.get(name, 1) for name in features)
         wanted = self.selection.with_key(self.url, spec.read_kinds(kinds, features), kinds)
         pieces: Iterable[TableBlock] = self._blocks(spec, wanted, row_bytes, runs)
@@ -229,7 +231,7 @@ class TableLearner:
         for file, part in enumerate(map_ahead(self.parts, range(len(self.parts.files)), threads, n_ahead)):
             if file:
                 wanted = self.parts.in_file(file, columns)
-                of_any = (*spec.categories, *spec.texts, *spec.spelling.numbers, *self.selection.key)
+                of_any = (*spec.read_as_text, *self.selection.key)
                 check_columns(part, self.form, wanted, self.parts.files[0].url, *of_any)
             for run in part.runs(limit, row_bytes) if runs is None else runs.get(file, ()):
                 n = self.selection.count(first, run.n)

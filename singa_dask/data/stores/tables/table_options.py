@@ -8,6 +8,7 @@ from typing import Any, Literal
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field as KeyField
 from singa_dask.conf.kinds import Many, Size
+from singa_dask.data.codecs.dates import Dates
 from singa_dask.data.codecs.lags import LagsConf
 from singa_dask.data.codecs.numbers import NumberConf, Spelling
 from singa_dask.data.codecs.tokens import TextConf
@@ -18,7 +19,7 @@ from singa_dask.data.stores.store import StoreOptions
 # options that contain names of columns
 NAMING = (
     "features", "label", "target", "weight", "categories", "unknown", "texts", "numbers", "na_values", "missing",
-    "unlabelled", "lags",
+    "unlabelled", "lags", "dates",
 )  # fmt: skip
 
 
@@ -64,6 +65,10 @@ class NamedColumns(StoreOptions):
     numbers: dict[str, NumberConf] = KeyField(default={})
     """Columns of a table whose numbers are texts, and their form: ``{price: {thousands: ",", unit: "$"}}``. Checkpoints
     keep it, and ``predict`` and ``serve`` read such texts, or numbers."""
+    dates: dict[str, Dates] = KeyField(default={})
+    """Columns of a table whose values are dates, and the parts of these dates that a record consists of:
+    ``{when: [year, month, weekday, hour]}``. Month, weekday and hour become a value 0 or 1 for each of their values.
+    Checkpoints keep it."""
     na_values: list[str] = KeyField(default=[])
     """Words that mean a missing value, such as unknown, in all columns of a table except texts. A word that
     ``categories`` lists is a name there."""
@@ -81,9 +86,11 @@ class NamedColumns(StoreOptions):
 
     @property
     def spelling(self) -> Spelling:
-        """Form of numbers and words for missing values."""
-        numbers = {name: form.model_dump() for name, form in self.numbers.items()}
-        return Spelling.from_dict({"numbers": numbers, "na_values": self.na_values})
+        """Form of numbers and dates, and words for missing values."""
+        numbers, dates = (
+            {name: form.model_dump() for name, form in forms.items()} for forms in (self.numbers, self.dates)
+        )
+        return Spelling.from_dict({"numbers": numbers, "na_values": self.na_values, "dates": dates})
 
     def rules(self) -> Iterator[Finding]:
         """Refuse an unknown word for missing values."""

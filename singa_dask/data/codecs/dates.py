@@ -1,0 +1,231 @@
+"""Dates and times as features: their calendar parts, such as year, month, weekday and hour."""
+
+from __future__ import annotations
+
+import datetime
+import zoneinfo
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from singa_dask.conf.base import Conf
+from singa_dask.conf.findings import Finding
+from singa_dask.conf.kinds import Field, Shorthand
+from singa_dask.errors import DataError
+from singa_dask.lazy import LazyModule
+
+pc = LazyModule("pyarrow.compute")
+
+# part -> function of Arrow, and its values if it becomes a value 0 or 1 for each of them
+PARTS: dict[str, tuple[str, range]] = {
+    "year": ("year", range(0)),
+    "month": ("month", range(1, 13)),
+    "day": ("day", range(0)),
+    "weekday": ("day_of_week", range(7)),
+    "dayofyear": ("day_of_year", range(0)),
+    "hour": ("hour", range(24)),
+    "minute": ("minute", range(0)),
+}
+# words for missing dates, besides those of every column
+MISSING_DATES = ("NaT",)
+PATTERN = (
+    r"^(?:(?P<year>\d{4})(?:[-/.](?P<month>\d\d?)[-/.](?P<day>\d\d?)|(?P<month2>\d\d)(?P<day2>\d\d))"
+    r"|(?P<first>\d\d?)[-/.](?P<second>\d\d?)[-/.](?P<year2>\d{4}))"
+    r"(?:(?:T|,? +)(?P<hour>\d\d?):(?P<minute>\d\d)(?::(?P<seconds>\d\d)(?:[.,]\d+)?)?"
+    r"(?: ?(?P<half>[AaPp])\.?[Mm]\.?)? ?(?P<zone>[Zz]|UTC|GMT|[-+]\d\d(?::?\d\d)?)?)?$"
+)
+# hours of times with am or pm
+HOURS_OF_HALF = [text for hour in range(1, 13) for text in dict.fromkeys((str(hour), f"{hour:02}"))]
+# Arrow knows no summer time from here on
+END = datetime.datetime(2037, 1, 1, tzinfo=datetime.timezone.utc)
+EXPECTED = "Expected a date such as 2024-01-31, or 2024-01-31 17:30"
+
+
+class DateConf(Conf):
+    """Parts of the dates in a column, and their format: an entry of ``dates``."""
+
+    parts: list[Literal["year", "month", "day", "weekday", "dayofyear", "hour", "minute"]] = Field(min_length=1)
+    """What a record consists of. Monday is weekday 0. Month, weekday and hour become a value 0 or 1 for each of their
+    values, the other parts are numbers."""
+    day_first: bool | None = None
+    """Whether 1/2/2024 is the first of February. By default such dates are refused; dates that begin with the year are
+    always read."""
+    zone: str = ""
+    """Time zone in which the parts are computed, such as ``Europe/Berlin`` or ``UTC``, if the dates have time zones or
+    offsets from UTC. By default such dates are refused; with a zone, dates without one are refused."""
+
+    def rules(self) -> Iterator[Finding]:
+        """Check that parts are different, and that the time zone is known."""
+        if len({*self.parts}) < len(self.parts):
+            yield ("parts",), "a part occurs twice."
+        try:
+            zoneinfo.ZoneInfo(self.zone or "UTC")
+        except (OSError, ValueError):
+            yield ("zone",), f"{self.zone!r} is not a time zone. Expected a name such as 'UTC' or 'Europe/Berlin'."
+
+
+def _as_block(value: object) -> Any:
+    """Return a list of parts as a block."""
+    return {"parts": value} if isinstance(value, (list, tuple)) else value
+
+
+def _forms(block: Any) -> list[Any]:
+    return [{"type": "array", "items": {"enum": [*PARTS]}, "minItems": 1}, block]
+
+
+Dates = Annotated[DateConf, Shorthand(_as_block, _forms)]
+"""An entry of ``dates``, which may be written as the list of its parts."""
+
+
+@dataclass(frozen=True)
+class DateForm:
+    """Parts of the dates in a column, and their format. See `DateConf` for the fields."""
+
+    parts: tuple[str, ...]
+    day_first: bool | None = None
+    zone: str = ""
+
+    @classmethod
+    def from_dict(cls, described: dict[str, Any]) -> DateForm:
+        """Return the form in the result of `to_dict`, or in a block of a job."""
+        return cls(**{**described, "parts": tuple(described["parts"])})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the form as a dictionary for JSON, without default values."""
+        default = DateForm(())
+        return {"parts": [*self.parts]} | {
+            key: value for key, value in asdict(self).items() if key != "parts" and value != getattr(default, key)
+        }
+
+    def names(self, column: str) -> list[str]:
+        """Return the names of the values of a record: ``when.year``, or ``when.month=1`` for a value 0 or 1."""
+        values = [(part, PARTS[part][1]) for part in self.parts]
+        return [f"{column}.{part}{end}" for part, of in values for end in ([f"={each}" for each in of] or [""])]
+
+    @property
+    def example(self) -> str:
+        """A date in this form."""
+        return f"2024-01-31T17:30:00{'+00:00' * bool(self.zone)}"
+
+    @property
+    def are_flags(self) -> npt.NDArray[np.bool_]:
+        """Which values of a record are 0 or 1."""
+        return np.array([bool(PARTS[part][1]) for part in self.parts for _ in PARTS[part][1] or (0,)])
+
+    def parse(self, column: pa.Array) -> pa.Array:
+        """Convert strings, numbers such as 20240131, dates or times to Arrow timestamps in `zone`.
+
+        A value that is not a date in this form becomes null. Other columns are returned unchanged.
+        """
+        times = self._times_of(column)
+        if self.zone in ("", "UTC") or not pa.types.is_timestamp(times.type):
+            return times
+        return pc.if_else(pc.less(times, pa.scalar(END, pa.timestamp("s", "UTC")).cast(times.type)), times, None)
+
+    def _times_of(self, column: pa.Array) -> pa.Array:
+        kind = column.type
+        if pa.types.is_timestamp(kind):
+            if bool(kind.tz) != bool(self.zone):
+                return pa.nulls(len(column), pa.timestamp(kind.unit, self.zone or None))
+            return column.cast(pa.timestamp(kind.unit, self.zone)) if self.zone else column
+        if pa.types.is_date(kind):
+            times = column.cast(pa.timestamp("ms"))
+            return pa.nulls(len(column), pa.timestamp("ms", self.zone)) if self.zone else times
+        if pa.types.is_floating(kind):
+            whole = pc.if_else(pc.equal(pc.floor(column), column), column, None)
+            return self._parse_texts(whole.cast(pa.int64(), safe=False).cast(pa.string()))
+        if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            return self._parse_texts(column.cast(pa.string()))
+        return pa.nulls(len(column), pa.timestamp("s", self.zone or None)) if pa.types.is_null(kind) else column
+
+    def _parse_texts(self, texts: pa.Array) -> pa.Array:
+        """Convert strings to timestamps in seconds; other strings become null."""
+        found = pc.extract_regex(pc.utf8_trim_whitespace(texts), PATTERN)
+        part = {each.name: found.field(i) for i, each in enumerate(found.type)}
+        day, month = ("first", "second") if self.day_first else ("second", "first")
+        hours = pc.if_else(pc.equal(part["hour"], ""), "0", part["hour"]).cast(pa.int64())
+        half = pc.utf8_lower(part["half"])
+        twelve = pc.add(pc.if_else(pc.equal(hours, 12), 0, hours), pc.if_else(pc.equal(half, "p"), 12, 0))
+        hours = pc.if_else(pc.equal(half, ""), hours, twelve)
+        is_offset = pc.match_substring_regex(part["zone"], "^[-+]")
+        zones = pc.if_else(is_offset, part["zone"], pc.if_else(pc.equal(part["zone"], ""), "", "Z"))
+        iso = pc.binary_join_element_wise(
+            part["year"], part["year2"], "-", _two_digits(part["month"], part["month2"], part[month]), "-",
+            _two_digits(part["day"], part["day2"], part[day]), " ", _two_digits(hours.cast(pa.string())), ":",
+            _two_digits(part["minute"]), ":", _two_digits(part["seconds"]), zones, "",
+        )  # fmt: skip
+        is_read = pc.equal(pc.equal(part["zone"], ""), not self.zone)
+        # 13 PM is not a time
+        is_read = pc.and_(is_read, pc.or_(pc.equal(half, ""), pc.is_in(part["hour"], pa.array(HOURS_OF_HALF))))
+        if self.day_first is None:
+            is_read = pc.and_(is_read, pc.equal(part["first"], ""))
+        return _cast(pc.if_else(is_read, iso, None), pa.timestamp("s", self.zone or None))
+
+    def refusal(self, where: str, column: str, value: Any) -> DataError:
+        """Return the error for a value that is not a date in this form."""
+        return DataError(f"{where}, column {column!r}: {self._fault_of(value)}.")
+
+    def _fault_of(self, value: Any) -> str:
+        """Return what is wrong with a value, and what helps."""
+        shown = repr(value if isinstance(value, (str, int, float)) else str(value))
+        column, other = pa.array([value]), DateForm(self.parts, self.day_first, "" if self.zone else "UTC")
+        if other.parse(column)[0].is_valid:
+            if self.zone:
+                return f"{shown} has no time zone. Write its offset from UTC, as in 2024-01-31T17:30:00+01:00"
+            return f"{shown} has a time zone. Write dates without one, or set the key zone of this column in dates"
+        if self._times_of(column)[0].is_valid:
+            return f"{shown} is after 2036, where summer time is not known. Set the zone of this column in dates to UTC"
+        orders = [DateForm(self.parts, first, self.zone) for first in (True, False) if first != self.day_first]
+        if helps := [str(each.day_first).lower() for each in orders if each.parse(column)[0].is_valid]:
+            said = f"set the key day_first of this column in dates to {' or '.join(helps)}"
+            return f"{shown} has the year last. Write it as 2024-01-31, or {said}"
+        return f"{shown} is not a date. {EXPECTED}"
+
+    def values(self, times: pa.Array) -> npt.NDArray[np.float64]:
+        """Return the parts of timestamps of `parse`, (n, values); those of missing ones are NaN."""
+        local = pc.local_timestamp(times) if times.type.tz else times
+        columns = []
+        for part in self.parts:
+            function, of = PARTS[part]
+            numbers = getattr(pc, function)(local).cast(pa.float64()).to_numpy(zero_copy_only=False)[:, None]
+            columns.append(np.where(np.isnan(numbers), np.nan, numbers == np.array(of)) if of else numbers)
+        return np.concatenate(columns, axis=1)
+
+
+def _two_digits(*texts: pa.Array) -> pa.Array:
+    """Join strings, of which at most one is not empty, and fill them up to two digits."""
+    return pc.utf8_lpad(pc.binary_join_element_wise(*texts, ""), 2, "0")
+
+
+def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Convert strings to timestamps. Days and times that do not exist become null."""
+    try:
+        return texts.cast(kind)
+    except pa.ArrowInvalid:
+        different = texts.dictionary_encode()
+        times = [_time_of(each, kind) for each in different.dictionary]
+        return pa.array(times, kind).take(different.indices)
+
+
+def _time_of(text: pa.Scalar, kind: pa.DataType) -> pa.Scalar | None:
+    try:
+        return text.cast(kind)
+    except pa.ArrowInvalid:
+        return None
+
+
+def date_texts(values: Iterable[Any]) -> pa.Array:
+    """Convert Python's dates and times to strings that keep the offset from UTC of each."""
+    return pa.array(map(_text_of, values), pa.string())
+
+
+def _text_of(value: Any) -> str | None:
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return None if value is None else str(value)
