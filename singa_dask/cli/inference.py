@@ -182,6 +182,12 @@ UNWRITTEN = (".json", ".npy", ".npz", ".pq", ".xls", ".xlsx")
     "--topk", metavar="K", type=click.IntRange(min=1), default=1, show_default=True, help="The K likeliest classes."
 )
 @click.option("--proba", is_flag=True, help="Write a column for each class, with its probability.")
+@click.option(
+    "--threshold",
+    metavar="P",
+    type=click.FloatRange(0, 1),
+    help="Predict the second of two classes if its probability is at least P.",
+)
 @click.option("--keep", metavar="NAMES", default="", help="Columns of --data to write, too, such as an id; by commas.")
 @_reading_options
 def predict(
@@ -191,6 +197,7 @@ def predict(
     out: str | None,
     topk: int,
     proba: bool,
+    threshold: float | None,
     keep: str,
     missing: str | float | None,
     unknown: str | None,
@@ -217,6 +224,8 @@ def predict(
 
     if proba and topk > 1:
         raise click.UsageError("--proba writes the probabilities of all classes. Leave --topk out.")
+    if threshold is not None and (proba or topk > 1):
+        raise click.UsageError("--threshold chooses one of two classes. Leave --proba and --topk out.")
     net = _stored_net(quiet=quiet, **source)
     for layer in (layers or (predicted_layer(net.read.job, Phase.TEST),)) if proba else ():
         if predicts_targets(net.read.job, Phase.TEST, layer):
@@ -232,7 +241,8 @@ def predict(
     # names with commas are in quotes, as in CSV
     names = [name for each in csv.reader([keep], skipinitialspace=True) for name in map(str.rstrip, each) if name]
     with Signals("stopped"):
-        values = net.values(layers, records, topk=0 if proba else topk, keep=names, form=form)
+        n_best = 0 if proba else topk
+        values = net.values(layers, records, topk=n_best, keep=names, form=form, threshold=threshold)
     for each in values.stores if not quiet else ():
         if not each.count:
             echo(f"{each.url}: 0 records", err=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from singa_dask.data.codecs.column_reading import ColumnReading
 from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.errors import ConfigError
 from singa_dask.inference.tasks import TaskResult, filled_by
+from singa_dask.inference.threshold import chosen
 from singa_dask.inference.value_files import text_columns
 from singa_dask.net import NeuralNet
 from singa_dask.redaction import readable
@@ -54,6 +55,14 @@ class Predicted:
     def count(self) -> int:
         """Number of records."""
         return sum(len(done.arrays[0]["data"]) for done in self.parts)
+
+    def with_threshold(self, threshold: float) -> Predicted:
+        """Return the predictions with the one of two classes that a threshold chooses."""
+        parts = [
+            done._replace(arrays=[{**each, "data": chosen(each["data"], threshold)} for each in done.arrays])
+            for done in self.parts
+        ]
+        return replace(self, parts=parts)
 
     @property
     def files(self) -> list[str]:

@@ -44,6 +44,7 @@ from singa_dask.inference.records import (
 )
 from singa_dask.inference.stored_records import PYTHON, advised
 from singa_dask.inference.tasks import merge_metrics
+from singa_dask.inference.threshold import check_threshold
 from singa_dask.inputs import StoreInput
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.jobs.job import Job, as_job
@@ -286,7 +287,9 @@ class Model:
 
     # -- inference -------------------------------------------------------------------------------------------
 
-    def predict(self, x: Any, layer: str | None = None, *, proba: bool = False) -> Array:
+    def predict(
+        self, x: Any, layer: str | None = None, *, proba: bool = False, threshold: float | None = None
+    ) -> Array:
         """Predict the class of each record, or its values if the net has no classes.
 
         Parameters
@@ -306,6 +309,9 @@ class Model:
             Layer to predict from. It must be passed if several layers have class probabilities.
         proba : bool
             Return the probabilities of the classes, as `predict_proba` does.
+        threshold : float, optional
+            Predict the second of two classes if its probability is at least this. By default the likeliest class is
+            predicted.
 
         Returns
         -------
@@ -325,7 +331,18 @@ class Model:
         if proba:
             return self.predict_proba(x, layer)
         layer = layer or self.output
+        if threshold is not None:
+            return self._above(self.extract(x, layer), layer, threshold)
         return self.predictions_of(self.extract(x, layer), layer)
+
+    def _above(self, values: Array, layer: str, threshold: float) -> Array:
+        """Return the second of two classes where its probability is at least ``threshold``, else the first."""
+        n_classes = self.probabilities_of(values, layer).shape[-1] if self.has_classes(layer) else 0
+        check_threshold(threshold, layer, n_classes)
+        if forecasts_itself(self._job.job, Phase.TEST, [layer]):
+            raise ConfigError("threshold: the net forecasts a series from its likeliest classes. Leave it out.")
+        numbers = self.probabilities_of(values, layer)[..., 1] >= np.float32(threshold)
+        return classes_of(numbers.astype(np.int64), self.class_names_of(layer), n_classes, self._label_type_of(layer))
 
     def predictions_of(self, values: Array, layer: str) -> Array:
         """Convert the outputs of a layer to predictions: classes in the type of the label, or values."""

@@ -38,6 +38,7 @@ def predict(
     *,
     layer: str | None = None,
     proba: bool = False,
+    threshold: float | None = None,
     missing: str | float | None = None,
     unknown: str | None = None,
     backend: str | None = None,
@@ -56,6 +57,8 @@ def predict(
         See `Model.predict`.
     proba : bool
         Return the probability of each class.
+    threshold : float, optional
+        See `Model.predict`.
     missing, unknown
         See `load_model`. The default is the setting of the model.
     backend : str, optional
@@ -80,14 +83,15 @@ def predict(
     """
     if _is_path(data):
         stored, url = _stored(model, client, "sd.predict, model, data", missing, unknown)
-        return _predict_stored(stored, url, StoredRecords(os.fspath(data), backend), layer, proba)
+        return _predict_stored(stored, url, StoredRecords(os.fspath(data), backend), layer, proba, threshold)
     _refuse_stored(backend=backend)
     trained = _model(model, missing, unknown)
     name = layer or trained.output
     _check_history(trained, name, data)
     if proba:
         return _map(functools.partial(trained.predict_proba, layer=name), data, client, trained.class_names_of(name))
-    return _map(functools.partial(trained.predict, layer=name), data, client, trained.targets_of(name))
+    compute = functools.partial(trained.predict, layer=name, threshold=threshold)
+    return _map(compute, data, client, trained.targets_of(name))
 
 
 def extract(
@@ -221,12 +225,14 @@ def _stored(
     return DistributedNet(source.job_file(), (source.checkpoint,), workers, source.sources), source.url
 
 
-def _predict_stored(net: DistributedNet, url: str, records: StoredRecords, layer: str | None, proba: bool) -> Array:
+def _predict_stored(
+    net: DistributedNet, url: str, records: StoredRecords, layer: str | None, proba: bool, threshold: float | None
+) -> Array:
     layer = layer or predicted_layer(net.read.job, Phase.TEST)
     classes = has_classes(net.read.job, layer)
     if proba and not classes:
         raise ConfigError(f"{url}: layer {layer!r} has no class probabilities. Use predict or extract.")
-    outputs = net.values([layer], [records], topk=int(classes and not proba))
+    outputs = net.values([layer], [records], topk=int(classes and not proba), threshold=None if proba else threshold)
     values = outputs.array()
     if not classes:
         return values.reshape(-1) if values.shape[1:] == (1,) else values

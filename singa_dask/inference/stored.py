@@ -54,6 +54,7 @@ from singa_dask.inference.tasks import (
     merge_metrics,
     plan_tasks,
 )
+from singa_dask.inference.threshold import check_layer, check_threshold
 from singa_dask.inference.value_files import check_texts
 from singa_dask.inputs import StoreInput
 from singa_dask.inputs.store_conf import StoreConf
@@ -346,6 +347,7 @@ class DistributedNet:
         topk: int = 0,
         keep: Sequence[str] = (),
         form: str = "parquet",
+        threshold: float | None = None,
     ) -> LayerValues:
         """Return the outputs of layers of the test net, or the likeliest classes, for the records of stores.
 
@@ -362,9 +364,18 @@ class DistributedNet:
         form : str
             Format in which the values will be written. Columns with values that the format cannot contain raise an
             error.
+        threshold : float, optional
+            Choose the second of two classes if its probability is at least this; see `Model.predict`. Only with
+            ``topk=1``.
         """
         phase = Phase.TEST
         layers = tuple(dict.fromkeys(layers)) or (predicted_layer(self.read.job, phase),)
+        if threshold is not None:
+            topk = 2
+            if without := [layer for layer in layers if not has_classes(self.read.job, layer)]:
+                check_threshold(threshold, without[0], 0)
+            if forecasts_itself(self.read.job, phase, layers):
+                raise ConfigError("threshold: the net forecasts a series from its likeliest classes. Leave it out.")
         are_values = topk > 0 and self._have_values(layers, topk)
         topk, keep = 0 if are_values else topk, tuple(dict.fromkeys(keep))
         kept = self._kept(layers, phase)
@@ -373,6 +384,8 @@ class DistributedNet:
         sources: list[StoredRecords | None] = [*stores] or [None]
         kept |= {"labels": False, "topk": topk, "files": bool(stores)}
         inferences = [self._inference(phase, records, **kept) for records in sources]
+        for layer in layers if threshold is not None else ():
+            check_layer(threshold or 0.0, layer, inferences[0].net)
         columns = [self._columns(records, keep) if records and keep else (pa.table({}), "") for records in sources]
         for table, _ in columns if form in ("csv", "jsonl") else ():
             check_texts(table)
@@ -421,6 +434,8 @@ class DistributedNet:
                 if keep and len(values) != first + predicted[-1].count:
                     raise DataError(f"{predicted[-1].url}: changed while it was read.")
         reading = self._reading(facts)
+        if threshold is not None:
+            topk, predicted = 1, [each.with_threshold(threshold) for each in predicted]
         return LayerValues(layers, topk, predicted, names_of(facts), inferences[0].net, facts.class_types, reading)
 
     def _reading(self, facts: NetFacts) -> ColumnReading:

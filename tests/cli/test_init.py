@@ -303,9 +303,9 @@ def test_the_index_of_a_frame_is_neither_feature_nor_label(call: Call, index: st
     described = {b"pandas": json.dumps({"index_columns": [index]}).encode()}
     pq.write_table(pa.table(columns).replace_schema_metadata(described), "train.parquet")
     store = store_of(written(call, "train.parquet", "--label", "sold")[0])
-    assert (store["features"], store["label"]) == (["age"], ["sold"])
+    assert (store["features"], store["label"]) == (["age", "day"], ["sold"])
     result = call("init", "train.parquet", "--overwrite", "--label", "sold")
-    told = "day 40 dates: write them as numbers, such as days and weekday, to use them left out"
+    told = "day 40 dates such as '1970-01-01' read as weekday"
     assert noted(result.stderr)[1:] == [told, f"{index} 40 index left out"]
 
 

@@ -28,7 +28,6 @@ AGES = RANDOM.integers(18, 80, N)
 FLAGS = RANDOM.integers(0, 2, N)
 KIND = np.where(np.arange(N) % 2, "a", "b")
 NARROW, NO_BREAK = "\u202f", "\u00a0"
-DATES = "dates: write them as numbers, such as days and weekday, to use them left out"
 
 
 @pytest.fixture(autouse=True)
@@ -130,7 +129,11 @@ def test_a_column_is_read_and_said_or_refused_with_what_reads_it(call: Call, loc
     said = init(call, "x.csv", *options)
     lines = [line for line in noted(said) if line.startswith(f"{column} ")]
     if column == "day":
-        assert lines == [f"day {N} {DATES}"]
+        order = f"day_first {by.date.startswith('%d')}"
+        assert lines == [f"day {N} dates such as {texts[0]!r} read as weekday ({order})"]
+        weekdays = pd.date_range("2024-01-01", periods=N).dayofweek
+        for i in range(7):
+            np.testing.assert_array_equal(read(f"day.weekday={i}"), weekdays == i)
         return
     if column == "flag":
         # a boolean, or one value of two categories
@@ -262,9 +265,9 @@ def test_compact_dates_order_records(call: Call) -> None:
     frame.to_parquet("x.parquet")
     for url in ("x.csv", "x.parquet"):
         result = call("init", url, "--label", "kind", "--overwrite")
-        assert f"day {N} {DATES}" in noted(result.stderr)
+        assert f"day {N} dates such as '20230101" in "".join(noted(result.stderr))
         assert "to test on: the last 40 by day; " in result.stderr
-        assert store_conf().features == ["x", "amount"]
+        assert store_conf().features == ["x", "day", "amount"]
 
 
 def test_marks_that_are_none(call: Call) -> None:

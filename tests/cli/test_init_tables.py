@@ -307,7 +307,7 @@ def test_ids_constants_texts_dates_and_the_label_in_other_words_are_left_out(cal
         number=np.arange(N) + 500,
         constant=1,
         name=[f"n{i}" for i in range(N)],
-        day=pd.date_range("2020-01-01", periods=N)[::-1].astype(str),
+        day="2020-01-01",
         code=KIND + 7,
         empty=np.nan,
         label=np.array(["cat", "dog", "elk"])[KIND],
@@ -315,7 +315,7 @@ def test_ids_constants_texts_dates_and_the_label_in_other_words_are_left_out(cal
     table.to_csv("x.csv", index=False)
     said = done(call, "x.csv")
     assert stores()[0]["features"] == ["age", "fare"]
-    dates = "dates: write them as numbers, such as days and weekday, to use them"
+    dates = "dates: to learn from their parts, set the key dates of the job"
     assert noted(said)[1:] == [
         f"number {N} numbers the records left out",
         f"constant {N} constant left out",

@@ -39,6 +39,32 @@ def table(text: str) -> pd.DataFrame:
     return pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
 
 
+def test_a_threshold_chooses_one_of_two_classes_by_every_door(call: Call, job: str) -> None:
+    NEW.to_csv("new.csv", index=False)
+    given = ["predict", job, "--init-from", "run", "--data", "new.csv"]
+    model = sd.load_model("run")
+    proba = model.predict_proba(NEW)
+    for threshold in (0.0, 0.2, float(np.median(proba[:, 1])), 1.0):
+        number = (proba[:, 1] >= np.float32(threshold)).astype(int)
+        classes = np.array(["less", "more"])[number]
+        found = table(call(*given, "--threshold", threshold).stdout)
+        assert list(found) == ["record", "class", "number", "probability"]
+        assert found["class"].tolist() == classes.tolist()
+        assert np.float32(found["probability"]).tolist() == proba[range(N), number].tolist()
+        assert sd.predict("run", "new.csv", threshold=threshold).tolist() == classes.tolist()
+        assert model.predict(NEW, threshold=threshold).tolist() == classes.tolist()
+    assert call(*given, "--threshold", 0.5).stdout == call(*given).stdout
+    assert "--proba" in call(*given, "--threshold", 0.5, "--proba").stderr
+    with pytest.raises(sd.ConfigError, match="expected a probability, from 0 to 1"):
+        model.predict(NEW, threshold=2)
+    three = FRAME.assign(kind=RNG.choice(["a", "b", "c"], N))
+    three.to_csv("three.csv", index=False)
+    assert call("init", "three.csv", "--label", "kind", "--test-split", 0, "-o", "three.yaml").exit_code == 0
+    assert call("run", "three.yaml", "--run-dir", "three", "--set", "train_steps=2").exit_code == 0
+    refused = call("predict", "three.yaml", "--init-from", "three", "--data", "new.csv", "--threshold", 0.5)
+    assert refused.exit_code and "has 3 classes, expected two classes. Leave it out." in refused.stderr
+
+
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_columns_are_kept_as_they_are(call: Call, job: str, suffix: str) -> None:
     if suffix == "csv":

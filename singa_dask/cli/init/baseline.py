@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from singa_dask.cli.init.columns import ColumnSurvey, TableSurvey
 from singa_dask.cli.init.logistic import class_probabilities, held_out_probabilities, standardised
@@ -38,7 +39,7 @@ def baseline_of(
 
     The models are judged on the test rows, or by cross-validation if there are none.
     """
-    width = sum(len(each.distinct) if each.kind == "string" else 1 for each in features)
+    width = sum(_width(each) for each in features)
     n_classes = max(len(each.counts) for each in outputs)
     limit = min(MAX_VALUES // max(width, 1), MAX_PRODUCTS // max(max(width, MIN_WIDTH) * n_classes, 1))
     limit = min(MAX_RECORDS, max(limit, MAX_KERNEL))
@@ -109,9 +110,13 @@ def _values(column: ColumnSurvey, rows: Rows, n_train: int) -> Floats:
 
     Categories are one-hot, and missing numbers are replaced by the mean of the training rows.
     """
+    taken = column.values.take(rows)
+    if column.date:
+        parts = column.date.values(column.date.parse(pc.if_else(pa.array(missing_of(taken)), None, taken)))
+        known = parts[:n_train][~np.isnan(parts[:n_train, 0])]
+        return np.where(np.isnan(parts), known.mean(axis=0) if len(known) else 0.0, parts)
     if column.kind == "string":
         return _one_hot(column, rows)
-    taken = column.values.take(rows)
     if column.kind == "vector":
         present = ~missing_of(taken)
         found = np.zeros((len(rows), len(taken.drop_null()[0]) if present.any() else 1))
@@ -122,6 +127,13 @@ def _values(column: ColumnSurvey, rows: Rows, n_train: int) -> Floats:
     present = np.isfinite(numbers)
     known = numbers[:n_train][present[:n_train]]
     return np.where(present, numbers, known.mean() if len(known) else 0.0)[:, None]
+
+
+def _width(column: ColumnSurvey) -> int:
+    """Return the number of values that `_values` makes of a number, a date or a category."""
+    if column.date:
+        return len(column.date.are_flags)
+    return len(column.distinct) if column.kind == "string" else 1
 
 
 def _one_hot(column: ColumnSurvey, rows: Rows) -> Floats:

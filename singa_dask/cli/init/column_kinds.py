@@ -58,7 +58,7 @@ def unfit(column: ColumnSurvey, is_wide: bool) -> str:
     if column.is_index or not column.name:
         return "index"
     if column.is_date and len(column.present):
-        return "dates: write them as numbers, such as days and weekday, to use them"
+        return "" if column.date else "dates: to learn from their parts, set the key dates of the job"
     if column.kind == "vector" and len(column.present):
         return "" if len(pc.unique(pc.list_value_length(column.present))) == 1 else "lists of different lengths"
     if column.kind not in ("number", "boolean", "string"):
@@ -84,11 +84,11 @@ def unfit(column: ColumnSurvey, is_wide: bool) -> str:
 
 def is_like_id(column: ColumnSurvey) -> bool:
     """Return whether each record has another whole number."""
-    return column.is_whole and column.n >= MIN_NUMBERED and len(column.distinct) == column.n
+    return not column.date and column.is_whole and column.n >= MIN_NUMBERED and len(column.distinct) == column.n
 
 
 def has_words(column: ColumnSurvey) -> bool:
     """Return whether the values are texts of several words."""
-    if column.kind != "string" or column.fault:
+    if column.kind != "string" or column.fault or column.date:
         return False
     return TextMeasure.of_columns([{"": column.present[:MAX_MEASURED]}])[""].median >= MIN_WORDS

@@ -25,6 +25,7 @@ from singa_dask.cli.init.records import (
 from singa_dask.cli.reading import worded
 from singa_dask.data.codecs.category_names import in_order, plain_name
 from singa_dask.data.codecs.columns import as_floats, as_texts, is_number, key_texts, missing_of, whole
+from singa_dask.data.codecs.dates import DateForm
 from singa_dask.data.codecs.lags import DATE, are_compact_dates, times_of
 from singa_dask.data.codecs.numbers import NumberForm, Spelling
 from singa_dask.data.stores.tables.csv_records import SEPARATORS, check_charset, record_starts, split_rows
@@ -56,7 +57,7 @@ class ColumnSurvey:
     If numbers are written as text, ``forms`` are the possible formats, and ``example`` is one of the texts. ``words``
     are texts in a column of numbers that may mean missing values. ``unlike`` is a number that ``--thousands`` or
     ``--decimal`` does not fit, and ``is_said`` whether they decided how the column is read. ``counted`` has counts of
-    the whole table, if Dask workers have counted it.
+    the whole table, if Dask workers have counted it. ``date`` has the parts of a column of dates that is a feature.
     """
 
     name: str
@@ -71,6 +72,7 @@ class ColumnSurvey:
     unlike: str = ""
     is_said: bool = False
     counted: ColumnCounts | None = None
+    date: DateForm | None = None
 
     @property
     def n_missing(self) -> int:

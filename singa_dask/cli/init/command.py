@@ -108,8 +108,9 @@ def init(
     parts beside FILE, or for remote data, such as on HDFS, beside DATA. For pictures these are lists.
 
     The label is the column of --label, or the only one called label, labels, y, class, target or targets; otherwise the
-    command asks. The other columns of numbers and categories are features. Dates, ids, constants and texts are left
-    out; --text uses a column of texts. The command prints what it will write.
+    command asks. The other columns of numbers and categories are features, and so are the year, month, weekday and hour
+    of dates. Ids, constants and texts are left out; --text uses a column of texts. The command prints what it will
+    write.
     """
     from singa_dask import fs
     from singa_dask.cli.init.job_file import commands, default_net, write_job
@@ -229,7 +230,9 @@ def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
         lines.append(f"text: {surveyed.features[0]}. {surveyed.measure}")
     elif surveyed.features:
         texts = sum(name in surveyed.reading.get("categories", ()) for name in surveyed.features)
-        kinds = f"{len(surveyed.features) - texts} of numbers, {texts} of categories"
+        dates = len(surveyed.reading.get("dates", ()))
+        kinds = f"{len(surveyed.features) - texts - dates} of numbers, {texts} of categories"
+        kinds += f", {dates} of dates" if dates else ""
         lines.append(f"features: {kinds}: {listed(surveyed.features, MAX_FEATURES)}")
     lines += [f"warning: {text}." for text in surveyed.trouble]
     if surveyed.rule:

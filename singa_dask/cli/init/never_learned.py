@@ -41,7 +41,7 @@ def categories_never_learned(
     train, test = (pa.array(part) for part in parts)
     is_last = len(test) > 0 and parts[0].max() < parts[1].min()
     for column in features if len(test) else ():
-        if column.kind != "string":
+        if column.kind != "string" or column.date:
             continue
         encoded = as_texts(column.values).fill_null("").dictionary_encode()
         names = pa.array([*map(plain_name, encoded.dictionary.to_pylist())], pa.string()).take(encoded.indices)

@@ -26,6 +26,7 @@ from singa_dask.cli.init.columns import (
     read_table,
     show_value,
 )
+from singa_dask.cli.init.date_columns import date_doubts, date_notes, with_dates
 from singa_dask.cli.init.never_learned import categories_never_learned, classes_never_learned
 from singa_dask.cli.init.numbers import (
     MAX_LISTED,
@@ -90,6 +91,8 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     table = table.with_names(options.category, options.na_values)
     not_numbers = _names_in(table, options)
     table = with_numbers(table, options, not_numbers)
+    if not options.lags:
+        table = with_dates(table, not_numbers)
     if options.run and not table.is_whole:
         _refuse_before_count(table, options)
         table = table.count(options, not_numbers, options.run)
@@ -107,6 +110,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     if lags:
         reading["lags"] = lags.model_dump()
     widths = {each.name: table.parts(0).width(each.name) for each in features if each.kind == "vector"}
+    widths |= {each.name: len(each.date.names("")) for each in features if each.date}
     width = sum(widths.get(each.name, len(reading.get("categories", {}).get(each.name, "1"))) for each in features)
     said = "another whole number in each record. Pass --drop if it is an id"
     trouble = [f"{each.name}: {said}" for each in features if each.name not in lagged and is_like_id(each)]
@@ -117,7 +121,8 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     if found := {word for words in spelled.words.values() for word in words}.difference(na_values):
         reading["na_values"] = [*na_values, *sorted(found)]
     trouble += _unmet(table, spelled, options.na_values)
-    notes = [*_forms(used), *_notes_of(spelled, used, outputs, reading), *_left_out(table, left_out)]
+    trouble += date_doubts(table) if not options.lags else ()
+    notes = [*_forms(used), *date_notes(used), *_notes_of(spelled, used, outputs, reading), *_left_out(table, left_out)]
     notes += gaps_note(table.named[lags.order]) if lags and lags.order else ()
     required = used if reading.get("missing") == "skip" else used[: len(outputs)]
     rows = np.flatnonzero(~np.logical_or.reduce([missing_of(each.values) for each in required]))
@@ -523,7 +528,7 @@ def _reading(
     table: TableSurvey, options: InitOptions, features: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey]
 ) -> dict[str, Any]:
     reading: dict[str, Any] = dict(table.text)
-    texts = [each for each in features if each.kind == "string" and each.name != options.text]
+    texts = [each for each in features if each.kind == "string" and each.name != options.text and not each.date]
     others = [name for name, each in table.named.items() if each.kind in ("number", "boolean") and not each.is_index]
     default = [name for name in others if name and name not in [each.name for each in outputs]]
     if len(features) <= MAX_LISTED or [each.name for each in features] != default:
@@ -547,6 +552,8 @@ def _reading(
         forms = {each.name: PLAIN for each in gaps if each.kind == "number" and table.format == "csv"} | forms
     spelling = Spelling(forms, options.na_values)
     reading |= spelling.to_dict()
+    if dates := {each.name: each.date.to_dict() for each in features if each.date}:
+        reading["dates"] = {name: form["parts"] if len(form) == 1 else form for name, form in dates.items()}
     if options.classes:
         categories[outputs[0].name] = list(options.classes)
     if categories:

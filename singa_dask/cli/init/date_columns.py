@@ -1,0 +1,80 @@
+"""Columns of dates as features: their form, and the parts to learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from singa_dask.cli.init.columns import ColumnSurvey, TableSurvey
+from singa_dask.cli.init.records import Note
+from singa_dask.data.codecs.dates import DateConf, DateForm
+from singa_dask.errors import ConfigError, listed
+
+# minimum number of different values of each part in a table. With fewer, the part says little about other records
+ENOUGH = {"year": 2, "month": 12, "weekday": 7, "hour": 2}
+
+
+def with_dates(table: TableSurvey, but: Collection[str]) -> TableSurvey:
+    """Return a table whose columns of dates are features, if they can be read in one way; except columns in ``but``."""
+    columns = [each if each.name in but else replace(each, date=_form_of(each)) for each in table.columns]
+    return replace(table, columns=columns)
+
+
+def _form_of(column: ColumnSurvey) -> DateForm | None:
+    """Return the form of dates, with the parts that differ often enough; None if there are none."""
+    forms = _forms_of(column)
+    if len(forms) != 1:
+        return None
+    times = forms[0].parse(column.present)
+    parts = []
+    for part, n in ENOUGH.items():
+        if len(np.unique(replace(forms[0], parts=(part,)).values(times), axis=0)) >= n:
+            parts.append(part)
+    return replace(forms[0], parts=tuple(parts)) if parts else None
+
+
+def _forms_of(column: ColumnSurvey) -> list[DateForm]:
+    """Return the forms in which all values are dates."""
+    if not (column.is_date and len(column.present)):
+        return []
+    zone = getattr(column.values.type, "tz", None) or ""
+    forms = [DateForm(("year",), zone=zone)] if _is_zone(zone) else []
+    forms += [DateForm(("year",), first, zone) for zone in ("", "UTC") for first in (None, True, False)]
+    read = [form for form in forms if _reads(form, column.present)]
+    # dates with the year first are read in the same way with any order of days and months
+    return read[:1] if read and read[0].day_first is None else read
+
+
+def _is_zone(zone: str) -> bool:
+    try:
+        DateConf.model_validate({"parts": ["year"], "zone": zone})
+    except (ConfigError, ValueError):
+        return False
+    return True
+
+
+def _reads(form: DateForm, values: pa.Array) -> bool:
+    times = form.parse(values)
+    return pa.types.is_timestamp(times.type) and not times.null_count
+
+
+def date_notes(used: Sequence[ColumnSurvey]) -> Iterator[Note]:
+    """Yield a note on each column of dates that is a feature: an example, and the parts."""
+    for each in used:
+        if each.date:
+            said = [f"{key} {value}" for key, value in each.date.to_dict().items() if key != "parts"]
+            done = f"read as {', '.join(each.date.parts)}{f' ({listed(said)})' * bool(said)}"
+            yield Note(each.name, f"dates such as {str(each.present[0])!r}", len(each.present), done)
+
+
+def date_doubts(table: TableSurvey) -> Iterator[str]:
+    """Yield a warning about each column of dates whose days and months cannot be told apart."""
+    for each in table.columns:
+        if each.date is None and len(_forms_of(each)) > 1:
+            yield (
+                f"{each.name}: dates such as {str(each.present[0])!r} may have the day or the month first, so they are "
+                "left out. To learn from them, set day_first and parts in the key dates of the job"
+            )
