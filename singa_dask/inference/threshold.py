@@ -13,7 +13,10 @@ from singa_dask.net import NeuralNet
 
 
 def check_threshold(threshold: float, layer: str, n_classes: int) -> None:
-    """Raise a ConfigError unless ``threshold`` is from 0 to 1 and a layer has two classes; 0 stands for none."""
+    """Raise a ConfigError unless a threshold is from 0 to 1 and the layer has two classes.
+
+    Pass ``n_classes=0`` for a layer without classes.
+    """
     if not 0 <= threshold <= 1:
         raise ConfigError(f"threshold {threshold:g}: expected a probability, from 0 to 1.")
     if n_classes != 2:

@@ -131,7 +131,7 @@ def test_a_column_is_read_and_said_or_refused_with_what_reads_it(call: Call, loc
     if column == "day":
         order = f"day_first {by.date.startswith('%d')}"
         assert lines == [f"day {N} dates such as {texts[0]!r} read as weekday ({order})"]
-        weekdays = pd.date_range("2024-01-01", periods=N).dayofweek
+        weekdays = pd.date_range("2024-01-01", periods=N).day_of_week
         for i in range(7):
             np.testing.assert_array_equal(read(f"day.weekday={i}"), weekdays == i)
         return

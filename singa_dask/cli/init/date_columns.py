@@ -18,7 +18,7 @@ ENOUGH = {"year": 2, "month": 12, "weekday": 7, "hour": 2}
 
 
 def with_dates(table: TableSurvey, but: Collection[str]) -> TableSurvey:
-    """Return a table whose columns of dates are features, if they can be read in one way; except columns in ``but``."""
+    """Return the table with a form for each column of dates that has one, except the columns ``but``."""
     columns = [each if each.name in but else replace(each, date=_form_of(each)) for each in table.columns]
     return replace(table, columns=columns)
 
@@ -71,7 +71,7 @@ def date_notes(used: Sequence[ColumnSurvey]) -> Iterator[Note]:
 
 
 def date_doubts(table: TableSurvey) -> Iterator[str]:
-    """Yield a warning about each column of dates whose days and months cannot be told apart."""
+    """Yield a warning about each ambiguous column of dates, with dates such as 1/2/2024."""
     for each in table.columns:
         if each.date is None and len(_forms_of(each)) > 1:
             yield (

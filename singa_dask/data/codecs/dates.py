@@ -197,7 +197,7 @@ class DateForm:
 
 
 def _two_digits(*texts: pa.Array) -> pa.Array:
-    """Join strings, of which at most one is not empty, and fill them up to two digits."""
+    """Join strings and add zeros in front, up to two digits. At most one string is not empty."""
     return pc.utf8_lpad(pc.binary_join_element_wise(*texts, ""), 2, "0")
 
 

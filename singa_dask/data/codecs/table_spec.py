@@ -121,7 +121,7 @@ class TableSpec:
 
     @property
     def read_as_text(self) -> tuple[str, ...]:
-        """Columns whose texts are not plain numbers: categories, texts, and written numbers and dates."""
+        """Columns whose texts are not plain numbers: categories, texts, formatted numbers and dates."""
         return (*self.categories, *self.texts, *self.spelling.numbers, *self.spelling.dates)
 
     @property
