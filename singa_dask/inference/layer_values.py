@@ -57,7 +57,7 @@ class Predicted:
         return sum(len(done.arrays[0]["data"]) for done in self.parts)
 
     def with_threshold(self, threshold: float) -> Predicted:
-        """Return the predictions with the one of two classes that a threshold chooses."""
+        """Return the predictions with one of two classes, chosen by a threshold."""
         parts = [
             done._replace(arrays=[{**each, "data": chosen(each["data"], threshold)} for each in done.arrays])
             for done in self.parts

@@ -31,7 +31,7 @@ def check_layer(threshold: float, layer: str, net: NeuralNet) -> None:
 
 
 def chosen(pairs: npt.NDArray[Any], threshold: float) -> npt.NDArray[Any]:
-    """Return the pair of class and probability that a threshold chooses, for each record and time step.
+    """Return one of two pairs of class and probability for each record and time step.
 
     ``pairs`` has the pairs of both classes, the likeliest first, (n, steps * 4); the result is (n, steps * 2).
     """

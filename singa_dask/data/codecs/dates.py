@@ -113,7 +113,7 @@ class DateForm:
 
     @property
     def are_flags(self) -> npt.NDArray[np.bool_]:
-        """Which values of a record are 0 or 1."""
+        """Mask of the values of a record that are 0 or 1."""
         return np.array([bool(PARTS[part][1]) for part in self.parts for _ in PARTS[part][1] or (0,)])
 
     def parse(self, column: pa.Array) -> pa.Array:
@@ -186,7 +186,7 @@ class DateForm:
         return f"{shown} is not a date. {EXPECTED}"
 
     def values(self, times: pa.Array) -> npt.NDArray[np.float64]:
-        """Return the parts of timestamps of `parse`, (n, values); those of missing ones are NaN."""
+        """Return the parts of timestamps from `parse`, (n, values); NaN for a missing timestamp."""
         local = pc.local_timestamp(times) if times.type.tz else times
         columns = []
         for part in self.parts:
