@@ -44,7 +44,7 @@ from singa_dask.inference.records import (
 )
 from singa_dask.inference.stored_records import PYTHON, advised
 from singa_dask.inference.tasks import merge_metrics
-from singa_dask.inference.threshold import check_threshold
+from singa_dask.inference.threshold import check_threshold, refuse_with_probabilities
 from singa_dask.inputs import StoreInput
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.jobs.job import Job, as_job
@@ -328,6 +328,7 @@ class Model:
         ConfigError
             ``layer`` is not passed, and the net has several layers to predict from.
         """
+        refuse_with_probabilities(threshold, proba)
         if proba:
             return self.predict_proba(x, layer)
         layer = layer or self.output

@@ -24,6 +24,7 @@ from singa_dask.inference.predicted_layers import has_classes, predicted_layer
 from singa_dask.inference.records import is_of
 from singa_dask.inference.stored import DistributedNet, use_workers
 from singa_dask.inference.stored_records import StoredRecords
+from singa_dask.inference.threshold import refuse_with_probabilities
 from singa_dask.jobs.cluster import check_client, compute_on, find_cluster
 from singa_dask.jobs.datasets.lazy_parts import parts_of
 from singa_dask.jobs.run import Run
@@ -81,6 +82,7 @@ def predict(
     DataError
         A record does not fit the net. The message has its row and column.
     """
+    refuse_with_probabilities(threshold, proba)
     if _is_path(data):
         stored, url = _stored(model, client, "sd.predict, model, data", missing, unknown)
         return _predict_stored(stored, url, StoredRecords(os.fspath(data), backend), layer, proba, threshold)
@@ -232,7 +234,7 @@ def _predict_stored(
     classes = has_classes(net.read.job, layer)
     if proba and not classes:
         raise ConfigError(f"{url}: layer {layer!r} has no class probabilities. Use predict or extract.")
-    outputs = net.values([layer], [records], topk=int(classes and not proba), threshold=None if proba else threshold)
+    outputs = net.values([layer], [records], topk=int(classes and not proba), threshold=threshold)
     values = outputs.array()
     if not classes:
         return values.reshape(-1) if values.shape[1:] == (1,) else values

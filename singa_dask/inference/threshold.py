@@ -24,6 +24,12 @@ def check_threshold(threshold: float, layer: str, n_classes: int) -> None:
         raise ConfigError(f"threshold {threshold:g}: layer {layer!r} has {what}, expected two classes. Leave it out.")
 
 
+def refuse_with_probabilities(threshold: float | None, proba: bool) -> None:
+    """Raise a ConfigError if a threshold is given and probabilities are wanted, not classes."""
+    if proba and threshold is not None:
+        raise ConfigError("threshold: with proba=True no class is chosen. Leave one of them out.")
+
+
 def check_layer(threshold: float, layer: str, net: NeuralNet) -> None:
     """Raise the errors of `check_threshold` for a layer with classes of a net."""
     shaped = next(each for each in net.layers if each.conf_name == layer)

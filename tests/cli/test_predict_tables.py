@@ -57,6 +57,12 @@ def test_a_threshold_chooses_one_of_two_classes_by_every_door(call: Call, job: s
     assert "--proba" in call(*given, "--threshold", 0.5, "--proba").stderr
     with pytest.raises(sd.ConfigError, match="expected a probability, from 0 to 1"):
         model.predict(NEW, threshold=2)
+    for door in (
+        lambda: model.predict(NEW, threshold=0.5, proba=True),
+        lambda: sd.predict("run", NEW, threshold=0.5, proba=True),
+    ):
+        with pytest.raises(sd.ConfigError, match="no class is chosen"):
+            door()
     three = FRAME.assign(kind=RNG.choice(["a", "b", "c"], N))
     three.to_csv("three.csv", index=False)
     assert call("init", "three.csv", "--label", "kind", "--test-split", 0, "-o", "three.yaml").exit_code == 0
