@@ -30,7 +30,7 @@ from distributed.protocol.pickle import dumps as pickled
 from distributed.scheduler import heartbeat_interval
 from distributed.versions import get_versions
 
-from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, PLACEMENT, SITE, Op
+from singa_dask.runtime.job.names import EVENTS, SITE, Op
 from singa_dask.runtime.job.scheduler.jobs import TICK_S, Jobs
 from singa_dask.runtime.job.state.events import JobSpec
 from tests.runtime.harness import mlp
@@ -120,7 +120,7 @@ class Worker:
         self.address = f"tcp://10.{i // PER_HOST // 256}.{i // PER_HOST % 256}.1:{40000 + i % PER_HOST}"
         self.meter = meter
         self.stream = Link(self, is_stream=True)
-        self.life, self.process, self.step = -1, -1, 0
+        self.incarnation, self.process, self.step = -1, -1, 0
         self.tasks: dict[str, Any] = {}
         self.hosted: dict[str, Any] = {}
         self.scheduler: Scheduler | None = None
@@ -132,18 +132,16 @@ class Worker:
         if op == "compute-task":
             self.tasks[message["key"]] = message["run_id"]
             if len(self.tasks) == 2:
-                self.ask(ENDPOINTS)
                 for kind in ("worker", "server"):
                     self.tell({"event": "unit", "unit": f"{kind}-0-{self.process}"})
         elif op == Op.HOST:
-            self.life, self.process, self.hosted = message["life"], message["process"], message
-            self.ask(PLACEMENT)
-            link.put({"endpoint": f"{self.address}/{self.life}", "threads": 1})
+            self.incarnation, self.process, self.hosted = message["incarnation"], message["process"], message
+            link.put({"endpoint": f"{self.address}/{self.incarnation}", "threads": 1})
         elif op == Op.END:
-            is_here = 0 <= self.life <= message["life"]
+            is_here = 0 <= self.incarnation <= message["incarnation"]
             link.put({self.unit: {"unit": self.unit, "state": "aborted", "step": self.step}} if is_here else {})
             if is_here:
-                self.life, self.tasks = -1, {}
+                self.incarnation, self.tasks = -1, {}
         elif op == "get_data":
             report = {"state": "done", "step": self.step}
             link.put({"status": "OK", "data": {key: to_serialize([report]) for key in message["keys"]}})
@@ -157,20 +155,9 @@ class Worker:
         """Its worker."""
         return f"worker-0-{self.process}"
 
-    def ask(self, what: str) -> None:
-        """Ask the scheduler for what all processes are told, as one Dask worker of a host does."""
-        if self.hosted["leader"] == self.address:
-            asyncio.get_running_loop().call_soon(self._ask, what)
-
-    def _ask(self, what: str) -> None:
-        assert self.scheduler is not None
-        answer = self.scheduler.handlers[Op.SHARED](job_id=JOB, what=f"{self.life} {what}")
-        self.meter.n_events += 1
-        self.meter.bytes[Op.SHARED] += sum(memoryview(frame).nbytes for frame in dumps(answer))
-
     def tell(self, what: dict[str, Any]) -> None:
         """Send an event of a unit."""
-        message = {"op": EVENTS, "job_id": JOB, "life": self.life, "what": {"unit": self.unit, **what}}
+        message = {"op": EVENTS, "job_id": JOB, "incarnation": self.incarnation, "what": {"unit": self.unit, **what}}
         self.stream.put([message])
 
     def metrics(self) -> None:
@@ -183,11 +170,17 @@ class Worker:
     def heartbeat(self) -> dict[str, Any]:
         """Return the arguments of a heartbeat."""
         progress = {"bytes": (1, 1), "workers": {self.unit: (self.step, 0.1 * self.step, 0.0, 0.0)}}
-        told = {"process": self.process, "life": self.life, "steps": {"0": self.step}, "waits": {}, **progress}
+        told = {
+            "process": self.process,
+            "incarnation": self.incarnation,
+            "steps": {"0": self.step},
+            "waits": {},
+            **progress,
+        }
         bandwidth = {"total": 1e8, "workers": {}, "types": {}}
         metrics = {"bandwidth": bandwidth, "digests_total_since_heartbeat": {}, "managed_bytes": 0, "memory": 10**8}
         metrics |= {"spilled_bytes": {"memory": 0, "disk": 0}, "transfer": {}, "event_loop_interval": 0.02, "cpu": 1}
-        metrics[SITE] = {JOB: [told]} if self.life >= 0 else {}
+        metrics[SITE] = {JOB: [told]} if self.incarnation >= 0 else {}
         return {"address": self.address, "resolve_address": False, "metrics": metrics, "executing": {}}
 
     def finish(self) -> None:
@@ -214,7 +207,7 @@ def manifest_of(workers: list[Worker], step: int) -> dict[str, Any]:
     def part(kind: str, p: int) -> dict[str, Any]:
         worker = by_process[p]
         holders = [worker.address, worker.hosted["buddy"]]
-        file = f"step-{step}/{kind}-0-{p}-life-{worker.life}.safetensors"
+        file = f"step-{step}/{kind}-0-{p}-life-{worker.incarnation}.safetensors"
         params = {f"fc{i}/{name}": [p * 1000, 1000] for i in range(6) for name in ("weight", "bias")}
         return {"file": file, "holders": holders, "bytes": 10**6, "crc32": 1234567890, "params": params}
 
@@ -293,7 +286,7 @@ async def _run(
     refused = await jobs.submit(spec.__dict__)
     assert not refused, refused
     record = jobs.records[JOB]
-    await until(lambda: len(record.state._life.started) == 2 * n)
+    await until(lambda: len(record.state._incarnation.started) == 2 * n)
     note("start")
     found["start"] |= {what: 1e3 * sum(each) for what, each in timed.items()}
     every, step = heartbeat_interval(n), 0
@@ -319,11 +312,11 @@ async def _run(
     lost = workers[0]
     lost.stream.abort()
     for _ in range(1000):
-        if record.state.life == 1 and len(record.state._life.started) == 2 * n:
+        if record.state.incarnation == 1 and len(record.state._incarnation.started) == 2 * n:
             break
         await asyncio.sleep(0.01)
         jobs._tick()
-    assert record.state.life == 1, record.state.phase
+    assert record.state.incarnation == 1, record.state.phase
     note("loss")
     for worker in workers[1:]:
         worker.finish()

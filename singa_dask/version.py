@@ -3,5 +3,5 @@
 __all__ = ["PROTOCOL", "__version__"]
 
 __version__ = "0.1.0"
-PROTOCOL = 9
+PROTOCOL = 10
 """Version of the messages between processes; incremented when two versions cannot work together."""

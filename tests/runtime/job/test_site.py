@@ -32,28 +32,13 @@ def test_a_part_of_a_snapshot_that_nobody_has_any_more_is_no_error_of_the_job() 
     assert may_succeed_again(error.value)
 
 
-class Dask:
-    """A Dask worker whose scheduler tells what all processes of a job are told, or that the incarnation is over."""
-
-    address = "tcp://127.0.0.1:1"
-
-    def __init__(self, told: str) -> None:
-        self.told = told
-        self.scheduler = self
-
-    async def singa_dask_shared(self, job_id: str, what: str) -> str:
-        return self.told
-
-
 def test_a_process_of_an_incarnation_that_is_over_is_not_hosted() -> None:
-    site, dask = Site(), Dask("")
-    site.worker, site._oldest, site._shared = cast("Any", dask), {}, {}
+    site = Site()
+    site.hostings, site._oldest = {}, {}
 
     async def late() -> None:
-        assert await site._host("job", 3, 0, "", "", "token") == {"error": "incarnation 3 of the job is over"}
-        assert await site.shared("job", "3 placement") == ""
-        dask.told = "{}"  # of another job with this id
-        assert await site.shared("job", "3 placement") == "{}"
+        await site._end("job", 3, "the job goes on elsewhere", process=0)
+        assert await site._host("job", 3, 0, "", "token", "{}") == {"error": "incarnation 3 of the job is over"}
 
     asyncio.run(late())
 
@@ -69,8 +54,7 @@ def test_a_process_whose_job_ends_while_it_is_built_does_not_stay(monkeypatch: p
         "threads": None,
         "silent_s": 1.0,
     }
-    site.worker = cast("Any", Dask(json.dumps({**told, "start": {}, "rejoin": None})))
-    site.store, site.hostings, site._oldest, site._shared = SnapshotStore(), {}, {}, {}
+    site.store, site.hostings, site._oldest = SnapshotStore(), {}, {}
 
     async def in_thread(do: Callable[..., Any], *given: Any) -> Any:
         if do == site._build:
@@ -79,18 +63,17 @@ def test_a_process_whose_job_ends_while_it_is_built_does_not_stay(monkeypatch: p
         ended.append(do)
 
     monkeypatch.setattr(site, "_in_thread", in_thread)
-    answer = asyncio.run(site._host("job", 0, 0, "", "", "token"))
+    placement = json.dumps({**told, "start": {}, "rejoin": None})
+    answer = asyncio.run(site._host("job", 0, 0, "", "token", placement))
     assert answer == {"error": "incarnation 0 of the job is over"}
     assert (ended, site.hostings) == (["the end"], {})
 
 
 def test_a_task_of_an_incarnation_that_is_over_runs_no_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     site = Site()
-    site.worker, site._shared = cast("Any", SimpleNamespace(loop=None)), {}
-    site.hostings = {("job", 0): cast("Any", SimpleNamespace(incarnation=3))}
+    site.hostings = {("job", 0): cast("Any", SimpleNamespace(incarnation=4))}
     monkeypatch.setattr(module, "get_worker", lambda: SimpleNamespace(plugins={SITE: site}))
-    monkeypatch.setattr(module, "sync", lambda loop, ask, *given: "")
-    task = UnitsTask("job", 3, 0, [("worker", 0, 0), ("server", 0, 0)], "")
+    task = UnitsTask("job", 3, 0, [("worker", 0, 0), ("server", 0, 0)], "[]")
     assert task() == [{"state": "aborted", "step": -1}] * 2
 
 

@@ -238,15 +238,6 @@ def test_a_job_hears_of_what_it_depends_on_and_of_nothing_else(monkeypatch: pyte
     assert heard == [ev.Saved(3, 5, "run/checkpoint/step-5")]
 
 
-def test_a_late_question_is_answered_quietly() -> None:
-    async def test(here: Here) -> None:
-        here.records["sound"].shared = {"1 placement": "{}"}
-        asked = [("sound", "1 placement"), ("sound", "0 placement"), ("gone", "0 placement")]
-        assert [here.jobs._shared(*each) for each in asked] == ["{}", "", ""]
-
-    on_a_scheduler(test)
-
-
 @pytest.mark.parametrize("part", ["heartbeats", "drivers", "waiting", "left over", "room", "limit"])
 def test_an_error_in_a_look_at_all_jobs_is_told_once_and_time_goes_on(
     part: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

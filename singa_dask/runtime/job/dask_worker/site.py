@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -16,7 +16,6 @@ from distributed import Worker, WorkerPlugin, get_worker
 from distributed.comm.addressing import get_address_host
 from distributed.protocol.serialize import to_serialize
 from distributed.utils import sync, wait_for
-from tornado import gen
 
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
@@ -37,7 +36,7 @@ from singa_dask.runtime.job.dask_worker.job_log import LogToClient
 from singa_dask.runtime.job.dask_worker.part_files import PartFiles
 from singa_dask.runtime.job.frames import guard_frames
 from singa_dask.runtime.job.limits import check_limits, limit
-from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, PLACEMENT, SITE, Op
+from singa_dask.runtime.job.names import EVENTS, SITE, Op
 from singa_dask.runtime.job.state.events import JobSpec
 from singa_dask.runtime.job.state.restarts import snapshot_name
 from singa_dask.runtime.units.job_of_thread import in_job
@@ -63,7 +62,6 @@ class Site(WorkerPlugin):
         self.hostings: dict[tuple[str, int], Hosting] = {}
         # (job, process) -> number of the oldest start (incarnation) of the process that is still allowed here
         self._oldest: dict[tuple[str, int], int] = {}
-        self._shared: dict[tuple[str, str], Awaitable[str]] = {}
         self._is_leaving = False
         self._clock = Clock()
         self._timers = SteadyTimers(worker)
@@ -71,7 +69,6 @@ class Site(WorkerPlugin):
         self._threads = ThreadPoolExecutor(4, thread_name_prefix=f"{SITE}-site")
         handlers: dict[str, Callable[..., Any]] = {
             Op.HOST: self._host,
-            Op.SHARED: self.shared,
             Op.END: self._end,
             Op.CUT: self._cut,
             Op.JOIN: self._join,
@@ -114,50 +111,25 @@ class Site(WorkerPlugin):
         """Run a blocking function in a thread, without blocking the event loop."""
         return await self.worker.loop.run_in_executor(self._threads, partial(function, *arguments))
 
-    async def shared(self, job_id: str, what: str, leader: str = "") -> str:
-        """Return the JSON that all processes of a job share; empty if this incarnation of the job has ended.
-
-        The JSON is read from ``leader``, another Dask worker on this host, or else from the scheduler.
-        """
-        key = job_id, what
-        if key not in self._shared:
-            self._shared[key] = gen.convert_yielded(self._ask_for(leader, job_id, what))
-        told = ""
-        try:
-            told = await self._shared[key]
-        finally:
-            if not told:
-                self._shared.pop(key, None)
-        return told
-
-    async def _ask_for(self, leader: str, job_id: str, what: str) -> str:
-        facts = {"job_id": job_id, "what": what}
-        if leader not in ("", self.worker.address):
-            try:
-                return str(await wait_for(getattr(self.worker.rpc(leader), Op.SHARED)(**facts), limit("answer")))
-            except Exception as error:
-                logger.info("%s of job %s: %s does not answer: %r", what, job_id, leader, error)
-        return str(await wait_for(getattr(self.worker.scheduler, Op.SHARED)(**facts), limit("answer")))
-
     async def _host(
-        self, job_id: str, incarnation: int, process: int, buddy: str, leader: str, token: str
+        self, job_id: str, incarnation: int, process: int, buddy: str, token: str, placement: str
     ) -> dict[str, Any]:
-        """Host a process of a job; return its ``endpoint``, or an ``error`` and whether it is ``final``."""
-        key = job_id, process
+        """Host a process of a job; return its ``endpoint``, or an ``error`` and whether it is ``final``.
+
+        ``placement`` has the other fields of `Placement` as JSON.
+        """
+        key, over = (job_id, process), {"error": f"incarnation {incarnation} of the job is over"}
         self._oldest[key] = max(incarnation, self._oldest.get(key, 0))
-        told = await self.shared(job_id, f"{incarnation} {PLACEMENT}", leader)
-        if not told:
-            return {"error": f"incarnation {incarnation} of the job is over"}
-        shared = json.loads(told)
-        shared["spec"] = JobSpec(**shared["spec"])
-        placement = Placement(**shared, incarnation=incarnation, process=process, buddy=buddy, token=token)
+        if incarnation < self._oldest[key]:
+            return over
+        common = json.loads(placement)
+        common["spec"] = JobSpec(**common["spec"])
+        mine = Placement(**common, incarnation=incarnation, process=process, buddy=buddy, token=token)
         for before in self._of(job_id):
-            if before.incarnation < placement.full_incarnation or (
-                before.key == key and before.incarnation < incarnation
-            ):
+            if before.incarnation < mine.full_incarnation or (before.key == key and before.incarnation < incarnation):
                 await self._close(before, "a newer incarnation of the job begins")
         try:
-            hosting: Hosting = await self._in_thread(self._build, placement)
+            hosting: Hosting = await self._in_thread(self._build, mine)
         except Exception as error:
             problem = modules.blame(error)
             if problem is None and not isinstance(error, SingaError) and not is_out_of_memory(error):
@@ -167,16 +139,14 @@ class Site(WorkerPlugin):
         # meanwhile, this start of the process has been ended, or replaced by a newer start
         if incarnation < self._oldest.get(key, incarnation + 1):
             await self._in_thread(hosting.end, "this incarnation is over")
-            return {"error": f"incarnation {incarnation} of the job is over"}
+            return over
         if hosting.trace is not None:
             self._clock = await measure_clock(self.worker.scheduler.singa_dask_clock)
         self.hostings[key] = hosting
         to_client = LogToClient(hosting)
         to_client.attach()
         hosting.mounts.callback(to_client.detach)
-        if (
-            incarnation > placement.spec.first_incarnation
-        ):  # when the job starts first, the driver has already checked them
+        if incarnation > mine.spec.first_incarnation:  # when the job starts first, the driver has already checked them
             await self._in_thread(hosting.warn_if_unseen)
         return {"endpoint": hosting.address, "threads": hosting.n_threads}
 
@@ -243,7 +213,6 @@ class Site(WorkerPlugin):
         for key in [*self._oldest, *([] if process is None else [(job_id, process)])]:
             if key[0] == job_id and process in (None, key[1]):
                 self._oldest[key] = max(incarnation + 1, self._oldest.get(key, 0))
-        self._shared = {key: told for key, told in self._shared.items() if key[0] != job_id}
         reports: dict[str, Any] = {}
         for hosting in self._of(job_id):
             if hosting.incarnation <= incarnation and process in (None, hosting.process):
@@ -396,27 +365,23 @@ class Site(WorkerPlugin):
 class UnitsTask:
     """A Dask task that runs units of a process in threads of this Dask worker, and returns their reports.
 
-    The Dask worker ``leader`` knows the endpoints; see `Site.shared`.
+    ``endpoints`` are the addresses of all processes as JSON, a text that all tasks of an incarnation share.
     """
 
     job_id: str
     incarnation: int
     process: int
     units: Sequence[tuple[str, int, int]]
-    leader: str
+    endpoints: str
 
     def __call__(self) -> list[dict[str, Any]]:
         """Run the units."""
         site = get_worker().plugins[SITE]
         assert isinstance(site, Site)
         hosting = site.hostings.get((self.job_id, self.process))
-        aborted = [{"state": "aborted", "step": -1} for _ in self.units]
         if hosting is None or hosting.incarnation != self.incarnation:
-            return aborted
-        told = sync(site.worker.loop, site.shared, self.job_id, f"{self.incarnation} {ENDPOINTS}", self.leader)
-        if not told:
-            return aborted
-        endpoints, start = json.loads(told), partial(site.start_point, hosting)
+            return [{"state": "aborted", "step": -1} for _ in self.units]
+        endpoints, start = json.loads(self.endpoints), partial(site.start_point, hosting)
         threads = DaemonThreads(len(self.units), "units")
         reports = [threads.future(partial(hosting.run, Address(*unit), endpoints, start)) for unit in self.units]
         try:

@@ -25,7 +25,7 @@ from singa_dask.runtime.job.dask_worker.clock import read_clock
 from singa_dask.runtime.job.frames import guard_frames
 from singa_dask.runtime.job.job_end import Failure
 from singa_dask.runtime.job.limits import check_limits, limit
-from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, JOBS, SITE, TAKEN_OVER, Op, in_use, job_of
+from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, TAKEN_OVER, Op, in_use, job_of
 from singa_dask.runtime.job.scheduler.demand import count_demand, missing_of, sizes_of
 from singa_dask.runtime.job.scheduler.drivers import Drivers
 from singa_dask.runtime.job.scheduler.heartbeats import Heartbeats
@@ -169,7 +169,6 @@ class Jobs(SchedulerPlugin):
             Op.ROOM: self._room_for,
             Op.EVENTS: self.events,
             Op.SNAPSHOT: self._on_event,
-            Op.SHARED: self._shared,
             Op.DETACH: self._detach,
             Op.DETACHED: self.drivers.detached,
             Op.RENEW: self.drivers.renew,
@@ -557,7 +556,6 @@ class Jobs(SchedulerPlugin):
         if hosted := next((action for action in actions if isinstance(action, ev.Host)), None):
             self.sites.share(record, hosted)
         if begun := [action for action in actions if isinstance(action, ev.RunUnits)]:
-            record.shared[f"{begun[0].incarnation} {ENDPOINTS}"] = json.dumps(begun[0].endpoints)
             self._tasks.run(record, begun)
         for action in actions:
             if isinstance(action, ev.Tell):
@@ -593,10 +591,6 @@ class Jobs(SchedulerPlugin):
         else:
             answer = await self.sites.host(record, action)
         self.handle(job_id, ev.Hosted(action.incarnation, action.process, **answer))
-
-    def _shared(self, job_id: str, what: str) -> str:
-        """Return the JSON that all processes of a job share; empty if this incarnation of the job has ended."""
-        return record.shared.get(what, "") if (record := self.records.get(job_id)) is not None else ""
 
     @_perform.register(ev.EndIncarnation)
     async def _do_endincarnation(self, action: ev.EndIncarnation, record: JobRecord) -> None:

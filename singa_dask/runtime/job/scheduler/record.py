@@ -12,7 +12,6 @@ from datetime import timedelta
 from typing import Any
 
 from distributed import Future
-from distributed.comm.addressing import get_address_host
 from tornado.locks import Condition
 
 from singa_dask.redaction import redact
@@ -39,10 +38,8 @@ class JobRecord:
     ----------
     token : str
         Secret of the job's endpoints. Only Dask workers that host units of the job get it.
-    shared : dict of str to str
-        JSON that all processes of an incarnation share; see `Sites.share`.
-    leaders : dict of str to str
-        For each host, the Dask worker that fetches this JSON for all others on the host.
+    placements : dict of int to str
+        JSON that all processes of the newest incarnation get; see `Sites.share`.
     futures : dict of Future to (int, int)
         Incarnation and process of each task that runs units.
     began : float
@@ -55,8 +52,7 @@ class JobRecord:
         self.spec = spec
         self.state = JobState(spec)
         self.token = secrets.token_hex(16)
-        self.shared: dict[str, str] = {}
-        self.leaders: dict[str, str] = {}
+        self.placements: dict[int, str] = {}
         self.futures: dict[Future[Any], tuple[int, int]] = {}
         self.stalls = Stalls()
         self.evidence = Evidence()
@@ -70,10 +66,6 @@ class JobRecord:
         self._changed = Condition()
         self._job: dict[str, Any] = json.loads(spec.job)
         self._topology = plan_processes(self.state.cluster).describe()
-
-    def leader_of(self, worker: str) -> str:
-        """Return the Dask worker from which a Dask worker on the same host gets the shared JSON."""
-        return self.leaders.get(get_address_host(worker), worker)
 
     def add_event(self, what: Mapping[str, Any]) -> None:
         """Give an event a number, and keep it for followers.

@@ -23,7 +23,7 @@ from singa_dask.comm.remote_import import cannot_load, loading_message
 from singa_dask.errors import UnloadableError, text_of
 from singa_dask.fs.host_files import Catalog
 from singa_dask.runtime.job.limits import limit
-from singa_dask.runtime.job.names import DRIVERS, PLACEMENT, SITE, Op
+from singa_dask.runtime.job.names import DRIVERS, SITE, Op
 from singa_dask.runtime.job.scheduler.record import JobRecord
 from singa_dask.runtime.job.state import events as ev
 from singa_dask.runtime.job.state.events import JobSpec
@@ -76,10 +76,7 @@ class Sites:
         return dict(zip(workers, answers, strict=True))
 
     def share(self, record: JobRecord, action: ev.Host) -> None:
-        """Prepare the JSON that all processes of an incarnation share.
-
-        Also chooses the Dask worker that fetches it on each host.
-        """
+        """Prepare the JSON that all processes of an incarnation get."""
         roster, rejoin = action.roster, action.rejoin
         placement = {
             "spec": asdict(record.spec),
@@ -91,21 +88,15 @@ class Sites:
             "start": action.start,
             "rejoin": rejoin and [sorted(rejoin.running), sorted(rejoin.left), list(rejoin.steps.items())],
         }
-        record.shared = {f"{action.incarnation} {PLACEMENT}": json.dumps(placement)}
-        # choose the first Dask worker of each host: the order is reversed, so that it overwrites later ones. Workers of
-        # finished processes may be gone.
-        there = [each for each in reversed(roster.workers) if each in self._scheduler.workers]
-        record.leaders = {get_address_host(each): each for each in there}
+        record.placements = {action.incarnation: json.dumps(placement)}
 
     async def host(self, record: JobRecord, action: ev.Host) -> dict[str, Any]:
         """Ask a `Site` to host a process, unless its incarnation has ended; return fields of `ev.Hosted`."""
-        leader = record.leader_of(action.worker)
         failed = await self.install(action.worker)
         if failed is not None:
             return _explain(failed)
-        if leader != action.worker and await self.install(leader) is not None:
-            leader = action.worker
-        if not record.state.is_current(action.process, action.incarnation):
+        placement = record.placements.get(action.incarnation)
+        if placement is None or not record.state.is_current(action.process, action.incarnation):
             return {"error": f"incarnation {action.incarnation} of the job is over"}
         if buddy := action.buddy:
             ready = gen.convert_yielded(self.install(buddy))
@@ -116,8 +107,9 @@ class Sites:
             "incarnation": action.incarnation,
             "process": action.process,
             "buddy": buddy,
+            "token": record.token,
+            "placement": placement,
         }
-        facts |= {"leader": leader, "token": record.token}
         answer = await self.ask(action.worker, limit("host"), Op.HOST, **facts)
         return _explain(answer) if isinstance(answer, BaseException) else dict(answer)
 

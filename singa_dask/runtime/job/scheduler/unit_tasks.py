@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -63,7 +64,7 @@ class UnitTasks:
         All are in one graph, because many graphs would take five times as long.
         """
         assert self._client is not None
-        job_id = record.spec.job_id
+        job_id, endpoints = record.spec.job_id, json.dumps(actions[0].endpoints)
         graph: dict[str, Any] = {}
         places: dict[str, str] = {}
         tasks: dict[str, tuple[ev.RunUnits, tuple[Address, ...]]] = {}
@@ -71,8 +72,7 @@ class UnitTasks:
             for i in range(action.n_tasks):
                 units = action.units[i :: action.n_tasks]
                 key = units_key(job_id, units[0], action.incarnation)
-                leader = record.leader_of(action.worker)
-                graph[key] = (UnitsTask(job_id, action.incarnation, action.process, units, leader),)
+                graph[key] = (UnitsTask(job_id, action.incarnation, action.process, units, endpoints),)
                 places[key], tasks[key] = action.worker, (action, units)
         with annotate(workers=places.__getitem__, allow_other_workers=False, retries=0):
             futures = self._client.get(graph, list(graph), sync=False)
