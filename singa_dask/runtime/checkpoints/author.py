@@ -10,13 +10,11 @@ import itertools
 import os
 import posixpath
 import re
-import shutil
 import socket
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from singa_dask import fs
@@ -32,8 +30,6 @@ from singa_dask.runtime.checkpoints.manifest import (
     index_of,
 )
 
-# kept directories of runs that are older than this are deleted whenever another file is kept
-KEPT_FOR_S = 30 * 86400.0
 # keys in the description of a kept file, which is stored on a host
 _KEPT_AT, _WHY_KEPT = "kept_at", "why_kept"
 
@@ -126,25 +122,10 @@ def keep_file(url: str, file: str, content: bytes | Sequence[bytes | memoryview]
     return f"{host}:{folder}"
 
 
+@lru_cache
 def _folder(url: str) -> str:
-    """Return a private directory of this user on this host for files of a checkpoint."""
-    ours = os.path.join(tempfile.gettempdir(), f"singa-dask-kept-{os.getuid()}")
-    os.makedirs(ours, 0o700, exist_ok=True)
-    status = os.lstat(ours)
-    if status.st_uid != os.getuid() or status.st_mode & 0o77:
-        raise OSError(f"{ours} belongs to another user or is accessible to others.")
-    _remove_old(ours)
-    return os.path.join(ours, hashlib.sha256(os.fsencode(url)).hexdigest()[:12], posixpath.basename(url))
-
-
-def _remove_old(ours: str) -> None:
-    """Delete the kept files of runs that have not changed for 30 days."""
-    with os.scandir(ours) as entries:
-        runs = [entry.path for entry in entries]
-    for run in runs:
-        last_change = max(os.lstat(folder).st_mtime for folder, _, _ in os.walk(run))
-        if time.time() - last_change > KEPT_FOR_S:
-            shutil.rmtree(run, ignore_errors=True)
+    """Return a new private directory on this host for the files that this process keeps of a checkpoint."""
+    return tempfile.mkdtemp(prefix=f"singa-dask-{posixpath.basename(url)}-")
 
 
 def _without_places(files: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
