@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from singa_dask.errors import ConfigError
-from singa_dask.observe.comparison import Row, rows, short, why_not
+from singa_dask.observe.comparison import Row, rows, why_not
 from singa_dask.observe.curves import Panel, PlottedCurve
-from singa_dask.observe.figure import draw, draw_bars
+from singa_dask.observe.figure import draw
 from singa_dask.observe.html import picture, table, write_page
 
 BEST_IS_LEAST = ("s to target", "samples to target")
@@ -23,7 +23,7 @@ N_POINTS, MAX_METRICS = 80, 3
 def write_report(comparison: Mapping[str, Any]) -> str:
     """Return the report of a comparison as an HTML page; without matplotlib it has no pictures."""
     try:
-        pictures = [*_curves(comparison), *_staleness(comparison)]
+        pictures = list(_curves(comparison))
     except ConfigError as error:
         pictures = [f'<p class="soft">{escape(str(error))}</p>']
     cells = rows(comparison)
@@ -127,26 +127,6 @@ def _curve(topology: int, runs: Sequence[np.ndarray], column: int) -> PlottedCur
     x = np.linspace(start, end, N_POINTS)
     y = np.stack([np.interp(x, each[:, column], each[:, 2]) for each in runs])
     return PlottedCurve(topology, "", x, np.median(y, 0), low=y.min(0), high=y.max(0))
-
-
-def _staleness(comparison: Mapping[str, Any]) -> Iterator[str]:
-    charts = {}
-    for each in comparison["topologies"]:
-        if counts := each["staleness"]:
-            known = [int(name) for name in counts if name.isdigit()]
-            whole = {str(i): counts.get(str(i), 0) for i in range(max(known, default=0) + 1)}
-            whole |= {"more": counts["more"]} if "more" in counts else {}
-            charts[f"{each['name']}: mean {short(each['statistics']['staleness_mean']['median'])}"] = whole
-    if charts:
-        yield (
-            "<h2>Staleness of gradients</h2>"
-            "<p>Share of the gradients, in percent, by their staleness: the number of updates that their slice of the "
-            "params had received at its server since the values were sent from which they were computed. The workers "
-            "of a group count as one: with one group for each server group the staleness is 0. With k groups at the "
-            "same servers its mean is at most k - 1, whatever their speeds. Server groups, as in Distributed Hogwild, "
-            "are counted separately: they see each other's changes only when they exchange them.</p>"
-        )
-        yield picture(draw_bars(charts))
 
 
 def _runs(comparison: Mapping[str, Any]) -> list[Row]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,6 @@ MAX_MARKED = 40
 """Curves of tests with more points have no markers."""
 MAX_COLUMNS = 3
 PANEL_INCHES = (3.6, 2.6)
-MAX_BARS = 12
 
 STYLE: dict[str, Any] = {
     "axes.axisbelow": True,
@@ -100,35 +99,6 @@ def draw_confusion(matrix: npt.NDArray[np.int64], names: Sequence[str], suffix: 
                 axes.text(column, row, str(count), ha="center", va="center", color=colour, fontsize=8)
         axes.set(xlabel="predicted", ylabel="true")
     return saved(figure, suffix)
-
-
-def draw_bars(charts: Mapping[str, Mapping[str, int]]) -> bytes:
-    """Return an SVG with a bar chart for each title: the percentage of each name in the sum of all.
-
-    Names after the first eleven share a bar.
-
-    Raises
-    ------
-    ConfigError
-        matplotlib is not installed.
-    """
-    matplotlib = _matplotlib("an SVG picture")
-    figures = require("matplotlib.figure", "plot", "a picture")
-    rows, columns = _shape(len(charts))
-    with matplotlib.rc_context({**STYLE, "axes.grid": False}):
-        figure = figures.Figure(figsize=(columns * PANEL_INCHES[0], rows * 2.0), layout="constrained")
-        all_axes = figure.subplots(rows, columns, squeeze=False).flatten()
-        for axes in all_axes[len(charts) :]:
-            axes.remove()
-        for i, (axes, (title, counts)) in enumerate(zip(all_axes, charts.items(), strict=False)):
-            names, total = list(counts), max(sum(counts.values()), 1)
-            shares = {name: 100 * counts[name] / total for name in names[: MAX_BARS - 1]}
-            if rest := sum(counts[name] for name in names[MAX_BARS - 1 :]):
-                shares[f"≥{names[MAX_BARS - 1]}"] = 100 * rest / total
-            bars = axes.bar(list(shares), list(shares.values()), color=COLOURS[i % len(COLOURS)])
-            axes.bar_label(bars, ["<1" if 0 < share < 0.5 else f"{share:.0f}" for share in shares.values()])
-            axes.set(title=title, yticks=[], xlim=(-0.6, max(len(shares), 6) - 0.4))
-    return saved(figure, ".svg")
 
 
 def saved(figure: Any, suffix: str) -> bytes:
