@@ -396,8 +396,8 @@ class Model:
         Returns
         -------
         dict
-            ``filled``: missing numbers, and missing categories that are zeros; ``unknown``: categories that the
-            training data lack, which are zeros, too. Each is left out if there are none.
+            ``filled``: missing numbers, missing texts, and missing categories that are zeros; ``unknown``: categories
+            that the training data lack, which are zeros, too. Each is left out if there are none.
         """
         return self._extract(x, layer or self.output, counts=True)[1].to_dict()
 

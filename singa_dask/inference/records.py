@@ -123,7 +123,7 @@ def as_records(
         raise DataError(f"{name}: the path {path!r}, expected records. Files are read by sd.predict(run, {path!r}).")
     named = _wanted(conf, facts)
     x = x.compute() if is_of(x, "dask.dataframe", "DataFrame") else x
-    x = _as_table(_one_record(x, facts, name), name, spelling, named)
+    x = _as_table(_one_record(x, facts, name), name, spelling, named, facts.texts if facts else ())
     if is_frame(x):
         x = _with_names(x, named, name) if hasattr(x, "iloc") else as_table(x, name)
         if isinstance(x, pa.Table):
@@ -224,7 +224,7 @@ def _with_names(x: Any, wanted: Collection[str], name: str) -> Any:
     return x if spelled == names else x.set_axis(spelled, axis=1)
 
 
-def _as_table(x: Any, name: str, spelling: Spelling, wanted: Collection[str]) -> Any:
+def _as_table(x: Any, name: str, spelling: Spelling, wanted: Collection[str], texts: Collection[str]) -> Any:
     """Convert a dict of columns, or a list of dicts, to a table; return other data unchanged."""
     if isinstance(x, (list, tuple)) and len(x) and isinstance(x[0], Mapping):
         x = _columns_of_rows(x, name)
@@ -233,7 +233,7 @@ def _as_table(x: Any, name: str, spelling: Spelling, wanted: Collection[str]) ->
     names = [*map(str, x)]
     refuse_twice(names, name)
     by_name = dict(zip(as_spelled(names, wanted, name), x.values(), strict=True))
-    columns = as_columns(by_name, name, spelling, lambda row: f"{name}, row {row}")
+    columns = as_columns(by_name, name, spelling, lambda row: f"{name}, row {row}", texts)
     try:
         return pa.table(columns)
     except (pa.ArrowException, ValueError) as error:
@@ -418,7 +418,9 @@ def _with_lags(
     wanted = {*facts.features, *lags.sources, *conf.label_columns, *conf.target, conf.weight}
     indices = [index for index, column in enumerate(columns) if column in wanted]
     where = lambda row: f"{name}, row {row}"  # noqa: E731
-    table = as_table(x.select(indices) if isinstance(x, pa.Table) else x.iloc[:, indices], name, spelling, where)
+    table = as_table(
+        x.select(indices) if isinstance(x, pa.Table) else x.iloc[:, indices], name, spelling, where, spec.texts
+    )
     table = spelling.read(table, spec.categories, where, spec.texts)
     # later steps of a forecast read the same records
     gaps = "" if forecasts else lags.check_order(name, table)
@@ -482,7 +484,7 @@ class _Frame(MemoryRecords):
         else:
             part = self._frame.select(self._indices).take(pa.array(self._rows[first:stop]))
         row = lambda row: f"{self._name}, row {self._row(first + row)}"  # noqa: E731
-        table = as_table(part, self._name, self._spelling, row)
+        table = as_table(part, self._name, self._spelling, row, self._spec.texts)
         table = self._spelling.read(table, self._spec.categories, row, self._spec.texts)
         kinds = {name: _kind_of(table.column(name)) for name in table.column_names}
         self._spec.check(self._name, kinds, self._facts.features, is_trained=True)

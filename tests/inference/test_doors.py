@@ -519,9 +519,28 @@ def test_an_empty_text_is_predicted_as_an_unknown_word_by_every_door(tmp_path: P
         assert sd.predict(run, tmp_path / name, proba=True).tobytes() == wanted.tobytes(), name
     for name, make in MEMORY.items():
         assert model.predict_proba(make(table)).tobytes() == wanted.tobytes(), name
+        assert model.count_filled(make(table)) == {"filled": {"text": 3}}, name
     body = f'{{"proba": true, "records": [{", ".join(objects(table))}]}}'.encode()
     with ModelServer(model, Limits(8)) as server:
-        assert np.float32(ask(server.url, given=body).json["probabilities"]).tobytes() == wanted.tobytes()
+        answer = ask(server.url, given=body).json
+    assert np.float32(answer["probabilities"]).tobytes() == wanted.tobytes()
+    assert answer["filled"] == {"text": 3}
+    # a number is not the text that it was written as
+    for row, kind, values in ((0, "int64", [7, 8]), (1, "double", [None, 7.5]), (1, "boolean", [None, True])):
+        numbers = Table({"text": values}, {"text": KINDS[kind]})
+        for name in FILES.keys() - {"x.csv"}:
+            FILES[name](numbers, tmp_path / name)
+            with (
+                TableStore(str(tmp_path / name), features=["text"], texts=store["texts"], has_label=False) as file,
+                pytest.raises(DataError, match=r"column 'text': \S+ has the type \w+, expected a text"),
+            ):
+                read_all(file)
+        for make in MEMORY.values():
+            with pytest.raises(DataError, match=rf"row {row}, column 'text': \S+ has the type \w+, expected a text"):
+                model.predict(make(numbers))
+    for mixed in ([{"text": 7}, {"text": "good"}], pd.DataFrame({"text": [7, "good"]})):
+        with pytest.raises(DataError, match=r"(?s)column 'text'.*Convert it to numbers or strings"):
+            model.predict(mixed)
     # with a label it is left out, as in training
     labelled = pd.DataFrame({"text": ["good", "", "bad"], "kind": ["a", "a", "a"]})
     labelled.to_csv(tmp_path / "labelled.csv", index=False)

@@ -28,13 +28,17 @@ def is_frame(value: Any) -> bool:
 
 
 def as_table(
-    value: Any, where: str, spelling: Spelling | None = None, row: Callable[[int], str] | None = None
+    value: Any,
+    where: str,
+    spelling: Spelling | None = None,
+    row: Callable[[int], str] | None = None,
+    texts: Collection[str] = (),
 ) -> pa.Table:
     """Convert a frame to an Arrow table.
 
     The index of a pandas frame is left out, NaN becomes null, and UTF-8 bytes become strings. ``spelling`` defines the
     meaning of strings in columns of numbers; without it, such strings are errors. ``row`` returns the place of a row
-    for errors.
+    for errors. ``texts`` are columns of texts, in which numbers are errors.
 
     Raises a `DataError` if a column cannot be converted, or has no name of its own.
     """
@@ -43,7 +47,7 @@ def as_table(
         raise DataError(f"{where}: an object of type {kind}, expected a frame.")
     if hasattr(value, "iloc"):
         columns = {name: value.iloc[:, i] for i, name in enumerate(names_of(value.columns, where))}
-        table = pa.table(as_columns(columns, where, spelling, row))
+        table = pa.table(as_columns(columns, where, spelling, row, texts))
     else:
         table = value if isinstance(value, pa.Table) else pa.table(value)
         refuse_twice(table.column_names, where)
@@ -67,15 +71,20 @@ def names_of(columns: Any, where: str) -> list[str]:
 
 
 def as_columns(
-    columns: Mapping[str, Any], where: str, spelling: Spelling | None, row: Callable[[int], str] | None = None
+    columns: Mapping[str, Any],
+    where: str,
+    spelling: Spelling | None,
+    row: Callable[[int], str] | None = None,
+    texts: Collection[str] = (),
 ) -> dict[str, pa.Array | pa.ChunkedArray]:
-    """Convert columns of pandas, NumPy or Arrow to Arrow. See `as_table` for ``spelling`` and ``row``."""
+    """Convert columns of pandas, NumPy or Arrow to Arrow. See `as_table` for the other parameters."""
     converted = {}
     for name, values in columns.items():
         if spelling and name in spelling.dates and getattr(getattr(values, "dtype", None), "kind", "O") == "O":
             # Arrow would read times of several offsets, and times without one, as times in UTC
             values = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else date_texts(values)
-        words, form = (spelling.words_of(name), spelling.numbers.get(name)) if spelling else (None, None)
+        of_name = None if name in texts else spelling
+        words, form = (of_name.words_of(name), of_name.numbers.get(name)) if of_name else (None, None)
         converted[name] = as_column(values, f"{where}, column {name!r}", words, form, row)
     return converted
 

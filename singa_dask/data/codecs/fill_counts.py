@@ -18,7 +18,7 @@ class FillCounts:
     ----------
     filled : Counter of str
         Number of missing values that were filled in. A number is replaced by the mean or a constant, a category by
-        zeros.
+        zeros, a text by an unknown token.
     unknown : Counter of str
         Number of categories that do not occur in the training data. They are encoded as zeros.
     """

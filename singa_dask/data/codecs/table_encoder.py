@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask.data.codecs.category_names import NameNumbers
-from singa_dask.data.codecs.columns import as_floats, as_texts, missing_of, missing_rows, whole
+from singa_dask.data.codecs.columns import as_floats, as_texts, column_kind, missing_of, missing_rows, whole
 from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.codecs.labels import find_wrong_label
 from singa_dask.data.codecs.table_facts import TableFacts
@@ -164,7 +164,7 @@ class TableEncoder:
             table = table.filter(pa.array(~missing_rows(table, required)))
         for name, values in self._places:
             if name in self._facts.texts:
-                counts.filled[name] = int(missing_of(as_texts(whole(table.column(name)))).sum())
+                counts.filled[name] = int(missing_of(whole(table.column(name))).sum())
             elif name not in self._facts.categories:
                 if self._spec.missing not in ("error", "skip"):
                     counts.filled[name] = int(missing_of(whole(table.column(name))).sum())
@@ -177,8 +177,11 @@ class TableEncoder:
     def _feature(self, column: pa.Array, where: Where, name: str) -> Values:
         """Return the values of a feature: (n,), or (n, values) for one-hot categories, vectors and tokens."""
         if name in self._facts.texts:
-            texts = as_texts(column)
-            missing = missing_of(texts)
+            texts, missing = as_texts(column), missing_of(column)
+            if column_kind(column.type) in ("number", "boolean") and not missing.all():
+                row = int(missing.argmin())
+                message = f"{texts[row]} has the type {column.type}, expected a text, which keeps all characters"
+                raise DataError(f"{where(row)}, column {name!r}: {message}. Store the column as text.")
             if not self._spec.blank_texts:
                 _refuse_missing(texts, missing, where, name)
             return self._facts.texts[name].encode(pc.if_else(pa.array(missing), "", texts))
