@@ -211,7 +211,7 @@ def _read(file: str) -> str:
     except DataError as error:
         raise ConfigError(Problem((), str(error).removeprefix(f"{file}: "), Mark(file))) from None
     except OSError as error:
-        inside = Path(file) / "job.yaml"
+        inside = Path(file) / "resolved.yaml"  # with the changes of the command or of Python
         hint = f" This is a run directory; its job is {inside}." if inside.is_file() else ""
         hint = fs.question_beside(file) if isinstance(error, FileNotFoundError) else hint
         raise ConfigError(Problem((), f"cannot read this file: {error.strerror}.{hint}", Mark(file))) from None

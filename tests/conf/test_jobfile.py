@@ -295,6 +295,6 @@ def test_every_key_of_every_model_is_described() -> None:
 
 
 def test_a_run_directory_names_the_job_in_it(tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text("name: x")
-    with pytest.raises(ConfigError, match=r"Is a directory. This is a run directory; its job is .*/job.yaml\."):
+    (tmp_path / "resolved.yaml").write_text("name: x")
+    with pytest.raises(ConfigError, match=r"Is a directory. This is a run directory; its job is .*/resolved.yaml\."):
         conf.load(tmp_path)

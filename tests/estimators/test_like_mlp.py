@@ -285,6 +285,25 @@ def test_a_run_that_only_its_estimator_can_read(tmp_path: Path) -> None:
                 read(run)
 
 
+def test_a_run_of_an_estimator_of_an_earlier_version(tmp_path: Path) -> None:
+    # as version 0.1.0 wrote it: the estimator scaled X, and the run has nothing of it
+    records = {"path": "dask://train", "shape": [4], "batchsize": 50, "shuffle": "full"}
+    layers = [
+        sd.layer("RecordInput", name="data", store_conf=records),
+        sd.layer("InnerProduct", name="fc1", num_output=3),
+        sd.layer("ReLU", name="act1"),
+        sd.layer("InnerProduct", name="out", num_output=3),
+        sd.layer("SoftmaxLoss", name="loss", srclayers=["out", "data"]),
+    ]
+    adam = {"type": "Adam", "learning_rate": {"type": "Fixed", "base_lr": 0.1}}
+    job = sd.Job(sd.Net(layers), name="classifier", train_steps=1, train_one_batch={"alg": "BP"}, updater=adam)
+    run = sd.train(job, data={"train": (X, Y)}, run_dir=str(tmp_path / "run"), progress=False)
+    for read in (sd.load_model, partial(sd.predict, data=X), partial(sd.export, path=str(tmp_path / "a.onnx"))):
+        with pytest.raises(CheckpointError, match=r"lacks the scaling of X and y\..*fit again.*name=my-classifier"):
+            read(run)
+    assert len(sd.load_model(run, job=job.replace({"name": "mine"})).predict(X)) == len(X)
+
+
 @pytest.mark.long
 def test_a_job_that_standardises(tmp_path: Path) -> None:
     records = {"path": "none.csv", "shape": [4], "batchsize": 50, "standardise": True}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,6 +14,9 @@ from singa_dask.data.codecs.learned import Learned
 from singa_dask.errors import CheckpointError, DataError, Mark, Problem, UnusableCheckpointError
 from singa_dask.runtime.checkpoints.lookup import T, load_manifest, load_values
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
+
+# names of the jobs of estimators without `job`, and of the params of their nets
+ESTIMATORS, ESTIMATED = ("classifier", "regressor"), re.compile(r"(fc\d+|out)\.(weight|bias)")
 
 
 class _Source(NamedTuple):
@@ -34,7 +38,7 @@ class InitialValues:
     """
 
     def __init__(self, job: JobConf, init_from: Sequence[str] = (), averaged: bool = False) -> None:
-        self._averaged = job.updater.ema_decay > 0 if averaged else None
+        self._averaged, self._job_name = job.updater.ema_decay > 0 if averaged else None, job.name
         self._sources = [_Source(url, (), Mark("--init-from")) for url in init_from] or [
             _Source(url, ("checkpoint_path", i)) for i, url in enumerate(job.checkpoint_path)
         ]
@@ -51,7 +55,7 @@ class InitialValues:
         """
         initial = cls.__new__(cls)
         initial._sources, initial.urls, initial._loaded, initial._learned = [], [], None, learned
-        initial._averaged = None
+        initial._averaged, initial._job_name = None, ""
         initial._in_memory = {name: (stored, _Source("values in memory", ())) for name, stored in values.items()}
         return initial
 
@@ -85,16 +89,22 @@ class InitialValues:
 
         Raises UnusableCheckpointError if a checkpoint cannot be read.
         """
-        return self._learned or Learned.of(*(manifest for _, manifest in self._read(load_manifest)))
+        return self._learned or Learned.of(*self._manifests())
 
     def learned_to_predict(self) -> Learned:
         """Return `learned`.
 
         Raises UnusableCheckpointError if only an estimator can predict with the checkpoint.
         """
-        learned = self.learned()
+        learned, where = self.learned(), ", ".join(self.urls)
         if learned.encodings:
-            raise UnusableCheckpointError(f"{', '.join(self.urls)}: {predicts_only(learned.encodings)}")
+            raise UnusableCheckpointError(f"{where}: {predicts_only(learned.encodings)}")
+        if self._job_name in ESTIMATORS and not learned.scalings and any(map(_lacks_scaling, self._manifests())):
+            raise UnusableCheckpointError(
+                f"{where}: the net of an estimator of an earlier version, whose run lacks the scaling of X and y. "
+                "Predict with the fitted estimator, or fit again. If X is already scaled, or the job is your own, "
+                f"give the job another name, such as --set name=my-{self._job_name}."
+            )
         return learned
 
     @property
@@ -111,8 +121,10 @@ class InitialValues:
 
     def encodings(self) -> dict[str, str]:
         """Return the encodings of the records of an estimator, from its checkpoint without params."""
-        manifests = [manifest for _, manifest in self._read(load_manifest) if manifest and not manifest["params"]]
-        return Learned.of(*manifests).encodings
+        return Learned.of(*(each for each in self._manifests() if each and not each["params"])).encodings
+
+    def _manifests(self) -> list[dict[str, Any]]:
+        return [manifest for _, manifest in self._read(load_manifest)]
 
     def __contains__(self, name: object) -> bool:
         return name in self._load()
@@ -158,6 +170,13 @@ class InitialValues:
             problems.append(self._sources[-1].problem(message) if self._sources else Problem((), message))
         if problems:
             raise UnusableCheckpointError(problems)
+
+
+def _lacks_scaling(manifest: Mapping[str, Any]) -> bool:
+    """Return whether a checkpoint without scalings is probably of an estimator that scaled X itself."""
+    is_named = manifest.get("job") in ESTIMATORS and not (manifest.get("tables") or manifest.get("class_names"))
+    params = manifest.get("params", {})
+    return is_named and "out.weight" in params and all(map(ESTIMATED.fullmatch, params))
 
 
 def predicts_only(encodings: Mapping[str, str]) -> str:
