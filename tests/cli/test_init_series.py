@@ -92,3 +92,25 @@ def test_series_below_one_another(call: Call) -> None:
         "the dates of time start again at record 31, where shop changes from north to south. The table seems to hold "
         "several series, but one job reads one. Write a table for each series."
     ) in " ".join(result.stderr.split())
+
+
+def test_series_that_alternate(call: Call) -> None:
+    shops = [series("D", 30).assign(shop=shop, no=RANDOM.normal(size=30)) for shop in ("north", "south")]
+    pd.concat(shops).sort_values("time", kind="stable").to_csv("x.csv", index=False)
+    result = call("init", "x.csv", "--target", "sales", "--lags", "2")
+    assert result.exit_code == 1, result.output
+    one_each = "several records have one time, such as 2024-01-01, one for each value of shop. Write a table for each"
+    assert one_each in " ".join(result.stderr.split())
+    # each shop has dates of its own, so no date is there twice
+    frame = series("D", 60).assign(shop=RANDOM.choice(["north", "south"], 60))
+    frame["sales"] += np.where(frame["shop"] == "north", 100, 200)
+    own = (
+        "warning: shop: sales is closer to the last record with the same shop than to the record before. If shop names"
+    )
+    assert own in said(call, frame)
+    assert own in said(call, frame.drop(columns="time"))
+    assert own not in said(call, frame, "--drop", "shop")
+    # a weekday is no series, and neither is a column that has nothing to do with sales
+    frame["shop"] = frame["time"].dt.day_name()
+    frame["sales"] = np.where(frame["time"].dt.day_of_week < 5, 100, 20) + RANDOM.normal(size=60)
+    assert "closer" not in said(call, frame.assign(weather=RANDOM.choice(["sun", "rain"], 60)))

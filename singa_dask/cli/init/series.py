@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, time, timedelta
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,10 @@ DAY, WEEK = timedelta(days=1), timedelta(weeks=1)
 MONTH, QUARTER = timedelta(days=28), timedelta(days=92)
 # Unix times below these bounds are seconds, milliseconds, microseconds and nanoseconds
 EPOCHS = {1e11: 1.0, 1e14: 1e3, 1e17: 1e6, np.inf: 1e9}
+# parts of times that are no names of series
+CALENDAR = (datetime.weekday, attrgetter("hour"), attrgetter("month"), attrgetter("day"))
+# minimum mean number of records of a series, and how many times closer its values are to each other than to others
+MIN_OF_SERIES, CLOSER = 4, 2
 
 
 def naive_forecasts(
@@ -121,6 +127,56 @@ def series_in_blocks(dates: ColumnSurvey, columns: Sequence[ColumnSurvey]) -> st
             said += f", where {one_each.name} changes from {old} to {new}"
         return f"{said}. The table seems to hold several series, but one job reads one. Write a table for each series"
     return ""
+
+
+def series_side_by_side(dates: ColumnSurvey, columns: Sequence[ColumnSurvey]) -> str:
+    """Describe several series of which each has one record for a time; empty if no column names them."""
+    times = dates.values.to_pylist()
+    n_series = max(Counter(times).values())
+    for each in columns:
+        if each is not dates and len(each.distinct) == n_series:
+            if len({*zip(times, each.values.to_pylist(), strict=True)}) == len(times):
+                return f"one for each value of {each.name}"
+    return ""
+
+
+def doubts_of_series(
+    columns: Sequence[ColumnSurvey], predicted: Sequence[ColumnSurvey], times: Sequence[Any] | None
+) -> Iterator[str]:
+    """Yield for each column that probably names several series that the records of a table alternate between.
+
+    The predicted values then are much closer to the last value of the same series than to the record before. Parts of
+    the times, such as the weekday, do not name series.
+    """
+    moments = _moments(times or ())
+    parts = [[getter(each) for each in moments] for getter in CALENDAR] if moments else []
+    for column in columns:
+        names = column.values.to_pylist()
+        n_names = len({*names})
+        is_calendar = any(len({*zip(part, names, strict=True)}) == len({*part}) for part in parts)
+        is_name = column.kind in ("string", "boolean") or column.is_whole
+        if column in predicted or is_calendar or not is_name or not 2 <= n_names <= len(names) // MIN_OF_SERIES:
+            continue
+        before, last = np.full(len(names), -1), dict[Any, int]()
+        for row, name in enumerate(names):
+            before[row], last[name] = last.get(name, -1), row
+        rows = np.flatnonzero(before >= 0)
+        for each in predicted:
+            values = as_floats(each.values) if each.kind == "number" else np.array(each.values.to_pylist(), object)
+            own, other = (_error(values[rows], values[earlier]) for earlier in (before[rows], rows - 1))
+            if CLOSER * own < other:
+                yield (
+                    f"{column.name}: {each.name} is closer to the last record with the same {column.name} than to the "
+                    f"record before. If {column.name} names several series, their lags are mixed: write a table for "
+                    "each series"
+                )
+
+
+def _error(values: Any, guesses: Any) -> float:
+    """Return the root mean square of differences, or the share of different classes."""
+    if values.dtype == object:
+        return float(np.mean(values != guesses))
+    return float(np.sqrt(np.nanmean((values - guesses) ** 2)))
 
 
 def _is_of_block(column: ColumnSurvey, starts: Rows) -> bool:

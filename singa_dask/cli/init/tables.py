@@ -52,7 +52,13 @@ from singa_dask.cli.init.records import (
     stratify,
     with_split,
 )
-from singa_dask.cli.init.series import gaps_note, naive_forecasts, series_in_blocks
+from singa_dask.cli.init.series import (
+    doubts_of_series,
+    gaps_note,
+    naive_forecasts,
+    series_in_blocks,
+    series_side_by_side,
+)
 from singa_dask.data.codecs.category_names import in_order, name_key
 from singa_dask.data.codecs.columns import as_texts, is_number, missing_of, whole
 from singa_dask.data.codecs.labels import is_point, labels_among
@@ -121,7 +127,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     if found := {word for words in spelled.words.values() for word in words}.difference(na_values):
         reading["na_values"] = [*na_values, *sorted(found)]
     trouble += _unmet(table, spelled, options.na_values)
-    trouble += date_doubts(table) if not options.lags else ()
+    trouble += _doubts_of_lags(series, options, lags) if lags else date_doubts(table)
     notes = [*_forms(used), *date_notes(used), *_notes_of(spelled, used, outputs, reading), *_left_out(table, left_out)]
     notes += gaps_note(table.named[lags.order]) if lags and lags.order else ()
     required = used if reading.get("missing") == "skip" else used[: len(outputs)]
@@ -198,8 +204,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         records = replace(records, trouble=[*records.trouble, *of_tests])
         records = replace(records, baseline=baseline_of(table, features, outputs, train, test))
     if lags:
-        dates = _sorted_by(series, options)
-        steps = next(filter(is_sorted, dates.times)) if dates else None
+        steps = _steps_of(series, options)
         records = replace(records, naive=naive_forecasts(series, outputs, steps, test + lags.n))
     if is_copied:
         records = replace(records, backend=table.suffix[1:])
@@ -367,7 +372,9 @@ def _with_lags(table: TableSurvey, options: InitOptions) -> tuple[TableSurvey, L
         fault = f": its records are not in the order of {(name := dates[0].name)}. Sort them by it{drop.format(name)}"
     elif sorted_by and (twice := twice_among(sorted_by.values.to_pylist())):
         said = f"several records have one {(name := sorted_by.name)}, such as {twice}"
-        fault = f": {said}. Write a table for each series{drop.format(name)}"
+        each = series_side_by_side(sorted_by, table.columns)
+        remedy = f", {each}. Write a table for each series" if each else f". Write a table for each series{drop}"
+        fault = f": {said}{remedy.format(name)}"
     elif not table.is_whole:
         fault = f" {n}: expected a table of at most {MAX_BYTES >> 20} MiB"
     elif table.n <= n:
@@ -383,6 +390,19 @@ def _with_lags(table: TableSurvey, options: InitOptions) -> tuple[TableSurvey, L
     for name in lags.names:
         columns.append(ColumnSurvey(name, len(columns) + 1, kinds[name], whole(added.column(name))[n:]))
     return TableSurvey(table.url, "parquet", {}, columns, table.n - n, table.parts, kinds, table.runs), lags
+
+
+def _doubts_of_lags(series: TableSurvey, options: InitOptions, lags: LagsConf) -> Iterator[str]:
+    """Yield warnings about columns that may name several series, among those that are not dropped."""
+    others = {lags.order, *_resolved(series, options.drop, "--drop")}
+    columns = [each for each in series.columns if each.name not in others]
+    yield from doubts_of_series(columns, [series.named[name] for name in lags.columns], _steps_of(series, options))
+
+
+def _steps_of(series: TableSurvey, options: InitOptions) -> Sequence[Any] | None:
+    """Return the sorted times of a time series, if it has dates."""
+    dates = _sorted_by(series, options)
+    return next(filter(is_sorted, dates.times)) if dates else None
 
 
 def _choose(
