@@ -134,13 +134,11 @@ def _convert_job(sources: tuple[str, ...], destination: str, before_replacing: C
     """Write a job file as YAML."""
     from singa_dask import fs
     from singa_dask.cli import job
-    from singa_dask.cli.outputs import check_folder
     from singa_dask.fs.outputs import check_output
 
     if len(sources) > 1:
         raise click.UsageError("conf: expected one job file and the name of another, DST.")
     place = check_output(destination, sources, overwrite=True, by="--overwrite")
-    check_folder(destination, place)
     text = job.read(sources[0], (), None).given()
     if fs.exists(place):
         before_replacing([destination])

@@ -147,7 +147,6 @@ def export_job(
         files, notes = ENCODERS[kind](exported, target, _about(job, place)), exported.notes(kind)
     urls = {check_output(url, overwrite=overwrite, by=by): content for url, content in files.items()}
     for url, content in urls.items():
-        fs.makedirs(posixpath.dirname(url))
         fs.write_atomic(url, content)
     return Exported(tuple(files), tuple(notes))
 

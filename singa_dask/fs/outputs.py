@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import shlex
 from collections.abc import Iterable
 
 from singa_dask import fs
@@ -34,7 +35,8 @@ def check_output(
     Raises
     ------
     ConfigError
-        The file exists, is a directory or one of the sources, or has the suffix of a compressed file.
+        The file exists, is a directory or one of the sources, has the suffix of a compressed file, or its local
+        directory does not exist.
     """
     if url == "-":
         raise ConfigError("-: expected the name of a file. For standard output, use /dev/stdout.")
@@ -50,7 +52,15 @@ def check_output(
         raise ConfigError(f"{url}: this {verb} a directory. Expected a file, e.g. {_file_in(url)}.")
     if not overwrite and found:
         raise ConfigError(f"{url}: exists already. Expected a new file. Give {by} to replace it.")
+    check_folder(url)
     return place
+
+
+def check_folder(url: str) -> None:
+    """Raise a ConfigError if a file's local directory does not exist."""
+    path = fs.local_path(fs.absolute(url))
+    if path and not os.path.isdir(folder := os.path.dirname(path)):
+        raise ConfigError(f"{url}: no directory {folder}. Create it first: mkdir -p {shlex.quote(folder)}.")
 
 
 def _file_in(url: str) -> str:

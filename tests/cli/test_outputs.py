@@ -8,6 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+import singa_dask as sd
 from singa_dask.cli.job import command_line
 from singa_dask.cli.outputs import output_option, overwrite_option
 from tests.cli.conftest import DIGITS, Call
@@ -48,15 +49,19 @@ def test_no_command_replaces_a_file_unasked(
 def test_a_missing_directory_is_refused(call: Call, job: Path, trained: Path, tmp_path: Path) -> None:
     new = tmp_path / "nowhere" / "x.npz"
     said = f"{new}: no directory {new.parent}. Create it first: mkdir -p {new.parent}.\n"
-    (conf := tmp_path / "job.conf").write_text('name: "x"\n')
+    (conf := tmp_path / "job.conf").write_text('name: "x"\n' * 20)
     for words in (
         ("predict", job, "--init-from", trained, "--data", DIGITS, "--out", new),
         ("init", DIGITS, "-o", new),
         ("export", trained, "-o", new),
         ("convert", "conf", conf, new),
+        ("convert", "text", conf, new, "--to", "arrow"),
+        ("extract", job, "--init-from", trained, "--layer", "fc", "--to", "npz", "--out", new),
     ):
         refused = call(*words)
         assert (refused.exit_code, refused.stdout, refused.stderr) == (2, "", said)
+    with pytest.raises(sd.ConfigError, match=f"{new}: no directory {new.parent}"):
+        sd.export(str(trained), str(new))
     assert not new.parent.exists()
 
 

@@ -55,6 +55,7 @@ def test_from_and_to_hdfs_stopped_and_started_again(
     local = written(tmp_path, "arrow", pixels(500, (4, 5)), "source", block_bytes=1000)
     source = fs.join(folder, "source.arrow")
     fs.write_atomic(source, Path(local).read_bytes())
+    (tmp_path / "out").mkdir()
     convert("arrow", [local], str(tmp_path / "out" / "{split}.arrow"), mean=str(tmp_path / "out/mean.bin"), **OPTIONS)
     out = fs.join(folder, "out")
     target, mean = fs.join(out, "{split}.arrow"), fs.join(out, "mean.bin")

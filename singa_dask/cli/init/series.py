@@ -130,7 +130,7 @@ def series_in_blocks(dates: ColumnSurvey, columns: Sequence[ColumnSurvey]) -> st
 
 
 def series_side_by_side(dates: ColumnSurvey, columns: Sequence[ColumnSurvey]) -> str:
-    """Describe several series of which each has one record for a time; empty if no column names them."""
+    """Describe several series that share their times; empty if no column names the series."""
     times = dates.values.to_pylist()
     n_series = max(Counter(times).values())
     for each in columns:
@@ -143,7 +143,7 @@ def series_side_by_side(dates: ColumnSurvey, columns: Sequence[ColumnSurvey]) ->
 def doubts_of_series(
     columns: Sequence[ColumnSurvey], predicted: Sequence[ColumnSurvey], times: Sequence[Any] | None
 ) -> Iterator[str]:
-    """Yield for each column that probably names several series that the records of a table alternate between.
+    """Yield a warning for each column that probably names several series with times of their own.
 
     The predicted values then are much closer to the last value of the same series than to the record before. Parts of
     the times, such as the weekday, do not name series.

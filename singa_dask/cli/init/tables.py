@@ -393,7 +393,7 @@ def _with_lags(table: TableSurvey, options: InitOptions) -> tuple[TableSurvey, L
 
 
 def _doubts_of_lags(series: TableSurvey, options: InitOptions, lags: LagsConf) -> Iterator[str]:
-    """Yield warnings about columns that may name several series, among those that are not dropped."""
+    """Yield warnings about columns that may name several series."""
     others = {lags.order, *_resolved(series, options.drop, "--drop")}
     columns = [each for each in series.columns if each.name not in others]
     yield from doubts_of_series(columns, [series.named[name] for name in lags.columns], _steps_of(series, options))

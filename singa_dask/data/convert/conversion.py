@@ -17,7 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
-from singa_dask.data.convert.plan import SOURCES, ConversionPlan, TargetFile, first_change, make_plan, source_versions
+from singa_dask.data.convert.plan import (
+    SOURCES,
+    ConversionPlan,
+    TargetFile,
+    first_change,
+    make_plan,
+    part_url,
+    source_versions,
+)
 from singa_dask.data.convert.request import KEYS, ConvertRequest, backend_of, check_request, key_options, reader_options
 from singa_dask.data.convert.source_kinds import kinds, open_source
 from singa_dask.data.convert.tasks import (
@@ -33,7 +41,7 @@ from singa_dask.data.convert.tasks import (
 from singa_dask.data.stores.label_match import check_label
 from singa_dask.data.stores.store import STORES, Store
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.fs.outputs import check_output
+from singa_dask.fs.outputs import check_folder, check_output
 from singa_dask.registry import suggest
 
 # files in the plan's directory: identity of the plan; mean record; marker that the output is complete and can be moved
@@ -140,6 +148,10 @@ def convert(
         writing={**key_options(backend, KEYS.get(kind, "%08d")), **(writing or {})},
     )
     check_request(request)
+    # a vocabulary beside the destination is written before the plan is known
+    stores = [part_url(destination, part) for part in split] if split else [destination]
+    for url in (*stores, *([mean] if mean else [])):
+        check_folder(url)
     session = secrets.token_hex(8)
     try:
         keep_source(session, source := _open_source(request, storage_options, log))

@@ -109,7 +109,7 @@ class ConversionPlan:
             return {self.request.destination: n}
         parts, left = {}, n
         for name, share in self.request.split.items():
-            parts[_part_url(self.request.destination, name)] = size = min(round(share * n), left)
+            parts[part_url(self.request.destination, name)] = size = min(round(share * n), left)
             left -= size
         return parts
 
@@ -262,7 +262,8 @@ def _run_bytes(total: int) -> int:
     return max(RUN_BYTES, min(math.isqrt(total * RUN_BYTES // MIN_SHARE), MAX_RUNS * RUN_BYTES))
 
 
-def _part_url(destination: str, name: str) -> str:
+def part_url(destination: str, name: str) -> str:
+    """Return the URL of the store for one part of a split."""
     if "{split}" in destination:
         return destination.replace("{split}", name)
     stem, suffix = posixpath.splitext(destination)

@@ -31,6 +31,13 @@ from tests.selection import few_examples, mostly_long
 OPTIONS: dict[str, Any] = {"shuffle": 3, "split": {"a": 0.6, "b": 0.3}, "shards": 3}
 
 
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path) -> None:
+    """Make the directories of the outputs, as conversions make none."""
+    for name in ("out", "whole", "direct", "backwards", "threads"):
+        (tmp_path / name).mkdir()
+
+
 @pytest.fixture
 def source(tmp_path: Path) -> str:
     return written(tmp_path, "arrow", pixels(500, (4, 5)), "source", block_bytes=1000)
