@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -61,7 +61,8 @@ def inspect_store(
         No block can be read.
     """
     sample = _Sample(store)
-    sample.read(_chosen(store, whole), pictures)
+    sample.read(chosen := _chosen(store, whole), pictures)
+    texts, unread = _strings(store, chosen)
     sizes = [block.n for block in store.blocks]
     has_texts = any(column.kind == "text" for column in store.table_columns)
     layout = None if has_texts else guess_layout(store.schema, shape)
@@ -83,9 +84,9 @@ def inspect_store(
         "labels_seen": max((sum(counts.values()) for counts in sample.labels), default=0),
         "class_counts": sample.classes(),
         "columns": list(map(sample.column, store.table_columns)),
-        "texts": _texts(store, _chosen(store, whole)),
+        "texts": texts,
         "layout": layout and asdict(layout),
-        "trouble": [*sample.findings(layout), *_unread_numbers(store, _chosen(store, whole))],
+        "trouble": [*sample.findings(layout), *unread],
     }
 
 
@@ -99,29 +100,37 @@ def _chosen(store: Store, whole: bool) -> list[int]:
     return sorted(set(np.linspace(0, n_blocks - 1, n).astype(int).tolist()))
 
 
-def _texts(store: Store, blocks: Sequence[int]) -> dict[str, dict[str, int]]:
-    """Return the word statistics of each text column, whether features use it or not."""
+def _strings(store: Store, blocks: Sequence[int]) -> tuple[dict[str, dict[str, int]], list[str]]:
+    """Read the columns of strings of some blocks.
+
+    Returns
+    -------
+    texts : dict
+        The word statistics of each text column, whether features use it or not.
+    unread : list of str
+        Messages about unused columns with numbers written as text.
+    """
     if not isinstance(store, PartStore):
-        return {}
-    strings = [each for each in store.table_columns if each.kind in ("string", "text") and not each.categories]
-    names = [each.name for each in strings if each.field in ("", "data") and each.name]
+        return {}, []
+    strings = [each for each in store.table_columns if each.kind in ("string", "text") and each.name]
+    measured = [each.name for each in strings if each.field in ("", "data") and not each.categories]
+    unread = {each.name: list[pa.Array]() for each in strings if each.kind == "string" and not each.field}
+    names = list(dict.fromkeys([*measured, *unread]))
+
+    def read() -> Iterator[dict[str, pa.Array]]:
+        for block in blocks if names else ():
+            found = store.read_texts(block, names)
+            for name, values in unread.items():
+                values.append(found[name])
+            yield {name: found[name] for name in measured}
+
     # unreadable blocks are reported by the check of the data
     with contextlib.suppress(DataError):
-        found = TextMeasure.of_columns(store.read_texts(block, names) for block in blocks if names)
-        return {name: asdict(measure) for name, measure in found.items() if measure.median >= MIN_WORDS}
-    return {}
-
-
-def _unread_numbers(store: Store, blocks: Sequence[int]) -> list[str]:
-    """Return messages about unused columns with numbers written as text."""
-    names = [each.name for each in store.table_columns if each.kind == "string" and not each.field and each.name]
-    if not names or not isinstance(store, PartStore):
-        return []
-    # unreadable blocks are reported by the check of the data
-    with contextlib.suppress(DataError):
-        found = [store.read_texts(block, names) for block in blocks]
-        return [said for name in names if (said := say_forms(name, pa.concat_arrays([each[name] for each in found])))]
-    return []
+        texts = TextMeasure.of_columns(read())
+        forms = (say_forms(name, pa.concat_arrays(values)) for name, values in unread.items() if values)
+        measures = {name: asdict(each) for name, each in texts.items() if each.median >= MIN_WORDS}
+        return measures, list(filter(None, forms))
+    return {}, []
 
 
 def _n_files(store: Store) -> int:

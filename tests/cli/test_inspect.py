@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from singa_dask.cli.inspection_text import inspection_lines
 from singa_dask.data.stores import STORES, open_store
 from singa_dask.data.stores.blocks import rows_per_block
 from singa_dask.data.stores.images import image_decoding
+from singa_dask.data.stores.tables.part_store import PartStore
+from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.data.types import Arrays, TableColumn
 from singa_dask.lazy import LazyModule
 from tests.cli.conftest import DIGITS, Call, Made
@@ -434,3 +437,20 @@ def test_convert_takes_named_columns(call: Call, irises: Path, tmp_path: Path) -
     assert result.exit_code == 0, result.output
     found = told(call, tmp_path / "a.parquet")
     assert [(each["name"], each["count"]) for each in found["class_counts"]] == [("a", 10), ("b", 10)]
+
+
+def test_texts_of_a_table_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One column has texts of many words, another amounts of money."""
+    pd.DataFrame({"a": range(400), "said": ["so it is, and so it goes on"] * 400, "price": ["$1,200.00"] * 400}).to_csv(tmp_path / "x.csv")
+    read, texts = list[int](), PartStore.read_texts
+
+    def count(store: PartStore, block: int, names: Sequence[str]) -> Any:
+        read.append(block)
+        return texts(store, block, names)
+
+    monkeypatch.setattr(PartStore, "read_texts", count)
+    with TableStore(str(tmp_path / "x.csv"), features=["a"], block_bytes=2000) as store:
+        facts = inspect_store(store)
+        assert read == [block.id for block in store.blocks]
+    assert "said" in facts["texts"]
+    assert any("price" in each for each in facts["trouble"])

@@ -473,3 +473,20 @@ def test_numbers_are_no_vectors_however_many_records_there_are() -> None:
 def test_booleans_alone_are_no_header(csv: Path) -> None:
     with table_of(csv, "flag\nTrue\nfalse\n", features="flag") as store:
         assert read_all(store)["data"].tolist() == [[1], [0]]
+
+
+def test_accents_in_directories_may_be_written_in_two_ways(tmp_path: Path) -> None:
+    composed, marked = "r\u00e9gion", "re\u0301gion"
+    # both forms occur in one table
+    for i, (key, value) in enumerate(((marked, "Orl\u00e9ans"), (composed, "Orle\u0301ans"), (composed, "Pau"))):
+        folder = tmp_path / "x" / f"{key}={value}"
+        folder.mkdir(parents=True)
+        (folder / "a.csv").write_text(f"a,b\n{i},0\n")
+    places = [str(tmp_path / "x"), str(tmp_path / "x" / f"{marked}=Orl\u00e9ans")]
+    for name, place in ((name, place) for name in (composed, marked) for place in places):
+        with TableStore(place, features=["a", name], categories={name: ["Pau", "Orl\u00e9ans"]}) as store:
+            rows = sorted(read_all(store)["data"].tolist())
+        assert rows == [[0, 0, 1], [1, 0, 1], [2, 1, 0]][: 1 if place == places[1] else None]
+        # no column of the file itself is read
+        kept, _ = read_columns(place, [name])
+        assert (kept.column_names, len(kept)) == ([name], len(rows))

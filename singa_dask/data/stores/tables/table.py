@@ -122,13 +122,7 @@ class TableStore(PartStore):
         if self._known:
             self._spec = replace(self._spec, spelling=self._spec.spelling.over(self._known.spelling))
         self._listed = self._names_of_missing()
-        named = {
-            *self._spec.features,
-            *self._spec.outputs,
-            *(self._known.features if self._known else ()),
-            *self._selection.key,
-        }
-        self._files[:] = with_outer_keys(self._files, named, lambda: self._parts(0).names)
+        self._files[:] = with_outer_keys(self._files, self._wanted(), lambda: self._parts(0).names)
         # get versions before opening a file, so that a file that is replaced meanwhile gets another version
         files = self._cache_files()
         if options["has_label"]:

@@ -155,7 +155,7 @@ class CsvPart(TablePart):
             fault = ValueError(f"{len(table)} records, expected {run.n}")
             raise self._error(text, run, numbers, fault)
         # if all columns hold strings, the header may be a record; without a header the names are 1, 2, ...
-        if {*kinds.values()} <= {"string"} and self._header.names[0] != "1":
+        if {*kinds.values()} == {"string"} and self._header.names[0] != "1":
             self._refuse_header(table, text, run)
         return table
 

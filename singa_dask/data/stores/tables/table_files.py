@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from singa_dask import fs
-from singa_dask.data.codecs.columns import is_number
+from singa_dask.data.codecs.columns import as_spelled, is_number
 from singa_dask.data.stores.arrow.columnar import ARROW_MAGIC, PARQUET_SUFFIXES, is_columnar
 from singa_dask.data.stores.arrow.parquet import PARQUET_MAGIC
 from singa_dask.data.stores.hugging_face import README, name_sets, saved_files
@@ -34,13 +34,14 @@ UNFINISHED = "_temporary"
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 MAX_DEPTH = 16
 DIGITS = re.compile(r"(\d+)")
+Keys = tuple[tuple[str, str | None], ...]
 
 
 class TableFile(NamedTuple):
     """A file, and name and value of the columns that its directories give; None for a missing value."""
 
     url: str
-    keys: tuple[tuple[str, str | None], ...] = ()
+    keys: Keys = ()
 
 
 def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]:
@@ -75,7 +76,8 @@ def with_outer_keys(
 ) -> list[TableFile]:
     """Add wanted columns to files that only the names of directories above the table contain.
 
-    So a single directory of a partitioned table, or a file in it, is read in the same way as the whole table.
+    So a single directory of a partitioned table, or a file in it, is read in the same way as the whole table. Columns
+    that directories give are spelled like the wanted ones; see `as_spelled`.
 
     Parameters
     ----------
@@ -85,7 +87,8 @@ def with_outer_keys(
     names : callable
         Returns the columns in the files. Called only if the name of a directory has a wanted column.
     """
-    outer = [outer_keys(each) for each in files]
+    outer = [dict(_spelled((*outer_keys(each).items(),), wanted, each.url)) for each in files]
+    files = [each._replace(keys=_spelled(each.keys, wanted, each.url)) for each in files]
     added = [name for name in outer[0] if name in wanted and all(name in each for each in outer)]
     added = [name for name in added if name not in names()] if added else []
     return [
@@ -96,19 +99,27 @@ def with_outer_keys(
 
 def outer_keys(file: TableFile) -> dict[str, str | None]:
     """Return the columns that directories above the table of a file give, with their values."""
-    return {name: value for name, value in _keys(file.url, ()) if name not in dict(file.keys)}
+    keys = dict(file.keys)
+    return {name: value for name, value in _spelled(_keys(file.url, ()), keys, file.url) if name not in keys}
+
+
+def _spelled(keys: Keys, wanted: Collection[str], url: str) -> Keys:
+    """Return columns that directories give, with their names spelled like the wanted ones."""
+    names = as_spelled([name for name, _ in keys], wanted, url)
+    return tuple((name, value) for name, (_, value) in zip(names, keys, strict=True))
 
 
 def _alike(url: str, files: list[TableFile]) -> list[TableFile]:
     """Return files whose directories give the same columns."""
     keys = [name for name, _ in files[0].keys]
+    files = [each._replace(keys=_spelled(each.keys, keys, each.url)) for each in files]
     for each in files:
         if [name for name, _ in each.keys] != keys:
             raise DataError(f"{each.url}: expected directories {'/'.join(f'{key}=...' for key in keys) or url}.")
     return files
 
 
-def _keys(url: str, others: Collection[str]) -> tuple[tuple[str, str | None], ...]:
+def _keys(url: str, others: Collection[str]) -> Keys:
     """Return the columns that the directories of a file give, without ``others``."""
     return tuple(_key(name) for name in url.split("/")[:-1] if "=" in name and name not in others)
 
@@ -119,7 +130,7 @@ def _key(folder: str) -> tuple[str, str | None]:
     return unquote(key), None if value == HIVE_NULL else unquote(value)
 
 
-def _inside(url: str, keys: tuple[tuple[str, str | None], ...], storage_options: fs.Options) -> list[TableFile]:
+def _inside(url: str, keys: Keys, storage_options: fs.Options) -> list[TableFile]:
     entries = {name: (is_folder, n_bytes) for name, is_folder, n_bytes in fs.entries(url, storage_options)}
     refuse_lake(url, entries, storage_options)
     if UNFINISHED in entries:
