@@ -441,7 +441,9 @@ def test_convert_takes_named_columns(call: Call, irises: Path, tmp_path: Path) -
 
 def test_texts_of_a_table_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One column has texts of many words, another amounts of money."""
-    pd.DataFrame({"a": range(400), "said": ["so it is, and so it goes on"] * 400, "price": ["$1,200.00"] * 400}).to_csv(tmp_path / "x.csv")
+    pd.DataFrame({"a": range(400), "said": ["so it is, and so it goes on"] * 400, "price": ["$1,200.00"] * 400}).to_csv(
+        tmp_path / "x.csv"
+    )
     read, texts = list[int](), PartStore.read_texts
 
     def count(store: PartStore, block: int, names: Sequence[str]) -> Any:
