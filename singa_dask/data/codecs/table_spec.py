@@ -257,7 +257,8 @@ def _check_kind(where: str, kind: str, is_named: bool, is_feature: bool, is_trai
         )
     if kind == "string":
         raise DataError(f"{where} holds strings, expected numbers. Set numbers if these are written as text.")
-    hint = "Store seconds as numbers." if kind in ("time", "duration") else ""
-    hint = "Name the column and the parts to learn from in dates." if kind in ("date", "timestamp") else hint
+    hint = "Store days or seconds as numbers." if kind in ("date", "timestamp", "time", "duration") else ""
+    if is_feature and kind in ("date", "timestamp"):
+        hint = "Name the column and the parts to learn from in dates."
     hint = "If they are texts in UTF-8, name the column in categories or texts." if kind.endswith("binary") else hint
     raise DataError(f"{where} holds values of type {kind}, expected numbers{' or strings' * is_named}. {hint}".rstrip())
