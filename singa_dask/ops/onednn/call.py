@@ -10,7 +10,6 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from singa_dask.arrays import Array
-from singa_dask.ops.onednn.array_info import ArrayInfo, infos_of
 from singa_dask.ops.onednn.library import Engine, Md, Unsupported, failure
 
 
@@ -132,13 +131,13 @@ class Call:
         self._kept.append(values)
         return handle
 
-    def __call__(self, arrays: Sequence[Array | None], infos: Sequence[ArrayInfo | None] | None = None) -> None:
-        """Run on arrays in the order of the operands, with their `ArrayInfo` if known."""
-        self._run([known and known.address for known in infos or infos_of(arrays)])
+    def __call__(self, arrays: Sequence[Array | None]) -> None:
+        """Run on arrays in the order of the operands."""
+        self._run(_addresses(arrays))
 
-    def bound(self, arrays: Sequence[Array | None], infos: Sequence[ArrayInfo | None]) -> Callable[[], None]:
+    def bound(self, arrays: Sequence[Array | None]) -> Callable[[], None]:
         """Return a function that runs on these arrays, and keeps them alive."""
-        addresses = [known and known.address for known in infos]
+        addresses = _addresses(arrays)
 
         def run(_: object = arrays) -> None:
             self._run(addresses)
@@ -164,7 +163,7 @@ class Copied:
         self._call = call
         self._copies = copies
 
-    def __call__(self, arrays: Sequence[Array | None], infos: Sequence[ArrayInfo | None] | None = None) -> None:
+    def __call__(self, arrays: Sequence[Array | None]) -> None:
         """Run on arrays in the order of the operands."""
         taken = [array if copy is None else copy for array, copy in zip(arrays, self._copies, strict=True)]
         for array, copy in zip(arrays, self._copies, strict=True):
@@ -174,6 +173,10 @@ class Copied:
         for array, copy, written in zip(arrays, self._copies, self._call.written, strict=True):
             if array is not None and copy is not None and written:
                 np.copyto(array, copy)
+
+
+def _addresses(arrays: Sequence[Array | None]) -> list[int | None]:
+    return [None if array is None else array.ctypes.data for array in arrays]
 
 
 def described(engine: Engine, x: Array) -> int:

@@ -10,7 +10,6 @@ import numpy as np
 
 from singa_dask.arrays import Array
 from singa_dask.ops.formulas import Step
-from singa_dask.ops.onednn.array_info import ArrayInfo
 from singa_dask.ops.onednn.call import Call, flat, layout, read, write
 from singa_dask.ops.onednn.library import Alg, Arg, Engine, Unsupported
 
@@ -142,7 +141,7 @@ class FormulaCall:
             calls.append((Call(engine, description, *operands), [first, head[1], *places.values(), name]))
         return calls
 
-    def __call__(self, arrays: Sequence[Array | None], infos: Sequence[ArrayInfo | None] | None = None) -> None:
+    def __call__(self, arrays: Sequence[Array | None]) -> None:
         """Run on arrays in the order of the names."""
         known = dict(zip(self._names, flat(*(each for each in arrays if each is not None)), strict=True))
         for start in range(0, known["x"].size, PIECE_VALUES):

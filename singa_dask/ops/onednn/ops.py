@@ -22,15 +22,14 @@ from singa_dask.ops.contract import Running
 from singa_dask.ops.numpy.normalisation import write_running
 from singa_dask.ops.numpy.softmax import hidden
 from singa_dask.ops.onednn import recipes
-from singa_dask.ops.onednn.array_info import ArrayInfo, infos_of
 from singa_dask.ops.onednn.call import Call, Copied
 from singa_dask.ops.onednn.library import DISTRIBUTION, Engine, OneDnnError, Unsupported, find_library
 from singa_dask.ops.onednn.upcast import UpcastOps
 
 logger = logging.getLogger(__name__)
 
-# A call takes the arrays, and the infos of these arrays.
-PreparedCall = Callable[[Sequence[Array | None], Sequence[ArrayInfo | None]], None]
+# A call takes the arrays.
+PreparedCall = Callable[[Sequence[Array | None]], None]
 
 FLOATS = {np.dtype(np.float32), BFLOAT16}
 STRIDE_1, PAD_0 = (1, 1), (0, 0)
@@ -81,8 +80,7 @@ class OneDnnOps(UpcastOps):
 
     def _run(self, kernel: str, arrays: Sequence[Array | None], *parameters: Any) -> bool:
         """Run a kernel by oneDNN; return False if NumPy has to compute it."""
-        infos = infos_of(arrays)
-        key = self._key(kernel, infos, parameters)
+        key = self._key(kernel, arrays, parameters)
         try:
             call = self._calls[key]
         except KeyError:
@@ -92,7 +90,7 @@ class OneDnnOps(UpcastOps):
         if os.getpid() != self._process:
             text = f"the net was built in process {self._process}, and is used in its child, which was forked. "
             raise OneDnnError(f"{text}Load or build the net in the child, or start processes by spawn or forkserver.")
-        call(arrays, infos)
+        call(arrays)
         return True
 
     def _prepare(self, kernel: str, arrays: Sequence[Array | None], parameters: Any) -> PreparedCall | None:
@@ -112,17 +110,17 @@ class OneDnnOps(UpcastOps):
     def bound(self, name: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
         if name in recipes.KERNELS:
             arrays, parameters = ARGUMENTS[name](*args, **kwargs)
-            infos = infos_of(arrays)
-            call = self._calls.get(self._key(name, infos, parameters))
+            call = self._calls.get(self._key(name, arrays, parameters))
             if call is not None:
-                return call.bound(arrays, infos) if isinstance(call, Call) else functools.partial(call, arrays, infos)
+                return call.bound(arrays) if isinstance(call, Call) else functools.partial(call, arrays)
         return super().bound(name, *args, **kwargs)
 
     def conditions(self) -> tuple[object, ...]:
         return self._n_threads(), os.getpid()
 
-    def _key(self, kernel: str, infos: Sequence[ArrayInfo | None], parameters: Any) -> tuple[Any, ...]:
-        return (kernel, self._n_threads(), parameters, *[known and known.kind for known in infos])
+    def _key(self, kernel: str, arrays: Sequence[Array | None], parameters: Any) -> tuple[Any, ...]:
+        kinds = [None if array is None else (array.shape, array.strides, array.dtype) for array in arrays]
+        return (kernel, self._n_threads(), parameters, *kinds)
 
     def _log_once(self, kernel: str, reason: Unsupported) -> None:
         if kernel not in self._logged:
