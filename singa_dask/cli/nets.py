@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import PurePosixPath
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 PHASES = {"train": "train", "val": "validation", "test": "test"}
 FREQUENCIES = {"val": "validate_freq and validate_steps", "test": "test_freq and test_steps"}
-TEXTS, DRAWINGS = (".dot", ".json"), (".svg", ".png")
+SUFFIXES, DRAWINGS = (".dot", ".svg", ".png"), (".svg", ".png")
 INSTEAD = "-o FILE.dot needs neither."
 
 
@@ -40,8 +39,8 @@ INSTEAD = "-o FILE.dot needs neither."
     "-o",
     "--output",
     metavar="FILE",
-    help="File in .dot, .svg, .png, or .json for SINGA's format; by default DOT on stdout. .svg and .png need pip "
-    "install 'singa-dask[graph]' and the program dot of Graphviz.",
+    help="File in .dot, .svg or .png; by default DOT on stdout. .svg and .png need pip install 'singa-dask[graph]' and "
+    "the program dot of Graphviz.",
 )
 def graph(
     job_file: str,
@@ -63,8 +62,8 @@ def graph(
     from singa_dask.runtime.planning.nets import build_nets
 
     suffix = PurePosixPath(output).suffix if output else ".dot"
-    if suffix not in (*TEXTS, *DRAWINGS):
-        raise click.UsageError(f"-o {output}: the name must end in {', '.join((*TEXTS, *DRAWINGS))}.")
+    if suffix not in SUFFIXES:
+        raise click.UsageError(f"-o {output}: the name must end in {', '.join(SUFFIXES)}.")
     read = job.read(job_file, sets, cluster_file)
     n_workers = read.job.cluster.nworkers_per_group if partitioned else 1
     conf = read.job.model_copy(
@@ -76,8 +75,7 @@ def graph(
             raise ConfigError(f"this job has no {phase} net. Set {FREQUENCIES[phase]}.")
     job.warn(read, strict=strict)
     workers = f"a group of {n_workers} workers" if n_workers > 1 else "one worker"
-    picture = Picture.of(nets[PHASES[phase]], f"{conf.name}: {phase} net of {workers}")
-    text = json.dumps(picture.json(), indent=1) + "\n" if suffix == ".json" else picture.dot()
+    text = Picture.of(nets[PHASES[phase]], f"{conf.name}: {phase} net of {workers}").dot()
     if output is None:
         echo(text, nl=False)
         return

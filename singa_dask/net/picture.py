@@ -1,11 +1,10 @@
-"""Picture: a net as boxes and edges. It is written for Graphviz's ``dot``, or as SINGA's JSON."""
+"""Picture: a net as boxes and edges, written for Graphviz's ``dot``."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from singa_dask.layers import Layer, Param
 from singa_dask.layers.bridge import BridgeDst, BridgeSrc
@@ -94,11 +93,6 @@ class Edge:
     back: int = 0
     is_feedback: bool = False
 
-    @property
-    def shown_bytes(self) -> str:
-        """The bytes of both directions as text."""
-        return f"{self.forward + self.back:,} B"
-
 
 @dataclass(frozen=True)
 class Picture:
@@ -138,31 +132,6 @@ class Picture:
         alike = n_workers > 1 and not net.is_partitioned
         frame = f"on each of {n_workers} workers\nwhich share the records of a batch: no bridges" if alike else ""
         return cls(tuple(lines), boxes, edges, frame)
-
-    # -- SINGA's JSON -----------------------------------------------------------------------------
-
-    def json(self) -> dict[str, Any]:
-        """Return the object that SINGA writes as ``train_net.json``. It has all boxes, including bridges."""
-        nodes = [
-            {
-                "id": box.name,
-                "label": f"{box.name} -- shape: {''.join(f'{n} ' for n in box.shape)}",
-                "color": _colour(FILLS, box.worker),
-                "shape": "box",
-            }
-            for box in self.boxes
-        ]
-        links = [
-            {
-                "source": edge.source,
-                "target": edge.target,
-                "label": edge.shown_bytes if self.boxes[edge.source].kind == "BridgeSrc" else "",
-            }
-            for edge in self.edges
-        ]
-        return {"directed": 1, "nodes": nodes, "links": links}
-
-    # -- Graphviz ---------------------------------------------------------------------------------
 
     def dot(self) -> str:
         """Return the picture as text for ``dot``. Each worker has a frame, and each bridge is an edge.
@@ -269,7 +238,7 @@ def _colour(colours: Sequence[str], worker: int | None) -> str:
 
 def _coloured(bridge: Edge, worker: int | None) -> str:
     """Return the bytes of a bridge as text in the colour of the sender."""
-    return f'<font color="{_colour(LINES, worker)}">{bridge.shown_bytes}</font>'
+    return f'<font color="{_colour(LINES, worker)}">{bridge.forward + bridge.back:,} B</font>'
 
 
 def _text(value: str) -> str:
