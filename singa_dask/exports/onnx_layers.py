@@ -453,7 +453,11 @@ def like_source(graph: OnnxGraph, layer: norm.LRN | norm.BatchNorm | norm.GroupN
 
 
 # indices of ONNX's gates among ours: GRU z, r, h of z, r, c; LSTM i, o, f, c of i, f, g, o
-GATES = {"GRU": (0, 1, 2), "LSTM": (0, 3, 1, 2), "RNN": (0,)}
+GATES: dict[type[Layer], tuple[int, ...]] = {
+    recurrent.GRU: (0, 1, 2),
+    recurrent.LSTM: (0, 3, 1, 2),
+    recurrent.RNN: (0,),
+}
 
 
 @register(CharRNN)
@@ -618,43 +622,31 @@ def linear(graph: OnnxGraph, x: str, weight: Param, bias: Param | None, rows: sl
     return graph.add("Gemm", x, *(graph.constant(param.data[rows]) for param in params), transB=1)
 
 
-@register(recurrent.GRU)
-def _gru(graph: OnnxGraph, layer: recurrent.GRU, *xs: str) -> str:
-    # our GRU applies r after the matrix product
-    return add_recurrent(graph, layer, "GRU", xs, linear_before_reset=1)
-
-
-@register(recurrent.LSTM)
-def _lstm(graph: OnnxGraph, layer: recurrent.LSTM, *xs: str) -> str:
-    return add_recurrent(graph, layer, "LSTM", xs)
-
-
-@register(recurrent.RNN)
-def _rnn(graph: OnnxGraph, layer: recurrent.RNN, *xs: str) -> str:
-    activation = FUNCTIONS[layer.conf.block(recurrent.RNNConf).activation]
-    return add_recurrent(graph, layer, "RNN", xs, activations=[activation])
-
-
-def add_recurrent(
-    graph: OnnxGraph, layer: recurrent.Recurrent, operator: str, xs: Sequence[str], **attributes: object
-) -> str:
+@register(*GATES)
+def _recurrent(graph: OnnxGraph, layer: recurrent.Recurrent, *xs: str) -> str:
     """Add a recurrent layer. In ONNX the params of all gates are in one array.
 
     With ``carry_state`` the first state is an input of the model, and the last state is an output. The same is true for
     the cell of an LSTM.
     """
+    cls = next(cls for cls in GATES if isinstance(layer, cls))
+    operator, attributes = cls.__name__, dict[str, object]()
+    if cls is recurrent.GRU:
+        attributes["linear_before_reset"] = 1  # our GRU applies r after the matrix product
+    elif cls is recurrent.RNN:
+        attributes["activations"] = [FUNCTIONS[layer.conf.block(recurrent.RNNConf).activation]]
     source, dim, names = layer.sources[0], layer.dim, dict(zip(layer.sources, xs, strict=True))
     state = "" if layer.first_state is None else names[layer.first_state]
     n_steps = layer.site.n_steps
     steps = graph.reshape(graph.rows(xs[0], source), n_steps, -1, source.size)
 
     def joined(params: list[Param], name: str) -> str:
-        values = [params[gate].data for gate in GATES[operator]]
+        values = [params[gate].data for gate in GATES[cls]]
         return graph.constant(np.concatenate(values)[None], name=name)
 
     biases = ""
     if layer.biases:
-        own = np.concatenate([layer.biases[gate].data for gate in GATES[operator]])
+        own = np.concatenate([layer.biases[gate].data for gate in GATES[cls]])
         biases = graph.constant(np.concatenate([own, np.zeros_like(own)])[None], name="biases")
     carried = (("state", "cell") if operator == "LSTM" else ("state",)) if layer.carries else ()
     firsts = [state]

@@ -643,39 +643,22 @@ TORCH_GATES: dict[type[Layer], tuple[int, ...]] = {
 }
 
 
-@register(recurrent.GRU)
-def _gru(module: TorchSource, layer: recurrent.GRU, *xs: str) -> str:
-    return add_recurrent(module, layer, "nn.GRU", TORCH_GATES[recurrent.GRU], xs)
-
-
-@register(recurrent.LSTM)
-def _lstm(module: TorchSource, layer: recurrent.LSTM, *xs: str) -> str:
-    return add_recurrent(module, layer, "nn.LSTM", TORCH_GATES[recurrent.LSTM], xs)
-
-
-@register(recurrent.RNN)
-def _rnn(module: TorchSource, layer: recurrent.RNN, *xs: str) -> str:
-    kind = layer.conf.block(recurrent.RNNConf).activation.lower()
-    if kind == "sigmoid":
-        raise ConfigError("nn.RNN has tanh and relu only, not activation: SIGMOID.")
-    return add_recurrent(module, layer, "nn.RNN", TORCH_GATES[recurrent.RNN], xs, f', nonlinearity="{kind}"')
-
-
-def add_recurrent(
-    module: TorchSource,
-    layer: recurrent.Recurrent,
-    kind: str,
-    gates: Sequence[int],
-    xs: Sequence[str],
-    more: str = "",
-) -> str:
+@register(*TORCH_GATES)
+def _recurrent(module: TorchSource, layer: recurrent.Recurrent, *xs: str) -> str:
     """Add a recurrent layer. In PyTorch the params of all gates are in one array.
 
     With a mask, each time step is added separately.
     """
+    cls = next(cls for cls in TORCH_GATES if isinstance(layer, cls))
+    kind, more = f"nn.{cls.__name__}", ""
+    if cls is recurrent.RNN:
+        activation = layer.conf.block(recurrent.RNNConf).activation.lower()
+        if activation == "sigmoid":
+            raise ConfigError("nn.RNN has tanh and relu only, not activation: SIGMOID.")
+        more = f', nonlinearity="{activation}"'
 
     def joined(params: Sequence[Param]) -> Any:
-        return np.concatenate([params[gate].data for gate in gates])
+        return np.concatenate([params[gate].data for gate in TORCH_GATES[cls]])
 
     values = {"weight_ih_l0": joined(layer.weights), "weight_hh_l0": joined(layer.recurrences)}
     if layer.biases:
