@@ -15,7 +15,6 @@ from singa_dask.layers import Connection, Feature, Layer, ShardIndex, Span
 from singa_dask.layers.base import key_at
 from singa_dask.layers.forwarding import Forwarding
 from singa_dask.net.debug import watch_backward, watch_forward
-from singa_dask.net.replay import Replays, is_replayable
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.ops.contract import Array
 from singa_dask.testing.case import CPU, Case, backward, forward, metric, results
@@ -257,27 +256,6 @@ def check_fuses(case: Case) -> None:
             compare(f"{name}, with {what!r}", actual, wanted[name], 1e-9, remedy)
 
 
-def check_replays(case: Case) -> None:
-    """Check that replayed passes of a built-in layer compute the same as its own code."""
-    if not is_replayable(case.wired()):
-        return
-    for ops, dtype in [(CPU, np.float64), (get_ops(), np.float32)]:
-        layer, other = case.wired(ops, dtype), case.wired(ops, dtype)
-        learns, replays = _learns(layer), Replays(ops)
-        for k in range(8):
-            for each in (layer, other):
-                _negate(each)
-            written = [feature.data for feature in layer.features if feature.own_data and feature.has_data]
-            written += [each.grad for each in layer.sources if each.grad is not None]
-            written += [each.grad for each in layer.params if each.has_grad]
-            for array in written if k else ():
-                array[...] = np.nan
-            wanted = results(other, back=learns)
-            for name, actual in results(layer, back=learns, run=replays.run).items():
-                remedy = "Call only kernels of self.ops, the same in each step, or take capturable out of its speed."
-                compare(f"{name} of pass {k}, which is replayed,", actual, wanted[name], 0, remedy)
-
-
 # -- checks of rows, time steps and parts ----------------------------------------------------------------------
 
 
@@ -424,7 +402,6 @@ LAYER_ASPECTS: dict[str, Callable[[Case], None]] = {
     "contract": check_contract,
     "gradients": check_case_gradients,
     "capturable": check_capturable,
-    "replays": check_replays,
     "fusion": check_fuses,
     "rows of a test": check_rows,
     "time steps": check_time_steps,
