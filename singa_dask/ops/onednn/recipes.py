@@ -6,7 +6,7 @@ the images. `call` copies arrays in other layouts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -328,39 +328,44 @@ def add_relu(engine: Engine, x: Array, y: Array, out: Array) -> Call:
     return Call(engine, description, read(Arg.SRC, x), read(Arg.SRC_1, y), write(Arg.DST, out))
 
 
-def relu(engine: Engine, x: Array, out: Array, negative_slope: float) -> Call:
-    """Make the call of `relu`."""
-    return activation(engine, Alg.RELU, x, out, negative_slope)
+def activation(alg: Alg) -> Callable[..., Call]:
+    """Return the recipe of an activation; oneDNN's swish is x / (1 + exp(-slope x))."""
+
+    def recipe(engine: Engine, x: Array, out: Array, slope: float = 1.0) -> Call:
+        x, out = flat(x, out)
+        args = (alg, described(engine, x), described(engine, out), slope, 0.0, engine.attributes())
+        description = fast(engine, "eltwise_forward", Prop.TRAINING, *args)
+        return Call(engine, description, read(Arg.SRC, x), write(Arg.DST, out))
+
+    return recipe
 
 
-def relu_grad(engine: Engine, y: Array, gy: Array, out: Array, negative_slope: float) -> Call:
-    """Make the call of `relu_grad`."""
-    return activation_grad(engine, Alg.RELU_FROM_OUTPUT, Arg.DST, y, gy, out, negative_slope)
+def activation_grad(alg: Alg, place: Arg = Arg.SRC) -> Callable[..., Call]:
+    """Return the recipe of the gradient of an activation from its input or its output, as ``place`` says."""
+
+    def recipe(engine: Engine, x: Array, gy: Array, out: Array, slope: float = 1.0) -> Call:
+        x, gy, out = flat(x, gy, out)
+        source, how, attributes = described(engine, x), (slope, 0.0), engine.attributes()
+        forward = engine.describe("eltwise_forward", Prop.TRAINING, alg, source, source, *how, attributes)
+        mds = (described(engine, out), described(engine, gy), source)
+        description = fast(engine, "eltwise_backward", alg, *mds, *how, forward, attributes)
+        return Call(engine, description, read(place, x), read(Arg.DIFF_DST, gy), write(Arg.DIFF_SRC, out))
+
+    return recipe
+
+
+relu, sigmoid, silu = map(activation, (Alg.RELU, Alg.LOGISTIC, Alg.SILU))
+relu_grad, silu_grad = activation_grad(Alg.RELU_FROM_OUTPUT, Arg.DST), activation_grad(Alg.SILU)
 
 
 def gelu(engine: Engine, x: Array, out: Array, approximate: bool) -> Call:
     """Make the call of `gelu`."""
-    return activation(engine, GELU[approximate], x, out)
+    return activation(GELU[approximate])(engine, x, out)
 
 
 def gelu_grad(engine: Engine, x: Array, gy: Array, out: Array, approximate: bool) -> Call:
     """Make the call of `gelu_grad`."""
-    return activation_grad(engine, GELU[approximate], Arg.SRC, x, gy, out)
-
-
-def silu(engine: Engine, x: Array, out: Array) -> Call:
-    """Make the call of `silu`."""
-    return activation(engine, Alg.SILU, x, out)
-
-
-def silu_grad(engine: Engine, x: Array, gy: Array, out: Array) -> Call:
-    """Make the call of `silu_grad`."""
-    return activation_grad(engine, Alg.SILU, Arg.SRC, x, gy, out)
-
-
-def sigmoid(engine: Engine, x: Array, out: Array) -> Call:
-    """Make the call of `sigmoid`."""
-    return activation(engine, Alg.LOGISTIC, x, out)
+    return activation_grad(GELU[approximate])(engine, x, gy, out)
 
 
 def elementwise(engine: Engine, x: Array, out: Array, formula: Formula) -> FormulaCall:
@@ -371,23 +376,6 @@ def elementwise(engine: Engine, x: Array, out: Array, formula: Formula) -> Formu
 def elementwise_grad(engine: Engine, x: Array, gy: Array, out: Array, formula: Formula) -> FormulaCall:
     """Make the call of `elementwise_grad`."""
     return FormulaCall(engine, formula.backward, ("x", "gy"), x, gy, out)
-
-
-def activation(engine: Engine, alg: Alg, x: Array, out: Array, slope: float = 1.0) -> Call:
-    """Make the call of an activation; oneDNN's swish is x / (1 + exp(-slope x))."""
-    x, out = flat(x, out)
-    args = (alg, described(engine, x), described(engine, out), slope, 0.0, engine.attributes())
-    return Call(engine, fast(engine, "eltwise_forward", Prop.TRAINING, *args), read(Arg.SRC, x), write(Arg.DST, out))
-
-
-def activation_grad(engine: Engine, alg: Alg, place: Arg, x: Array, gy: Array, out: Array, slope: float = 1.0) -> Call:
-    """Make the call of the gradient of an activation from its input or its output, as ``place`` says."""
-    x, gy, out = flat(x, gy, out)
-    source, how, attributes = described(engine, x), (slope, 0.0), engine.attributes()
-    forward = engine.describe("eltwise_forward", Prop.TRAINING, alg, source, source, *how, attributes)
-    mds = (described(engine, out), described(engine, gy), source)
-    description = fast(engine, "eltwise_backward", alg, *mds, *how, forward, attributes)
-    return Call(engine, description, read(place, x), read(Arg.DIFF_DST, gy), write(Arg.DIFF_SRC, out))
 
 
 def softmax_rows(engine: Engine, x: Array, out: Array) -> Call:
