@@ -43,6 +43,10 @@ class Converters:
     variable : str
         Name of the variable that users import, for messages.
 
+    Attributes
+    ----------
+    by_class : dict of type to callable
+
     Examples
     --------
     In the module of your own layer::
@@ -57,14 +61,14 @@ class Converters:
     def __init__(self, format: str, variable: str) -> None:
         self.format = format
         self.variable = variable
-        self._by_class: dict[type[Layer], Converter] = {}
+        self.by_class: dict[type[Layer], Converter] = {}
 
     def register(self, *classes: type[Layer]) -> Callable[[C], C]:
         """Register the decorated function for layers of these classes."""
 
         def decorate(converter: C) -> C:
             for cls in classes:
-                self._by_class[cls] = converter
+                self.by_class[cls] = converter
             return converter
 
         return decorate
@@ -79,8 +83,8 @@ class Converters:
         """
         _refuse(layer)
         for cls in type(layer).__mro__:
-            if cls in self._by_class:
-                return self._by_class[cls]
+            if cls in self.by_class:
+                return self.by_class[cls]
             own = (name for name, value in vars(cls).items() if inspect.isfunction(value))
             if any(name not in OF_TRAINING for name in own):
                 break
@@ -91,14 +95,6 @@ class Converters:
             f"{place} has no converter. Write one in its module: "
             f"@singa_dask.exports.{self.variable}.register({type(layer).__name__})."
         )
-
-    def forget(self, cls: type[Layer]) -> None:
-        """Remove the converter of a class."""
-        del self._by_class[cls]
-
-    def classes(self) -> set[type[Layer]]:
-        """Return the classes that have a converter of their own."""
-        return set(self._by_class)
 
 
 ONNX_CONVERTERS = Converters("ONNX", "ONNX_CONVERTERS")

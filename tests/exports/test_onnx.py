@@ -187,7 +187,7 @@ def test_layers_of_ones_own() -> None:
         with pytest.raises(ConfigError, match=r"Quarter has no converter"):
             ONNX_CONVERTERS.find(made(Quarter))
     finally:
-        ONNX_CONVERTERS.forget(Half)
+        del ONNX_CONVERTERS.by_class[Half]
 
 
 def test_the_batch_is_not_cut() -> None:

@@ -28,7 +28,7 @@ def written(name: str, **changes: Any) -> tuple[str, dict[str, np.ndarray]]:
 
 
 def test_every_layer_of_onnx_is_a_layer_of_pytorch() -> None:
-    assert TORCH_CONVERTERS.classes() - {TorchModule} == ONNX_CONVERTERS.classes()
+    assert set(TORCH_CONVERTERS.by_class) - {TorchModule} == set(ONNX_CONVERTERS.by_class)
 
 
 def test_a_module_is_plain() -> None:

@@ -70,11 +70,6 @@ class OneDnnOps(UpcastOps):
         self._logged: set[str] = set()
         self._process = os.getpid()
 
-    @property
-    def n_prepared(self) -> int:
-        """Number of prepared calls, including those left to NumPy."""
-        return len(self._calls)
-
     def __reduce__(self) -> NoReturn:
         raise TypeError("OneDnnOps cannot be pickled, as it holds memory of this process. Call get_ops there.")
 
