@@ -12,6 +12,7 @@ from singa_dask.layers.base import LAYERS
 from singa_dask.layers.param import ZEROS, glorot
 from singa_dask.layers.traits import Connection, Speed, Traits
 from singa_dask.layers.window import FilterConf, Windowed, as_images, image_shape
+from singa_dask.ops.contract import ConvWindow
 
 
 class ConvolutionConf(FilterConf):
@@ -62,6 +63,7 @@ class Convolution(Windowed):
             message = f"{block.groups} groups of filters cannot be shared by {count} workers. Use 0 or -1."
             raise ConfigError(Problem(("partition_dim",), message))
         self.groups = int(last - first) if block.groups > 1 else 1
+        self.window = ConvWindow(self.stride, self.pad, self.dilation, self.groups)
         # input channels that the filters of this instance read
         self.channels = slice(int(first) * size, int(last) * size) if block.groups > 1 else slice(0, n_channels)
         self.shape = (span.size, size, *self.kernel)
@@ -72,21 +74,21 @@ class Convolution(Windowed):
     def forward(self, phase: Phase) -> None:
         x, w = as_images(self.sources[0].data)[:, self.channels], self.weight.data.reshape(self.shape)
         b, y = None if self.bias is None else self.bias.data, self.features[0].data
-        self.ops.conv2d(x, w, b, y, self.stride, self.pad, self.fused.relu, self.dilation, self.groups)
+        self.ops.conv2d(x, w, b, y, self.window, self.fused.relu)
 
     def backward(self, phase: Phase) -> None:
         source, gy = self.sources[0], self.features[0].output_grad
         if self.fused.masks_output:
             self.ops.relu_grad(self.features[0].data, gy, out=gy)
         gw, gb = self.weight.grad.reshape(self.shape), None if self.bias is None else self.bias.grad
-        x, how = as_images(source.data)[:, self.channels], (self.dilation, self.groups)
-        self.ops.conv2d_grad_weight(x, gy, gw, gb, self.stride, self.pad, phase.accumulates, *how)
+        x = as_images(source.data)[:, self.channels]
+        self.ops.conv2d_grad_weight(x, gy, gw, gb, self.window, phase.accumulates)
         if source.grad is not None:
             w, gx = self.weight.data.reshape(self.shape), as_images(source.grad)
             for unseen in (gx[:, : self.channels.start], gx[:, self.channels.stop :]):
                 if unseen.size:
                     self.ops.clear(unseen)
-            self.ops.conv2d_grad_input(gy, w, gx[:, self.channels], self.stride, self.pad, *how)
+            self.ops.conv2d_grad_input(gy, w, gx[:, self.channels], self.window)
 
 
 def check_groups(name: str, block: FilterConf, n_channels: int) -> None:
@@ -128,6 +130,7 @@ class ConvTranspose(Windowed):
         self.take_window(block)
         check_groups("convtranspose_conf", block, n_channels)
         self.groups, self.output_pad = block.groups, block.output_pad
+        self.window = ConvWindow(self.stride, self.pad, self.dilation, self.groups)
         places = []
         for axis, size in enumerate(sizes):
             if self.output_pad and self.output_pad >= max(self.stride[axis], self.dilation[axis]):
@@ -150,18 +153,18 @@ class ConvTranspose(Windowed):
 
     def forward(self, phase: Phase) -> None:
         x, w, y = as_images(self.sources[0].data), self.weight.data.reshape(self.shape), self.features[0].data
-        self.ops.conv2d_grad_input(x, w, y, self.stride, self.pad, self.dilation, self.groups)
+        self.ops.conv2d_grad_input(x, w, y, self.window)
         if self.bias is not None:
             self.ops.add(y, self.bias.data[:, None, None], out=y)
 
     def backward(self, phase: Phase) -> None:
-        source, gy, how = self.sources[0], self.features[0].output_grad, (self.dilation, self.groups)
+        source, gy = self.sources[0], self.features[0].output_grad
         x, gw, adds = as_images(source.data), self.weight.grad.reshape(self.shape), phase.accumulates
-        self.ops.conv2d_grad_weight(gy, x, gw, None, self.stride, self.pad, adds, *how)
+        self.ops.conv2d_grad_weight(gy, x, gw, None, self.window, adds)
         if self.bias is not None:
             self.ops.global_avg_pool(gy, out=self.means.data)
             self.ops.multiply(self.means.data, float(gy[0, 0].size), out=self.means.data)
             self.ops.linear_grad_bias(self.means.data, self.bias.grad, accumulate=adds)
         if source.grad is not None:
             w = self.weight.data.reshape(self.shape)
-            self.ops.conv2d(gy, w, None, as_images(source.grad), self.stride, self.pad, False, *how)
+            self.ops.conv2d(gy, w, None, as_images(source.grad), self.window)

@@ -14,7 +14,7 @@ from singa_dask.conf.kinds import Size, choice
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.traits import Connection, Speed
 from singa_dask.layers.window import PAD, as_images, image_shape
-from singa_dask.ops.contract import UNDILATED, Array
+from singa_dask.ops.contract import Array, ConvWindow
 
 
 class UpsampleConf(Conf):
@@ -46,7 +46,8 @@ class Upsample(Layer):
         if self.takes_lines:
             # bilinear scaling is a transposed convolution of images with repeated edges
             size = 2 * block.factor - block.factor % 2
-            self.pad = ((block.factor + size) // 2,) * 2
+            pad = (block.factor + size) // 2
+            self.scaled = ConvWindow(self.window, (pad, pad), groups=n_channels)
             line = 1 - np.abs(np.arange(size) - (size - 1) / 2) / block.factor
             self.weights = self.buffer("weights", (n_channels, 1, size, size), make=partial(self._kernels, line))
             self.edged = self.buffer("edged", (n_rows, n_channels, height + 2, width + 2), self.context.dtype)
@@ -71,7 +72,7 @@ class Upsample(Layer):
         self.ops.copy(x, out=edged[:, :, 1:-1, 1:-1])
         for edge, inside in EDGES:
             self.ops.copy(edged[inside], out=edged[edge])
-        self.ops.conv2d_grad_input(edged, self.weights.data, y, self.window, self.pad, UNDILATED, x.shape[1])
+        self.ops.conv2d_grad_input(edged, self.weights.data, y, self.scaled)
 
     def backward(self, phase: Phase) -> None:
         source = self.sources[0]
@@ -83,7 +84,7 @@ class Upsample(Layer):
             self.ops.multiply(gx, float(self.window[0] * self.window[1]), out=gx)
             return
         edged = self.edged.data
-        self.ops.conv2d(gy, self.weights.data, None, edged, self.window, self.pad, False, UNDILATED, gx.shape[1])
+        self.ops.conv2d(gy, self.weights.data, None, edged, self.scaled)
         for edge, inside in reversed(EDGES):
             self.ops.add(edged[inside], edged[edge], out=edged[inside])
         self.ops.copy(edged[:, :, 1:-1, 1:-1], out=gx)

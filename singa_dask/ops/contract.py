@@ -25,6 +25,7 @@ __all__ = [
     "ArrayList",
     "Arrays",
     "CapturedKernels",
+    "ConvWindow",
     "DType",
     "Each",
     "Event",
@@ -44,6 +45,26 @@ Scalar: TypeAlias = Array | float
 Pair: TypeAlias = tuple[int, int]
 # Dilation of a window without gaps.
 UNDILATED: Pair = (1, 1)
+
+
+class ConvWindow(NamedTuple):
+    """The windows of a convolution.
+
+    Attributes
+    ----------
+    stride, pad : pair of int
+    dilation : pair of int
+        Distance of neighbouring pixels of a window.
+    groups : int
+        Number of groups into which channels and filters are divided. Filters see the channels of their group.
+    """
+
+    stride: Pair
+    pad: Pair
+    dilation: Pair = UNDILATED
+    groups: int = 1
+
+
 # Key of random numbers, for example (seed, layer, step).
 Key: TypeAlias = Sequence[int | str]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from singa_dask.ops import NumpyOps
-from singa_dask.ops.contract import Running
+from singa_dask.ops.contract import ConvWindow, Running
 from tests.contracts.arrays import LAYOUTS, blank, close, draw, get, lay, put
 
 Array = np.ndarray[Any, Any]
@@ -99,25 +99,25 @@ def test_convolution(
     y, gx = put(ops, blank(gy.shape, dtype, layout)), put(ops, blank(shape, dtype, layout))
     x, w, b, gy, gw, gb = (put(ops, one) for one in (x, w, b, gy, np.empty_like(w), np.empty_like(b)))
     for _ in range(2):  # the second call meets what the first one kept
-        ops.conv2d(x, w, b, y, stride, pad)
+        ops.conv2d(x, w, b, y, ConvWindow(stride, pad))
         close(get(ops, y), wanted_y)
     for bias, values in ((b, wanted_y), (None, wanted)):
-        ops.conv2d(x, w, bias, y, stride, pad, relu=True)
+        ops.conv2d(x, w, bias, y, ConvWindow(stride, pad), relu=True)
         close(get(ops, y), np.maximum(values, 0))
-    ops.conv2d(x, w, None, y, stride, pad)
+    ops.conv2d(x, w, None, y, ConvWindow(stride, pad))
     close(get(ops, y), wanted)
-    ops.conv2d_grad_input(gy, w, gx, stride, pad)
+    ops.conv2d_grad_input(gy, w, gx, ConvWindow(stride, pad))
     close(get(ops, gx), wanted_x[:, :, pad[0] : pad[0] + shape[2], pad[1] : pad[1] + shape[3]])
-    ops.conv2d_grad_weight(x, gy, gw, gb, stride, pad)
+    ops.conv2d_grad_weight(x, gy, gw, gb, ConvWindow(stride, pad))
     close(get(ops, gw), wanted_w)
     close(get(ops, gb), wanted_b)
-    ops.conv2d_grad_weight(x, gy, gw, gb, stride, pad, accumulate=True)
+    ops.conv2d_grad_weight(x, gy, gw, gb, ConvWindow(stride, pad), accumulate=True)
     close(get(ops, gw), 2 * wanted_w)
     close(get(ops, gb), 2 * wanted_b)
-    ops.conv2d_grad_weight(x, gy, gw, None, stride, pad)
+    ops.conv2d_grad_weight(x, gy, gw, None, ConvWindow(stride, pad))
     close(get(ops, gw), wanted_w)
     close(get(ops, gb), 2 * wanted_b)
-    ops.conv2d_grad_weight(x, gy, gw, None, stride, pad, accumulate=True)
+    ops.conv2d_grad_weight(x, gy, gw, None, ConvWindow(stride, pad), accumulate=True)
     close(get(ops, gw), 2 * wanted_w)
 
 
@@ -161,13 +161,13 @@ def test_groups_and_dilation(
     sums = gy.sum(axis=(0, 2, 3), dtype=np.float64)
     x, w, b, gy, gw, gb = (put(ops, one) for one in (x, w, b, gy, np.empty_like(w), np.empty_like(b)))
     for relu in (False, True):
-        ops.conv2d(x, w, b, y, stride, pad, relu, dilation, groups)
+        ops.conv2d(x, w, b, y, ConvWindow(stride, pad, dilation, groups), relu)
         biased = wanted + get(ops, b)[:, None, None]
         close(get(ops, y), np.maximum(biased, 0) if relu else biased)
-    ops.conv2d_grad_input(gy, w, gx, stride, pad, dilation, groups)
+    ops.conv2d_grad_input(gy, w, gx, ConvWindow(stride, pad, dilation, groups))
     close(get(ops, gx), wanted_x)
     for times, accumulate in ((1, False), (2, True)):
-        ops.conv2d_grad_weight(x, gy, gw, gb, stride, pad, accumulate, dilation, groups)
+        ops.conv2d_grad_weight(x, gy, gw, gb, ConvWindow(stride, pad, dilation, groups), accumulate)
         close(get(ops, gw), times * wanted_w)
         close(get(ops, gb), times * sums)
 
@@ -175,15 +175,15 @@ def test_groups_and_dilation(
 def test_weights_that_change_between_calls(ops: NumpyOps, dtype: Any, random: Any) -> None:
     x, w = put(ops, lay(draw(random, (2, 3, 6, 6), dtype), "features")), put(ops, draw(random, (4, 3, 3, 3), dtype))
     y, gx = put(ops, blank((2, 4, 4, 4), dtype, "features")), put(ops, blank((2, 3, 6, 6), dtype, "features"))
-    ops.conv2d(x, w, None, y, (1, 1), (0, 0))
+    ops.conv2d(x, w, None, y, ConvWindow((1, 1), (0, 0)))
     first = get(ops, y).copy()
     w *= 2
-    ops.conv2d(x, w, None, y, (1, 1), (0, 0))
+    ops.conv2d(x, w, None, y, ConvWindow((1, 1), (0, 0)))
     close(get(ops, y), 2.0 * first)
-    ops.conv2d_grad_input(y, w, gx, (1, 1), (0, 0))
+    ops.conv2d_grad_input(y, w, gx, ConvWindow((1, 1), (0, 0)))
     first = get(ops, gx).copy()
     w *= 2
-    ops.conv2d_grad_input(y, w, gx, (1, 1), (0, 0))
+    ops.conv2d_grad_input(y, w, gx, ConvWindow((1, 1), (0, 0)))
     close(get(ops, gx), 2.0 * first)
 
 
@@ -191,11 +191,11 @@ def test_other_batches_and_other_memory_between_calls(ops: NumpyOps, dtype: Any,
     w = put(ops, draw(random, (4, 3, 3, 3), dtype))
     x = lay(draw(random, (5, 3, 6, 6), dtype), "features")
     y = put(ops, blank((5, 4, 4, 4), dtype, "features"))
-    ops.conv2d(put(ops, x), w, None, y, (1, 1), (0, 0))
+    ops.conv2d(put(ops, x), w, None, y, ConvWindow((1, 1), (0, 0)))
     whole = get(ops, y).astype(np.float64)
     for rows, layout in ((slice(0, 2), "plain"), (slice(2, 5), "features"), (slice(4, 5), "features")):
         y = put(ops, blank(whole[rows].shape, dtype, "features"))
-        ops.conv2d(put(ops, lay(x[rows], layout)), w, None, y, (1, 1), (0, 0))
+        ops.conv2d(put(ops, lay(x[rows], layout)), w, None, y, ConvWindow((1, 1), (0, 0)))
         close(get(ops, y), whole[rows])
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from singa_dask.ops import BFLOAT16, NumpyOps
+from singa_dask.ops.contract import ConvWindow
 from singa_dask.ops.cupy import conv
 from singa_dask.ops.cupy import cudnn as cupy_cudnn
 from tests.backends import backend
@@ -31,10 +32,10 @@ def convolved(ops: NumpyOps, given: dict[str, Any], features: Any = np.float32) 
     w, b = ops.from_host(given["w"]), ops.from_host(given["b"])
     gw, gb = ops.zeros(w.shape, np.float32), ops.zeros(b.shape, np.float32)
     ops.copy(ops.from_host(given["x"]), x)
-    ops.conv2d(x, w, b, y, STRIDE, PAD)
-    ops.conv2d_grad_input(y, w, gx, STRIDE, PAD)
+    ops.conv2d(x, w, b, y, ConvWindow(STRIDE, PAD))
+    ops.conv2d_grad_input(y, w, gx, ConvWindow(STRIDE, PAD))
     for accumulate in (False, True):
-        ops.conv2d_grad_weight(x, y, gw, gb, STRIDE, PAD, accumulate)
+        ops.conv2d_grad_weight(x, y, gw, gb, ConvWindow(STRIDE, PAD), accumulate)
     return [ops.to_host(value).astype(np.float32) for value in (y, gx, gw, gb)]
 
 
@@ -63,9 +64,9 @@ def test_no_images() -> None:
     ops = backend("cuda:0")
     x, y = ops.features((0, 3, 8, 7), np.float32), ops.features((0, 6, 4, 8), np.float32)
     w, b = ops.from_host(drawn()["w"]), ops.from_host(drawn()["b"])
-    ops.conv2d(x, w, b, y, STRIDE, PAD)
-    ops.conv2d_grad_input(y, w, x, STRIDE, PAD)
-    ops.conv2d_grad_weight(x, y, w, b, STRIDE, PAD)
+    ops.conv2d(x, w, b, y, ConvWindow(STRIDE, PAD))
+    ops.conv2d_grad_input(y, w, x, ConvWindow(STRIDE, PAD))
+    ops.conv2d_grad_weight(x, y, w, b, ConvWindow(STRIDE, PAD))
     assert not ops.to_host(w).any() and not ops.to_host(b).any()
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from singa_dask.ops import BFLOAT16, NumpyOps
+from singa_dask.ops.contract import ConvWindow
 from singa_dask.ops.cupy import cudnn as cupy_cudnn
 from tests.backends import backend
 from tests.gpu import deviceless
@@ -155,7 +156,7 @@ def arrays(ops: Any, dtype: Any = np.float32, n: int = 2) -> SimpleNamespace:
 def test_what_a_graph_says(front_end: FrontEnd) -> None:
     ops = backend("cuda:0")
     a = arrays(ops)
-    ops.conv2d(a.x, a.w, a.b, a.y, (2, 1), (1, 0))
+    ops.conv2d(a.x, a.w, a.b, a.y, ConvWindow((2, 1), (1, 0)))
     (graph,) = front_end.graphs
     assert front_end.streams == [("handle", ops.gpu.stream.ptr)] and graph.where["handle"] == "handle"
     shapes = {number: (said["dim"], said["stride"]) for number, said in graph.tensors.items()}
@@ -180,20 +181,20 @@ def test_a_graph_is_built_once_for_each_kind_shape_and_type(front_end: FrontEnd)
     ops = backend("cuda:0")
     a, other, narrow = arrays(ops), arrays(ops, n=3), arrays(ops, BFLOAT16)
     for _ in range(2):
-        ops.conv2d(a.x, a.w, a.b, a.y, STRIDE, PAD)
-        ops.conv2d(a.x, a.w, None, a.y, STRIDE, PAD)
-        ops.conv2d(other.x, a.w, a.b, other.y, STRIDE, PAD)
-        ops.conv2d(narrow.x, a.w, a.b, narrow.y, STRIDE, PAD)
-        ops.conv2d_grad_input(a.y, a.w, a.x, STRIDE, PAD)
-        ops.conv2d_grad_weight(a.x, a.y, a.w, a.b, STRIDE, PAD)
-        ops.conv2d_grad_weight(a.x, a.y, a.w, None, STRIDE, PAD, accumulate=True)
+        ops.conv2d(a.x, a.w, a.b, a.y, ConvWindow(STRIDE, PAD))
+        ops.conv2d(a.x, a.w, None, a.y, ConvWindow(STRIDE, PAD))
+        ops.conv2d(other.x, a.w, a.b, other.y, ConvWindow(STRIDE, PAD))
+        ops.conv2d(narrow.x, a.w, a.b, narrow.y, ConvWindow(STRIDE, PAD))
+        ops.conv2d_grad_input(a.y, a.w, a.x, ConvWindow(STRIDE, PAD))
+        ops.conv2d_grad_weight(a.x, a.y, a.w, a.b, ConvWindow(STRIDE, PAD))
+        ops.conv2d_grad_weight(a.x, a.y, a.w, None, ConvWindow(STRIDE, PAD), accumulate=True)
     assert [(graph.operations[0][0], len(graph.runs)) for graph in front_end.graphs] == [
         *[("conv_fprop", 2)] * 4,
         ("conv_dgrad", 2),
         ("conv_wgrad", 4),
     ]
     assert ops.for_thread() is not ops
-    ops.for_thread().conv2d(a.x, a.w, a.b, a.y, STRIDE, PAD)
+    ops.for_thread().conv2d(a.x, a.w, a.b, a.y, ConvWindow(STRIDE, PAD))
     assert len(front_end.graphs) == 7, "a handle belongs to a thread, and so do its graphs"
 
 
@@ -208,7 +209,7 @@ def test_a_graph_is_built_once_for_each_kind_shape_and_type(front_end: FrontEnd)
 def test_precision(front_end: FrontEnd, precision: str, dtype: Any, tensor_cores: bool, name: str) -> None:
     ops = backend("cuda:0", precision)
     a = arrays(ops, dtype)
-    ops.conv2d(a.x, a.w, a.b, a.y, STRIDE, PAD)
+    ops.conv2d(a.x, a.w, a.b, a.y, ConvWindow(STRIDE, PAD))
     (graph,) = front_end.graphs
     assert ("TENSOR_CORE" not in graph.unwanted) == tensor_cores
     assert {"NONDETERMINISTIC", "DOWN_CONVERT_INPUTS"} <= set(graph.unwanted)
@@ -222,7 +223,7 @@ def test_images_that_lie_otherwise_are_copied(front_end: FrontEnd) -> None:
     plain, shifted = ops.zeros((2, 3, 6, 5), np.float32), ops.features((3, 3, 6, 5), np.float32)[1:]
     assert shifted.data.ptr % cupy_cudnn.ALIGNMENT
     for x in (plain, shifted):
-        ops.conv2d(x, a.w, a.b, a.y, STRIDE, PAD)
+        ops.conv2d(x, a.w, a.b, a.y, ConvWindow(STRIDE, PAD))
         addresses = front_end.graphs[0].runs[-1][0]
         assert addresses[cupy_cudnn.IMAGES] != x.data.ptr
         assert not any(address % cupy_cudnn.ALIGNMENT for address in addresses.values())
@@ -262,9 +263,9 @@ def convolve_as_numpy_does(dtype: Any) -> None:
     given, results = [random.normal(size=shape).astype(dtype) for shape in shapes], []
     for ops in (NumpyOps(), backend("cuda:0")):
         x, w, b, y = (ops.from_host(value.copy()) for value in given)
-        ops.conv2d_grad_weight(x, y, w, b, STRIDE, PAD, accumulate=True)
-        ops.conv2d_grad_input(y, w, x, STRIDE, PAD)
-        ops.conv2d(x, w, b, y, STRIDE, PAD)
+        ops.conv2d_grad_weight(x, y, w, b, ConvWindow(STRIDE, PAD), accumulate=True)
+        ops.conv2d_grad_input(y, w, x, ConvWindow(STRIDE, PAD))
+        ops.conv2d(x, w, b, y, ConvWindow(STRIDE, PAD))
         results.append([ops.to_host(value) for value in (x, w, b, y)])
     for actual, wanted in zip(*results, strict=True):
         np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-3)

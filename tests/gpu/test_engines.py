@@ -14,6 +14,7 @@ import pytest
 
 from singa_dask.errors import DeviceMemoryError
 from singa_dask.ops import BFLOAT16, NumpyOps
+from singa_dask.ops.contract import ConvWindow
 from singa_dask.ops.cupy import choices, conv
 from singa_dask.ops.cupy import cudnn as cupy_cudnn
 from singa_dask.ops.cupy.conv import WITHIN
@@ -130,13 +131,13 @@ def test_the_fastest_is_run_and_timed_once(front_end: FrontEnd, times: Times) ->
     ops = new_process()
     a = arrays(ops)
     for _ in range(2):
-        ops.conv2d_grad_input(a.y, a.w, a.x, STRIDE, PAD)
+        ops.conv2d_grad_input(a.y, a.w, a.x, ConvWindow(STRIDE, PAD))
         assert engine_run(front_end) == "second"
     assert times.timed == ["first", "products", "second", "third", "first"]
-    ops.for_thread().conv2d_grad_input(a.y, a.w, a.x, STRIDE, PAD)
-    new_process().conv2d_grad_input(a.y, a.w, a.x, STRIDE, PAD)
+    ops.for_thread().conv2d_grad_input(a.y, a.w, a.x, ConvWindow(STRIDE, PAD))
+    new_process().conv2d_grad_input(a.y, a.w, a.x, ConvWindow(STRIDE, PAD))
     assert engine_run(front_end) == "second" and len(times.timed) == 5, "another thread, and a later run"
-    ops.conv2d_grad_weight(a.x, a.y, a.w, None, STRIDE, PAD)
+    ops.conv2d_grad_weight(a.x, a.y, a.w, None, ConvWindow(STRIDE, PAD))
     assert len(times.timed) == 10, "another convolution"
 
 
@@ -146,10 +147,10 @@ def test_plans_without_the_bias(front_end: FrontEnd, times: Times) -> None:
     a = arrays(ops)
     a.b = ops.from_host(np.array([1, -2, 3, -4], np.float32))
     for relu in (False, True):
-        ops.conv2d(a.x, a.w, a.b, a.y, STRIDE, PAD, relu)
+        ops.conv2d(a.x, a.w, a.b, a.y, ConvWindow(STRIDE, PAD), relu)
         # the stand-in computes no convolution
         a.y[...] = 0
-        ops.conv2d(a.x, a.w, a.b, a.y, STRIDE, PAD, relu)
+        ops.conv2d(a.x, a.w, a.b, a.y, ConvWindow(STRIDE, PAD), relu)
         assert ops.to_host(a.y)[0, :, 0, 0].tolist() == ([1, 0, 3, 0] if relu else [1, -2, 3, -4])
         assert set(front_end.graphs[-1].runs[-1][0]) == {1, 2, 3}
     assert times.timed[:6] == ["first", "products", "second", "first apart", "second apart", "first"]
@@ -158,8 +159,8 @@ def test_plans_without_the_bias(front_end: FrontEnd, times: Times) -> None:
 def test_bias_and_relu_in_one_graph(front_end: FrontEnd) -> None:
     ops = new_process()
     a = arrays(ops)
-    ops.conv2d(a.x, a.w, a.b, a.y, STRIDE, PAD, relu=True)
-    ops.conv2d(a.x, a.w, None, a.y, STRIDE, PAD, relu=True)
+    ops.conv2d(a.x, a.w, a.b, a.y, ConvWindow(STRIDE, PAD), relu=True)
+    ops.conv2d(a.x, a.w, None, a.y, ConvWindow(STRIDE, PAD), relu=True)
     with_bias, without = front_end.graphs
     assert [name for name, *_ in with_bias.operations] == ["conv_fprop", "bias", "relu"]
     assert [name for name, *_ in without.operations] == ["conv_fprop"]
@@ -203,7 +204,7 @@ def test_small_convolutions_are_not_timed(front_end: FrontEnd, times: Times, mon
     monkeypatch.setattr(conv, "MIN_PRODUCTS", 1 << 20)
     ops = new_process()
     a = arrays(ops)
-    ops.conv2d(a.x, a.w, a.b, a.y, STRIDE, PAD)
+    ops.conv2d(a.x, a.w, a.b, a.y, ConvWindow(STRIDE, PAD))
     assert engine_run(front_end) == "first" and times.timed == []
 
 
@@ -216,21 +217,21 @@ def test_nothing_is_timed_in_a_capture(front_end: FrontEnd, times: Times) -> Non
         ops = backend("cuda:0").for_thread()
         ops.scratch("conv workspace", (1000,), np.uint8)
         ops.copied_weights(a.w, np.float32)
-        ops.capture(lambda: ops.conv2d(a.x, a.w, a.b, a.y, STRIDE, PAD))
+        ops.capture(lambda: ops.conv2d(a.x, a.w, a.b, a.y, ConvWindow(STRIDE, PAD)))
         return engine_run(front_end)
 
     assert engine_captured() == "first" and times.timed == []
-    ops.conv2d(a.x, a.w, a.b, a.y, STRIDE, PAD)
+    ops.conv2d(a.x, a.w, a.b, a.y, ConvWindow(STRIDE, PAD))
     assert engine_captured() == engine_run(front_end) == "second", "which is known by then"
 
 
 def test_scratch_memory_of_other_ways_is_given_back(front_end: FrontEnd, times: Times) -> None:
     ops = new_process()
     a = arrays(ops)
-    ops.conv2d(a.x, a.w, a.b, a.y, STRIDE, PAD)
+    ops.conv2d(a.x, a.w, a.b, a.y, ConvWindow(STRIDE, PAD))
     n_grown = ops.n_grown
     assert "conv columns" not in ops._scratch, "of the products"
-    ops.conv2d(a.x, a.w, a.b, a.y, STRIDE, PAD)
+    ops.conv2d(a.x, a.w, a.b, a.y, ConvWindow(STRIDE, PAD))
     assert ops.n_grown == n_grown
 
 
@@ -245,7 +246,7 @@ def test_a_file_says_what_was_chosen(front_end: FrontEnd, times: Times, tmp_path
     times.of = {"second": FAST}
     ops = new_process()
     a = arrays(ops)
-    ops.conv2d(a.x, a.w, a.b, a.y, STRIDE, PAD)
+    ops.conv2d(a.x, a.w, a.b, a.y, ConvWindow(STRIDE, PAD))
     (file,) = files(tmp_path)
     assert file.name == "conv2d_2x3x6x5_4x3x3x3_2x4x6x5_1x1_1x1_float32_biased"
     assert file.parent.name.endswith("-cudnn-9") and file.read_text() == "second"
@@ -256,11 +257,11 @@ def test_a_broken_file_is_written_anew(front_end: FrontEnd, times: Times, tmp_pa
     times.of = {"second": FAST}
     ops = new_process()
     a = arrays(ops)
-    ops.conv2d_grad_input(a.y, a.w, a.x, STRIDE, PAD)
+    ops.conv2d_grad_input(a.y, a.w, a.x, ConvWindow(STRIDE, PAD))
     (file,) = files(tmp_path)
     file.write_bytes(content)
     times.timed.clear()
-    new_process().conv2d_grad_input(a.y, a.w, a.x, STRIDE, PAD)
+    new_process().conv2d_grad_input(a.y, a.w, a.x, ConvWindow(STRIDE, PAD))
     assert engine_run(front_end) == "second" and times.timed
     assert file.read_text() == "second"
 
@@ -271,8 +272,8 @@ def test_a_directory_that_cannot_be_written(front_end: FrontEnd, times: Times, t
     for _ in range(2):
         ops = new_process()
         a = arrays(ops)
-        ops.conv2d_grad_input(a.y, a.w, a.x, STRIDE, PAD)
-        ops.for_thread().conv2d_grad_input(a.y, a.w, a.x, STRIDE, PAD)
+        ops.conv2d_grad_input(a.y, a.w, a.x, ConvWindow(STRIDE, PAD))
+        ops.for_thread().conv2d_grad_input(a.y, a.w, a.x, ConvWindow(STRIDE, PAD))
         assert engine_run(front_end) == "second"
     assert len(times.timed) == 8, "once in each process"
 
@@ -334,15 +335,15 @@ def test_every_engine(
 
     def results(kernels: Any, x: Any, y: Any, w: Any, b: Any) -> dict[str, Callable[[], Any]]:
         def forward(relu: bool) -> Any:
-            kernels.conv2d(x, w, b, y, stride, pad, relu=relu)
+            kernels.conv2d(x, w, b, y, ConvWindow(stride, pad), relu=relu)
             return y
 
         def grad_input() -> Any:
-            kernels.conv2d_grad_input(y, w, x, stride, pad)
+            kernels.conv2d_grad_input(y, w, x, ConvWindow(stride, pad))
             return x
 
         def grad_weight() -> Any:
-            kernels.conv2d_grad_weight(x, y, w, None, stride, pad)
+            kernels.conv2d_grad_weight(x, y, w, None, ConvWindow(stride, pad))
             return w
 
         kinds = {"forward": partial(forward, False), "relu": partial(forward, True)}

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.launches import step_of
 from singa_dask.ops import NumpyOps
+from singa_dask.ops.contract import ConvWindow
 from tests.conftest import is_simulated
 
 pytestmark = pytest.mark.skipif(not is_simulated(), reason="the simulated GPU counts")
@@ -65,7 +66,7 @@ def test_captured_convolutions_use_the_weights_of_each_replay(gpu: NumpyOps, dty
     images = random.normal(size=(2, 3, 6, 5)).astype(dtype)
     weights = [random.normal(size=size).astype(dtype) for size in ((4, 3, 3, 3), (300, 3, 2, 2), (5, 3, 1, 1))]
     x, *ws = (gpu.from_host(each) for each in (images, *weights))
-    how = [(1, 1), (1, 1)]
+    how = [ConvWindow((1, 1), (1, 1))]
     outs = [gpu.features((2, len(w), 9 - w.shape[2], 8 - w.shape[3]), dtype) for w in ws]
 
     def compute() -> None:

@@ -23,7 +23,7 @@ import numpy as np
 
 from singa_dask.errors import DeviceMemoryError
 from singa_dask.ops.bfloat16 import BFLOAT16
-from singa_dask.ops.contract import UNDILATED, Pair
+from singa_dask.ops.contract import ConvWindow, Pair
 from singa_dask.ops.cupy import cudnn
 from singa_dask.ops.cupy.choices import choices_in, fastest, folder_of
 from singa_dask.ops.cupy.cublas import workspace
@@ -75,20 +75,9 @@ class CupyConv(CupyLinear, CupyElementwise):
         self._looked_for_cudnn = False
         self._ways: dict[tuple[Any, ...], Way] = {}
 
-    def conv2d(
-        self,
-        x: Array,
-        w: Array,
-        b: Array | None,
-        out: Array,
-        stride: Pair,
-        pad: Pair,
-        relu: bool = False,
-        dilation: Pair = UNDILATED,
-        groups: int = 1,
-    ) -> None:
+    def conv2d(self, x: Array, w: Array, b: Array | None, out: Array, window: ConvWindow, relu: bool = False) -> None:
         x, y = self._taken("x", x, x.dtype), self._room_for_images("y", out)
-        weights, how = self._taken_weights(w, x.dtype), (stride, pad, dilation)
+        weights, how, groups = self._taken_weights(w, x.dtype), window[:3], window.groups
 
         def run(way: Way) -> Array:
             if way is None:
@@ -112,24 +101,15 @@ class CupyConv(CupyLinear, CupyElementwise):
         if y is not out:
             self.copy(y, out)
 
-    def conv2d_grad_input(
-        self,
-        gy: Array,
-        w: Array,
-        out: Array,
-        stride: Pair,
-        pad: Pair,
-        dilation: Pair = UNDILATED,
-        groups: int = 1,
-    ) -> None:
+    def conv2d_grad_input(self, gy: Array, w: Array, out: Array, window: ConvWindow) -> None:
         gy, gx = self._taken("gy", gy, gy.dtype), self._room_for_images("gx", out)
-        weights, how = self._taken_weights(w, gy.dtype), (stride, pad, dilation)
+        weights, how = self._taken_weights(w, gy.dtype), window[:3]
 
         def run(way: Way) -> Array:
             if way is not None:
                 self._run_plan(way, {cudnn.IMAGES: gx, cudnn.WEIGHTS: weights, cudnn.OUTPUTS: gy})
                 return gx
-            for part, filters, channels in parts_of_groups(groups, (gy, 1), (weights, 0), (gx, 1)):
+            for part, filters, channels in parts_of_groups(window.groups, (gy, 1), (weights, 0), (gx, 1)):
                 source, target = self._dense("group gy", part), self._output_buffer("group gx", channels, gx.dtype)
                 for columns, images, g in self._pieces_of_columns(target, source, w.shape[2:], sum_type(gy.dtype)):
                     self.gemm(pixels_of(g), rows_of(filters), columns)
@@ -142,18 +122,9 @@ class CupyConv(CupyLinear, CupyElementwise):
             self.copy(gx, out)
 
     def conv2d_grad_weight(
-        self,
-        x: Array,
-        gy: Array,
-        out: Array,
-        bias: Array | None,
-        stride: Pair,
-        pad: Pair,
-        accumulate: bool = False,
-        dilation: Pair = UNDILATED,
-        groups: int = 1,
+        self, x: Array, gy: Array, out: Array, bias: Array | None, window: ConvWindow, accumulate: bool = False
     ) -> None:
-        x, gy, how = self._taken("x", x, x.dtype), self._taken("gy", gy, gy.dtype), (stride, pad, dilation)
+        x, gy, how = self._taken("x", x, x.dtype), self._taken("gy", gy, gy.dtype), window[:3]
 
         def run(way: Way) -> Array:
             dtype = sum_type(x.dtype) if way is None else x.dtype
@@ -166,7 +137,7 @@ class CupyConv(CupyLinear, CupyElementwise):
                 return total
             if not len(x):
                 total[...] = 0
-            for part, grads, weights in parts_of_groups(groups, (x, 1), (gy, 1), (total, 0)):
+            for part, grads, weights in parts_of_groups(window.groups, (x, 1), (gy, 1), (total, 0)):
                 source, target = self._dense("group x", part), self._dense("group gy", grads)
                 for i, (columns, g) in enumerate(self._unfolded(source, target, out.shape[2:], *how)):
                     self.linear_grad_weight(columns, pixels_of(g), rows_of(weights), accumulate=i > 0)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from singa_dask.arrays import Array
-from singa_dask.ops.contract import UNDILATED, Pair
+from singa_dask.ops.contract import ConvWindow, Pair
 from singa_dask.ops.numpy.elementwise import NumpyElementwise
 from singa_dask.ops.numpy.memory import channels_last
 
@@ -76,23 +76,11 @@ class NumpyImages(NumpyElementwise):
 
     # -- convolution -------------------------------------------------------------------------------------
 
-    def conv2d(
-        self,
-        x: Array,
-        w: Array,
-        b: Array | None,
-        out: Array,
-        stride: Pair,
-        pad: Pair,
-        relu: bool = False,
-        dilation: Pair = UNDILATED,
-        groups: int = 1,
-    ) -> None:
+    def conv2d(self, x: Array, w: Array, b: Array | None, out: Array, window: ConvWindow, relu: bool = False) -> None:
         """``out[n, f, i, j] = b[f] + sum_{c, k, l} w[f, c, k, l] x[n, c, i s + k d - pad, j s + l d - pad]``.
 
-        Here s is ``stride`` and d ``dilation``. Outside of the image x is 0. The kernel is not flipped, as usual in
-        neural nets. With ``groups``, channels and filters are divided into groups, and filters see the channels of
-        their group. With ``relu`` negative values of the result become 0; a NaN may, too.
+        Here s is the stride and d the dilation of ``window``. Outside of the image x is 0. The kernel is not flipped,
+        as usual in neural nets. With ``relu`` negative values of the result become 0; a NaN may, too.
 
         Parameters
         ----------
@@ -101,32 +89,24 @@ class NumpyImages(NumpyElementwise):
         b : (F,) or None
         out : (N, F, OH, OW)
         """
-        if groups > 1:
-            for xs, ws, bs, ys in parts_of_groups(groups, (x, 1), (w, 0), (b, 0), (out, 1)):
-                NumpyImages.conv2d(self, xs, ws, bs, ys, stride, pad, relu, dilation)
+        if window.groups > 1:
+            for xs, ws, bs, ys in parts_of_groups(window.groups, (x, 1), (w, 0), (b, 0), (out, 1)):
+                NumpyImages.conv2d(self, xs, ws, bs, ys, window._replace(groups=1), relu)
             return
         weights = self._weights(w).T
-        for columns, y in self._columns(x, out, w.shape[2:], stride, pad, dilation):
+        for columns, y in self._columns(x, out, w.shape[2:], window):
             self._product(columns, weights, y)
             if b is not None:
                 np.add(y, b[:, None, None], out=y)
             if relu:
                 np.maximum(y, 0, out=y)
 
-    def conv2d_grad_input(
-        self,
-        gy: Array,
-        w: Array,
-        out: Array,
-        stride: Pair,
-        pad: Pair,
-        dilation: Pair = UNDILATED,
-        groups: int = 1,
-    ) -> None:
+    def conv2d_grad_input(self, gy: Array, w: Array, out: Array, window: ConvWindow) -> None:
         """``out`` (N, C, H, W) = gradient of `conv2d` with respect to x, from ``gy`` (N, F, OH, OW)."""
+        stride, pad, dilation, groups = window
         if groups > 1:
             for gys, ws, gxs in parts_of_groups(groups, (gy, 1), (w, 0), (out, 1)):
-                NumpyImages.conv2d_grad_input(self, gys, ws, gxs, stride, pad, dilation)
+                NumpyImages.conv2d_grad_input(self, gys, ws, gxs, window._replace(groups=1))
             return
         kh, kw = w.shape[2:]
         reach = ((kh - 1) * dilation[0], (kw - 1) * dilation[1])
@@ -134,7 +114,7 @@ class NumpyImages(NumpyElementwise):
             # a convolution with flipped kernels is faster, because it reads values instead of adding to them
             turned = w.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1]
             around = (reach[0] - pad[0], reach[1] - pad[1])
-            NumpyImages.conv2d(self, gy, turned, None, out, stride, around, dilation=dilation)
+            NumpyImages.conv2d(self, gy, turned, None, out, window._replace(pad=around))
             return
         weights, (oh, ow), (height, width) = self._weights(w), gy.shape[2:], out.shape[2:]
         for g, gx in self.pieces(gy, out, n_values=COLUMN_VALUES // (kh * kw)):
@@ -147,35 +127,26 @@ class NumpyImages(NumpyElementwise):
             sums = channels_last(padded)
             for i, j in np.ndindex(kh, kw):
                 top, left = i * dilation[0], j * dilation[1]
-                window = sums[:, top : top + stride[0] * oh : stride[0], left : left + stride[1] * ow : stride[1]]
-                np.add(window, folded[:, :, :, i, j], out=window)
+                part = sums[:, top : top + stride[0] * oh : stride[0], left : left + stride[1] * ow : stride[1]]
+                np.add(part, folded[:, :, :, i, j], out=part)
             np.copyto(gx, padded[:, :, pad[0] : pad[0] + height, pad[1] : pad[1] + width])
 
     def conv2d_grad_weight(
-        self,
-        x: Array,
-        gy: Array,
-        out: Array,
-        bias: Array | None,
-        stride: Pair,
-        pad: Pair,
-        accumulate: bool = False,
-        dilation: Pair = UNDILATED,
-        groups: int = 1,
+        self, x: Array, gy: Array, out: Array, bias: Array | None, window: ConvWindow, accumulate: bool = False
     ) -> None:
         """``out`` (F, C / groups, kh, kw) and ``bias`` (F,), if any, = gradients of `conv2d` with respect to w and b.
 
         Both are added to earlier values if ``accumulate``.
         """
-        if groups > 1:
-            for xs, gys, gws, gbs in parts_of_groups(groups, (x, 1), (gy, 1), (out, 0), (bias, 0)):
-                NumpyImages.conv2d_grad_weight(self, xs, gys, gws, gbs, stride, pad, accumulate, dilation)
+        if window.groups > 1:
+            for xs, gys, gws, gbs in parts_of_groups(window.groups, (x, 1), (gy, 1), (out, 0), (bias, 0)):
+                NumpyImages.conv2d_grad_weight(self, xs, gys, gws, gbs, window._replace(groups=1), accumulate)
             return
         n_filters, n_channels, kh, kw = out.shape
         total = self.scratch("total", (n_filters, kh * kw * n_channels), out.dtype)
         product = self.scratch("product", total.shape, out.dtype)
         total[...] = 0
-        for columns, g in self._columns(x, gy, (kh, kw), stride, pad, dilation):
+        for columns, g in self._columns(x, gy, (kh, kw), window):
             np.matmul(self._rows(g).T, columns, out=product)
             np.add(total, product, out=total)
         wanted = total.reshape(n_filters, kh, kw, n_channels).transpose(0, 3, 1, 2)
@@ -189,10 +160,9 @@ class NumpyImages(NumpyElementwise):
         np.copyto(ordered, channels_last(w))
         return ordered.reshape(len(w), -1)
 
-    def _columns(
-        self, x: Array, y: Array, kernel: Sequence[int], stride: Pair, pad: Pair, dilation: Pair
-    ) -> Iterator[tuple[Array, Array]]:
+    def _columns(self, x: Array, y: Array, kernel: Sequence[int], window: ConvWindow) -> Iterator[tuple[Array, Array]]:
         """Yield (values of the windows (n OH OW, kh kw C), rows of y (n, F, OH, OW)) for pieces of the batch."""
+        stride, pad, dilation, _ = window
         (n_channels, height, width), (kh, kw), (oh, ow) = x.shape[1:], kernel, y.shape[2:]
         n_rows = max(1, COLUMN_VALUES // (oh * ow * kh * kw * n_channels))
         for start in range(0, len(x), n_rows):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.arrays import Array, DType
-from singa_dask.ops.contract import Pair
+from singa_dask.ops.contract import ConvWindow, Pair
 from singa_dask.ops.formulas import Formula
 from singa_dask.ops.onednn.call import Call, Operand, described, fast, flat, layout, read, write
 from singa_dask.ops.onednn.chains import FormulaCall
@@ -35,21 +35,13 @@ AVERAGE, GELU = (Alg.POOL_AVG_EXCLUDE, Alg.POOL_AVG_INCLUDE), (Alg.GELU_ERF, Alg
 
 
 def convolution(
-    engine: Engine,
-    x: Array,
-    w: Array,
-    b: Array | None,
-    y: Array,
-    stride: Pair,
-    pad: Pair,
-    dilation: Pair,
-    relu: bool = False,
+    engine: Engine, x: Array, w: Array, b: Array | None, y: Array, window: ConvWindow, relu: bool = False
 ) -> tuple[int, list[Any]]:
     """Describe a convolution; return also the arguments that its gradients need."""
     weights, bias = engine.md(w.shape, x.dtype), None if b is None else described(engine, b)
     # oneDNN's dilation is the number of pixels between two taps
-    gaps = (dilation[0] - 1, dilation[1] - 1)
-    around = [integers(stride), integers(gaps), integers(pad), integers(pad)]
+    gaps = (window.dilation[0] - 1, window.dilation[1] - 1)
+    around = [integers(window.stride), integers(gaps), integers(window.pad), integers(window.pad)]
     args = [described(engine, x), weights, bias, described(engine, y), *around]
     name, attributes = "convolution_forward", engine.attributes(relu=relu)
     return fast(engine, name, Prop.TRAINING, Alg.CONVOLUTION, *args, attributes), [*args, attributes]
@@ -60,51 +52,29 @@ def grouped(w: Array, groups: int) -> Array:
     return w.reshape(groups, -1, *w.shape[1:]) if groups > 1 else w
 
 
-def conv2d(
-    engine: Engine,
-    x: Array,
-    w: Array,
-    b: Array | None,
-    out: Array,
-    stride: Pair,
-    pad: Pair,
-    relu: bool,
-    dilation: Pair,
-    groups: int,
-) -> Call:
+def conv2d(engine: Engine, x: Array, w: Array, b: Array | None, out: Array, window: ConvWindow, relu: bool) -> Call:
     """Make the call of `conv2d`."""
-    w = grouped(w, groups)
-    description, _ = convolution(engine, x, w, b, out, stride, pad, dilation, relu)
+    w = grouped(w, window.groups)
+    description, _ = convolution(engine, x, w, b, out, window, relu)
     reads = (read(Arg.SRC, x), read(Arg.WEIGHTS, w), read(Arg.BIAS, b))
     return Call(engine, description, *reads, write(Arg.DST, out))
 
 
-def conv2d_grad_input(
-    engine: Engine, gy: Array, w: Array, out: Array, stride: Pair, pad: Pair, dilation: Pair, groups: int
-) -> Call:
+def conv2d_grad_input(engine: Engine, gy: Array, w: Array, out: Array, window: ConvWindow) -> Call:
     """Make the call of `conv2d_grad_input`."""
-    w = grouped(w, groups)
-    forward, (gx, weights, _, g, *around, attributes) = convolution(engine, out, w, None, gy, stride, pad, dilation)
+    w = grouped(w, window.groups)
+    forward, (gx, weights, _, g, *around, attributes) = convolution(engine, out, w, None, gy, window)
     args = (Alg.CONVOLUTION, gx, weights, g, *around, forward, attributes)
     description = fast(engine, "convolution_backward_data", *args)
     return Call(engine, description, read(Arg.DIFF_DST, gy), read(Arg.WEIGHTS, w), write(Arg.DIFF_SRC, out))
 
 
 def conv2d_grad_weight(
-    engine: Engine,
-    x: Array,
-    gy: Array,
-    out: Array,
-    bias: Array | None,
-    stride: Pair,
-    pad: Pair,
-    accumulate: bool,
-    dilation: Pair,
-    groups: int,
+    engine: Engine, x: Array, gy: Array, out: Array, bias: Array | None, window: ConvWindow, accumulate: bool
 ) -> Call:
     """Make the call of `conv2d_grad_weight`."""
-    out = grouped(out, groups)
-    forward, (source, _, *args, attributes) = convolution(engine, x, out, bias, gy, stride, pad, dilation)
+    out = grouped(out, window.groups)
+    forward, (source, _, *args, attributes) = convolution(engine, x, out, bias, gy, window)
     mds = (source, engine.md(out.shape, out.dtype))
     description = fast(engine, "convolution_backward_weights", Alg.CONVOLUTION, *mds, *args, forward, attributes)
     written = (write(Arg.DIFF_WEIGHTS, out, accumulate), write(Arg.DIFF_BIAS, bias, accumulate))

@@ -6,6 +6,7 @@ import pytest
 
 from singa_dask.errors import ConfigError
 from singa_dask.ops import NumpyOps, get_ops
+from singa_dask.ops.contract import ConvWindow
 from singa_dask.ops.onednn import library
 from tests.backends import backend
 from tests.ops.bf16 import Array, Kernels, Values, compare
@@ -27,7 +28,7 @@ def test_convolution(ops: NumpyOps, channels: int, filters: int, kernel: int, pa
         size = 2 * pad + 1 - kernel
         b, y, gy = values.weights(filters), *(values.features(3, filters, 9 + size, 8 + size) for _ in range(2))
         gx, gw, gb = values.features(*x.shape), values.weights(*w.shape), values.weights(filters)
-        how = ((1, 1), (pad, pad))
+        how = [ConvWindow((1, 1), (pad, pad))]
         ops.conv2d(x, w, b, y, *how)
         ops.conv2d_grad_input(gy, w, gx, *how)
         ops.conv2d_grad_weight(x, gy, gw, gb, *how, accumulate=True)

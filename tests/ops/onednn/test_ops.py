@@ -17,6 +17,7 @@ import threadpoolctl
 
 from singa_dask.errors import ConfigError
 from singa_dask.ops import NumpyOps, OneDnnOps, get_ops
+from singa_dask.ops.contract import ConvWindow
 from singa_dask.ops.onednn import library
 from singa_dask.ops.onednn.library import OneDnnError
 
@@ -35,9 +36,9 @@ def convolve(ops: NumpyOps, n: int = 4, dtype: Any = np.float32) -> Array:
     """Return a convolution that several threads have work in."""
     x, y = images((n, 16, 16, 16), dtype), images((n, 32, 16, 16), dtype)
     w = np.random.default_rng(5).normal(size=(32, 16, 5, 5)).astype(dtype)
-    ops.conv2d(x, w, None, y, (1, 1), (2, 2))
+    ops.conv2d(x, w, None, y, ConvWindow((1, 1), (2, 2)))
     gw = np.empty_like(w)
-    ops.conv2d_grad_weight(x, y, gw, None, (1, 1), (2, 2))
+    ops.conv2d_grad_weight(x, y, gw, None, ConvWindow((1, 1), (2, 2)))
     return np.concatenate([y.ravel(), gw.ravel()])
 
 
@@ -74,7 +75,7 @@ def test_strides_backwards_and_overlapping() -> None:
         np.testing.assert_array_equal(y, x)
         gw = np.zeros((4, 4, 1, 1), "f")
         for times in (1, 2):
-            ops.conv2d_grad_weight(x, y, gw[::-1], None, (1, 1), (0, 0), accumulate=True)
+            ops.conv2d_grad_weight(x, y, gw[::-1], None, ConvWindow((1, 1), (0, 0)), accumulate=True)
             wanted = np.einsum("nfhw,nchw->fc", y, x)[::-1]
             np.testing.assert_allclose(gw[:, :, 0, 0], times * wanted, rtol=1e-5, atol=1e-4)
 
