@@ -154,6 +154,7 @@ def CSVInput(
     unknown: Literal["error", "ignore"] = ...,
     texts: Mapping[str, Any] = ...,
     numbers: Mapping[str, Any] = ...,
+    dates: Mapping[str, Any] = ...,
     na_values: Sequence[str] = ...,
     lags: Mapping[str, Any] | None = ...,
     header: bool | None = ...,
@@ -280,6 +281,10 @@ def CSVInput(
     numbers: Columns of a table whose numbers are texts, and their form: ``{price: {thousands: ",", unit: "$"}}``.
     Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
 
+    dates: Columns of a table whose values are dates, and the parts of these dates that a record consists of:
+    ``{when: [year, month, weekday, hour]}``. Month, weekday and hour become a value 0 or 1 for each of their
+    values. Checkpoints keep it.
+
     na_values: Words that mean a missing value, such as unknown, in all columns of a table except texts. A word
     that ``categories`` lists is a name there.
 
@@ -338,6 +343,7 @@ def CSVOutput(
     unknown: Literal["error", "ignore"] = ...,
     texts: Mapping[str, Any] = ...,
     numbers: Mapping[str, Any] = ...,
+    dates: Mapping[str, Any] = ...,
     na_values: Sequence[str] = ...,
     lags: Mapping[str, Any] | None = ...,
     header: bool | None = ...,
@@ -462,6 +468,10 @@ def CSVOutput(
 
     numbers: Columns of a table whose numbers are texts, and their form: ``{price: {thousands: ",", unit: "$"}}``.
     Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
+
+    dates: Columns of a table whose values are dates, and the parts of these dates that a record consists of:
+    ``{when: [year, month, weekday, hour]}``. Month, weekday and hour become a value 0 or 1 for each of their
+    values. Checkpoints keep it.
 
     na_values: Words that mean a missing value, such as unknown, in all columns of a table except texts. A word
     that ``categories`` lists is a name there.
@@ -1254,6 +1264,7 @@ def RecordInput(
     unknown: Literal["error", "ignore"] = ...,
     texts: Mapping[str, Any] = ...,
     numbers: Mapping[str, Any] = ...,
+    dates: Mapping[str, Any] = ...,
     na_values: Sequence[str] = ...,
     lags: Mapping[str, Any] | None = ...,
     header: bool | None = ...,
@@ -1379,6 +1390,10 @@ def RecordInput(
     numbers: Columns of a table whose numbers are texts, and their form: ``{price: {thousands: ",", unit: "$"}}``.
     Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
 
+    dates: Columns of a table whose values are dates, and the parts of these dates that a record consists of:
+    ``{when: [year, month, weekday, hour]}``. Month, weekday and hour become a value 0 or 1 for each of their
+    values. Checkpoints keep it.
+
     na_values: Words that mean a missing value, such as unknown, in all columns of a table except texts. A word
     that ``categories`` lists is a name there.
 
@@ -1437,6 +1452,7 @@ def RecordOutput(
     unknown: Literal["error", "ignore"] = ...,
     texts: Mapping[str, Any] = ...,
     numbers: Mapping[str, Any] = ...,
+    dates: Mapping[str, Any] = ...,
     na_values: Sequence[str] = ...,
     lags: Mapping[str, Any] | None = ...,
     header: bool | None = ...,
@@ -1563,6 +1579,10 @@ def RecordOutput(
 
     numbers: Columns of a table whose numbers are texts, and their form: ``{price: {thousands: ",", unit: "$"}}``.
     Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
+
+    dates: Columns of a table whose values are dates, and the parts of these dates that a record consists of:
+    ``{when: [year, month, weekday, hour]}``. Month, weekday and hour become a value 0 or 1 for each of their
+    values. Checkpoints keep it.
 
     na_values: Words that mean a missing value, such as unknown, in all columns of a table except texts. A word
     that ``categories`` lists is a name there.
@@ -1895,6 +1915,7 @@ def WeightInput(
     unknown: Literal["error", "ignore"] = ...,
     texts: Mapping[str, Any] = ...,
     numbers: Mapping[str, Any] = ...,
+    dates: Mapping[str, Any] = ...,
     na_values: Sequence[str] = ...,
     lags: Mapping[str, Any] | None = ...,
     header: bool | None = ...,
@@ -2023,6 +2044,10 @@ def WeightInput(
 
     numbers: Columns of a table whose numbers are texts, and their form: ``{price: {thousands: ",", unit: "$"}}``.
     Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
+
+    dates: Columns of a table whose values are dates, and the parts of these dates that a record consists of:
+    ``{when: [year, month, weekday, hour]}``. Month, weekday and hour become a value 0 or 1 for each of their
+    values. Checkpoints keep it.
 
     na_values: Words that mean a missing value, such as unknown, in all columns of a table except texts. A word
     that ``categories`` lists is a name there.

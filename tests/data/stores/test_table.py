@@ -189,7 +189,7 @@ def test_missing_categories_have_a_name_if_it_is_given(csv: Path) -> None:
             {"features": ["y"], "separator": ";"},
             "column 'y': '20,000' has a comma, for decimals or between thousands. Set numbers, with decimal: ',' or ",
         ),
-        ("x,y\n1,2020-01-01\n", {"features": ["y"]}, "column 'y' holds values of type date, expected numbers. Name the column"),
+        ("x,y\n1,2020-01-01\n", {"features": ["y"]}, "column 'y' holds values of type date, expected numbers."),
         ("x,y\n1,\n2,\n", {"label": "x", "features": ["y"], "missing": "skip"}, "column 'y' has no values"),
         ("x,y\n1,\n,2\n", {"features": ["x", "y"], "missing": "skip"}, "no records without missing values"),
         ("x,y\n1,2\n", {"features": ["x"], "categories": {"x": ["2"]}}, "line 2, column 'x': unknown category '1'"),
