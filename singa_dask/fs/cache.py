@@ -8,8 +8,6 @@
     Entries that are being written. They have their full length from the beginning.
 ``locks/``
     256 lock files, by the first byte of the key.
-``pins/``
-    A locked file for each entry that is open as a file.
 ``usage``
     The total number of bytes.
 """
@@ -58,7 +56,6 @@ MAGIC = b"SDCACHE1"
 SEAL = struct.Struct("<8s32sQI12x")
 KEY = re.compile(r"[0-9a-f]{64}")
 LEFTOVER = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{16}\.tmp")
-PIN = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{16}\.pin")
 COUNTER = struct.Struct("<Q")
 # eviction frees at least limit / SLACK bytes
 SLACK = 16
@@ -138,7 +135,7 @@ class Cache:
             self._claim()
             with self._usage() as usage:
                 if usage is not None:
-                    self._delete_leftovers("tmp", LEFTOVER)
+                    self._delete_leftovers()
                     _set_count(usage, sum(size for _, size, _ in self._entries()))
         except OSError as error:
             text = f"{folder}: this directory cannot be used as a cache: {error.strerror or error}."
@@ -175,11 +172,10 @@ class Cache:
         self.hits += 1
         return entry
 
-    def file(self, key: str, length: int, chunks: Callable[[], Iterable[bytes]]) -> CachedFile:
-        """Return an entry as a file. If it is missing, it is fetched.
+    def file(self, key: str, length: int, chunks: Callable[[], Iterable[bytes]]) -> Path:
+        """Return the path of an entry, whose file ends with the seal. If it is missing, it is fetched.
 
-        The entry is not evicted until the file is closed. While another process fetches the entry, this one waits,
-        until there is no progress for `STALL_S` seconds.
+        While another process fetches the entry, this one waits, until there is no progress for `STALL_S` seconds.
 
         Raises
         ------
@@ -187,9 +183,7 @@ class Cache:
             The entry exceeds the limit, or the disk is full.
         """
         self.check_fits(length)
-        pin: CachedFile | None = None
         try:
-            pin = self._pin(key)
             with self._lock(key, STALL_S) as locked:
                 if self.find(key) is not None:
                     self.hits += 1
@@ -201,14 +195,10 @@ class Cache:
                             self.folder,
                         )
                     self._write(key, length, chunks())
-            return pin
-        except BaseException as error:
-            if pin is not None:
-                pin.close()
-            if not isinstance(error, OSError):
-                raise
+        except OSError as error:
             text = f"{self.folder}: a file of {length} bytes cannot be written: {error.strerror or error}."
             raise DataError(f"{text} Set cache.dir to a directory on a disk with enough space.") from error
+        return self._entry(key)
 
     def check_fits(self, length: int) -> None:
         """Raise a `DataError` if an entry of this length exceeds the limit."""
@@ -314,7 +304,7 @@ class Cache:
             raise DataError(f"{text} Set cache.dir to an empty or a new directory.")
         # write the marker first, so that other processes never see a cache folder without it
         (self.folder / MARKER).touch()
-        for name in ("entries", "locks", "pins", "tmp"):
+        for name in ("entries", "locks", "tmp"):
             (self.folder / name).mkdir(exist_ok=True)
 
     def _entry(self, key: str) -> Path:
@@ -326,7 +316,9 @@ class Cache:
 
         Temporary files without a lock were left by dead processes.
         """
-        with self._locked_usage() as usage:
+        with self._usage() as usage:
+            if usage is None:
+                raise OSError(errno.EBUSY, f"locked for more than {WAIT_S:g} s")
             held = _count(usage)
             if held + size > self.limit_bytes:
                 held = self._evict(self.limit_bytes - max(size, self.limit_bytes // SLACK))
@@ -348,16 +340,15 @@ class Cache:
     def _evict(self, target: int) -> int:
         """Delete the oldest entries until at most ``target`` bytes are left; return the number of bytes left.
 
-        Entries that are open as files are kept. Existing memory maps remain valid.
+        Existing memory maps remain valid.
         """
-        self._delete_leftovers("tmp", LEFTOVER)
-        pinned = {path.name[:64] for path in self._delete_leftovers("pins", PIN)}
+        self._delete_leftovers()
         entries = sorted(self._entries(), key=lambda entry: entry[2])
         held = sum(size for _, size, _ in entries)
         for path, size, _ in entries:
             if held <= target:
                 break
-            if path.parent.name != "tmp" and path.name not in pinned and _is_sealed(path):
+            if path.parent.name != "tmp" and _is_sealed(path):
                 path.unlink(missing_ok=True)
                 held -= size
         return held
@@ -372,22 +363,9 @@ class Cache:
                         status = path.stat()
                         yield path, status.st_size, status.st_mtime_ns
 
-    def _pin(self, key: str) -> CachedFile:
-        """Protect an entry, which may not exist yet, from eviction until the returned file is closed.
-
-        Raises
-        ------
-        OSError
-            The directory cannot be written.
-        """
-        with self._locked_usage():
-            pin = (self.folder / "pins" / f"{key}.{secrets.token_hex(8)}.pin").open("xb")
-            try_lock(pin)
-        return CachedFile(self._entry(key), pin)
-
-    def _delete_leftovers(self, folder: str, pattern: re.Pattern[str]) -> list[Path]:
-        """Delete the files of dead processes; return the files of living processes."""
-        return delete_unlocked(path for path in (self.folder / folder).iterdir() if pattern.fullmatch(path.name))
+    def _delete_leftovers(self) -> None:
+        """Delete the temporary files of dead processes."""
+        delete_unlocked(path for path in (self.folder / "tmp").iterdir() if LEFTOVER.fullmatch(path.name))
 
     # -- locks --------------------------------------------------------------------------------------
 
@@ -419,13 +397,6 @@ class Cache:
             yield file if wait_for_lock(file, WAIT_S) else None
 
     @contextlib.contextmanager
-    def _locked_usage(self) -> Iterator[IO[bytes]]:
-        with self._usage() as usage:
-            if usage is None:
-                raise OSError(errno.EBUSY, f"locked for more than {WAIT_S:g} s")
-            yield usage
-
-    @contextlib.contextmanager
     def _try_lock(self, key: str) -> Iterator[bool]:
         """Hold the lock of a key; yield False after a timeout or an error of the disk."""
         with contextlib.ExitStack() as held:
@@ -435,19 +406,6 @@ class Cache:
                 self._give_up(error)
                 locked = False
             yield locked
-
-
-class CachedFile:
-    """An entry as a file at ``path``, which ends with the seal. The entry is not evicted until `close`."""
-
-    def __init__(self, path: Path, pin: IO[bytes]) -> None:
-        self.path, self._pin, self._process = path, pin, os.getpid()
-
-    def close(self) -> None:
-        """Permit eviction of the entry. In a forked child this does not affect the parent."""
-        if self._process == os.getpid():
-            Path(self._pin.name).unlink(missing_ok=True)
-        self._pin.close()
 
 
 def _count(usage: IO[bytes]) -> int:

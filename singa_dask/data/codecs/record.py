@@ -157,6 +157,11 @@ def decode_values(values: Sequence[bytes | memoryview], decode: Decoder) -> Arra
     return _merge(parts, len(values))
 
 
+def decode_rows(rows: Rows, decode: Decoder) -> Arrays:
+    """Decode messages of one length, (n, length) uint8, of any layout; see `decode_values`."""
+    return _merge(_decode_group(rows, np.arange(len(rows)), decode), len(rows))
+
+
 def _decode_group(
     rows: Rows, indices: npt.NDArray[np.int64], decode: Decoder
 ) -> list[tuple[npt.NDArray[np.int64], Arrays]]:

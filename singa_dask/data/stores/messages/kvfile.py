@@ -214,12 +214,8 @@ class KVFileStore(RangeStore):
         values = self._pairs.values(first, n, data)
         try:
             if isinstance(values, np.ndarray):
-                arrays = record.decode_records(values)
-                if arrays is not None:
-                    return arrays
-            return record.decode_values(
-                [memoryview(np.ascontiguousarray(value)) for value in values], record.decode_records
-            )
+                return record.decode_rows(values, record.decode_records)
+            return record.decode_values(values, record.decode_records)
         except ValueError as error:
             raise DataError(f"{self._pairs.url}, {where} (records from {first} on): {error}.") from error
 

@@ -14,7 +14,6 @@ import json
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import lmdb
@@ -26,12 +25,12 @@ from singa_dask.data.codecs import record, record_schema
 from singa_dask.data.stores.blocks import rows_per_block
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.images.image_decoding import ImageOptions, decode_image
-from singa_dask.data.stores.manifest import find_manifest, plain
+from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.rechunker import Rechunker
-from singa_dask.data.stores.store import STORES, Store, StoreOptions
-from singa_dask.data.types import Arrays, Block, Records
+from singa_dask.data.stores.store import STORES, StoreOptions
+from singa_dask.data.types import Arrays, Block, FileSum, Records
 from singa_dask.errors import DataError, MissingPackageError
-from singa_dask.fs.cache import CachedFile, key_of, open_cache
+from singa_dask.fs.cache import key_of, open_cache
 from singa_dask.fs.mapped_file import note_read
 from singa_dask.fs.range_reader import RangeReader
 from singa_dask.fs.sources import Bytes
@@ -97,11 +96,8 @@ class LMDBFile:
 
     Parameters
     ----------
-    url : str
-        URL of the file, for errors.
-    path : Path
-    length : int
-        Number of bytes of the file that belong to LMDB.
+    source : Bytes
+        The file, which is memory-mapped.
 
     Attributes
     ----------
@@ -116,10 +112,9 @@ class LMDBFile:
         kind, or refers to bytes outside of the page or of the file.
     """
 
-    def __init__(self, url: str, path: Path, length: int) -> None:
-        self._url, self.source = url, RangeReader(str(path))
-        self._data = self.source.scan(0, self.source.size)
-        meta = _newest_meta(url, bytes(self._data[: min(HEAD_BYTES, length)]), length)
+    def __init__(self, source: Bytes) -> None:
+        self._source, self._data = source, source.scan(0, source.size)
+        meta = _newest_meta(source.url, bytes(self._data[:HEAD_BYTES]), source.size)
         self._n, self._bytes = meta.last_page + 1, meta.page_bytes
         raw = self._data[: self._n * self._bytes]
         self._raw, self._halves = np.frombuffer(raw, np.uint8), np.frombuffer(raw, "<u2")
@@ -128,15 +123,19 @@ class LMDBFile:
 
     def value(self, index: int) -> memoryview:
         """Return one value, a view of the map."""
-        return self.source.scan(int(self.offsets[index]), int(self.lengths[index]))
+        return self._source.scan(int(self.offsets[index]), int(self.lengths[index]))
 
-    def rows(self, offsets: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.uint8]:
-        """Copy values of equal length to an array (n, length)."""
-        self.source.check_unchanged()
-        note_read(len(offsets) * length)
+    def values(self, first: int, n: int) -> list[memoryview]:
+        """Return consecutive values: one copy of all of them if their lengths are equal, else a view of each."""
+        offsets, lengths = self.offsets[first : first + n], self.lengths[first : first + n]
+        length = int(lengths[0])
+        if (lengths != length).any():
+            return [self.value(i) for i in range(first, first + n)]
+        self._source.check_unchanged()
+        note_read(n * length)
         # this array has one element for each offset of the file, so that one call copies all values
         everywhere = np.ndarray((len(self._data) - length + 1,), f"V{length}", self._data, strides=(1,))
-        return everywhere[offsets].view(np.uint8).reshape(len(offsets), length)
+        return [memoryview(everywhere[offsets].view(np.uint8))]
 
     # -- pages of the tree, read level by level as arrays ---------------------------------------------------
 
@@ -212,7 +211,7 @@ class LMDBFile:
             raise self._damaged(f"page {pages[int(right.argmin())]} is invalid")
 
     def _damaged(self, what: str) -> DataError:
-        return DataError(f"{self._url}: the LMDB file is damaged: {what}.")
+        return DataError(f"{self._source.url}: the LMDB file is damaged: {what}.")
 
 
 # key of the record that describes raw records; it sorts after all other keys
@@ -230,7 +229,7 @@ class LMDBOptions(ImageOptions, StoreOptions):
 
 
 @STORES.register("lmdb")
-class LMDBStore(Store):
+class LMDBStore(RangeStore):
     """Records of an LMDB directory, or of its data file. A remote file is first downloaded to the cache.
 
     Encoded images of Caffe are decoded with channels in Caffe's order, blue first.
@@ -244,39 +243,24 @@ class LMDBStore(Store):
 
     block = LMDBOptions
     write_options = ("records_per_value", "class_names")
+    title = "an LMDB file"
     suffixes = (".lmdb", ".mdb")
     directory_files = (DATA_FILE,)
 
-    def __init__(self, url: str, storage_options: fs.Options = None, **options: Any) -> None:
-        super().__init__(url, storage_options, **options)
-        self._file: LMDBFile | None = None
-        self._cached: CachedFile | None = None
-        self._version = ""  # version of a remote file
+    def index(self) -> None:
         self._decoder: record.Decoder | None = None
-        try:
-            file, path, self._bytes = self._locate()
-            self._file = LMDBFile(file, path, self._bytes)
-            self._file.source.url, self._file.source.common_version = file, self._version
-            self._open_records(self._file)
-            manifest = find_manifest(url, "lmdb", url, self._bytes, storage_options)
-            if manifest is not None:
-                self.blocks = manifest.attach(self.blocks)
-                if manifest.options == plain(self.options):
-                    manifest.check_described(url, self.schema, self.class_names)
-                self.class_names = self.class_names or manifest.class_names
-        except BaseException:
-            self.close()
-            raise
-
-    def _locate(self) -> tuple[str, Path, int]:
-        """Return URL, local path and length of the data file. A remote file is downloaded first."""
         local = fs.local_path(self.url)
-        if local is not None:
-            path = local / DATA_FILE if local.is_dir() else local
-            return str(path), path, path.stat().st_size if path.exists() else 0
+        if local is None:
+            self.sources.append(self._download())
+        else:
+            self.open_source(str(local / DATA_FILE if local.is_dir() else local))
+        self._open_records(LMDBFile(self.sources[0]))
+
+    def _download(self) -> Bytes:
+        """Return the entry of a remote file in the cache, after downloading it if it is missing."""
         options = self.storage_options
         url = fs.join(self.url, DATA_FILE) if fs.is_dir(self.url, options) else self.url
-        n_bytes = fs.size(url, options)
+        n_bytes, known = fs.size(url, options), version(url, options)
 
         def chunks() -> Iterator[bytes]:
             with fs.open(url, storage_options=options) as file:
@@ -285,18 +269,18 @@ class LMDBStore(Store):
             if version(url, options) != known:
                 raise DataError(f"{url}: the file was replaced while it was read.")
 
-        self._version = known = version(url, options)
-        key = key_of("file", url, n_bytes, known)
-        # the cached file is longer, because the cache appends a seal
-        self._cached = open_cache(options.get(fs.CACHE)).file(key, n_bytes, chunks)
-        return url, self._cached.path, n_bytes
+        path = open_cache(options.get(fs.CACHE)).file(key_of("file", url, n_bytes, known), n_bytes, chunks)
+        source = RangeReader(str(path))
+        # the entry is longer than the file, because the cache appends a seal
+        source.url, source.size, source.common_version = url, n_bytes, known
+        return source
 
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:
         return head[MAGIC_AT : MAGIC_AT + 4] == MAGIC or super().matches(url, head)
 
     def _open_records(self, file: LMDBFile) -> None:
-        count = len(file.offsets)
+        self._file, count = file, len(file.offsets)
         if not count:
             raise DataError(f"{self.url}: no records.")
         first = bytes(file.value(0))
@@ -327,8 +311,8 @@ class LMDBStore(Store):
             raise DataError(
                 f"{self.url}: the value of {INFO_KEY!r} is damaged: {type(error).__name__}: {error}."
             ) from error
-        if count < 1 or n < 1 or not 0 < n_bytes <= self._bytes:
-            text = f"{count} records, {n} per value, of {n_bytes} bytes in a file of {self._bytes}"
+        if count < 1 or n < 1 or not 0 < n_bytes <= self.sources[0].size:
+            text = f"{count} records, {n} per value, of {n_bytes} bytes in a file of {self.sources[0].size}"
             raise DataError(f"{self.url}: the value of {INFO_KEY!r} is damaged: {text}.")
         return count, n
 
@@ -341,58 +325,40 @@ class LMDBStore(Store):
             raise DataError(f"{self.url}: the file has {n_values} values of records, expected {len(self.blocks)}.")
         self.mapped = True
 
-    def read_block(self, block_id: int) -> Arrays:
+    def fetch(self, block_id: int, again: bool = False) -> list[memoryview]:
+        block = self.blocks[block_id]
+        data = [self._file.value(block_id)] if self._decoder is None else self._file.values(block.offset, block.n)
+        self.verify_crc(block_id, *data)
+        return data
+
+    def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
         block, where = self.blocks[block_id], f"{self.url}, block {block_id}"
         if self._decoder is None:
-            return self._split(self.block_bytes(block_id), block.n, where)
-        if block.crc is not None and block_id not in self._verified:
-            self.block_bytes(block_id)
+            return self._split(data[0], block.n, where)
         try:
-            arrays = self._decode_together(block) or record.decode_values(self._values(block_id), self._decoder)
+            if len(data) < block.n:  # all values have the same length
+                arrays = record.decode_rows(np.frombuffer(data[0], np.uint8).reshape(block.n, -1), self._decoder)
+            else:
+                arrays = record.decode_values(data, self._decoder)
         except ValueError as error:
             raise DataError(f"{where} (records from {block.offset} on): {error}.") from error
         return record_schema.check_schema(arrays, self.schema, where)
 
-    @property
-    def _opened(self) -> LMDBFile:
-        if self._file is None:
-            raise DataError(f"{self.url}: the store is closed.")
-        return self._file
-
-    def _decode_together(self, block: Block) -> Arrays | None:
-        """Decode the records of a block; None if they have different layouts, or one of them is wrong."""
-        file, span = self._opened, slice(block.offset, block.offset + block.n)
-        offsets, lengths = file.offsets[span], file.lengths[span]
-        if self._decoder is None or (lengths != lengths[0]).any():
-            return None
-        try:
-            return self._decoder(file.rows(offsets, int(lengths[0])))
-        except ValueError:
-            # return None, because decoding records one by one would name the wrong record
-            return None
-
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         if self._decoder is None:
             return super().salvage(block_id)
-        self.block_bytes(block_id)
-        return record.salvage_values(self._values(block_id), self.schema, self._decoder)
+        self.fetch(block_id)  # compares the values with the manifest
+        block = self.blocks[block_id]
+        values = [self._file.value(i) for i in range(block.offset, block.offset + block.n)]
+        return record.salvage_values(values, self.schema, self._decoder)
 
-    def block_bytes(self, block_id: int) -> memoryview:
-        values = self._values(block_id)
-        return self.verify_crc(block_id, values[0] if len(values) == 1 else memoryview(b"".join(values)))
+    def file_sums(self) -> list[FileSum]:
+        # the pages between the values are checked when the file is opened
+        return []
 
-    def open_sources(self) -> Sequence[Bytes]:
-        return (self._opened.source,)
-
-    def manifest_info(self) -> dict[str, Any]:
-        return {"bytes": self._bytes}
-
-    def _values(self, block_id: int) -> list[memoryview]:
-        """Return the values of a block: one, or one for each record."""
-        block, file = self.blocks[block_id], self._opened
-        if self._decoder is None:
-            return [file.value(block_id)]
-        return [file.value(i) for i in range(block.offset, block.offset + block.n)]
+    def close(self) -> None:
+        super().close()
+        vars(self).pop("_file", None)  # it holds the memory map
 
     def _split(self, value: bytes | memoryview, n: int, where: str) -> Arrays:
         if len(value) != n * self.record_bytes:
@@ -425,11 +391,6 @@ class LMDBStore(Store):
         if fs.local_path(url) is None:
             raise DataError(f"{url}: LMDB can only be written to a local disk.")
         write_environment(url, _raw_pairs(Rechunker(url, records), records_per_value, class_names))
-
-    def close(self) -> None:
-        if self._cached is not None:
-            self._cached.close()
-        self._cached = self._file = None
 
 
 def write_environment(url: str, pairs: Iterable[tuple[bytes, bytes]]) -> None:
