@@ -14,7 +14,7 @@ from PIL import Image
 
 from singa_dask.data.codecs import protobuf
 from singa_dask.data.types import Arrays
-from singa_dask.fs.checksums import crc32c, masked
+from singa_dask.fs.checksums import checksum_of, masked
 
 NAMES = {
     "cifar": "batch.bin",
@@ -139,7 +139,7 @@ def frame(message: bytes) -> bytes:
 
 
 def checksum(data: bytes) -> bytes:
-    return struct.pack("<I", int(masked(crc32c(np.frombuffer(data, np.uint8)[None]))[0]))
+    return struct.pack("<I", masked(checksum_of(data)))
 
 
 def example(features: dict[str, bytes | int | list[float]], packed: bool = True) -> bytes:

@@ -43,11 +43,10 @@ def refused(path: Path, data: bytes, message: str, backend: str | None = None, *
 
 
 def test_crc32c() -> None:
-    rows = np.frombuffer(b"123456789abcdefghi", np.uint8).reshape(2, 9)
     # the check value of the catalogue of CRCs
-    assert checksums.crc32c(rows)[0] == checksums.checksum_of(memoryview(b"123456789")) == 0xE3069283
-    assert checksums.crc32c(rows).tolist() == checksums.crc32c(np.asfortranarray(rows)).tolist()
-    assert checksums.crc32c(np.zeros((1, 0), np.uint8)).tolist() == [0]
+    assert checksums.checksum_of(memoryview(b"123456789")) == 0xE3069283
+    assert checksums.checksum_of(b"6789", checksums.checksum_of(b"12345")) == 0xE3069283
+    assert checksums.checksum_of(b"") == 0
 
 
 # -- idx, cifar, npz -------------------------------------------------------------------------------

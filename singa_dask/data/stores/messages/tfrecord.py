@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES, LabelOptions
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError, FaultError, Remedy, data_error, listed
-from singa_dask.fs.checksums import crc32c, masked
+from singa_dask.fs.checksums import checksum_of, masked
 from singa_dask.fs.open_bytes import open_bytes
 from singa_dask.fs.sources import Bytes, ReadAhead
 
@@ -250,7 +251,7 @@ class TFRecordStore(RangeStore):
     def _read(self, first: int, n: int, data: memoryview, where: str) -> Arrays:
         """Decode the bytes of ``n`` records."""
         offsets = self._offsets[first : first + n + 1] - self._offsets[first]
-        wrong = _first_wrong(np.frombuffer(data, np.uint8), offsets)
+        wrong = _first_wrong(data, offsets)
         if wrong is not None:
             raise DataError(
                 f"{where}, record {first + wrong} (byte {self._offsets[first + wrong]}): the crc32c is wrong."
@@ -280,7 +281,7 @@ def _scan(source: Bytes) -> npt.NDArray[np.int64]:
             raise DataError(f"{where} is incomplete: the file is truncated.")
         head = ahead.read(start, HEAD_BYTES)
         length, crc = struct.unpack("<QI", head)
-        if int(masked(crc32c(np.frombuffer(head[:8], np.uint8)[None]))[0]) != crc:
+        if masked(checksum_of(head[:8])) != crc:
             raise DataError(f"{where}: the crc32c of its length is wrong, or this is not a TFRecord file.")
         offsets.append(start + HEAD_BYTES + length + TAIL_BYTES)
         if offsets[-1] > source.size:
@@ -288,13 +289,10 @@ def _scan(source: Bytes) -> npt.NDArray[np.int64]:
     return np.array(offsets, np.int64)
 
 
-def _first_wrong(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> int | None:
+def _first_wrong(data: memoryview, offsets: npt.NDArray[np.int64]) -> int | None:
     """Return the index of the first record whose checksum is wrong, or None."""
-    lengths = np.diff(offsets)
-    wrong: list[int] = []
-    for length in np.unique(lengths).tolist():
-        same = np.flatnonzero(lengths == length)
-        rows = data[offsets[same][:, None] + np.arange(HEAD_BYTES, length)]
-        crcs = np.ascontiguousarray(rows[:, -TAIL_BYTES:]).view("<u4")[:, 0]
-        wrong += same[masked(crc32c(rows[:, :-TAIL_BYTES])) != crcs].tolist()
-    return min(wrong, default=None)
+    for i, (start, end) in enumerate(pairwise(offsets.tolist())):
+        crc = int.from_bytes(data[end - TAIL_BYTES : end], "little")
+        if masked(checksum_of(data[start + HEAD_BYTES : end - TAIL_BYTES])) != crc:
+            return i
+    return None
