@@ -149,10 +149,6 @@ class Sampler:
 
     # -- batches -------------------------------------------------------------------------------------
 
-    def ids(self, step: int) -> Ids:
-        """Return the records of batch ``step`` of the group, (B,) int64."""
-        return np.asarray(self.rows(step)[0])
-
     def rows(self, step: int, worker: int = 0, n_workers: int = 1, n_steps: int = 1) -> Ids:
         """Return the records that a worker reads in ``n_steps`` steps, i.e. its rows of each batch.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import urllib.error
 import urllib.parse
 from collections.abc import Mapping
 from pathlib import Path

@@ -179,9 +179,6 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         match = re.fullmatch(r"(?:hdfs|viewfs)://[^/]*(/.*)?", str(path), re.DOTALL)
         return ((match[1] if match else str(path)) or "/").rstrip("/") or "/"
 
-    def unstrip_protocol(self, name: str) -> str:
-        return f"{self.root}{self._strip_protocol(name)}"
-
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         path = self._strip_protocol(path)
         return _entry(self._connection.ask(path, lambda client: client.get_file_info(path)))
@@ -191,29 +188,17 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         statuses = self._connection.ask(path, lambda client: list(client.list_status(path)))
         return [_entry(status) if detail else status.path for status in statuses]
 
-    def exists(self, path: str, **_: Any) -> bool:
-        # override fsspec's method, which treats every error as a missing file
-        try:
-            self.info(path)
-        except FileNotFoundError:
-            return False
-        return True
-
     def isdir(self, path: str) -> bool:
         try:
             return bool(self.info(path)["type"] == "directory")
         except FileNotFoundError:
             return False
 
-    def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
+    def makedirs(self, path: str, exist_ok: bool = True) -> None:
+        """Create a directory and its parents. Existing ones are no error, whatever ``exist_ok`` says."""
         path = self._strip_protocol(path)
         mode = 0o777 & ~_umask(self._connection.settings)
-        self._connection.ask(path, lambda client: client.mkdirs(path, mode, create_parents))
-
-    def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        if not exist_ok and self.exists(path):
-            raise with_errno(FileExistsError, errno.EEXIST, f"{self.unstrip_protocol(path)}: exists.")
-        self.mkdir(path)
+        self._connection.ask(path, lambda client: client.mkdirs(path, mode, True))
 
     def mv(self, path1: str, path2: str, **_: Any) -> None:
         """Rename; an existing file at ``path2`` is replaced atomically."""
@@ -236,7 +221,7 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         attempts, failed = itertools.count(), list[str]()
 
         def write() -> None:
-            self.mkdir(folder)
+            self.makedirs(folder)
             failed.append(posixpath.join(folder, f".{name}.{secrets.token_hex(8)}.tmp"))
             self._write_once(source, failed[-1], next(attempts))
             check()

@@ -69,10 +69,10 @@ def test_the_groups_together_read_each_record_once_an_epoch(records: str, n_grou
     steps, times = steps_of(job), np.zeros(N, int)
     orders = [Sampler([N], 10, "full", group=group, n_groups=n_groups) for group in range(n_groups)]
     for order in orders:
-        times += np.bincount(np.concatenate([order.ids(step) for step in range(steps)]), minlength=N)
+        times += np.bincount(np.concatenate([order.rows(step)[0] for step in range(steps)]), minlength=N)
     assert times.min() == 2
     # no step is too many
-    last = [np.concatenate([order.ids(step) for step in range(steps - 1)]) for order in orders]
+    last = [np.concatenate([order.rows(step)[0] for step in range(steps - 1)]) for order in orders]
     assert np.bincount(np.concatenate(last), minlength=N).min() == 1
 
 

@@ -308,7 +308,7 @@ def test_reading_begins_before_the_first_batch_is_asked_for(small: Store, shuffl
         loader.start()
         for step in range(2 * N // 60):
             batch = loader.next()
-            np.testing.assert_array_equal(batch.ids, loader.sampler.ids(step))
+            np.testing.assert_array_equal(batch.ids, loader.sampler.rows(step)[0])
             assert_right(batch)
             loader.wait()
 

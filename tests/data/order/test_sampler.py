@@ -119,7 +119,7 @@ def test_a_step_is_the_same_for_any_number_of_workers(parts: dict[str, Any], ste
     for n in {k for k in divisors if k <= 4} | {data.draw(st.sampled_from(divisors))}:
         shares = [Sampler(**parts).rows(step, worker, n)[0] for worker in range(n)]
         assert {len(share) for share in shares} == {batch // n}
-        np.testing.assert_array_equal(np.concatenate(shares), Sampler(**parts).ids(step))
+        np.testing.assert_array_equal(np.concatenate(shares), Sampler(**parts).rows(step)[0])
         epochs = [Sampler(**parts).epoch_of(step, worker, n) for worker in range(n)]
         np.testing.assert_array_equal(np.concatenate(epochs), Sampler(**parts).epoch_of(step))
 
@@ -186,7 +186,7 @@ def test_it_tells_which_blocks_a_worker_reads(parts: dict[str, Any], data: st.Da
 def test_steps_may_be_asked_for_in_any_order(parts: dict[str, Any], steps: list[int]) -> None:
     order, all_at_once = Sampler(**parts), Sampler(**parts).rows(0, n_steps=61)
     for step in steps:
-        np.testing.assert_array_equal(order.ids(step), all_at_once[step])
+        np.testing.assert_array_equal(order.rows(step)[0], all_at_once[step])
 
 
 @few_examples(25)
@@ -200,11 +200,11 @@ def test_a_cursor_leads_back(parts: dict[str, Any], step: int) -> None:
 def test_file_order_runs_on_inside_a_batch() -> None:
     order = Sampler([4, 3], 5)
     np.testing.assert_array_equal(order.rows(0, n_steps=3), [[0, 1, 2, 3, 4], [5, 6, 0, 1, 2], [3, 4, 5, 6, 0]])
-    np.testing.assert_array_equal(Sampler([4, 3], 5, skip=3).ids(0), [3, 4, 5, 6, 0])
+    np.testing.assert_array_equal(Sampler([4, 3], 5, skip=3).rows(0)[0], [3, 4, 5, 6, 0])
 
 
 def test_a_batch_may_be_larger_than_the_share() -> None:
-    assert sorted(Sampler([2], 6, "block").ids(0)) == [0, 0, 0, 1, 1, 1]
+    assert sorted(Sampler([2], 6, "block").rows(0)[0]) == [0, 0, 0, 1, 1, 1]
 
 
 @pytest.mark.parametrize("n_workers", [1, 2, 3, 4, 6, 8, 12])
@@ -250,7 +250,7 @@ def test_epochs_and_seeds_differ(shuffle: Any) -> None:
 
 def class_spread(order: Sampler, labels: np.ndarray, n_steps: int) -> float:
     """Return the mean distance of a batch's classes from an even share (0.075 for 256 random ones of 10)."""
-    counts = [np.bincount(labels[order.ids(step)], minlength=10) for step in range(n_steps)]
+    counts = [np.bincount(labels[order.rows(step)[0]], minlength=10) for step in range(n_steps)]
     return float(np.mean([0.5 * np.abs(count / count.sum() - 0.1).sum() for count in counts]))
 
 
@@ -267,7 +267,7 @@ def test_groups_take_stretches_of_the_assignment() -> None:
     assignment = [5, 0, 3, 6, 1, 7, 2, 4]
     for group in range(2):
         order = Sampler([10] * 8, **parts, assignment=assignment, group=group)
-        assert set(order.ids(0) // 10) | set(order.ids(1) // 10) <= set(assignment[4 * group : 4 * group + 4])
+        assert set(order.rows(0)[0] // 10) | set(order.rows(1)[0] // 10) <= set(assignment[4 * group : 4 * group + 4])
         assert sorted(np.flatnonzero(order.block_rows())) == sorted(assignment[4 * group : 4 * group + 4])
     assert Sampler([10] * 8, **parts).cursor(0)["version"] == 2
 
@@ -293,7 +293,7 @@ def test_an_assignment_may_be_given() -> None:
     by_host = Sampler([10] * 8, 8, "block", 1, assignment=[7, 6, 5, 4, 3, 2, 1, 0])
     assert set(by_host.rows(0, 0, 8, n_steps=10).ravel() // 10) == {7}
     with pytest.raises(DataError, match="Expected a permutation of the 8 blocks"):
-        Sampler([10] * 8, 8, "block", assignment=[0] * 8).ids(0)
+        Sampler([10] * 8, 8, "block", assignment=[0] * 8).rows(0)[0]
 
 
 @pytest.mark.parametrize(
