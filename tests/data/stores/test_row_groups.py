@@ -54,8 +54,8 @@ def test_ranges_hold_the_columns_and_are_merged_where_they_are_near(
     for _ in range(2):
         assert groups.read(1, ["a", "c.d"], (first, second), data).to_pydict() == columns
         reader = groups.reader()
-        with reader.fetched((first, second), data):
-            assert pa.Table.from_batches(reader.batches(["a", "c.d"], 3, 1)).to_pydict() == columns
+        reader.take_from((first, second), data)
+        assert pa.Table.from_batches(reader.batches(["a", "c.d"], 3, 1)).to_pydict() == columns
     monkeypatch.setattr(row_groups, "MAX_GAP_BYTES", 8 * WIDE)
     (whole,) = groups.ranges(1, ["a", "c.d"])
     assert (whole.offset, whole.offset + whole.length) == (first.offset, second.offset + second.length)

@@ -127,32 +127,28 @@ class ArrowStore(RangeStore):
         table_facts : mapping, optional
             `TableFacts.to_dict` of the original table, written to the metadata, too.
         """
-        rows = Rechunker(url, records)
         with fs.staged(url, storage_options) as path:
-            _write(path, rows, block_bytes, compression, class_names, table_facts)
+            cls.write_file(path, url, records, class_names, "", block_bytes, compression, table_facts)
 
     @classmethod
     def write_file(
-        cls, path: Path, url: str, records: Records, class_names: Sequence[str] = (), class_type: str = ""
+        cls,
+        path: Path,
+        url: str,
+        records: Records,
+        class_names: Sequence[str] = (),
+        class_type: str = "",
+        block_bytes: int = BLOCK_BYTES,
+        compression: str | None = None,
+        table_facts: Mapping[str, Any] | None = None,
     ) -> None:
         """Write records to a local file without renaming or flushing it; ``url`` names it in errors."""
-        _write(path, Rechunker(url, records), BLOCK_BYTES, None, class_names, None, class_type)
-
-
-def _write(
-    path: Path,
-    rows: Rechunker,
-    block_bytes: int,
-    compression: str | None,
-    class_names: Sequence[str],
-    table_facts: Mapping[str, Any] | None,
-    class_type: str = "",
-) -> None:
-    schema = schema_for(rows.schema, class_names, table_facts, class_type)
-    options = pa.ipc.IpcWriteOptions(compression=compression)
-    with path.open("wb") as file, pa.ipc.new_file(file, schema, options=options) as writer:
-        for block in rows.chunks(rows_per_block(rows.record_bytes, block_bytes)):
-            writer.write_batch(record_batch(block, schema))
+        rows = Rechunker(url, records)
+        schema = schema_for(rows.schema, class_names, table_facts, class_type)
+        options = pa.ipc.IpcWriteOptions(compression=compression)
+        with path.open("wb") as file, pa.ipc.new_file(file, schema, options=options) as writer:
+            for block in rows.chunks(rows_per_block(rows.record_bytes, block_bytes)):
+                writer.write_batch(record_batch(block, schema))
 
 
 def _fields(url: str, schema: pa.Schema) -> dict[str, Field]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
@@ -104,10 +103,11 @@ class RowGroups:
             reader = self._free.pop()
         except IndexError:
             reader = self.reader()
+        reader.take_from(ranges, data)
         try:
-            with reader.fetched(ranges, data):
-                return reader.read(group, columns, is_checked)
+            return reader.read(group, columns, is_checked)
         finally:
+            reader.take_from((), ())
             self._free.append(reader)
 
 
@@ -134,15 +134,6 @@ class GroupReader:
     def take_from(self, ranges: Sequence[Range], data: Sequence[memoryview]) -> None:
         """Use ``data`` as the bytes of some ranges from now on."""
         self._window.fetched = tuple((each.offset, part) for each, part in zip(ranges, data, strict=True))
-
-    @contextmanager
-    def fetched(self, ranges: Sequence[Range], data: Sequence[memoryview]) -> Iterator[None]:
-        """Use ``data`` as the bytes of some ranges within a block."""
-        self.take_from(ranges, data)
-        try:
-            yield
-        finally:
-            self._window.fetched = ()
 
     def read(self, group: int, columns: Sequence[str], is_checked: bool) -> pa.Table:
         """Decode columns of a row group; for ``is_checked`` see `RowGroups.read`."""
