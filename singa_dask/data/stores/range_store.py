@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from singa_dask import fs
 from singa_dask.data.codecs.labels import label_field
 from singa_dask.data.stores.manifest import Manifest, find_manifest, name_of, plain
-from singa_dask.data.stores.store import Store
+from singa_dask.data.stores.store import Store, advice_for
 from singa_dask.data.types import Arrays, Block, FileSum
 from singa_dask.errors import ConfigError, DataError, data_error
 from singa_dask.fs.checksums import checksum_of
@@ -92,6 +92,7 @@ class RangeStore(Store):
     def __init__(self, url: str, storage_options: fs.Options = None, **options: Any) -> None:
         super().__init__(url, storage_options, **options)
         self.sources: list[Bytes] = []
+        self._verified: set[int] = set()
         try:
             self._open_checked()
         except BaseException:
@@ -218,8 +219,25 @@ class RangeStore(Store):
         """
         ranges = self.ranges(block_id)
         data = read_ranges(ranges, again)
-        self.verify_crc(block_id, *summed_bytes(ranges, data))
+        self.verify_crc(block_id, summed_bytes(ranges, data))
         return data
+
+    def verify_crc(self, block_id: int, data: Sequence[memoryview]) -> None:
+        """Compare the bytes of a block with its checksum when they are first read.
+
+        Raises a `DataError` if the checksum differs from the manifest.
+        """
+        block = self.blocks[block_id]
+        if block.crc is not None and block_id not in self._verified:
+            crc = 0
+            for part in data:
+                crc = checksum_of(part, crc)
+            if crc != block.crc:
+                raise DataError(
+                    f"{block.file}, block {block_id} ({block.length} bytes from {block.offset} on): the crc32c is "
+                    f"{crc:08x}, expected {block.crc:08x}. {advice_for(self.url)}"
+                )
+            self._verified.add(block_id)
 
     def fetch_bytes(self, block_id: int) -> int:
         """Return how many bytes `fetch` reads for a block.

@@ -25,7 +25,6 @@ from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.types import Arrays, Block, Field, FileSum, Records, TableColumn
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.fs.checksums import checksum_of
 from singa_dask.fs.io_threads import map_ahead, open_threads
 from singa_dask.fs.sources import Bytes
 from singa_dask.registry import Registry, suggest
@@ -179,7 +178,6 @@ class Store(ABC):
         self.filled: dict[int, FillCounts] = {}
         self.storage_options = dict(storage_options or {})
         self.options = self.checked_options(url, options)
-        self._verified: set[int] = set()
 
     @classmethod
     def checked_options(cls, url: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -320,25 +318,6 @@ class Store(ABC):
     def file_sums(self) -> list[FileSum]:
         """Return length and checksum of each file for a manifest, in the order in which files are read."""
         return []
-
-    def verify_crc(self, block_id: int, *data: memoryview) -> memoryview:
-        """Compare the bytes of a block with its checksum when they are first read; return the first range.
-
-        Raises a `DataError` if the checksum differs from the manifest.
-        """
-        block = self.blocks[block_id]
-        if block.crc is not None and block_id not in self._verified:
-            crc = 0
-            for part in data:
-                crc = checksum_of(part, crc)
-            if crc != block.crc:
-                raise DataError(
-                    f"{block.file}, block {block_id} ({block.length} bytes from {block.offset} on): the crc32c is "
-                    f"{crc:08x}"
-                    f", expected {block.crc:08x}. {advice_for(self.url)}"
-                )
-            self._verified.add(block_id)
-        return data[0]
 
     def named_error(self, block_id: int, error: Exception) -> DataError:
         """Return an error as a `DataError` whose message names the URL and the block."""

@@ -328,7 +328,7 @@ class LMDBStore(RangeStore):
     def fetch(self, block_id: int, again: bool = False) -> list[memoryview]:
         block = self.blocks[block_id]
         data = [self._file.value(block_id)] if self._decoder is None else self._file.values(block.offset, block.n)
-        self.verify_crc(block_id, *data)
+        self.verify_crc(block_id, data)
         return data
 
     def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:

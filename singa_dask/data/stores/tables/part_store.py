@@ -174,7 +174,7 @@ class PartStore(RangeStore):
         file, run, *_ = self._pieces[block_id]
         data = self._parts.fetch(file, run, self._columns, again)
         self._check_file(file, self.blocks[block_id].crc is not None)
-        self.verify_crc(block_id, *summed_bytes(self.ranges(block_id), data))
+        self.verify_crc(block_id, summed_bytes(self.ranges(block_id), data))
         return data
 
     def is_cached(self, block_id: int) -> bool:
