@@ -69,6 +69,7 @@ def test_accents_of_macs_and_of_others_are_one_class(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_convert_keeps_them(name: str, shards: int, tmp_path: Path) -> None:
     url = picture_folder(tmp_path / "pictures", GREY)
+    (tmp_path / "out").mkdir()
     target = str(tmp_path / "out" / name)
     convert("image-folder", [url], target, shuffle=1, shards=shards, verify=True)
     target = target if shards == 1 else target.replace("x.", "x-*.")
