@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import socket
+import tempfile
 from collections.abc import Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -11,16 +13,19 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
+from distributed import Client
 
 from singa_dask.conf.layer import PHASES
-from singa_dask.errors import ConfigError
+from singa_dask.errors import ConfigError, listed
 from singa_dask.inputs import StoreInput
 from singa_dask.inputs.record_shapes import stored_shape
 from singa_dask.inputs.store_conf import StoreConf
+from singa_dask.jobs.cluster import check_client, find_cluster
 from singa_dask.jobs.job import Job, as_job
 from singa_dask.jobs.net_values import Net, layer
 from singa_dask.layers import LAYERS
 from singa_dask.registry import suggest
+from singa_dask.runtime import blind_workers
 
 C = TypeVar("C", bound=type)
 
@@ -92,6 +97,7 @@ PARAMETERS = """
         or in processes started for the fit, and compute Dask collections as Dask is configured.
     run_dir : str, optional
         URL of the run directory, a different one for each fit. Default: a temporary directory, deleted after the fit.
+        Needed if the Dask workers share no directory with this process.
     verbose : bool
         Show progress on stderr.
 
@@ -190,6 +196,23 @@ def check_parameters(estimator: Any, max_iter: int | None, partial: bool) -> Non
             )
     if estimator.early_stopping and not 0 < estimator.validation_fraction < 1:
         raise ConfigError(f"validation_fraction: {estimator.validation_fraction}. Expected a number between 0 and 1.")
+
+
+def check_shared(client: Client | str) -> None:
+    """Raise a ConfigError if Dask workers do not see the temporary directories of this process.
+
+    A fit without ``run_dir`` has its checkpoints there.
+    """
+    check_client(client, "net.fit, X, y")
+    with tempfile.TemporaryDirectory(prefix="singa-dask-") as directory, find_cluster(client) as cluster:
+        blind = blind_workers(cluster, directory)
+    if blind:
+        raise ConfigError(
+            f"run_dir: missing. The Dask workers {listed(blind, 3)} do not share the directory "
+            f"{tempfile.gettempdir()} with this process on {socket.gethostname()}, so they cannot pass it the trained "
+            "values. Expected run_dir= with a URL that all hosts reach, such as "
+            "'hdfs://namenode:8020/user/me/runs/x', or a directory that all of them mount."
+        )
 
 
 def _check_columns(job: Job) -> None:

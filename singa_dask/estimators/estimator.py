@@ -155,6 +155,8 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
     ) -> E:
         """Train a new net, or the fitted net if ``goes_on``, for some epochs."""
         arguments.check_parameters(self, max_iter, partial)
+        if self.client is not None and not self.run_dir:
+            arguments.check_shared(self.client)
         if not goes_on:
             # if this fit fails, the values of the last fit must not be used with the new scaling
             self.__dict__.pop("_net", None)

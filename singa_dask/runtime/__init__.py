@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from singa_dask.runtime.job.client.job_run import JobRun
     from singa_dask.runtime.job.client.result import Result
     from singa_dask.runtime.job.client.room import wait_for_room
-    from singa_dask.runtime.job.client.seen_files import check_seen, files_of
+    from singa_dask.runtime.job.client.seen_files import blind_workers, check_seen, files_of
     from singa_dask.runtime.job.job_end import JobEnd
     from singa_dask.runtime.job.names import NOTICES, STOPS, this_user
     from singa_dask.runtime.job.patience import Patience
@@ -39,6 +39,7 @@ __all__ = [
     "Result",
     "Runner",
     "absent_records",
+    "blind_workers",
     "check_seen",
     "check_wanted",
     "connect",
@@ -73,7 +74,7 @@ __getattr__ = lazy_names(
         "job.scheduler.jobs": ["dask_setup"],
         "job.client.result": ["Result"],
         "job.client.room": ["wait_for_room"],
-        "job.client.seen_files": ["check_seen", "files_of"],
+        "job.client.seen_files": ["blind_workers", "check_seen", "files_of"],
         "planning.layout": ["plan_processes"],
         "planning.machine": ["n_threads"],
     },

@@ -8,7 +8,9 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import dask.array as da
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -72,14 +74,23 @@ def test_python_refuses_it(hosts: tuple[Path, Client]) -> None:
 
 
 def test_an_estimator_refuses_it_without_a_run_directory_of_its_own(
-    hosts: tuple[Path, Client], monkeypatch: pytest.MonkeyPatch
+    hosts: tuple[Path, Client], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk, client = hosts
     monkeypatch.setattr(tempfile, "tempdir", str(disk))
-    x = np.random.default_rng(0).normal(size=(64, 4))
-    with pytest.raises(DataError, match=REFUSED):
-        sd.SingaClassifier(client=client, max_iter=2).fit(x, (x[:, 0] > 0).astype(int))
+
+    def is_computed(block: Any) -> Any:
+        raise AssertionError("records were computed before the check")
+
+    x = da.from_array(np.zeros((64, 4))).map_blocks(is_computed, dtype=float)
+    for each in (client, client.scheduler.address):
+        with pytest.raises(sd.ConfigError, match=rf"run_dir: missing\. .* do not share the directory {disk} with"):
+            sd.SingaClassifier(client=each, max_iter=2).fit(x, x[:, 0] > 0)
     assert not list(disk.iterdir())
+    monkeypatch.undo()
+    x = da.from_array(np.random.default_rng(0).normal(size=(64, 4)), chunks=(32, 4))
+    net = sd.SingaClassifier(client=client, max_iter=2, run_dir=str(tmp_path / "run"))
+    assert net.fit(x, x[:, 0] > 0).predict(x).compute().shape == (64,)
 
 
 def test_find_rate_writes_to_the_workspace_of_the_job(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -57,13 +57,23 @@ def check_seen(client: Client, urls: Iterable[str], workers: Collection[str] | N
             for path in paths:
                 if path in unseen and not any(Path(path).is_relative_to(folder) for folder in beside):
                     raise DataError(_explain_file(client, path, f"{path}: the Dask worker {address} on {host}"))
-        if blind := [f"{address} on {host}" for address, (host, unseen) in sorted(asked.items()) if unseen]:
+        if blind := _blind(asked):
             raise DataError(
                 f"{run_url}: Dask workers do not see this run directory, which is on a disk of {socket.gethostname()}: "
                 f"{listed(blind, SHOWN)}. The job was not started, as its checkpoints could not be completed. Choose a "
                 "run directory (--run-dir, run_dir= in Python, or cluster.workspace in the job) at a URL that all "
                 f"hosts reach, or in a directory that all of them mount.{_without_scheduler(client)}"
             )
+
+
+def blind_workers(client: Client, folder: str) -> list[str]:
+    """Return ``ADDRESS on HOST`` of each Dask worker that does not see a directory of this host."""
+    with _marked(folder) as marker:
+        return _blind(on_each_worker(client)(partial(_unseen, marker)))
+
+
+def _blind(asked: Mapping[str, tuple[str, list[str]]]) -> list[str]:
+    return [f"{address} on {host}" for address, (host, unseen) in sorted(asked.items()) if unseen]
 
 
 @contextmanager
