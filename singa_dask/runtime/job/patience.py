@@ -11,6 +11,8 @@ from singa_dask.errors import ClusterError
 
 ATTEMPT_S = 0.5
 """Time between two attempts, while waiting for a cluster."""
+AGAIN_S = 10.0
+"""Shortest time between two messages on the same obstacle, whose numbers have changed."""
 
 T = TypeVar("T")
 
@@ -32,13 +34,16 @@ class Patience(NamedTuple):
     def until(self, attempt: Callable[[], T]) -> T:
         """Repeat an attempt until it raises no `ClusterError`.
 
+        The user is told the first error. If its first sentence changes later, the user is told this sentence now and
+        then.
+
         Raises
         ------
         ClusterError
             All attempts failed. This is the error of the last attempt.
         """
         end = time.monotonic() + self.seconds
-        said = ""
+        obstacle, said, said_at = "", "", 0.0
         while True:
             try:
                 return attempt()
@@ -48,9 +53,14 @@ class Patience(NamedTuple):
                     if not self.seconds:
                         raise
                     raise ClusterError(f"{error} Waited {self.seconds:g} s.") from error
-                if str(error) != said:
-                    said = str(error)
-                    self.say(f"waiting, {left:.0f} s at most: {said}")
+                text = str(error)
+                (before, found), now = (text.partition(mark)[0] for mark in (": ", ". ")), time.monotonic()
+                if before != obstacle:
+                    obstacle, said, said_at = before, found, now
+                    self.say(f"waiting, {left:.0f} s at most: {text}")
+                elif found != said and now - said_at >= AGAIN_S:
+                    said, said_at = found, now
+                    self.say(f"still waiting, {left:.0f} s at most: {found.removesuffix('.')}.")
             # poll, because clusters send no event when they start, or when threads become free
             pause(min(ATTEMPT_S, left))
 

@@ -27,7 +27,7 @@ class WorkerFacts(NamedTuple):
     Attributes
     ----------
     busy : int
-        Threads that other tasks occupy.
+        Threads that other tasks occupy or wait for; can be more than ``nthreads``.
     has_nanny : bool
         Whether a nanny restarts the Dask worker if it is lost.
     usable : bool
@@ -46,6 +46,11 @@ class WorkerFacts(NamedTuple):
     usable: bool = True
     resources: Mapping[str, float] = MappingProxyType({})
     note: str = ""
+
+    @property
+    def free(self) -> int:
+        """Number of free threads."""
+        return max(0, self.nthreads - self.busy)
 
 
 def place(
@@ -71,7 +76,7 @@ def place(
         are not.
     """
     unused, workers = _without_unusable(workers)
-    free = {address: known.nthreads - known.busy for address, known in workers.items()}
+    free = {address: known.free for address, known in workers.items()}
     order = sorted(free, key=lambda address: (-free[address], workers[address].name, address))
     needs = sorted(range(len(layout.processes)), key=lambda process: (-len(layout.processes[process]), process))
     chosen = dict(zip(needs, order, strict=False))
@@ -145,7 +150,7 @@ def share(layout: Layout, workers: Mapping[str, WorkerFacts], others: Mapping[st
     ``workers`` are the usable Dask workers by address. ``others`` has the number of units that already run on each.
     Raises a ClusterError if there are too few threads.
     """
-    room = {address: known.nthreads - known.busy - others.get(address, 0) for address, known in workers.items()}
+    room = {address: known.free - others.get(address, 0) for address, known in workers.items()}
     chosen = []
     for units in layout.processes:
         fitting = [address for address in room if room[address] >= len(units)]
@@ -191,7 +196,7 @@ def place_again(
     try:
         return layout, tuple(place(layout, workers, kept=stays))
     except ClusterError:
-        free = {address: known.nthreads - known.busy for address, known in workers.items() if known.usable}
+        free = {address: known.free for address, known in workers.items() if known.usable}
         roomy = [address for address in free if free[address] > 0]
         roomy.sort(key=lambda address: (address not in stays, -free[address], address))
         n = min(len(roomy), len(layout.processes))

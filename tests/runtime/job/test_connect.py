@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import time
 from collections.abc import Coroutine, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from distributed.comm.addressing import parse_address, parse_host_port
 
 from singa_dask.errors import ClusterError
 from singa_dask.runtime import Patience, connect, plan_processes, wait_for_room
+from singa_dask.runtime.job import patience
 from singa_dask.runtime.job.client.cluster import present_workers
 from singa_dask.runtime.job.limits import LIMITS, Limit
 from tests.cli.conftest import Call, call, job
@@ -202,6 +205,27 @@ def test_what_is_missing_is_said_when_it_changes() -> None:
 
     assert Patience(60, said.append).until(attempt) == "there"
     assert [line.partition(": ")[2] for line in said] == ["no scheduler", "no workers"]
+
+
+def test_numbers_that_change_often_are_said_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    free, now = itertools.cycle("01"), [0.0]
+
+    def attempt() -> None:
+        raise ClusterError(f"no room: {next(free)} of 2 threads are free. Start more workers.")
+
+    def pause(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(patience, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(patience, "pause", pause)
+    with pytest.raises(ClusterError, match="no room"):
+        Patience(25, said.append).until(attempt)
+    assert said == [
+        "waiting, 25 s at most: no room: 0 of 2 threads are free. Start more workers.",
+        "still waiting, 14 s at most: no room: 1 of 2 threads are free.",
+        "still waiting, 4 s at most: no room: 0 of 2 threads are free.",
+    ]
 
 
 @pytest.mark.cluster

@@ -190,6 +190,7 @@ def test_each_process_gets_a_dask_worker_with_room_for_its_units() -> None:
         ((2,), {}, "1 can be used (free threads: tcp://host:9000: 2 of 2)"),
         ((2, 1), {}, "tcp://host:9001: 1 of 1"),
         ((2, 2), {"tcp://host:9000": 1}, "tcp://host:9000: 1 of 2"),
+        ((2, 2), {"tcp://host:9000": 6}, "tcp://host:9000: 0 of 2"),
         ((1, 1, 1, 1), {}, "4 can be used"),
     ],
 )

@@ -45,7 +45,7 @@ def count_demand(
         Number of threads of a new Dask worker, on which each process has to fit. If it is not known, pass 0; then only
         the first job counts.
     """
-    free = {address: known.nthreads - known.busy for address, known in workers.items()}
+    free = {address: known.free for address, known in workers.items()}
     used = set(in_use)
     for cluster, mine, sizes in wanted:
         taken = set(mine)

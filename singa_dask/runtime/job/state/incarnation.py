@@ -92,7 +92,7 @@ def run_actions(
     for process in processes:
         worker, units = roster.workers[process], roster.layout.processes[process]
         known = workers.get(worker)
-        n_tasks = min(max(1, known.nthreads - known.busy) if known else 1, len(units))
+        n_tasks = min(max(1, known.free) if known else 1, len(units))
         actions.append(ev.RunUnits(roster.incarnations[process], worker, process, units, n_tasks, endpoints))
     return actions
 

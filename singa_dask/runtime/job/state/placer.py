@@ -197,7 +197,7 @@ class Placer:
     ) -> dict[str, WorkerFacts]:
         """Return the Dask workers that may be used."""
         usable = {address: known for address, known in workers.items() if known.usable and address not in self.leaving}
-        free = {address: known.nthreads - known.busy for address, known in usable.items()}
+        free = {address: known.free for address, known in usable.items()}
         others = self.suspects.others(now, free, before)
         return {address: known for address, known in usable.items() if address in others}
 
