@@ -52,6 +52,7 @@ __all__ = [
     "MAX_DECOMPRESSED",
     "Options",
     "absolute",
+    "check_writable",
     "create",
     "entries",
     "errors_name",
@@ -506,11 +507,9 @@ def staged(url: str, storage_options: Options = None, *, check: Callable[[], Non
         with errors_name(url):
             _make_folder(filesystem, hdfs_clients.parent(filesystem, path))
     folder = target.parent if target else Path(tempfile.gettempdir())
-    # the digest identifies the target file and this host
-    digest = hashlib.sha256(os.fsencode(f"{socket.gethostname()} {path}")).hexdigest()
-    prefix = f".{posixpath.basename(path)[:40]}.{digest[:8]}"
+    prefix = _prefix(path)
     _remove_leftovers(folder, prefix)
-    temporary = folder / f"{prefix}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+    temporary = folder / _temporary_name(prefix)
     try:
         try:
             yield temporary
@@ -527,6 +526,51 @@ def staged(url: str, storage_options: Options = None, *, check: Callable[[], Non
     finally:
         with contextlib.suppress(OSError):  # on a read-only disk, removing a missing file raises an error, too
             temporary.unlink(missing_ok=True)
+
+
+def check_writable(url: str, storage_options: Options = None) -> None:
+    """Check that `staged` can write a file: create and remove an empty temporary file beside it.
+
+    If its directory does not exist, the temporary file is in the nearest directory that does. Chains of filesystems
+    and web servers are not checked, nor are devices and pipes.
+
+    Raises
+    ------
+    DataError
+        The file cannot be written, for example because the user lacks the permission.
+    """
+    target = local_path(url)
+    if is_chain(url) or url.startswith(("http://", "https://")) or (target and is_stream(target)):
+        return
+    filesystem, path = resolve(url, storage_options)
+    with errors_name(url):
+        path = os.path.realpath(path) if target else path
+        folder = hdfs_clients.parent(filesystem, path)
+        while OBJECTS.isdisjoint(filesystem.protocol) and _info(filesystem, folder) is None:
+            folder, below = posixpath.dirname(folder), folder
+            if folder == below:
+                return
+    temporary = posixpath.join(folder, _temporary_name(_prefix(path)))
+    try:
+        with errors_name(url):
+            filesystem.pipe_file(temporary, b"")
+            _remove(filesystem, temporary)
+    except DataError as error:
+        cause = error.__cause__ or error
+        why = getattr(cause, "strerror", None) or str(cause).replace(f"{filesystem.unstrip_protocol(temporary)}: ", "")
+        text = f"{url}: no file can be written to {folder}: {why.rstrip('.')}. Choose another place."
+        raise DataError(text) from cause
+
+
+def _prefix(path: str) -> str:
+    """Return the beginning of the names of temporary files for a target file, as this host writes them."""
+    # the digest identifies the target file and this host
+    digest = hashlib.sha256(os.fsencode(f"{socket.gethostname()} {path}")).hexdigest()
+    return f".{posixpath.basename(path)[:40]}.{digest[:8]}"
+
+
+def _temporary_name(prefix: str) -> str:
+    return f"{prefix}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
 
 
 def is_stream(path: Path) -> bool:

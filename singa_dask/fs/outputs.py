@@ -15,9 +15,17 @@ COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 
 
 def check_output(
-    url: str, sources: Iterable[str] = (), *, overwrite: bool, by: str, may_be_directory: bool = False
+    url: str,
+    sources: Iterable[str] = (),
+    *,
+    overwrite: bool,
+    by: str,
+    may_be_directory: bool = False,
+    storage_options: fs.Options = None,
 ) -> str:
     """Return the absolute URL of an output file that may be written.
+
+    To check permissions, a temporary file is created beside the output, and removed.
 
     Parameters
     ----------
@@ -31,9 +39,13 @@ def check_output(
         Name of the user's option for ``overwrite``, for errors.
     may_be_directory : bool
         Whether the output may be a directory, as stores of some formats are.
+    storage_options : mapping, optional
+        Options of the filesystem of the output.
 
     Raises
     ------
+    DataError
+        No file can be written there, see `fs.check_writable`.
     ConfigError
         The file exists, is a directory or one of the sources, has the suffix of a compressed file, or its local
         directory does not exist.
@@ -46,13 +58,14 @@ def check_output(
     if any(_is_read(_real(place), source) for source in sources):
         raise ConfigError(f"{url}: this file is an input. Choose another name.")
     path = fs.local_path(place)
-    found = None if path and fs.is_stream(path) else fs.look(place)
+    found = None if path and fs.is_stream(path) else fs.look(place, storage_options)
     if not may_be_directory and (found[0] if found else url.endswith("/")):
         verb = "is" if found else "names"
         raise ConfigError(f"{url}: this {verb} a directory. Expected a file, e.g. {_file_in(url)}.")
     if not overwrite and found:
         raise ConfigError(f"{url}: exists already. Expected a new file. Give {by} to replace it.")
     check_folder(url)
+    fs.check_writable(place, storage_options)
     return place
 
 

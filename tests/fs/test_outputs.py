@@ -11,10 +11,13 @@ import threading
 from pathlib import Path
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from singa_dask import fs
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.fs.outputs import check_output
+
+ELSEWHERE = "Choose another place."
 
 
 def test_a_link_stays_and_its_file_is_replaced(tmp_path: Path) -> None:
@@ -74,16 +77,28 @@ def test_a_name_that_is_too_long_is_an_error(tmp_path: Path) -> None:
 def test_a_disk_that_is_read_only_is_an_error(tmp_path: Path) -> None:
     script = f"""
 from singa_dask import errors, fs
-try:
-    fs.write_atomic("{tmp_path}/x.csv", b"1")
-except errors.DataError as error:
-    print(error)
+from singa_dask.fs.outputs import check_output
+for write in (lambda url: check_output(url, overwrite=True, by=""), lambda url: fs.write_atomic(url, b"1")):
+    try:
+        write("{tmp_path}/x.csv")
+    except errors.DataError as error:
+        print(error)
 """
     mount = f"mount -t tmpfs -o ro none {tmp_path} && exec {sys.executable} -c '{script}'"
     done = subprocess.run(["unshare", "-m", "bash", "-c", mount], capture_output=True, text=True)
     if "permission denied" in done.stderr.lower():
         pytest.skip("no file system can be mounted here")
-    assert done.stdout.startswith(f"{tmp_path}/x.csv: [Errno 30] Read-only file system"), done.stderr
+    before, at_end = done.stdout.splitlines()
+    assert before == f"{tmp_path}/x.csv: no file can be written to {tmp_path}: Read-only file system. {ELSEWHERE}"
+    assert at_end.startswith(f"{tmp_path}/x.csv: [Errno 30] Read-only file system")
+
+
+@pytest.mark.parametrize("folder", ["", "new/deep/"])
+def test_a_check_leaves_nothing(folder: str, tmp_path: Path) -> None:
+    for root in (f"{tmp_path}/", f"memory://check-{bool(folder)}/"):
+        fs.check_writable(f"{root}{folder}x.csv")
+    assert os.listdir(tmp_path) == []
+    assert not [path for path in MemoryFileSystem.store if f"check-{bool(folder)}" in path]
 
 
 def test_the_home_is_that_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

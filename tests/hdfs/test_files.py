@@ -17,6 +17,7 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.errors import DataError
+from singa_dask.fs.outputs import check_output
 from singa_dask.fs.range_reader import RangeReader
 from tests.hdfs.cluster import BLOCK_BYTES, HOSTS, MiniHdfs
 from tests.hdfs.test_jobs import check_alike
@@ -188,10 +189,16 @@ def test_what_is_forbidden_is_a_permission_error(
     filesystem, _ = fs.resolve(mini.url, {"deadline_s": 9.0})
     with pytest.raises(DataError, match="Permission denied: user=somebody"):
         fs.write_atomic(f"{mini.url}/forbidden", b"", {"deadline_s": 9.0})
+    with pytest.raises(DataError, match=r"/forbidden: no file can be written to /: .*Permission denied: user=somebody"):
+        check_output(f"{mini.url}/forbidden", overwrite=False, by="", storage_options={"deadline_s": 9.0})
     # nothing was written that could be left there
     assert caplog.messages == []
     with pytest.raises(PermissionError, match=r"hdfs://.*/forbidden: .*Permission denied: user=somebody"):
         filesystem.open("/forbidden", "wb")
+    monkeypatch.undo()
+    before = fs.ls(mini.url)
+    check_output(f"{mini.url}/new/deep/file", overwrite=False, by="")
+    assert fs.ls(mini.url) == before
 
 
 def test_urls_travel_and_handles_do_not(url: str) -> None:

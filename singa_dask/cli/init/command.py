@@ -120,6 +120,8 @@ def init(
     overwrite = context.meta["overwrite"]
     place = check_output(out, [data], overwrite=overwrite, by="--overwrite")
     folder = f"{posixpath.splitext(out)[0]}-data"
+    if others["copy"]:
+        fs.check_writable(fs.absolute(copies_folder(data, folder)))
     run_tasks = partial(_on_cluster, scheduler, scheduler_file) if scheduler or scheduler_file else None
     surveyed, options = _surveyed(data, InitOptions(**others, run=run_tasks), folder)
     net = options.net or default_net(surveyed)

@@ -213,7 +213,9 @@ def _begin(
     if left or not is_there:
         urls = [*filter(None, [*(shard.url for shard in plan.shards), plan.request.mean])]
         for url in urls:
-            check_output(url, versions, overwrite=True, by="--overwrite", may_be_directory=True)
+            check_output(
+                url, versions, overwrite=True, by="--overwrite", may_be_directory=True, storage_options=options
+            )
         there = [url for url in urls if fs.exists(url, options)]
         if there:
             before_replacing(there)
