@@ -18,6 +18,7 @@ import socket
 import sys
 import threading
 import time
+import urllib.parse
 from collections.abc import Callable, Mapping
 from concurrent.futures import wait
 from typing import TYPE_CHECKING
@@ -42,6 +43,8 @@ HURRIED_IDLE_S = 0.3
 HURRIED_FOR_S = 60.0
 # longer than for a read, because a DataNode syncs a block to disk before it acknowledges the end
 WRITE_IDLE_S = 5.0
+# port of a NameNode whose URL has none, and seconds to wait for a first connection to a NameNode
+DEFAULT_PORT, CONNECT_S = 8020, 1.0
 # environment variables that hdfs-native reads
 TOKEN_FILE = "HADOOP_TOKEN_FILE_LOCATION"
 ENVIRONMENT = ("HADOOP_CONF_DIR", "HADOOP_HOME", "HADOOP_PROXY_USER", TOKEN_FILE, "HADOOP_USER_NAME", "KRB5CCNAME")
@@ -184,15 +187,42 @@ class HdfsConnection:
         repeatable : bool
             Whether the call may be executed twice.
         """
+
+        def call() -> Result:
+            self._check_address()
+            return function(self.client(idle_s))
+
         for _ in self._namenodes[1:]:
             order = self._namenodes
             try:
-                return self.guarded(path, None, lambda: function(self.client(idle_s)))
+                return self.guarded(path, None, call)
             except TimeoutError:
                 self._use_other_namenode(order)
                 if not repeatable:
                     raise
-        return self.guarded(path, None, lambda: function(self.client(idle_s)))
+        return self.guarded(path, None, call)
+
+    def _check_address(self) -> None:
+        """Raise an `OSError` if the host of the URL is unknown or refuses connections; hdfs-native would not say so.
+
+        Names of HA groups and of mount tables are not checked, nor is a NameNode that has answered before.
+        """
+        place = urllib.parse.urlsplit(f"//{self._service}")
+        if self._has_answered or self._namenodes or not place.hostname or self.root.startswith("viewfs:"):
+            return
+        port = place.port or DEFAULT_PORT
+        try:
+            socket.create_connection((place.hostname, port), min(CONNECT_S, self.deadline_s)).close()
+        except socket.gaierror as error:
+            if error.errno != socket.EAI_AGAIN:
+                text = f"unknown host {place.hostname!r}. Is its name right? If it is the name of an HA group, "
+                text += "set HADOOP_CONF_DIR to the cluster's configuration."
+                raise with_errno(OSError, errno.EHOSTUNREACH, text) from error
+        except ConnectionRefusedError as error:
+            text = f"connection refused by {place.hostname}:{port}. Is the NameNode up, and is this its RPC port?"
+            raise with_errno(ConnectionRefusedError, errno.ECONNREFUSED, text) from error
+        except OSError:
+            pass  # the address may still answer hdfs-native, which tries for longer
 
     def guarded(self, path: str, offset: int | None, function: Callable[[], Result]) -> Result:
         """Call a function in another thread, and convert its errors and a timeout to an `OSError`.

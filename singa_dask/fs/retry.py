@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 # values of errno after which a retry may succeed
-TRANSIENT = (errno.EIO, errno.ETIMEDOUT)
+TRANSIENT = (errno.EIO, errno.ETIMEDOUT, errno.ECONNREFUSED)
 
 # seconds before each retry; a failure later than `WITHIN_S` after the first call is final
 BACK_OFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, *[8.0] * 8)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import closing
@@ -247,9 +248,22 @@ def silent() -> Iterator[str]:
 
 
 def test_a_namenode_that_is_not_there_is_said_within_the_deadline(silent: str) -> None:
-    for url in ("hdfs://127.0.0.1:9/file", silent):
-        with pytest.raises(DataError, match=rf"{url}: no answer within 0\.2 s\. Is the NameNode of hdfs://127"):
-            fs.exists(url, {"deadline_s": 0.2})
+    with pytest.raises(DataError, match=rf"{silent}: no answer within 0\.2 s\. Is the NameNode of hdfs://127"):
+        fs.exists(silent, {"deadline_s": 0.2})
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("127.0.0.1:9", "connection refused by 127.0.0.1:9. Is the NameNode up, and is this its RPC port?"),
+        ("no-such-host.invalid", "unknown host 'no-such-host.invalid'. Is its name right?"),
+    ],
+)
+def test_a_wrong_address_is_an_error_at_once(place: str, said: str) -> None:
+    url = f"hdfs://{place}/file"
+    # a deadline that the test run does not reach
+    with pytest.raises(DataError, match=rf"^{re.escape(f'{url}: {said}')}"):
+        fs.exists(url, {"deadline_s": 3600})
 
 
 @pytest.mark.long
