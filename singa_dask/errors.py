@@ -28,6 +28,7 @@ Messages read ``where: what is wrong. What was expected or is known. [What to do
 from __future__ import annotations
 
 import difflib
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
@@ -39,6 +40,7 @@ from singa_dask.redaction import redact
 
 MORE_MEMORY = "Set a smaller batchsize, use more workers, or raise the limits of the process (ulimit -v, -u)."
 NO_THREAD = ("can't start new thread", "can't allocate lock")
+ENCLOSED = re.compile(r"'[^']*'|\"[^\"]*\"|\(.*\)")
 A_BUG = "This is a bug in singa-dask, not in your job. Please report it with the lines above."
 
 
@@ -303,9 +305,21 @@ class Aborted(SingaError):
 
 
 def listed(names: Sequence[str], limit: int = 20) -> str:
-    """Return at most ``limit`` names for a message: ``a, b, c and 4 more``."""
+    """Return at most ``limit`` names for a message: ``a, b, c and 4 more``.
+
+    See `quoted` for names with commas.
+    """
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return f"{', '.join(names[:limit])}{more}"
+    return f"{', '.join(map(quoted, names[:limit]))}{more}"
+
+
+def quoted(name: str) -> str:
+    """Return a name as it is shown in a list: in quotes if it has a comma, or blanks at its ends.
+
+    Commas within quotes or parentheses do not count.
+    """
+    has_comma = "," in name and "," in ENCLOSED.sub("", name)
+    return repr(name) if has_comma or name != name.strip() else name
 
 
 def question_of(name: str, known: Iterable[str]) -> str:

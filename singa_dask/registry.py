@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Generic, TypeVar, cast
 
 from singa_dask import modules
-from singa_dask.errors import ConfigError, question_of
+from singa_dask.errors import ConfigError, listed, question_of
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
@@ -39,8 +39,8 @@ def hint_at(hint: str, known: Iterable[str]) -> str:
     For example ``"Did you mean 'X'? Known: A, X."``.
     """
     names = sorted(known)
-    listed = f"Known: {', '.join(names)}."
-    return listed if not hint else hint if len(names) > MANY else f"{hint} {listed}"
+    shown = f"Known: {listed(names, len(names))}."
+    return shown if not hint else hint if len(names) > MANY else f"{hint} {shown}"
 
 
 class Registry(Generic[T]):

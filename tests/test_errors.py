@@ -63,6 +63,11 @@ def test_a_list_of_names_ends_with_how_many_more_there_are(names: Sequence[str],
     assert listed(names, 2) == text
 
 
+def test_a_name_with_a_comma_is_in_quotes() -> None:
+    names = ["Plus, basic", "família", " pro", "'a, b' (2 of 3)", "fee (net, yearly)", ""]
+    assert listed(names) == "'Plus, basic', família, ' pro', 'a, b' (2 of 3), fee (net, yearly), "
+
+
 def test_config_error_takes_words_one_problem_or_many() -> None:
     one = Problem(("a",), "wrong.")
     assert str(ConfigError("wrong.")) == "wrong."

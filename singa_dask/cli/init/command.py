@@ -15,7 +15,7 @@ from singa_dask.cli.options import cluster_options
 from singa_dask.cli.outputs import output_option, overwrite_option
 from singa_dask.cli.printing import echo
 from singa_dask.cli.reading import mark_options, split_names, text_options
-from singa_dask.errors import ConfigError, DataError, listed
+from singa_dask.errors import ConfigError, DataError, listed, quoted
 from singa_dask.shown import by_shape, plural
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ def _show(output: OutputSurvey) -> str:
     if not output.is_label:
         return f"target: {output.name}, {output.why}. Mean {output.mean:.6g}, deviation {output.std:.6g}"
     names = output.names or tuple(map(str, range(len(output.counts))))
-    parts, total = list(map(show_value, names)), sum(output.counts)
+    parts, total = [quoted(show_value(name)) for name in names], sum(output.counts)
     if total:
         parts = [f"{part} {n} ({n / total:.0%})" for part, n in zip(parts, output.counts, strict=True)]
     return f"label: {output.name}, {output.why}. {len(parts)} classes: {listed(parts, MAX_CLASSES)}"

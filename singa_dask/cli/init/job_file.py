@@ -12,7 +12,7 @@ import shlex
 from singa_dask import fs
 from singa_dask.cli.init.records import Baseline, OutputSurvey, RecordSurvey, TextSurvey
 from singa_dask.data.stores.store import backends_holding
-from singa_dask.errors import listed
+from singa_dask.errors import listed, quoted
 
 # batch size for up to MANY records, batch size for more records, and batch size of tests
 BATCH, LARGE_BATCH, MANY, TEST_BATCH = 32, 64, 5000, 100
@@ -196,7 +196,7 @@ def _names(data: RecordSurvey) -> str:
     names = data.outputs[0].names
     if not names or len(data.outputs) > 1:
         return ""
-    shown = listed([f"{i} {name}" for i, name in enumerate(names)])
+    shown = listed([f"{i} {quoted(name)}" for i, name in enumerate(names)])
     return f"# Classes: {' '.join(shown.splitlines())}.\n"
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from singa_dask.errors import listed
+from singa_dask.errors import listed, quoted
 from singa_dask.shown import plural
 
 
@@ -46,7 +46,9 @@ class FillCounts:
 
     def lines(self) -> list[str]:
         """Return a message about filled values and one about unknown categories, each only if there are some."""
-        filled, unknown = (listed([f"{name} {n}" for name, n in each.items()]) for each in (self.filled, self.unknown))
+        filled, unknown = (
+            listed([f"{quoted(name)} {n}" for name, n in each.items()]) for each in (self.filled, self.unknown)
+        )
         n_filled, n_unknown = self.filled.total(), self.unknown.total()
         said = f"encoded {plural(n_unknown, 'unknown category', 'unknown categories')} as zeros: column {unknown}"
         return [f"filled {plural(n_filled, 'value')}: column {filled}"] * (n_filled > 0) + [said] * (n_unknown > 0)

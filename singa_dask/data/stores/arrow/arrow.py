@@ -31,7 +31,7 @@ from singa_dask.data.stores.range_store import DAMAGE, RangeStore
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, LabelOptions
 from singa_dask.data.types import Arrays, Block, Field, Records
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, listed
 from singa_dask.fs.decompression import check_decompressed, limit_of
 from singa_dask.fs.sources import Bytes
 
@@ -165,7 +165,7 @@ def _fields(url: str, schema: pa.Schema) -> dict[str, Field]:
     check_described(url, schema, fields)
     if not any(field.shape for field in fields.values()):
         how = "backend: parquet reads lists of numbers, backend: table columns by their names."
-        raise DataError(f"{url}: there is no column of fixed-size binary. {how} Columns: {', '.join(schema.names)}.")
+        raise DataError(f"{url}: there is no column of fixed-size binary. {how} Columns: {listed(schema.names)}.")
     return fields
 
 

@@ -34,7 +34,7 @@ from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, LabelOptions
 from singa_dask.data.types import Arrays, Block, Field, Records
-from singa_dask.errors import DataError, Remedy
+from singa_dask.errors import DataError, Remedy, listed
 from singa_dask.fs.decompression import check_decompressed, limit_of
 from singa_dask.fs.sources import Range
 from singa_dask.lazy import LazyModule
@@ -214,7 +214,7 @@ class ParquetStore(RangeStore):
         if len(chosen) == 1 or (not columns and not wanted):
             return "".join(chosen)
         fault = f"no {what} in {wanted!r}" if wanted else f"{' and '.join(chosen)} are {what}"
-        message = f"{self.url}: {fault}. Name one in user_conf: {{features: ...}}. Columns: {', '.join(columns)}."
+        message = f"{self.url}: {fault}. Name one in user_conf: {{features: ...}}. Columns: {listed(list(columns))}."
         raise DataError(message, remedy=Remedy("features"))
 
     def _field(self, column: pa.Field) -> tuple[Field, tuple[int, ...]]:
