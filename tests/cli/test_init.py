@@ -8,11 +8,14 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from singa_dask.cli.init import records
+from singa_dask.cli.init.job_file import commands
 from singa_dask.conf import LayerConf, load
 from singa_dask.data.stores import STORES
 from singa_dask.inputs.store_conf import StoreConf
@@ -242,6 +245,43 @@ def test_it_says_what_to_do_next(call: Call) -> None:
     text = Path("my job.yaml").read_text()
     assert text.startswith(f"# Written by singa-dask init {data} --net=mlp\n")
     assert "#   singa-dask run 'my job.yaml' --run-dir runs/my-job\n" in text
+
+
+@pytest.mark.parametrize(
+    ("source", "on_cluster", "run"),
+    [
+        ("memory://node/data/churn", True, "memory://node/data/runs/churn-mlp"),
+        ("memory://node/data/part-*.csv", True, "memory://node/data/runs/part-mlp"),
+        ("memory://node/data/churn", False, "runs/churn-mlp"),
+        ("data/churn.csv", True, "runs/churn-mlp"),
+        ("http://127.0.0.1:9/churn.csv", True, "runs/churn-mlp"),
+    ],
+)
+def test_a_run_on_a_cluster_is_offered_beside_remote_data(source: str, on_cluster: bool, run: str) -> None:
+    survey = records.RecordSurvey(source, source, "csv", (3,), (), 9, 1, "", features=("a",))
+    first, then = commands(survey, "mlp", "job.yaml", on_cluster)
+    assert first == f"singa-dask run job.yaml --run-dir {run}"
+    assert f"--init-from {run} " in then
+
+
+def test_numbers_that_look_like_codes_are_noted(call: Call) -> None:
+    columns = {
+        "zip": [10115 + i % 7 for i in range(40)],
+        "area_code": [i % 5 for i in range(40)],
+        "branch": [71000 + 13 * (i % 9) for i in range(40)],
+        "age": [20 + i % 30 for i in range(40)],
+        "founded": [1990 + i % 9 for i in range(40)],
+        "income": [900 + 4000 * (i % 8) for i in range(40)],
+        "label": [i % 2 for i in range(40)],
+    }
+    pd.DataFrame(columns).to_csv("x.csv", index=False)
+    said = call("init", "x.csv").stderr
+    hints = re.findall(
+        r"(\S+) +40 +whole numbers like codes +read as numbers; --category (\S+) if they are codes", said
+    )
+    assert hints == [("zip", "zip"), ("area_code", "area_code"), ("branch", "branch")]
+    options = [word for name, _ in hints for word in ("--category", name)]
+    assert "whole numbers like codes" not in call("init", "x.csv", "--overwrite", *options).stderr
 
 
 def test_each_job_has_a_run_directory_of_its_own(call: Call) -> None:

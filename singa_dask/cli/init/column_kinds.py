@@ -16,6 +16,9 @@ MIN_NUMBERED = 10
 # maximum number of strings that are searched for words
 MAX_MEASURED = 1000
 ID = re.compile(r"(?i:id|index|uuid|guid|row|rowid|.*[ _.-]id|unnamed: \d+)|.*[a-z]I[dD]")
+CODE = re.compile(r"(?i:(?:.*[ _.-])?(?:zip|plz|postal|post|postcode|zipcode|code|id))|.*[a-z](?:Code|I[dD])")
+# numbers of this range are codes if all of them have as many digits; smaller ones may be years, larger ones times
+SMALLEST_CODE, LARGEST_CODE = 10**4, 10**9
 # reasons to leave out a column because it identifies records
 KEYS = ("texts, another in each record", "an id by its name", "numbers the records")
 YES_OR_NO = frozenset({"yes", "no", "y", "n", "true", "false", "t", "f"})
@@ -48,6 +51,15 @@ def kind_of(column: ColumnSurvey) -> str:
     if reason == KEYS[0]:
         return "id"
     return "category" if column.are_categories(column.n) else "text"
+
+
+def is_like_code(column: ColumnSurvey) -> bool:
+    """Return whether a column of numbers looks like codes, by its name or as all numbers have as many digits."""
+    if column.forms or not column.is_whole or len(column.distinct) < 3:
+        return False
+    least, most = column.numbers.min(), column.numbers.max()
+    are_alike = SMALLEST_CODE <= least <= most < LARGEST_CODE and len(f"{least:.0f}") == len(f"{most:.0f}")
+    return are_alike or bool(CODE.fullmatch(column.name))
 
 
 def unfit(column: ColumnSurvey, is_wide: bool) -> str:

@@ -135,8 +135,8 @@ def init(
             raise ConfigError(f"{folder}: exists already. Expected none. Pass --overwrite to replace its files.")
         surveyed.write(fs.absolute(folder))
     command = shlex.join(["singa-dask", "init", data, *_arguments(options)])
-    fs.write_atomic(place, write_job(surveyed, net, out, command))
-    run, then = commands(surveyed, net, out)
+    fs.write_atomic(place, write_job(surveyed, net, out, command, run_tasks is not None))
+    run, then = commands(surveyed, net, out, run_tasks is not None)
     echo(f"{out}: a job with net {net}. Next:\n  {run}\n  {then}", err=True)
 
 

@@ -55,9 +55,12 @@ def default_net(data: RecordSurvey | TextSurvey) -> str:
     return "word-rnn" if "texts" in data.reading else "convnet" if data.is_image else "mlp"
 
 
-def commands(data: RecordSurvey | TextSurvey, net: str, out: str) -> tuple[str, str]:
-    """Return the commands to run a job, and to use the trained net."""
-    job, run = shlex.quote(out), shlex.quote(_new_run(data, net, out))
+def commands(data: RecordSurvey | TextSurvey, net: str, out: str, on_cluster: bool = False) -> tuple[str, str]:
+    """Return the commands to run a job, and to use the trained net.
+
+    ``on_cluster`` tells whether the user has named a Dask cluster.
+    """
+    job, run = shlex.quote(out), shlex.quote(_new_run(data, net, out, on_cluster))
     if isinstance(data, TextSurvey):
         then = f"sample {job} --init-from {run} --length 400"
     else:
@@ -70,9 +73,15 @@ def commands(data: RecordSurvey | TextSurvey, net: str, out: str) -> tuple[str, 
     return f"singa-dask run {job} --run-dir {run}", f"singa-dask {then}"
 
 
-def _new_run(data: RecordSurvey | TextSurvey, net: str, out: str) -> str:
-    """Return a new run directory in ``runs`` beside the job file."""
-    run = posixpath.join(posixpath.dirname(out), "runs", _name(data, net, out))
+def _new_run(data: RecordSurvey | TextSurvey, net: str, out: str, on_cluster: bool) -> str:
+    """Return a new run directory in ``runs`` beside the job file.
+
+    On a cluster it is beside remote data, because the Dask workers may share no disk with this host.
+    """
+    beside, source = out, data.source
+    if on_cluster and fs.local_path(source) is None and not source.startswith(("http://", "https://")):
+        beside = re.split(r"[*?[]", source.rstrip("/"))[0]
+    run = posixpath.join(posixpath.dirname(beside), "runs", _name(data, net, out))
     others = (f"{run}-{i}" for i in itertools.count(2))
     return next(url for url in itertools.chain([run], others) if not fs.exists(fs.absolute(url)))
 
@@ -87,13 +96,13 @@ def _name(data: RecordSurvey | TextSurvey, net: str, out: str) -> str:
     return f"{telling[-1].lower() if telling else 'my'}-{net}"
 
 
-def write_job(data: RecordSurvey | TextSurvey, net: str, out: str, command: str) -> str:
+def write_job(data: RecordSurvey | TextSurvey, net: str, out: str, command: str, on_cluster: bool = False) -> str:
     """Return the text of a job file with comments.
 
     ``net`` is a value of ``--net`` that fits the data, ``out`` the job file, for the commands in it, and ``command``
-    the command for its first line.
+    the command for its first line. See `commands` for ``on_cluster``.
     """
-    name, (run, then) = _name(data, net, out), commands(data, net, out)
+    name, (run, then) = _name(data, net, out), commands(data, net, out, on_cluster)
     next_steps = f"#\n#   {run}\n#   {then}\n\nname: {name}\n"
     body = _text_job(data, next_steps) if isinstance(data, TextSurvey) else _records_job(data, net, next_steps)
     return f"# Written by {command}\n#\n{body}"

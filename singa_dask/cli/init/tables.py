@@ -7,7 +7,7 @@ import logging
 import posixpath
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singa_dask.cli.init.baseline import baseline_of
-from singa_dask.cli.init.column_kinds import KEYS, MIN_NUMBERED, has_words, is_like_id, unfit
+from singa_dask.cli.init.column_kinds import KEYS, MIN_NUMBERED, has_words, is_like_code, is_like_id, unfit
 from singa_dask.cli.init.columns import (
     DATES,
     MAX_BYTES,
@@ -129,6 +129,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     trouble += _unmet(table, spelled, options.na_values)
     trouble += _doubts_of_lags(series, options, lags) if lags else date_doubts(table)
     notes = [*_forms(used), *date_notes(used), *_notes_of(spelled, used, outputs, reading), *_left_out(table, left_out)]
+    notes += _codes(each for each in features if each.name not in lagged | {*spelled.zeros})
     notes += gaps_note(table.named[lags.order]) if lags and lags.order else ()
     required = used if reading.get("missing") == "skip" else used[: len(outputs)]
     rows = np.flatnonzero(~np.logical_or.reduce([missing_of(each.values) for each in required]))
@@ -297,6 +298,13 @@ def _forms(used: Sequence[ColumnSurvey]) -> Iterator[Note]:
         number = each.forms[0].parse(pa.array([each.example]))[0].as_py()
         done = f"{number:.10g}{f' ({listed(keys)})' if keys else ''}"
         yield Note(each.name, f"numbers written as {each.example!r}", len(each.present), f"read as {done}")
+
+
+def _codes(features: Iterable[ColumnSurvey]) -> Iterator[Note]:
+    """Yield a note on each column of numbers that may be codes, which are categories."""
+    for each in filter(is_like_code, features):
+        done = f"read as numbers; --category {shlex.quote(each.name)} if they are codes"
+        yield Note(each.name, "whole numbers like codes", len(each.present), done)
 
 
 def _left_out(table: TableSurvey, left_out: Mapping[str, str]) -> Iterator[Note]:
