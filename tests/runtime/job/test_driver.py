@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -14,7 +15,7 @@ import pytest
 from singa_dask.errors import ReplacedError, SingaError, UnitError
 from singa_dask.runtime.job.client import detached, job_run
 from singa_dask.runtime.job.client.detached import DriverHost
-from singa_dask.runtime.job.client.driver import Lease, UnheardError
+from singa_dask.runtime.job.client.driver import Lease, UnheardError, said_late
 from singa_dask.runtime.job.client.job_run import JobRun
 from singa_dask.runtime.job.client.result import Result
 from singa_dask.runtime.job.names import Op
@@ -168,3 +169,17 @@ def test_a_dask_worker_that_closes_starts_no_driver_and_waits_for_no_answer(monk
     monkeypatch.setattr(host, "_carry_out", lambda run, lease: None)
     host._run(run, Lease(1, has_begun=False))
     assert host.n_told == 1
+
+
+def test_a_long_wait_is_said_once_and_a_short_one_is_not() -> None:
+    lines, is_said = list[str](), threading.Event()
+
+    def say(line: str) -> None:
+        lines.append(line)
+        is_said.set()
+
+    with said_late("short", say, 3600):
+        pass
+    with said_late("long", say, 0):
+        assert is_said.wait(60)
+    assert lines == ["long"]

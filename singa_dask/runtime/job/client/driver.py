@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import secrets
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from distributed import Client
 from singa_dask import fs
 from singa_dask.data.stores.tables.table_scan import TableScan
 from singa_dask.errors import ClusterError, LeftQueueError, ReplacedError, UnitError, UnloadableError, listed, text_of
+from singa_dask.fs import host_files
 from singa_dask.runtime.job.client.dask_tasks import Runner, on_dask
 from singa_dask.runtime.job.client.epochs import steps_by_task
 from singa_dask.runtime.job.client.follower import GONE, Follower, ask_jobs
@@ -61,6 +63,31 @@ class UnheardError(ReplacedError):
 ELSEWHERE = "another driver has taken over the job."
 LINE_LOOK_S = 0.5
 SHOWN = 3
+QUIET_S = 5.0
+"""Seconds after which the user is told what a job waits for before it starts."""
+
+
+@contextmanager
+def said_late(line: str, say: Callable[[str], None], seconds: float = QUIET_S) -> Iterator[None]:
+    """Call ``say`` with a line, in another thread, if the context lasts longer than some seconds."""
+    timer = threading.Timer(seconds, say, (line,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _one_at_a_time(on_event: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
+    """Return a function that calls ``on_event`` by one thread at a time."""
+    lock = threading.RLock()
+
+    def publish(event: dict[str, Any]) -> None:
+        with lock:
+            on_event(event)
+
+    return publish
 
 
 class Driver:
@@ -91,7 +118,7 @@ class Driver:
         self._submission = run
         self._lease = lease
         self._client = client
-        self._publish = on_event
+        self._publish = on_event = _one_at_a_time(on_event)
         self._layout = plan_processes(self.job.cluster)
         self._follower = Follower(client, run.job_id, on_event, driver=lease.number if lease else 0)
         self._stopped_by = ""
@@ -193,10 +220,18 @@ class Driver:
 
     def _begin(self) -> None:
         """Choose Dask workers, and submit the job."""
-        given, resume = self._submission, self._submission.resume
-        sources = given.modules
         if self._lease is None and not self._queue:
             self._prepare()
+        paths = dict.fromkeys(path for path in files_of(self.job) if not path.startswith(host_files.SCHEME))
+        what = f"waiting for the Dask workers, which open {listed([*paths], SHOWN) or 'the records'}"
+        with said_late(what, self._notice):
+            placed = self._place()
+        self._submit(placed)
+
+    def _place(self) -> Placed:
+        """Choose Dask workers, which look at the records of the job."""
+        given, resume = self._submission, self._submission.resume
+        sources = given.modules
         room = self._follower.ask(Op.ROOM, wanted=self.job.cluster.workers.model_dump(mode="json"))
         facts = worker_facts(room)
         placed = place_on_cluster(
@@ -207,7 +242,7 @@ class Driver:
         self.job = steps_by_task(self.job, sources, resume, run)
         if self._scalings is None and resume is None:  # a checkpoint of the run already contains the scaling
             self._scalings = compute_scalings(self.job, sources, given.init_from, run, self._follower.warn)
-        self._submit(placed)
+        return placed
 
     def _on_workers(self, workers: Sequence[str]) -> Runner:
         return on_dask(self._client, self._submission.datasets, list(workers), self._check_stopped)
@@ -220,12 +255,11 @@ class Driver:
 
     def _share_scans(self, workers: Sequence[str], scans: Sequence[TableScan]) -> None:
         """Scan the large tables of the job on its Dask workers."""
-
-        def say(line: str) -> None:
-            self._publish({"event": "notice", "unit": "driver", "level": "INFO", "time": time.time(), "message": line})
-
         self._check_seen(workers)
-        share_scans(self._client, scans, self._on_workers(workers), say)
+        share_scans(self._client, scans, self._on_workers(workers), self._notice)
+
+    def _notice(self, line: str) -> None:
+        self._publish({"event": "notice", "unit": "driver", "level": "INFO", "time": time.time(), "message": line})
 
     def _check_stopped(self) -> None:
         if self._stopped_by:
