@@ -14,10 +14,11 @@ from singa_dask.cli.printing import echo, terminal_width
 from singa_dask.cli.reading import Reading, mark_options, reading_options
 from singa_dask.cli.reading_speed import measure, values_of
 from singa_dask.errors import DataError
-from singa_dask.shown import plural
+from singa_dask.shown import by_shape, plural
 
 if TYPE_CHECKING:
     from singa_dask.data.sampler import Shuffle
+    from singa_dask.data.stores import Store
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -127,7 +128,7 @@ def head(url: str, n: int, reading: Reading) -> None:
 def verify(url: str, writes: bool, reading: Reading) -> None:
     """Read every block, and end with an error if some cannot be read.
 
-    Blocks are compared with the checksums of the manifest, if there is one. A manifest that does not fit the data is an
+    Of pictures, every bad one is named. Pass --resize HxW if pictures have several sizes. Blocks are compared with the checksums of the manifest, if there is one. A manifest that does not fit the data is an
     error.
     """
     from singa_dask.cli.opening import opened, store_format
@@ -137,18 +138,30 @@ def verify(url: str, writes: bool, reading: Reading) -> None:
 
     # forget the old manifest, because it would report the new data as damaged
     names = forget_manifest(url, reading.storage_options) if writes else {}
-    bad = 0
+    bad = n_pictures = n_others = 0
     with opened(url, reading) as store:
         with RecordCounter("read", store.count) as shown:
             for block in store.blocks:
                 try:
                     store.read_block(block.id)
                 except DataError as error:
-                    shown.say(str(error))
+                    faults, n_differ = _bad_pictures(store, block.id) if store.holds == "images" else ([], 0)
+                    n_pictures, n_others = n_pictures + len(faults), n_others + n_differ
+                    for fault in faults or [str(error)] * (not n_differ):
+                        shown.say(fault)
                     bad += 1
                 shown.advance(block.n)
         n_blocks, count = len(store.blocks), store.count
         n_sums = sum(block.crc is not None for block in store.blocks)
+        if n_others:
+            size = by_shape(store.schema["pixel"].shape[1:])
+            sizes = f"{url}: {n_others} of {plural(count, 'picture')} differ in size from the first, {size}. Pass "
+            sizes += "--resize HxW to verify them as a job with resize: [H, W] reads them."
+            if not n_pictures:
+                raise DataError(sizes)
+            shown.say(sizes)
+        if n_pictures:
+            raise DataError(f"{url}: {n_pictures} of {plural(count, 'picture')} cannot be read.")
         if bad:
             raise DataError(f"{url}: {bad} of {n_blocks} blocks cannot be read.")
         for part in store.parts:
@@ -196,6 +209,19 @@ def bench(url: str, batch_size: int, shuffle: Shuffle, rounds: int, reading: Rea
             _rate(value, rate.record_bytes) for value in (rate.memory, rate.loader, rate.first_epoch)
         )
         echo(f"{rate.batches:15}{memory:>21}{loader:>21}{rate.share:>7.0%}{first:>21}")
+
+
+def _bad_pictures(store: Store, block_id: int) -> tuple[list[str], int]:
+    """Return what is wrong with each damaged picture of a block, and how many others differ from the first in size."""
+    from singa_dask.data.codecs.salvage import OTHER_SCHEMA
+
+    try:
+        texts = list(store.salvage(block_id)[1].values())
+    except DataError:
+        # the block as a whole is bad
+        return [], 0
+    faults = [f"{text}." for text in texts if not text.startswith(OTHER_SCHEMA)]
+    return faults, len(texts) - len(faults)
 
 
 def _show(values: Any, is_text: bool) -> str:

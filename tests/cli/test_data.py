@@ -7,7 +7,9 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from singa_dask import fs
 from singa_dask.data.stores import open_store
@@ -129,6 +131,24 @@ def test_verify_names_what_is_bad(call: Call, tmp_path: Path) -> None:
     result = call("data", "verify", url)
     assert result.exit_code == 1
     assert "1 of 1 blocks cannot be read" in result.stderr
+
+
+def test_verify_names_bad_pictures_of_several_sizes(call: Call, tmp_path: Path) -> None:
+    for i, side in enumerate([4, 4, 5, 4, 5]):
+        Image.fromarray(np.full((side, side), i, np.uint8)).save(tmp_path / f"{i}.png")
+    # the first picture cannot give the size, the last one has another size
+    for i in (0, 4):
+        (tmp_path / f"{i}.png").write_bytes((tmp_path / f"{i}.png").read_bytes()[:40])
+    result = call("data", "verify", str(tmp_path))
+    assert result.exit_code == 1
+    *faults, sizes, end = result.stderr.splitlines()
+    assert [each.split(": ")[0] for each in faults] == [f"{tmp_path}/0.png", f"{tmp_path}/4.png"]
+    assert sizes.startswith(f"{tmp_path}: 1 of 5 pictures differ in size from the first, 4 x 4.")
+    assert end == f"{tmp_path}: 2 of 5 pictures cannot be read."
+    for i in (0, 4):
+        (tmp_path / f"{i}.png").unlink()
+    assert call("data", "verify", str(tmp_path)).stderr == sizes.replace("1 of 5", "1 of 3") + "\n"
+    assert call("data", "verify", str(tmp_path), "--resize", "4x4").exit_code == 0
 
 
 @pytest.mark.parametrize("verb", ["verify", "inspect"])

@@ -13,6 +13,8 @@ from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
 
 T = TypeVar("T")
+OTHER_SCHEMA = "holds "
+"""Start of the text about a record that can be read, but has another schema than expected."""
 
 
 def salvage_rows(
@@ -45,7 +47,7 @@ def salvage_rows(
             continue
         record_schema = {name: Field(array.dtype, array.shape) for name, array in record.items()}
         if record_schema != schema:
-            bad[row] = f"holds {show_schema(record_schema)}, expected {show_schema(schema)}"
+            bad[row] = f"{OTHER_SCHEMA}{show_schema(record_schema)}, expected {show_schema(schema)}"
             continue
         for name, array in record.items():
             arrays[name][row] = array

@@ -63,7 +63,7 @@ class _ImageStore(Store):
         if not self._files:
             raise DataError(f"{url}: there are no images ({', '.join(IMAGE_SUFFIXES)}).")
         self._sums: dict[str, FileSum] = {}
-        first = self._decode(self._files[0])
+        first = self._first_image()
         self.schema = {"pixel": Field(first.dtype, first.shape)}
         if self._labels:
             self.schema["label"] = Field(np.dtype(np.int32))
@@ -77,6 +77,19 @@ class _ImageStore(Store):
     @abstractmethod
     def list_images(self) -> tuple[list[str], list[int]]:
         """Return URL and label of each image; an empty list of labels if there are none."""
+
+    def _first_image(self) -> npt.NDArray[np.uint8]:
+        """Decode the first image that is not damaged; raise the error of the first one if all are."""
+        fault: DataError | None = None
+        for url in self._files:
+            try:
+                return self._decode(url)
+            except MissingPackageError:
+                raise
+            except DataError as error:
+                fault = fault or error
+        assert fault is not None
+        raise fault
 
     def _decode(self, url: str) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
         data = self._read(url)
