@@ -18,6 +18,12 @@ GAP, MIN_CHANGE = 0.15, 1e-3
 CORE_WAIT, MIN_CORE_WAIT_MS = 0.2, 5_000
 """Share of a step that a worker has waited for a core, and sum of these waits, that are worth a warning."""
 
+STILL_FALLS, CLEARLY = 0.05, 3.0
+"""A loss still falls if the mean of its last quarter is lower than that of the quarter before: by this share of its
+whole fall, and by this many standard errors."""
+RATE_ENDED = 0.05
+"""A schedule has ended if the last learning rate is at most this share of the highest."""
+
 RATE = "base_lr: singa-dask find-rate JOB.yaml proposes one"
 STANDARDISE = "store_conf: {standardise: true}, if the values of records are large, or differ much in size"
 LABELS = "whether each label belongs to its record"
@@ -110,6 +116,7 @@ def sentences(
         *results_text,
         *(f"warning: {text}" for text, _ in (*faults, *causes, *slow)),
         *([f"try {'; '.join(new)}"] * bool(new)),
+        *([] if faults or causes else _judge_end(known, curves, summary["steps"], job or {})),
     ]
 
 
@@ -222,6 +229,41 @@ def _judge_losses(curves: Mapping[str, np.ndarray], has_to_fall: bool) -> Iterat
             yield f"{text}: the rate is too high, or gradients explode", [f"a lower {RATE}"]
         elif has_to_fall and last > first - 0.01 * abs(first):
             yield f"the training {name} has not fallen: {first:.4g} at first, {last:.4g} at last", [f"another {RATE}"]
+
+
+def _judge_end(
+    events: Iterable[Mapping[str, Any]], curves: Mapping[str, np.ndarray], n_steps: int, job: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield a sentence if a run made all its steps, and more steps are likely to improve the net.
+
+    The training loss still falls clearly, and the newest test or validation has the lowest loss of all.
+    """
+    name = next((each for each in curves if each.endswith("loss")), "")
+    y = curves.get(name, np.zeros(0))
+    if n_steps != job.get("train_steps") or len(y) < MIN_POINTS or not np.isfinite(y).all():
+        return
+    n = len(y) // 4
+    before, last = y[-2 * n : -n], y[-n:]
+    fall, noise = before.mean() - last.mean(), math.sqrt((before.var() + last.var()) / n)
+    # while a loss falls, its values differ by the fall itself, too
+    falls = fall > STILL_FALLS * (y[0] - last.mean()) and fall > CLEARLY * max(noise - fall / math.sqrt(n), 0.0)
+    tested: dict[str, list[float]] = {}
+    rates = []
+    for each in events:
+        if each.get("group"):
+            continue
+        value = each.get(name)
+        if each.get("phase") in ("test", "validation") and value is not None:
+            tested.setdefault(each["phase"], []).append(value)
+        if each.get("phase") == "train" and each.get("lr") is not None:
+            rates.append(each["lr"])
+    if not falls or not all(values[-1] <= min(values) for values in tested.values()):
+        return
+    longer = f"--set train_steps={2 * n_steps}"
+    how = f"train on with --resume {longer}"
+    if rates and rates[-1] <= RATE_ENDED * max(rates):
+        how = f"train anew with {longer}, because the learning rate of this run has fallen to its end"
+    yield f"still improving: the training {name} fell from {before.mean():.4g} to {last.mean():.4g} at last; {how}"
 
 
 def _judge_changes(changes: Mapping[str, float], is_fresh: bool, has_failed: bool) -> Iterator[Fault]:

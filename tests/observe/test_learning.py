@@ -212,6 +212,26 @@ def test_params_that_do_not_change_are_told_unless_they_were_given() -> None:
     assert "warning: param 'w' has hardly changed, but other params have: its gradients vanish" in lines
 
 
+def test_a_run_that_ends_too_early() -> None:
+    good, job, n = {"accuracy": 0.9, "loss": 0.3}, {"train_steps": 500}, len(FALLING)
+    (line,) = said(good, FALLING, job=job)[1:]
+    assert line.startswith("still improving: the training loss fell from ")
+    assert line.endswith("; train on with --resume --set train_steps=1000")
+    # early stopping ended it, nothing is left to learn, or the rest is noise
+    assert said(good, FALLING, steps=400, job=job) == [CALM]
+    assert said(good, np.geomspace(1, 1e-4, n), job=job) == [CALM]
+    assert said(good, 0.3 + RNG.normal(0, 0.05, n), job=job) == [CALM]
+    tests = [{"event": "metrics", "phase": "test", "group": 0, "step": i, "loss": y} for i, y in enumerate((0.3, 0.4))]
+    facts = facts_of_workers([of_classes(np.repeat([0, 1], [630, 370]), 2)])
+    summary = {"steps": 500, "train": {}, "validation": {}, "test": good}
+    # the test loss rises: more steps do not help
+    assert len(sentences(facts, summary, [*train(FALLING), *tests], job=job)) == 1
+    # the schedule has ended: more steps of it make none
+    rated = [each | {"lr": lr} for each, lr in zip(train(FALLING), np.linspace(1, 0, n), strict=True)]
+    line = sentences(facts, summary, [*rated, *tests[::-1]], job=job)[-1]
+    assert "; train anew with --set train_steps=1000, because the learning rate" in line
+
+
 def test_a_loss_without_a_baseline_has_to_fall() -> None:
     summary = {"steps": 500, "train": {}, "test": {}, "validation": {}}
     flat = train(np.full(40, 3.0))
