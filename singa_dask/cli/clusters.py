@@ -19,6 +19,7 @@ import click
 
 from singa_dask import runtime
 from singa_dask.cli.printing import echo
+from singa_dask.shown import plural
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -113,6 +114,15 @@ class Signals:
 def patience_of(seconds: float, quiet: bool) -> runtime.Patience:
     """Return how long to wait for a cluster; unless ``quiet``, messages on stderr say what is missing."""
     return runtime.Patience(seconds) if quiet else runtime.Patience(seconds, partial(echo, err=True))
+
+
+def describe_cluster(client: Client) -> str:
+    """Return the address of a scheduler, and how many jobs run and wait there."""
+    states = [row["state"] for row in runtime.RemoteJobs(client).rows(ended=False)]
+    n_queued = states.count("queued")
+    queued = f", {n_queued} queued" if n_queued else ""
+    n_running = plural(len(states) - n_queued, "other job") if len(states) > n_queued else "no other jobs"
+    return f"Dask scheduler: {client.scheduler.address}, {n_running} running{queued}"
 
 
 @contextlib.contextmanager

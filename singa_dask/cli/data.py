@@ -128,7 +128,9 @@ def head(url: str, n: int, reading: Reading) -> None:
 def verify(url: str, writes: bool, reading: Reading) -> None:
     """Read every block, and end with an error if some cannot be read.
 
-    Of pictures, every bad one is named. Pass --resize HxW if pictures have several sizes. Blocks are compared with the checksums of the manifest, if there is one. A manifest that does not fit the data is an
+    Of pictures, every bad one is named. Pass --resize HxW if pictures have several sizes.
+
+    Blocks are compared with the checksums of the manifest, if there is one. A manifest that does not fit the data is an
     error.
     """
     from singa_dask.cli.opening import opened, store_format

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from singa_dask import observe, runtime
-from singa_dask.cli.clusters import Signals, hidden_from_children, patience_of
+from singa_dask.cli.clusters import Signals, describe_cluster, hidden_from_children, patience_of
 from singa_dask.cli.options import (
     AUTO,
     LATEST,
@@ -198,6 +198,8 @@ def run(ctx: click.Context, /, **given: Any) -> None:
         )
         job_run = stack.enter_context(placed(job_run, client))
         if not quiet:
+            if options.elsewhere:
+                echo(describe_cluster(client), err=True)
             echo(f"run directory: {observe.short_url(place.url)}", err=True)
             for url in () if place.checkpoint else place.init_from or conf.checkpoint_path:
                 echo(f"initial values from {find_values(url)}", err=True)
@@ -278,6 +280,8 @@ def detach_run(run: runtime.JobRun, options: RunArguments) -> None:
     with Signals(), runtime.connect(options.scheduler, options.scheduler_file, patience=patience) as client:
         if patience.seconds and not run.queue:
             runtime.wait_for_room(client, runtime.plan_processes(run.conf.cluster), patience)
+        if not quiet:
+            echo(describe_cluster(client), err=True)
         if (hosts := runtime.remote_hosts(client, run.run_url)) and not quiet:
             message = f"warning: the run directory {run.run_url} is a local path, and there are Dask workers "
             message += f"on other hosts: {', '.join(hosts)}. If they do not share the disk, pass a URL as --run-dir."

@@ -16,6 +16,7 @@ from PIL import Image
 
 from singa_dask.cli.init import records
 from singa_dask.cli.init.job_file import commands
+from singa_dask.cli.init.survey import choose_size
 from singa_dask.conf import LayerConf, load
 from singa_dask.data.stores import STORES
 from singa_dask.inputs.store_conf import StoreConf
@@ -67,7 +68,7 @@ def store_of(layer: LayerConf) -> dict[str, object]:
 
 def test_digits(call: Call) -> None:
     layers = written(call, ROOT / "data" / "digits" / "train.arrow")
-    assert [layer.type for layer in layers[:3]] == ["RecordInput", "RecordInput", "Convolution"]
+    assert [layer.type for layer in layers[:3]] == ["RecordInput", "RecordInput", "ImagePreprocess"]
     assert store_of(layers[0]) == {
         "backend": "arrow",
         "path": f"{ROOT}/data/digits/train.arrow",
@@ -129,6 +130,23 @@ def test_pictures_of_many_sizes_are_scaled(call: Call) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.full((70 + i, 90, 3), i, np.uint8)).save(path)
     assert store_of(written(call, "pictures")[0])["shape"] == [3, 64, 64]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ({(32, 32): 70, (48, 48): 30}, (32, 32)),
+        ({(32, 32): 30, (48, 48): 70}, (32, 32)),
+        # few small pictures do not shrink the rest
+        ({(32, 32): 5, (48, 48): 95}, (48, 48)),
+        ({(30, 40): 60, (60, 80): 40}, (30, 40)),
+        ({(90, 90): 60, (200, 300): 40}, (90, 90)),
+        ({(480 + i, 640): 1 for i in range(50)}, (64, 64)),
+        ({(8, 8): 50, (9, 9): 51}, (12, 12)),
+    ],
+)
+def test_pictures_are_hardly_ever_scaled_up(sizes: dict[tuple[int, int], int], expected: tuple[int, int]) -> None:
+    assert choose_size([size for size, n in sizes.items() for _ in range(n)]) == expected
 
 
 def test_tables(call: Call) -> None:

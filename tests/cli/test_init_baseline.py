@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.metrics import accuracy_score, mean_squared_error, roc_auc_score
 from sklearn.model_selection import LeaveOneOut, StratifiedKFold, cross_val_predict
@@ -103,6 +104,31 @@ def test_classes_are_predicted_as_by_scikit_learn(name: str) -> None:
     held_out = held_out_probabilities(x, y, n).argmax(1)
     predicted = cross_val_predict(LOGISTIC, x, y, cv=StratifiedKFold(5, shuffle=True, random_state=0))
     assert accuracy_score(y, held_out) == pytest.approx(accuracy_score(y, predicted), abs=0.02)
+
+
+def test_texts_are_compared_with_counted_words(call: Call) -> None:
+    random = np.random.default_rng(3)
+    labels = random.choice(["bad", "good"], 400)
+    words = np.array([*"abcdefghijklmnop", "fine", "poor"])
+    shares = {"good": [1] * 16 + [3, 1], "bad": [1] * 16 + [1, 3]}
+    texts = [" ".join(random.choice(words, 9, p=np.array(shares[label]) / 20)) for label in labels]
+    pd.DataFrame({"text": texts, "label": labels}).to_csv("texts.csv", index=False)
+    counts = CountVectorizer(token_pattern=r"\w+").fit_transform(texts)
+    scores = []
+    for options in ((), ("--test-split", "0")):
+        result = call("init", "texts.csv", "--text", "text", "--overwrite", *options)
+        found = re.search(
+            r"a linear model of counted words \(logistic regression\) is right in about ([\d.]+)%", result.stderr
+        )
+        assert found, result.output
+        scores.append(float(found[1]) / 100)
+    model = LogisticRegression(max_iter=1000)
+    crossed = accuracy_score(
+        labels, cross_val_predict(model, counts, labels, cv=StratifiedKFold(5, shuffle=True, random_state=1))
+    )
+    # other folds and other test records: the same within two standard errors
+    assert scores == pytest.approx([crossed, crossed], abs=0.1)
+    assert crossed > 0.6
 
 
 def test_models_to_beat_are_judged_on_the_test_records_of_the_job(call: Call) -> None:

@@ -3,10 +3,13 @@
 The scores are those of a logistic regression for classes, and of a ridge regression for numbers. What models explain
 comes from ridge regressions, linear and with a kernel, where classes are columns of 0 and 1. Each record is predicted
 from all others in closed form: residuals divided by one minus leverage (Hoerl and Kennard 1970; Allen 1974).
+
+A column of texts counts as a bag of words: how often each of the most frequent words of the training records occurs.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,6 +21,7 @@ from singa_dask.cli.init.columns import ColumnSurvey, TableSurvey
 from singa_dask.cli.init.logistic import class_probabilities, held_out_probabilities, standardised
 from singa_dask.cli.init.records import Baseline, OutputSurvey, Rows
 from singa_dask.data.codecs.columns import as_floats, as_texts, missing_of
+from singa_dask.data.codecs.tokens import TextCodec, TextMeasure
 from singa_dask.training.pass_metrics import Scores
 
 Floats = npt.NDArray[np.float64]
@@ -26,6 +30,8 @@ Floats = npt.NDArray[np.float64]
 MAX_RECORDS, MAX_VALUES, MAX_KERNEL = 10_000, 1 << 21, 500
 # maximum of records times features times classes, where the features count as at least MIN_WIDTH
 MAX_PRODUCTS, MIN_WIDTH = 1 << 22, 30
+# maximum number of words, or characters, that are counted in texts
+MAX_WORDS = 1000
 # with fewer records, a baseline is not informative
 MIN_RECORDS = 20
 # ridge penalties as multiples of the largest eigenvalue
@@ -33,13 +39,21 @@ RIDGES = np.logspace(-8, 2, 28)
 
 
 def baseline_of(
-    table: TableSurvey, features: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey], train: Rows, test: Rows
+    table: TableSurvey,
+    features: Sequence[ColumnSurvey],
+    outputs: Sequence[OutputSurvey],
+    train: Rows,
+    test: Rows,
+    measure: TextMeasure | None = None,
 ) -> Baseline | None:
     """Return the baseline of a table, from some of its training rows; None if there are too few.
 
-    The models are judged on the test rows, or by cross-validation if there are none.
+    The models are judged on the test rows, or by cross-validation if there are none. ``measure`` is of the texts, if
+    the only feature is a column of texts.
     """
     width = sum(_width(each) for each in features)
+    if measure:
+        width = min(measure.vocab_size, MAX_WORDS)
     n_classes = max(len(each.counts) for each in outputs)
     limit = min(MAX_VALUES // max(width, 1), MAX_PRODUCTS // max(max(width, MIN_WIDTH) * n_classes, 1))
     limit = min(MAX_RECORDS, max(limit, MAX_KERNEL))
@@ -48,8 +62,14 @@ def baseline_of(
     constants = tuple(_constant(table, each, test) for each in outputs) if len(test) else ()
     train, test = _some(train, limit), _some(test, limit)
     rows, n = np.concatenate([train, test]), min(len(train), limit)
-    raw = np.concatenate([_values(each, rows, n) for each in features], axis=1)
-    values, new = standardised(raw[:n], raw[n:])
+    if measure:
+        # counts keep their scale: else rare words would be the largest values
+        raw = _bags(features[0], rows, n, measure)
+        raw -= raw[:n].mean(axis=0)
+        values, new = raw[:n], raw[n:]
+    else:
+        raw = np.concatenate([_values(each, rows, n) for each in features], axis=1)
+        values, new = standardised(raw[:n], raw[n:])
     wanted = [
         _one_hot(table.named[each.name], rows) if each.is_label else _values(table.named[each.name], rows, n)
         for each in outputs
@@ -61,7 +81,7 @@ def baseline_of(
     roc_auc = None
     if outputs[0].is_label:
         judged = [each[n:] if len(test) else each for each in wanted]
-        predicted = [_probabilities(each[:n], raw[:n], values, new) for each in wanted]
+        predicted = [_probabilities(each[:n], raw[:n], values, new, measure is None) for each in wanted]
         score = float(np.mean([(a.argmax(1) == b.argmax(1)).mean() for a, b in zip(predicted, judged, strict=True)]))
         if len(outputs) == 1 and outputs[0].roc_auc:
             scores = Scores("classes", targets.shape[1], ["auc"])
@@ -97,12 +117,12 @@ def _constant(table: TableSurvey, output: OutputSurvey, rows: Rows) -> float:
     return float(_one_hot(column, rows).mean(axis=0).max())
 
 
-def _probabilities(one_hot: Floats, raw: Floats, values: Floats, new: Floats) -> Floats:
+def _probabilities(one_hot: Floats, raw: Floats, values: Floats, new: Floats, standardise: bool) -> Floats:
     """Return class probabilities of new records, or of the known ones if there are no new ones."""
     codes, n_classes = one_hot.argmax(axis=1), one_hot.shape[1]
     if len(new):
         return class_probabilities(values, codes, n_classes, new)
-    return held_out_probabilities(raw, codes, n_classes)
+    return held_out_probabilities(raw, codes, n_classes, standardise)
 
 
 def _values(column: ColumnSurvey, rows: Rows, n_train: int) -> Floats:
@@ -134,6 +154,18 @@ def _width(column: ColumnSurvey) -> int:
     if column.date:
         return len(column.date.are_flags)
     return len(column.distinct) if column.kind == "string" else 1
+
+
+def _bags(column: ColumnSurvey, rows: Rows, n_train: int, measure: TextMeasure) -> Floats:
+    """Return how often each frequent token occurs in texts, (n, width), up to the length that the net reads."""
+    texts, counts = as_texts(column.values.take(pa.array(rows))).fill_null(""), Counter[str]()
+    codec = TextCodec(measure.length, measure.tokens, min(measure.vocab_size, MAX_WORDS), lowercase=True)
+    codec.count(texts[:n_train], counts)
+    numbers = codec.learned(counts).encode(texts)
+    found = np.zeros((len(rows), codec.vocab_size))
+    places, at = np.nonzero(numbers >= 0)
+    np.add.at(found, (places, numbers[places, at]), 1)
+    return found
 
 
 def _one_hot(column: ColumnSurvey, rows: Rows) -> Floats:

@@ -282,13 +282,14 @@ def _show(output: OutputSurvey) -> str:
 def _score(surveyed: RecordSurvey, baseline: Baseline) -> str:
     """Return what a linear model of the training records achieves."""
     on_tests = "on the same test records"
+    of = f" of counted {surveyed.measure.tokens}" if surveyed.measure else ""
     if not surveyed.has_classes:
         how = on_tests if baseline.constants else "when each record is predicted from all others"
-        return f"a linear model (ridge regression) is off by about {baseline.score:.6g} {how}"
+        return f"a linear model{of} (ridge regression) is off by about {baseline.score:.6g} {how}"
     how = on_tests if baseline.constants else "by cross-validation"
     area = baseline.roc_auc
     more = "" if area is None else f", with {surveyed.outputs[0].roc_auc} {area:.2f}, where 0.5 is chance"
-    return f"a linear model (logistic regression) is right in about {baseline.score:.1%} {how}{more}"
+    return f"a linear model{of} (logistic regression) is right in about {baseline.score:.1%} {how}{more}"
 
 
 def _constant(output: OutputSurvey, baseline: Baseline | None, index: int) -> str:

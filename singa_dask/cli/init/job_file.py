@@ -13,6 +13,7 @@ from singa_dask import fs
 from singa_dask.cli.init.records import Baseline, OutputSurvey, RecordSurvey, TextSurvey
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.errors import listed, quoted
+from singa_dask.shown import plural
 
 # batch size for up to MANY records, batch size for more records, and batch size of tests
 BATCH, LARGE_BATCH, MANY, TEST_BATCH = 32, 64, 5000, 100
@@ -30,7 +31,9 @@ MAX_SHUFFLED = 1 << 26
 WINDOW, WINDOW_BYTES = 48, 1 << 27
 # with more records than this, the job tests only at the end
 MAX_TESTED = 1_000_000
-CONVNET_EPOCHS = 10
+RNN_EPOCHS = 10
+# minimum number of epochs for pictures, and of steps or else pictures: a net has to see few pictures often
+CONVNET_EPOCHS, CONVNET_STEPS, CONVNET_SEEN = 10, 2000, 64_000
 HIDDEN, HIDDEN_OF_MANY = (64, 64), (256, 128)
 # from this number of features on, hidden layers are larger
 WIDE = 100
@@ -40,6 +43,12 @@ MOST_DECAY = 8.0
 # assumed scores for data without a baseline: a linear model explains most, but not all, of the targets
 UNKNOWN = Baseline(0.0, 0.75, 0.8)
 FILTERS = (32, 64, 64, 128, 128)
+# hidden units of a convolutional net, its dropout, and its weight decay
+CONVNET_UNITS, CONVNET_DROPOUT, CONVNET_DECAY = 128, 0.3, 0.05
+# smallest batch whose hidden units are normalised: each of four workers still has several records
+MIN_NORMALISED = 16
+# training shifts pictures by up to this share of their size
+SHIFT = 0.1
 # minimum height and width of images after the last pooling layer
 MIN_POOLED = 4
 # settings for a table column of texts
@@ -134,7 +143,7 @@ def _records_job(data: RecordSurvey, net: str, next_steps: str) -> str:
 {next_steps}\
 # Every random number follows from it: initial values, order of records.
 seed: {data.seed}
-# Batches to train on. Each record is read once in {epoch} of them.
+# Batches to train on: {_passes(steps, epoch)} over the {kind}.
 train_steps: {steps}
 # A line of progress every so many steps.
 disp_freq: {max(1, steps // 20)}
@@ -153,12 +162,20 @@ def training_of(data: RecordSurvey, net: str) -> tuple[int, int]:
         batch = _large_batch(data)
         epochs = max(EPOCHS[0] * math.sqrt(HUGE / data.n_records), FEW_EPOCHS)
         return batch, int(epochs * (data.n_records // batch))
-    size = BATCH if net == "mlp" and data.n_records <= MANY else LARGE_BATCH
+    size = BATCH if net != "word-rnn" and data.n_records <= MANY else LARGE_BATCH
     batch = _for_groups(min(size, data.n_records // 10))
     epoch = max(1, data.n_records // batch)
+    if net == "convnet":
+        return batch, max(CONVNET_EPOCHS * epoch, min(CONVNET_STEPS, CONVNET_SEEN // batch))
     if net != "mlp":
-        return batch, max(CONVNET_EPOCHS * epoch, STEPS[0])
+        return batch, max(RNN_EPOCHS * epoch, STEPS[0])
     return batch, max(min(EPOCHS[1] * epoch, STEPS[1]), EPOCHS[0] * epoch, STEPS[0])
+
+
+def _passes(steps: int, epoch: int) -> str:
+    """Return how often a job reads all of its records, such as ``27 passes``."""
+    n = steps / epoch
+    return plural(round(n), "pass", "passes") if n >= 2 else f"{n:.2g} passes"
 
 
 def _large_batch(data: RecordSurvey) -> int:
@@ -178,13 +195,15 @@ def hidden_of(data: RecordSurvey) -> tuple[int, ...]:
 
 
 def _updater(data: RecordSurvey, net: str, batch: int, steps: int) -> str:
-    if net != "mlp":
+    if net == "word-rnn":
         said = "Learns well without much choice; a lower base_lr learns more slowly, and often a little better."
         return f"updater:\n  # {said}\n  type: Adam\n  learning_rate: {{type: Fixed, base_lr: {RATE}}}\n"
     known = data.baseline or UNKNOWN
     # the less a linear model explains, the more a net has to learn
     rate = RATE * (1 + 2 * min(1.0, 3 * known.curved)) * math.sqrt(max(batch / LARGE_BATCH, 1))
     decay = min(1 / max(known.best, 1 / MOST_DECAY), MOST_DECAY) / (rate * steps / 2)
+    if net == "convnet":
+        rate, decay = 2 * RATE, CONVNET_DECAY
     return f"""\
 updater:
   # Adam with decoupled weight decay: more of it helps against learning by heart.
@@ -282,7 +301,10 @@ def _reading(data: RecordSurvey) -> list[str]:
     if data.backend == "arrow" and data.form in backends_holding("images"):
         lines += ["# Copies of the pictures, scaled to the shape of a record."]
     if "resize" in data.reading:
-        lines += ["# Height and width that pictures are scaled to. To decode them once and not in each epoch, convert."]
+        lines += [
+            "# Height and width that pictures are scaled to. A larger size shows more, and takes longer.",
+            "# To decode pictures once and not in each epoch, convert.",
+        ]
     if data.features and data.reading.keys() & {"label", "target"}:
         what = "its class" if data.has_classes else "the number to predict"
         lines += [f"# Columns of the table that a record consists of, and the one with {what}."]
@@ -346,8 +368,13 @@ def _scores(name: str, source: str, n: int, *lines: str, said: str = "") -> str:
 
 
 def _convnet(data: RecordSurvey) -> str:
-    layers, source = "", "data"
-    side, i = min(data.shape[1:]), 0
+    layers, source, (height, width) = "", "data", data.shape[1:]
+    side, i, shift = min(height, width), 0, round(SHIFT * min(height, width))
+    if height == width:
+        said = f"Shifts pictures by up to {shift} pixels. mirror: true is for pictures without left and right."
+        crop = f"rgbimage_conf: {{pad: {shift}, cropsize: {height}, mirror: false}}"
+        layers += _layer("shift", "ImagePreprocess", source, crop, said=said)
+        source = "shift"
     while side // 2 >= MIN_POOLED and i < len(FILTERS):
         i, side = i + 1, side // 2
         filters = f"convolution_conf: {{num_filters: {FILTERS[i - 1]}, kernel: 3, stride: 1, pad: 1}}"
@@ -356,8 +383,15 @@ def _convnet(data: RecordSurvey) -> str:
         layers += _layer(f"relu{i}", "ReLU", f"norm{i}")
         layers += _layer(f"pool{i}", "Pooling", f"relu{i}", "pooling_conf: {pool: MAX, kernel: 2, stride: 2}")
         source = f"pool{i}"
-    said = "Sets half of the values to zero in training, against learning by heart."
-    layers += _layer("drop", "Dropout", source, "dropout_conf: {dropout_ratio: 0.5}", said=said)
+    layers += _scores("fc", source, CONVNET_UNITS)
+    source = "fc"
+    if training_of(data, "convnet")[0] >= MIN_NORMALISED:
+        layers += _layer("norm", "BatchNorm", "fc")
+        source = "norm"
+    layers += _layer("relu", "ReLU", source)
+    said = "Sets such a share of the values to zero in training, against learning by heart."
+    ratio = f"dropout_conf: {{dropout_ratio: {CONVNET_DROPOUT}}}"
+    layers += _layer("drop", "Dropout", "relu", ratio, said=said)
     return layers + _heads(data, "drop")
 
 

@@ -22,17 +22,19 @@ CONSTANT = 1e-13
 DECREASE, MAX_HALVED = 1e-4, 30
 
 
-def held_out_probabilities(values: Floats, codes: Codes, n_classes: int) -> Floats:
+def held_out_probabilities(values: Floats, codes: Codes, n_classes: int, standardise: bool = True) -> Floats:
     """Return the class probabilities of each record, from a logistic regression of records of other folds.
 
-    The folds are drawn at random, stratified by class.
+    The folds are drawn at random, stratified by class. ``standardise`` scales the features by each fold's records.
     """
     folds = np.empty(len(codes), np.int64)
     folds[np.lexsort((np.random.default_rng(0).random(len(codes)), codes))] = np.arange(len(codes)) % N_FOLDS
     found = np.empty((len(codes), n_classes))
     for fold in range(N_FOLDS):
         is_new = folds == fold
-        known, new = standardised(values[~is_new], values[is_new])
+        known, new = values[~is_new], values[is_new]
+        if standardise:
+            known, new = standardised(known, new)
         found[is_new] = class_probabilities(known, codes[~is_new], n_classes, new)
     return found
 

@@ -45,9 +45,10 @@ from singa_dask.fs.patterns import is_pattern
 # minimum height and width of an image for a convolutional net
 MIN_SIDE = 12
 MAX_CHANNELS = 4
-# image files are scaled to SIDE, unless all sampled images have the same size of at most MAX_SIDE
+# image files of several sizes are scaled to at most SIDE; if most have the same size of at most MAX_SIDE, to that size
 SIDE, MAX_SIDE = 64, 96
-MAX_IMAGES = 64
+# number of image files in a sample, and the largest share of them that may be scaled up
+MAX_IMAGES, MAX_SCALED_UP = 64, 0.1
 # maximum number of blocks that are read from a store
 MAX_BLOCKS = 256
 
@@ -239,7 +240,7 @@ def _reading_of(place: str, backend: str, label: str) -> tuple[str, dict[str, An
     has_images = backend == "parquet" and not _fault(place, "image-parquet")
     fault = _fault(place, "image-parquet", MAX_BLOCKS) if has_images else None
     if fault and fault.wants("resize"):
-        return "image-parquet", {"resize": [SIDE, SIDE], "channels": 3, **_named(backend, label)}
+        return "image-parquet", {**_size_of_first(place, "image-parquet"), **_named(backend, label)}
     if backend in ("image-folder", "image-list"):
         return backend, _size_of_images(place, backend)
     if backend == "webdataset":
@@ -288,8 +289,15 @@ def _pictures_of_tar(place: str, label: str) -> dict[str, Any]:
     options = {"label": f"json.{keys[0]}"} if keys else {}
     reading: dict[str, Any] = {"user_conf": options} if options else {}
     if "expected" in str(_fault(place, "webdataset", MAX_BLOCKS, **options)):
-        reading |= {"resize": [SIDE, SIDE], "channels": 3}
+        reading |= _size_of_first(place, "webdataset", **options)
     return reading
+
+
+def _size_of_first(place: str, backend: str, **options: Any) -> dict[str, Any]:
+    """Choose size and channels for pictures of several sizes within files, of which only the first is looked at."""
+    with open_store(place, backend, **options) as store:
+        side = min(SIDE, max(MIN_SIDE, min(store.schema["pixel"].shape[1:])))
+        return {"resize": [side, side], "channels": 3}
 
 
 def _keys_of_lines(place: str, file: str, named: str) -> dict[str, Any]:
@@ -323,11 +331,24 @@ def _size_of_images(place: str, backend: str) -> dict[str, Any]:
     with open_store(place, backend, resize=(SIDE, SIDE)) as store:
         numbers = np.linspace(0, store.count - 1, min(store.count, MAX_IMAGES)).astype(int)
         files = [store.record_files(int(i), int(i) + 1)[0] for i in numbers]
-    shapes = {image_size(fs.read_bytes(file), file) for file in files}
+    shapes = [image_size(fs.read_bytes(file), file) for file in files]
     channels = 1 if all(size[0] == 1 for size in shapes) else 3
-    sizes = {size[1:] for size in shapes}
-    (side,) = sizes if len(sizes) == 1 else {(SIDE, SIDE)}
-    return {"resize": list(side) if max(side) <= MAX_SIDE else [SIDE, SIDE], "channels": channels}
+    return {"resize": list(choose_size([size[1:] for size in shapes])), "channels": channels}
+
+
+def choose_size(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Return the height and width to which pictures of these sizes are scaled.
+
+    It is the size of most pictures, or else a square. Few pictures, at most `MAX_SCALED_UP` of them, are scaled up:
+    that costs time and adds no information.
+    """
+    size, n = Counter(sizes).most_common(1)[0]
+    n_smaller = sum(each[0] < size[0] or each[1] < size[1] for each in sizes)
+    if 2 * n >= len(sizes) and max(size) <= MAX_SIDE and n_smaller <= MAX_SCALED_UP * len(sizes):
+        return size
+    sides = sorted(map(min, sizes))
+    side = min(SIDE, max(sides[int(MAX_SCALED_UP * len(sides))], MIN_SIDE))
+    return side, side
 
 
 TEST_NAMES = ("test", "t10k", "val", "valid", "validation", "dev")

@@ -114,7 +114,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     outputs, features, left_out = _choose(table, options, lagged)
     reading = _reading(table, options, features, outputs)
     if lags:
-        reading["lags"] = lags.model_dump()
+        reading["lags"] = lags.model_dump(exclude={"gaps"})
     widths = {each.name: table.parts(0).width(each.name) for each in features if each.kind == "vector"}
     widths |= {each.name: len(each.date.names("")) for each in features if each.date}
     width = sum(widths.get(each.name, len(reading.get("categories", {}).get(each.name, "1"))) for each in features)
@@ -203,7 +203,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     if not measure:
         of_tests = categories_never_learned(table, features, (train, test), options, _sorted_by(table, options))
         records = replace(records, trouble=[*records.trouble, *of_tests])
-        records = replace(records, baseline=baseline_of(table, features, outputs, train, test))
+    records = replace(records, baseline=baseline_of(table, features, outputs, train, test, measure))
     if lags:
         steps = _steps_of(series, options)
         records = replace(records, naive=naive_forecasts(series, outputs, steps, test + lags.n))

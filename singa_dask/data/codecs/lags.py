@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,9 @@ class LagsConf(Conf):
     """Number of earlier values of each column."""
     order: str = ""
     """Column of distinct dates or numbers by which the records must be sorted, if the table has it."""
+    gaps: Literal["warn", "error"] = "warn"
+    """What to do about gaps in the dates or numbers of ``order``, in training and in predictions: ``error`` refuses such
+    records, because predictions after a gap use older values than the net has learned from."""
 
     @property
     def names(self) -> list[str]:
@@ -147,7 +150,8 @@ class LagsConf(Conf):
     def check_order(self, where: str, table: pa.Table) -> str:
         """Return a description of the gaps in the times of a table; empty if there are none.
 
-        A table without the column `order` is not checked. Raises a `DataError` if records are not sorted by it.
+        A table without the column `order` is not checked. Raises a `DataError` if records are not sorted by it, or if
+        there are gaps and ``gaps`` is "error".
         """
         if self.order not in table.column_names:
             return ""
@@ -164,10 +168,14 @@ class LagsConf(Conf):
         if gaps is None:
             return ""
         first, n = gaps.first, plural(gaps.n, "gap")
-        return (
+        found = (
             f"{where}, column {self.order!r}: {n}, the first between {values[first]} and {values[first + 1]}; the "
             f"usual step is {gaps.usual}. Lags count records, not time: predictions after a gap use older values."
         )
+        if self.gaps == "error":
+            advice = f"frame.set_index({self.order!r}).asfreq(STEP).interpolate().reset_index()"
+            raise DataError(f"{found} Write the missing records in, such as with pandas: {advice}. Or set gaps: warn.")
+        return found
 
 
 def lag(values: pa.Array, k: int) -> pa.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pandas as pd
@@ -84,6 +85,10 @@ def test_gaps_are_counted(form: str) -> None:
     first = f"{n} gaps, the first between {left['day'][19]} and {left['day'][20]}; the usual step is "
     assert said.startswith(f"x {form}, column 'day': {first}{86400 if form == 'unix' else '1 day'}")
     assert said.endswith("Lags count records, not time: predictions after a gap use older values.")
+    strict = lags.model_copy(update={"gaps": "error"})
+    assert not strict.check_order(f"whole {form}", pa.Table.from_pandas(frame))
+    with pytest.raises(DataError, match=re.escape(first)):
+        strict.check_order(f"x {form}", pa.Table.from_pandas(left))
 
 
 def hours(days: pd.DatetimeIndex, first: int, last: int) -> list[pd.Timestamp]:

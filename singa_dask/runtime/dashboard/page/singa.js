@@ -121,6 +121,7 @@ function showList(overview) {
 
 const PHASES = ["train", "validation", "test"];
 const HEIGHT = 150;
+const LABEL = 10;  // height of the number of a worker group
 const MARGIN = { left: 44, right: 10, top: 10, bottom: 22 };
 
 function ticks(low, high, n) {
@@ -203,9 +204,14 @@ class Chart {
       parts.push(s("text", { x: x(tick), y: HEIGHT - 5, "text-anchor": "middle" }, integer(tick)));
     }
     const at = this.at === null ? null : scale.step(this.at);
+    const hasGroups = this.curves.some((curve) => curve.group);
+    const labels = [];
     for (const curve of this.curves) {
       const kind = `${curve.phase}${curve.group ? " other" : ""}`;
-      parts.push(s("path", { class: `line ${kind}`, d: pathOf(curve, scale) }));
+      const name = hasGroups ? `${curve.phase}, worker group ${curve.group}` : curve.phase;
+      parts.push(s("path", { class: `line ${kind}`, d: pathOf(curve, scale) }, s("title", {}, name)));
+      const last = curve.values.findLastIndex((value) => value !== null);
+      if (hasGroups && last >= 0) labels.push({ x: x(curve.steps[last]), y: y(curve.values[last]), group: curve.group });
       const i = nearest(curve, at);
       if (i >= 0 && !curve.group) parts.push(s("circle", { class: `mark ${kind}`, cx: x(curve.steps[i]), cy: y(curve.values[i]), r: 2.5 }));
     }
@@ -214,11 +220,18 @@ class Chart {
       const step = read.steps[nearest(read, at)];
       parts.push(s("line", { class: "cursor", x1: x(step), x2: x(step), y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }));
     }
+    // the number of the group stands at the end of its line; numbers that would overlap move down
+    labels.sort((a, b) => a.y - b.y);
+    let lowest = -Infinity;
+    for (const label of labels) {
+      lowest = Math.max(label.y + 4, lowest + LABEL);
+      parts.push(s("text", { class: "group", x: label.x + 2, y: lowest }, `${label.group}`));
+    }
     this.svg.replaceChildren(...parts);
-    this.caption(at);
+    this.caption(at, hasGroups);
   }
 
-  caption(at) {
+  caption(at, hasGroups) {
     const first = this.curves.filter((curve) => !curve.group);
     first.sort((a, b) => PHASES.indexOf(a.phase) - PHASES.indexOf(b.phase));
     const shown = first.map((curve) => {
@@ -226,7 +239,8 @@ class Chart {
       const where = at === null || i < 0 ? "" : ` at ${integer(curve.steps[i])}`;
       return h("span", { class: `value num ${curve.phase}` }, `${curve.phase} `, h("b", {}, number(i < 0 ? null : curve.values[i])), where);
     });
-    this.title.replaceChildren(capital(words(this.metric)), ...shown);
+    const note = hasGroups ? [h("span", { class: "note" }, "of worker group 0; numbers at the lines are worker groups")] : [];
+    this.title.replaceChildren(capital(words(this.metric)), ...shown, ...note);
   }
 }
 

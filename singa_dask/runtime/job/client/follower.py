@@ -309,8 +309,8 @@ class RemoteJobs:
     def __init__(self, client: Client) -> None:
         self.client = client
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each job, the newest first; see `Views.list`."""
+    def rows(self, ended: bool = True) -> list[dict[str, Any]]:
+        """Return a row for each job, the newest first; see `Views.list`. Without ``ended``, leave out ended jobs."""
         try:
             load_on_scheduler(self.client, version.__name__, limit("load"))
             if not self.client.get_metadata([JOBS], default=False):
@@ -319,6 +319,8 @@ class RemoteJobs:
             raise self._silent(error) from error
         rows: dict[str, dict[str, Any]] = {}
         page = self._ask(Op.LIST)
+        if not ended:
+            return [row for row in page if row["ended"] is None]
         while page:
             rows |= {row["id"]: row for row in page}
             page = self._ask(Op.LIST, before=page[-1]["id"]) if page[-1]["ended"] is not None else []
