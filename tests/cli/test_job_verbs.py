@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from singa_dask.cli.clusters import describe_cluster
 from singa_dask.cli.job_verbs import columns, describe
 from singa_dask.cli.printing import table
+from singa_dask.runtime import connect
 from tests.cli.conftest import TINY, Call
 from tests.cli.test_stops import ALLREDUCE, PROGRAM
 from tests.faults.parts import HELD
@@ -183,6 +185,8 @@ def test_another_user_looks_at_a_job_and_stops_it(
     (row,) = json.loads(call("list", *on, "--json").stdout)
     assert (row["name"], row["state"], row["train_steps"], row["ended"]) == ("anna", "running", 1_000_000, None)
     piece = row["id"][-4:]
+    with connect(None, scheduler) as client:
+        assert describe_cluster(client) == f"Dask scheduler: {client.scheduler.address}, 1 other job running"
 
     view = json.loads(call("view", piece, *on, "--json").stdout)
     assert [each["units"] for each in view["processes"]] == [["worker-0-0", "server-0-0"], ["worker-0-1", "server-0-1"]]

@@ -318,7 +318,10 @@ def _reading(data: RecordSurvey) -> list[str]:
             f"# 0 is any other one, and -1 stands where a text has ended.{hint}",
         ]
     if "lags" in data.reading:
-        lines += ["# Earlier values of a time series: predict makes these columns of records that lack them."]
+        lines += [
+            "# Earlier values of a time series: predict makes these columns of records that lack them.",
+            '# With "gaps": "error", records with gaps in their dates are refused, and not only warned of.',
+        ]
     if "layout" in data.reading:
         lines += ["# The store has height, width, channels."]
     return lines + [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in data.reading.items()]

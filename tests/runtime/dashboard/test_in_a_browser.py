@@ -70,6 +70,8 @@ def test_a_job_is_followed_live_whatever_it_is_called(client: Client, chrome: Ch
             "Samples",
         }
         wait_until(lambda: length_of_the_curve(chrome) > 10, "the page shows the curve of two points or more")
+        numbers = "return [...document.querySelectorAll('#curves text.group')].map(each => each.textContent)"
+        wait_until(lambda: {*chrome.execute_script(numbers)} == {"0", "1"}, "the lines have the number of their group")
         assert chrome.execute_script("return [0, 12000, 4e7].map(brief)") == ["0", "12,000", "40M"]
         phone = {"width": 420, "height": 800, "deviceScaleFactor": 1, "mobile": False}
         chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
