@@ -50,8 +50,8 @@ class LagsConf(Conf):
     order: str = ""
     """Column of distinct dates or numbers by which the records must be sorted, if the table has it."""
     gaps: Literal["warn", "error"] = "warn"
-    """What to do about gaps in the dates or numbers of ``order``, in training and in predictions: ``error`` refuses such
-    records, because predictions after a gap use older values than the net has learned from."""
+    """What to do about gaps in the dates or numbers of ``order``, in training and in predictions: ``error`` refuses
+    such records, because predictions after a gap use older values than the net has learned from."""
 
     @property
     def names(self) -> list[str]:
