@@ -122,7 +122,7 @@ def describe_cluster(client: Client) -> str:
     n_queued = states.count("queued")
     queued = f", {n_queued} queued" if n_queued else ""
     n_running = plural(len(states) - n_queued, "other job") if len(states) > n_queued else "no other jobs"
-    return f"Dask scheduler: {client.scheduler.address}, {n_running} running{queued}"
+    return f"Dask scheduler: {getattr(client.scheduler, 'address', '')}, {n_running} running{queued}"
 
 
 @contextlib.contextmanager
