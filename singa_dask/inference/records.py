@@ -27,6 +27,7 @@ from singa_dask.data.codecs.columns import (
 from singa_dask.data.codecs.data_frames import as_columns, as_table, is_frame, names_of
 from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.codecs.numbers import Spelling
+from singa_dask.data.codecs.percents import count_percents, percent_columns, percent_warnings
 from singa_dask.data.codecs.plain_arrays import as_array, as_stored, check_numbers, class_numbers
 from singa_dask.data.codecs.table_encoder import FILLED, ZEROS, TableEncoder
 from singa_dask.data.codecs.table_facts import TableFacts
@@ -60,7 +61,8 @@ class MemoryRecords(ABC):
     n_left_out : int
         Number of records that are left out for missing values.
     warning : str
-        Describes gaps in the times of a series, or pictures in another range than in training; usually empty.
+        Describes gaps in the times of a series, or pictures or percent columns in another range than in training;
+        usually empty.
     counts : FillCounts or None
         Values that `read` has filled in; None does not count them.
     """
@@ -135,7 +137,8 @@ def as_records(
             x, first, n_later, n_before, gaps = _with_lags(x, conf, facts, spec, spelling, name, forecasts)
             frame = _Frame(x, first, spec, spelling, facts, name, skips, conf.standardise, n_before)
             frame.n_later = n_later
-            frame.n_left_out, frame.warning = len(x) - first - frame.n, gaps
+            frame.n_left_out = len(x) - first - frame.n
+            frame.warning = " ".join(filter(None, [gaps, frame.percent_warning()]))
             return frame
         x = _numbers_of(x, name)
     elif _is_pictures(x):
@@ -474,18 +477,35 @@ class _Frame(MemoryRecords):
             self._rows = present if self._rows is None else self._rows[present]
             self.n = len(present)
 
-    def _slice(self, first: int, stop: int) -> pa.Table:
-        """Return the rows from ``first`` to ``stop`` of the columns to read."""
+    def percent_warning(self) -> str:
+        """Return a warning if a percent column has fractions; else empty."""
+        columns = self._frame.column_names if isinstance(self._frame, pa.Table) else [*map(str, self._frame.columns)]
+        indices = [columns.index(name) for name in percent_columns(self._facts)]
+        if not indices or self.n < 2:
+            return ""
+        written, table = self._rows_of(0, self.n, indices)
+        kinds = {each.name: column_kind(each.type) for each in written.schema}
+        return " ".join(
+            f"{self._name}, {text}"
+            for text in percent_warnings(count_percents(table, self._facts, self._spelling, kinds))
+        )
+
+    def _rows_of(self, first: int, stop: int, indices: Sequence[int]) -> tuple[pa.Table, pa.Table]:
+        """Return some columns of the rows from ``first`` to ``stop``, as they are written and as they are read."""
         if not isinstance(self._frame, pa.Table):
             rows = slice(first, stop) if self._rows is None else self._rows[first:stop]
-            part = self._frame.iloc[rows, self._indices]
+            part = self._frame.iloc[rows, indices]
         elif self._rows is None:
-            part = self._frame.select(self._indices).slice(first, stop - first)
+            part = self._frame.select(indices).slice(first, stop - first)
         else:
-            part = self._frame.select(self._indices).take(pa.array(self._rows[first:stop]))
+            part = self._frame.select(indices).take(pa.array(self._rows[first:stop]))
         row = lambda row: f"{self._name}, row {self._row(first + row)}"  # noqa: E731
         table = as_table(part, self._name, self._spelling, row, self._spec.texts)
-        table = self._spelling.read(table, self._spec.categories, row, self._spec.texts)
+        return table, self._spelling.read(table, self._spec.categories, row, self._spec.texts)
+
+    def _slice(self, first: int, stop: int) -> pa.Table:
+        """Return the rows from ``first`` to ``stop`` of the columns to read."""
+        table = self._rows_of(first, stop, self._indices)[1]
         kinds = {name: _kind_of(table.column(name)) for name in table.column_names}
         self._spec.check(self._name, kinds, self._facts.features, is_trained=True)
         self._facts.check_booleans(self._name, kinds)

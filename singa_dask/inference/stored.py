@@ -323,10 +323,12 @@ class DistributedNet:
         inference, results, filled = inferences[0], list[TaskResult](), FillCounts()
         merged = PassMetrics(inference.net, names)
         with self.workers() as workers:
-            for each in inferences:
+            for each, read in zip(inferences, records or (None,), strict=True):
                 facts, done_here = each.compute(workers, steps, self.show, self.log)
                 results += done_here
-                filled.add(FillCounts() if steps else filled_by(done_here))
+                counts = filled_by(done_here)
+                filled.add(FillCounts() if steps else counts)
+                self._warn_of(read, counts)
         return Tested(
             merge_metrics(results, merged),
             sum(done.task.n_batches for done in results),
@@ -429,6 +431,7 @@ class DistributedNet:
                     records = records._replace(forecasts=(*(records.forecasts or ()), made))
                     inference = self._inference(phase, records, **kept)
                     facts, results = inference.compute(workers, 0, lambda compute: compute, lambda _: None)
+                self._warn_of(records, filled_by(results))
                 url = records.url if records else ""
                 predicted.append(Predicted(url, results, values, first, n_ahead, has_types=of != "csv"))
                 if keep and len(values) != first + predicted[-1].count:
@@ -437,6 +440,12 @@ class DistributedNet:
         if threshold is not None:
             topk, predicted = 1, [each.with_threshold(threshold) for each in predicted]
         return LayerValues(layers, topk, predicted, names_of(facts), inferences[0].net, facts.class_types, reading)
+
+    def _warn_of(self, records: StoredRecords | None, counts: FillCounts) -> None:
+        """Log warnings about the values of records; the job's own records are read as in training."""
+        if records is not None:
+            for text in counts.warnings():
+                self.log(f"{records.named or records.url}, {text}")
 
     def _reading(self, facts: NetFacts) -> ColumnReading:
         """Return how kept columns are read: by the job's own stores, and as the training data was."""
@@ -547,6 +556,7 @@ class DistributedNet:
             inference = self._inference(phase, records, **kept, topk=int(predictions), folder=folder)
             with self.workers() as workers:
                 facts, results = inference.compute(workers, steps, self.show, self.log)
+            self._warn_of(records, filled_by(results))
             for i, url in enumerate(urls):
                 with self.show_written(sum(done.task.n_records for done in results)):
                     n = write_records(results, i, url, backend, facts.class_names[i])

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import singa_dask as sd
+from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.errors import ConfigError, DataError
@@ -194,3 +195,66 @@ def test_one_record(model: sd.Model) -> None:
             assert len(sd.predict(model, one)) == 1
     with pytest.raises(DataError, match=r"x: 'spend' has one value, 'age' several. Pass a list of values for each col"):
         model.predict({"spend": 1, "age": [1, 2], "plan": ["basic", "plus"]})
+
+
+def test_fractions_in_a_percent_column_are_warned_of(tmp_path: Path) -> None:
+    reading = {"features": ["rate", "x"], "numbers": {"rate": {"unit": "%"}}, "missing": "mean"}
+
+    def facts_of(rates: list[str]) -> TableFacts:
+        pd.DataFrame({"rate": rates, "x": range(len(rates))}).to_csv(tmp_path / "train.csv", index=False)
+        with TableStore(str(tmp_path / "train.csv"), **reading) as store:
+            return store.table_facts
+
+    facts, small = facts_of(["12%", "56%", "0.5%"]), facts_of(["0.5%", "0.7%", "1.2%"])
+
+    def is_warned(rates: Any, known: TableFacts = facts) -> list[bool]:
+        """Return whether frames, records and files of all formats with these rates are warned of."""
+        frame, warned = pd.DataFrame({"rate": rates, "x": range(len(rates))}), []
+        for given in (frame, pa.table(frame), frame.to_dict("records")):
+            warned.append(as_records(given, StoreConf(shape=[2], missing="mean"), known).warning)
+        frame.to_csv(tmp_path / "new.csv", index=False)
+        frame.to_parquet(tmp_path / "new.parquet")
+        frame.to_json(tmp_path / "new.jsonl", orient="records", lines=True)
+        # a CSV file without percent signs is read by the setting that its error names
+        without_signs = {"rate": {}} if frame["rate"].dtype == float else {}
+        for path, numbers in (("new.csv", without_signs), ("new.parquet", {}), ("new.jsonl", {})):
+            keys = reading | {"facts": known.to_dict(), "numbers": numbers}
+            with TableStore(str(tmp_path / path), **keys) as store:
+                store.counts_filled = True
+                store.read_block(0)
+                warned.append(" ".join(FillCounts.total(store.filled.values()).warnings()))
+        assert all("0.56 is read as 0.56 %" in each for each in warned if each)
+        return [bool(each) for each in warned]
+
+    assert all(is_warned([0.56, 1.0, 0.0, np.nan]))
+    assert not any(is_warned([0.56, 12.0]))
+    assert not any(is_warned([0.0, 1.0, 1.0]))
+    assert not any(is_warned(["0.56%", "0.12%"]))
+    # one value cannot be judged, nor can small values if the training data has them, too
+    assert not any(is_warned([0.56]))
+    assert not any(is_warned([0.56, 0.12], small))
+
+
+def test_predictions_of_files_and_answers_have_the_warning(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"rate": ["12%", "56%"] * 5, "x": range(10), "kind": ["a", "b"] * 5})
+    frame.to_csv(tmp_path / "train.csv", index=False)
+    reading = {"path": str(tmp_path / "train.csv"), "batchsize": 10, "features": ["rate", "x"], "label": "kind"}
+    reading |= {"numbers": {"rate": {"unit": "%"}}, "shape": [2], "standardise": True}
+    layers = [sd.layer("CSVInput", name="data", store_conf=reading)]
+    layers += [sd.layer("InnerProduct", name="fc", srclayers="data", num_output=2)]
+    layers += [sd.layer("SoftmaxLoss", srclayers=["fc", "data"])]
+    run = str(tmp_path / "run")
+    sd.train(sd.Job(sd.Net(layers), train_steps=1, **KEYS), run_dir=run, progress=False)
+    fractions = frame.assign(rate=[0.12, 0.56] * 5)
+    fractions.to_parquet(tmp_path / "new.parquet")
+    said = "column rate: all values are from 0 to 1"
+    with pytest.warns(sd.DataWarning, match=f"new.parquet, {said}"):
+        sd.predict(run, tmp_path / "new.parquet")
+    with pytest.warns(sd.DataWarning, match=f"new.parquet, {said}"):
+        sd.test(run, tmp_path / "new.parquet")
+    with pytest.warns(sd.DataWarning, match=f"x, {said}"):
+        model = sd.load_model(run)
+        model.predict(fractions)
+    records = fractions[["rate", "x"]].to_dict("records")
+    with ModelServer(model, Limits(16)) as server:
+        assert said in json.loads(ask(server.url, given={"records": records}).body)["warnings"][0]

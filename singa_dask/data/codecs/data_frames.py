@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from singa_dask.data.codecs.columns import refuse_twice
 from singa_dask.data.codecs.dates import date_texts
-from singa_dask.data.codecs.numbers import NumberForm, Spelling
+from singa_dask.data.codecs.numbers import NumberForm, Spelling, refusal
 from singa_dask.errors import DataError, Remedy, listed
 
 # maximum number of words among numbers that a message names
@@ -119,7 +119,7 @@ def as_column(
                 if form and row:
                     index = next(i for i, each in enumerate(values) if isinstance(each, str) and each == unknown[0])
                     column_name = where.rpartition(", column ")[2].strip("'")
-                    raise form.refusal(row(index), column_name, unknown[0]) from None
+                    raise refusal(row(index), column_name, unknown[0], {column_name: form}) from None
                 are_words = len(unknown) <= MAX_WORDS and not re.search(r"\d", "".join(unknown))
                 remedy = Remedy("na_values", f"Set na_values: [{', '.join(unknown)}]", tuple(unknown))
                 advice = f"{remedy.text} if they mean missing values." if are_words else HINT

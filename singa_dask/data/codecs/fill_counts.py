@@ -1,4 +1,4 @@
-"""FillCounts: how many values of a table were filled in, and how many categories were unknown."""
+"""FillCounts: how many values of a table were filled in, are unknown categories, or look like fractions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from singa_dask.data.codecs.percents import Percents, percent_warnings, total_percents
 from singa_dask.errors import listed, quoted
 from singa_dask.shown import plural
 
@@ -21,15 +22,19 @@ class FillCounts:
         zeros, a text by an unknown token.
     unknown : Counter of str
         Number of categories that do not occur in the training data. They are encoded as zeros.
+    percents : dict of str to Percents
+        Plain numbers in percent columns; see `warnings`.
     """
 
     filled: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
+    percents: dict[str, Percents] = field(default_factory=dict)
 
     def add(self, other: FillCounts) -> None:
         """Add the counts of other records to these."""
         self.filled.update(other.filled)
         self.unknown.update(other.unknown)
+        self.percents.update(total_percents([self.percents, other.percents]))
 
     @classmethod
     def total(cls, counts: Iterable[FillCounts]) -> FillCounts:
@@ -43,6 +48,10 @@ class FillCounts:
         """Return ``filled`` and ``unknown`` as dicts, without an empty one."""
         both = {"filled": dict(self.filled), "unknown": dict(self.unknown)}
         return {name: counts for name, counts in both.items() if counts}
+
+    def warnings(self) -> list[str]:
+        """Return a warning if all plain numbers of a percent column look like fractions; else nothing."""
+        return percent_warnings(self.percents)
 
     def lines(self) -> list[str]:
         """Return a message about filled values and one about unknown categories, each only if there are some."""

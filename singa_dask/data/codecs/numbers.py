@@ -26,6 +26,8 @@ pc = LazyModule("pyarrow.compute")
 MISSING = (
     "", "#N/A", "#NA", "-nan", "-NaN", "<NA>", "?", "N/A", "NA", "NULL", "NaN", "None", "\\N", "n/a", "nan", "null"
 )  # fmt: skip
+PERCENT = "%"
+PERCENT_RULE = "56 % is read as 56, so 0.56 means 0.56 %: multiply fractions by 100."
 # texts of booleans in CSV, by their number
 BOOLEAN_TEXTS = {"1": ("true", "True", "TRUE"), "0": ("false", "False", "FALSE")}
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
@@ -111,19 +113,39 @@ class NumberForm:
         marks += [f"unit {self.unit!r}"] if self.unit else []
         return f"{text!r} is not a number with {', '.join([*marks, f'decimal {self.decimal!r}'])}"
 
-    def refusal(self, where: str, column: str, text: str) -> DataError:
-        """Return the error for a string that is not a number.
+    def lacks_unit(self, text: str) -> bool:
+        """Return whether a string is a number of this form, except that it has no unit."""
+        return bool(self.unit) and bool(replace(self, unit="").parse(pa.array([text]))[0].is_valid)
 
-        If the string only lacks the unit, the error says what helps.
-        """
-        message, remedy = f"{where}, column {column!r}: {self.fault_of(text)}.", None
-        without = replace(self, unit="")
-        if self.unit and without.parse(pa.array([text]))[0].is_valid:
-            form = {key: value for key, value in asdict(without).items() if value != getattr(NumberForm, key)}
-            setting = json.dumps({column: form}, ensure_ascii=False)
-            remedy = Remedy("numbers", f"Set numbers: {setting}", (setting,))
-            message += f" Write {self.unit!r} with each number. {remedy.text} if no number of this table has it."
-        return DataError(message, remedy=remedy)
+
+def refusal(where: str, column: str, text: str, forms: Mapping[str, NumberForm]) -> DataError:
+    """Return the error for a string that is not a number.
+
+    If the string only lacks the unit, the error says what helps.
+
+    Parameters
+    ----------
+    where : str
+        Place of the record.
+    column : str
+    text : str
+        The string in ``column``.
+    forms : mapping of str to NumberForm
+        Forms of ``column``, and of other columns with strings that lack their unit.
+    """
+    form = forms[column]
+    message = f"{where}, column {column!r}: {form.fault_of(text)}."
+    if not form.lacks_unit(text):
+        return DataError(message)
+    without = Spelling({name: replace(each, unit="") for name, each in forms.items()})
+    setting = json.dumps(without.to_dict()["numbers"], ensure_ascii=False)
+    remedy = Remedy("numbers", f"Set numbers: {setting}", (setting,))
+    others = [name for name in forms if name != column]
+    also = f" Numbers without a unit are also in: {', '.join(map(repr, others))}." if others else ""
+    message += f" Write {form.unit!r} with each number.{also} {remedy.text} if no number of this table has it."
+    if any(each.unit == PERCENT for each in forms.values()):
+        message += f" {PERCENT_RULE}"
+    return DataError(message, remedy=remedy)
 
 
 def not_a_number(field: str, hint: str = "") -> FaultError:
@@ -268,18 +290,41 @@ class Spelling:
                 continue
             column = whole(table.column(i))
             if is_text:
-                column = column.cast(pa.string())
-                if words := self.words_of(name, listed):
-                    is_word = pc.is_in(pc.utf8_trim_whitespace(column), pa.array(words, pa.string()))
-                    column = pc.if_else(is_word, None, column)
+                column = self._without_words(column, name, listed)
             if form := date or self.numbers.get(name):
                 read = form.parse(column)
                 wrong = pc.and_(pa.array(~missing_of(column)), read.is_null())
                 if (row := pc.index(wrong, True).as_py()) >= 0:
-                    raise form.refusal(where(row), name, column[row].as_py())
+                    if date:
+                        raise date.refusal(where(row), name, column[row].as_py())
+                    forms = {name: self.numbers[name], **self._lacking_units(table, i + 1, listed, skipped)}
+                    raise refusal(where(row), name, column[row].as_py(), forms)
                 column = read
             table = table.set_column(i, name, column)
         return table
+
+    def _without_words(self, column: pa.Array, name: str, listed: Mapping[str, Collection[str]]) -> pa.Array:
+        """Return a column of strings with null for words that mean a missing value."""
+        texts = column.cast(pa.string())
+        if words := self.words_of(name, listed):
+            is_word = pc.is_in(pc.utf8_trim_whitespace(texts), pa.array(words, pa.string()))
+            texts = pc.if_else(is_word, None, texts)
+        return texts
+
+    def _lacking_units(
+        self, table: pa.Table, first: int, listed: Mapping[str, Collection[str]], skipped: Collection[str]
+    ) -> dict[str, NumberForm]:
+        """Return the forms of columns from index ``first`` on whose first wrong string lacks its unit."""
+        found = {}
+        for i in range(first, table.num_columns):
+            name = table.column_names[i]
+            form = self.numbers.get(name)
+            if form and form.unit and name not in skipped and column_kind(table.schema[i].type) == "string":
+                texts = self._without_words(whole(table.column(i)), name, listed)
+                wrong = texts.filter(pc.and_(texts.is_valid(), form.parse(texts).is_null()))
+                if len(wrong) and form.lacks_unit(wrong[0].as_py()):
+                    found[name] = form
+        return found
 
 
 NO_SPELLING = Spelling()

@@ -202,6 +202,25 @@ def test_a_number_that_lacks_its_unit_is_refused_with_the_setting_that_reads_it(
     assert setting is not None
     with TableStore(str(tmp_path / "new.csv"), facts=facts, numbers=json.loads(setting[1])) as store:
         np.testing.assert_array_equal(read_all(store)["data"], wanted)
+    assert "percent" not in told and "fractions" not in told
     said = "line 2, column 'flag': 'no' is not a boolean, as in the training data. Expected true, false, 1 or 0"
     with TableStore(str(tmp_path / "no.csv"), facts=facts) as store, pytest.raises(DataError, match=said):
         store.read_block(0)
+
+
+def test_one_setting_reads_all_columns_that_lack_their_units(tmp_path: Path) -> None:
+    columns = ["price", "cost", "rate", "fee"]
+    (tmp_path / "train.csv").write_text('price,cost,rate,fee\n"$1,250.50",$3,12%,$1\n$3.00,,56%,$2\n')
+    (tmp_path / "new.csv").write_text("price,cost,rate,fee\n1250.50,3,12,$1\n3.00,NA,56,$2\n")
+    money = {"thousands": ",", "unit": "$"}
+    numbers = {"price": money, "cost": money, "rate": {"unit": "%"}, "fee": {"unit": "$"}}
+    with TableStore(str(tmp_path / "train.csv"), features=columns, numbers=numbers, missing=0) as store:
+        wanted, facts = read_all(store)["data"], store.table_facts.to_dict()
+    with TableStore(str(tmp_path / "new.csv"), facts=facts, missing=0) as store, pytest.raises(DataError) as refused:
+        store.read_block(0)
+    assert "Numbers without a unit are also in: 'cost', 'rate'." in str(refused.value)
+    assert "56 % is read as 56, so 0.56 means 0.56 %" in str(refused.value)
+    assert refused.value.remedy is not None
+    setting = json.loads(refused.value.remedy.values[0])
+    with TableStore(str(tmp_path / "new.csv"), facts=facts, numbers=setting, missing=0) as store:
+        np.testing.assert_array_equal(read_all(store)["data"], wanted)

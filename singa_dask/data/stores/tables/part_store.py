@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from singa_dask.data.codecs.columns import as_texts, missing_of, whole
+from singa_dask.data.codecs.columns import as_texts, column_kind, missing_of, whole
+from singa_dask.data.codecs.percents import count_percents
 from singa_dask.data.codecs.salvage import bisect_rows
 from singa_dask.data.codecs.table_encoder import TableEncoder
 from singa_dask.data.codecs.table_facts import TableFacts
@@ -183,18 +184,30 @@ class PartStore(RangeStore):
 
     def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
         piece = self._pieces[block_id]
-        table = self._table(piece, self._columns, data)
+        written = self._written(piece, self._columns, data)
+        table = self._read(written, piece, self._columns, data)
         arrays = self._encoder.encode(table, self._place(piece, self._columns, data))
         if _length(arrays) != piece.kept:
             raise DataError(f"{self.url}, block {block_id}: the file has changed since it was opened.")
         if "data" in arrays and self.counts_filled:
-            self.filled[block_id] = self._encoder.count_filled(table, arrays["data"])
+            self.filled[block_id] = counts = self._encoder.count_filled(table, arrays["data"])
+            kinds = {each.name: column_kind(each.type) for each in written.schema}
+            counts.percents.update(count_percents(table, self._index.facts, self._spec.spelling, kinds))
         return arrays
 
     def _table(self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
+        return self._read(self._written(piece, columns, data), piece, columns, data)
+
+    def _written(self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
+        """Return the rows of a piece in the part to read, with numbers as the files have them."""
         table = self._parts.decode(piece.file, piece.run, columns, data)
         chosen = self._rows(piece, lambda: self._selection.keys_of(table))
-        table = table if chosen is None else table.take(chosen)
+        return table if chosen is None else table.take(chosen)
+
+    def _read(
+        self, table: pa.Table, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]
+    ) -> pa.Table:
+        """Return rows with the numbers that texts mean."""
         return self._spec.spelling.read(table, self._listed, self._place(piece, columns, data), self._spec.texts)
 
     def _rows(self, piece: TableBlock, keys: Callable[[], pa.Array]) -> Rows | None:

@@ -1,0 +1,94 @@
+"""Percents: whether plain numbers of a percent column look like fractions, such as 0.56 for 56 %."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from singa_dask.data.codecs.columns import as_floats, column_kind, whole
+from singa_dask.data.codecs.numbers import PERCENT, Spelling
+from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.errors import listed
+
+
+class Percents(NamedTuple):
+    """Numbers of values in a column: all, those between 0 and 1, and those below 0 or above 1."""
+
+    n: int = 0
+    n_between: int = 0
+    n_beyond: int = 0
+
+    @classmethod
+    def of(cls, column: pa.ChunkedArray) -> Percents:
+        """Count the values of a column of numbers; missing values do not count."""
+        values = as_floats(whole(column))
+        values = values[~np.isnan(values)]
+        between, beyond = (values > 0) & (values < 1), (values < 0) | (values > 1)
+        return cls(len(values), int(between.sum()), int(beyond.sum()))
+
+    def plus(self, other: Percents) -> Percents:
+        """Return the sum of both counts."""
+        return Percents(*(a + b for a, b in zip(self, other, strict=True)))
+
+    @property
+    def are_fractions(self) -> bool:
+        """Whether all values are from 0 to 1. A single value cannot be judged."""
+        return self.n > 1 and self.n_between > 0 and not self.n_beyond
+
+
+def percent_columns(facts: TableFacts) -> list[str]:
+    """Return the percent columns of the training data whose values are known to exceed 1, or may do so."""
+    forms = facts.spelling.numbers
+    return [
+        name
+        for name in facts.features
+        if name in forms and forms[name].unit == PERCENT and facts.means.get(name, np.inf) > 1
+    ]
+
+
+def count_percents(
+    table: pa.Table, facts: TableFacts, spelling: Spelling, kinds: Mapping[str, str]
+) -> dict[str, Percents]:
+    """Count the values of percent columns that a table has as plain numbers.
+
+    A value with a percent sign is certain. Columns whose mean in training is at most 1 are left out.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        Columns of numbers.
+    facts : TableFacts
+        Facts of the training data.
+    spelling : Spelling
+        How this table writes its numbers.
+    kinds : mapping of str to str
+        Kinds of the columns before texts became numbers.
+    """
+    forms = spelling.numbers
+    signed = {name for name, form in forms.items() if form.unit == PERCENT and kinds.get(name) == "string"}
+    names = [name for name in percent_columns(facts) if name not in signed]
+    return {name: Percents.of(table.column(name)) for name in names if column_kind(table.column(name).type) == "number"}
+
+
+def percent_warnings(counts: Mapping[str, Percents]) -> list[str]:
+    """Return a warning if all values of a percent column look like fractions; else nothing."""
+    names = [name for name, each in counts.items() if each.are_fractions]
+    if not names:
+        return []
+    columns = f"column{'s' * (len(names) > 1)} {listed(names)}"
+    return [
+        f"{columns}: all values are from 0 to 1, but the training data has percent: 0.56 is read as 0.56 %. Multiply "
+        "the values by 100 if they are fractions."
+    ]
+
+
+def total_percents(counts: Iterable[Mapping[str, Percents]]) -> dict[str, Percents]:
+    """Return the sum of several counts by column."""
+    total: dict[str, Percents] = {}
+    for each in counts:
+        for name, count in each.items():
+            total[name] = total.get(name, Percents()).plus(count)
+    return total
