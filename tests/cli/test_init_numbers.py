@@ -292,3 +292,35 @@ def test_inspect_says_which_columns_are_numbers_as_text(call: Call) -> None:
     said = call("data", "inspect", "x.csv", *(word for key in keys for word in ("--option", key))).stdout
     assert "written as text" not in said
     assert f"{CENTS.mean() / 100:.6g}" in said
+
+
+def test_another_column_with_the_unit_proves_the_marks(call: Call) -> None:
+    fees = [[250, 1000, 500][i % 3] for i in range(N)]
+    columns = {"fee": [f"${n:,}" for n in fees], "price": [f"${n / 100:,.2f}" for n in CENTS]}
+    pd.DataFrame({**columns, "kind": KIND}).to_csv("x.csv", index=False)
+    said = noted(init(call, "x.csv"))
+    read_as = "read as 1000 (thousands ',', unit '$'), as"
+    assert any(line.startswith(f"fee {N} numbers written as '$1,000' {read_as} '$") for line in said)
+    np.testing.assert_array_equal(read("fee"), np.array(fees, np.float32))
+    # another unit, or columns that prove both, are no proof
+    for others in ({"price": [f"{n / 100:,.2f}" for n in CENTS]}, {**columns, "share": ["$0,5", "$1,25", "$2,5", "$3,5"] * (N // 4)}):
+        pd.DataFrame({**columns, **others, "kind": KIND}).to_csv("x.csv", index=False)
+        assert "is '$1,000' of column 'fee' 1000 or 1?" in init(call, "x.csv", refused=True)
+
+
+def test_all_questions_are_answered_at_once(call: Call) -> None:
+    pd.DataFrame(
+        {
+            "fee": [["250", "1,000", "500"][i % 3] for i in range(N)],
+            "tax": [["1,250", "1,000", "500"][i % 3] for i in range(N)],
+            "years": ["unknown" if i % 9 == 0 else str(i) for i in range(N)],
+            "kind": KIND,
+        }
+    ).to_csv("x.csv", index=False)
+    said = init(call, "x.csv", refused=True)
+    assert "column 'years': most values are numbers, but not 'unknown'" in said
+    assert "is '1,000' of column 'fee' 1000 or 1?" in said and "The same holds for tax." in said
+    answers = said.rpartition("To answer all at once: ")[2].rstrip(".\n")
+    init(call, "x.csv", *shlex.split(answers))
+    np.testing.assert_array_equal(read("tax"), [[1250, 1000, 500][i % 3] for i in range(N)])
+    np.testing.assert_array_equal(read("years"), [-1 if i % 9 == 0 else i for i in range(N)])

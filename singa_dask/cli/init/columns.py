@@ -56,8 +56,9 @@ class ColumnSurvey:
 
     If numbers are written as text, ``forms`` are the possible formats, and ``example`` is one of the texts. ``words``
     are texts in a column of numbers that may mean missing values. ``unlike`` is a number that ``--thousands`` or
-    ``--decimal`` does not fit, and ``is_said`` whether they decided how the column is read. ``counted`` has counts of
-    the whole table, if Dask workers have counted it. ``date`` has the parts of a column of dates that is a feature.
+    ``--decimal`` does not fit, and ``is_said`` whether they decided how the column is read. ``proof`` is a number of
+    another column that decided it. ``counted`` has counts of the whole table, if Dask workers have counted it.
+    ``date`` has the parts of a column of dates that is a feature.
     """
 
     name: str
@@ -71,6 +72,7 @@ class ColumnSurvey:
     words: tuple[str, ...] = ()
     unlike: str = ""
     is_said: bool = False
+    proof: str = ""
     counted: ColumnCounts | None = None
     date: DateForm | None = None
 

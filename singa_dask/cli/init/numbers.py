@@ -20,7 +20,7 @@ from singa_dask.cli.init.records import InitOptions, OutputSurvey, UnsureError
 from singa_dask.data.codecs.columns import as_texts
 from singa_dask.data.codecs.numbers import BLANK, MISSING, NumberForm, Spelling
 from singa_dask.data.stores.tables.table_csv import CsvPart
-from singa_dask.errors import ConfigError, DataError
+from singa_dask.errors import ConfigError, DataError, listed
 
 PLAIN, IN_POINTS = NumberForm(), NumberForm(".", ",")
 # pairs (thousands separator, decimal mark) to try, and the pattern that each mark needs between digits
@@ -43,6 +43,7 @@ MAX_WORDS = 8
 def with_numbers(table: TableSurvey, options: InitOptions, names: Collection[str]) -> TableSurvey:
     """Return a table whose numbers written as text are converted, except in the columns ``names``."""
     columns = [each if each.name in names else _read(each, table.format, options) for each in table.columns]
+    columns = [_proven(each, written, columns) for each, written in zip(columns, table.columns, strict=True)]
     has_commas = table.text.get("separator") == ";" or any(
         form.decimal == "," for each in columns for form in each.forms
     )
@@ -91,6 +92,37 @@ def _read(column: ColumnSurvey, format: str, options: InitOptions) -> ColumnSurv
         unlike=unlike,
         is_said=bool(said),
     )
+
+
+def _proven(column: ColumnSurvey, written: ColumnSurvey, others: Sequence[ColumnSurvey]) -> ColumnSurvey:
+    """Return a column that can be read in two ways in the one that other columns with its unit prove.
+
+    ``written`` is the column with its texts. The column is returned unchanged if there is no proof, or if two columns
+    prove different decimal marks.
+    """
+    if len(column.forms) < 2 or not column.forms[0].unit:
+        return column
+    unit = column.forms[0].unit
+    found = [(each, mark) for each in others for mark in [_decimal_mark(each, unit)] if mark]
+    if len({mark for _, mark in found}) != 1:
+        return column
+    (proof, mark), *_ = found
+    forms = tuple(form for form in column.forms if form.decimal == mark)
+    if len(forms) != 1:
+        return column
+    shown = f"{proof.example!r} of column {proof.name!r}"
+    return replace(column, values=forms[0].parse(as_texts(written.values)), forms=forms, proof=shown)
+
+
+def _decimal_mark(column: ColumnSurvey, unit: str) -> str:
+    """Return the decimal mark that a column of numbers with a unit proves; empty if it proves none."""
+    if len(column.forms) != 1 or column.forms[0].unit != unit or column.is_said or column.unlike:
+        return ""
+    (form,) = column.forms
+    numbers = column.numbers
+    if bool((numbers != numbers.round()).any()):
+        return form.decimal
+    return {",": ".", ".": ","}.get(form.thousands, "")
 
 
 def _best_forms(texts: pa.Array) -> tuple[pa.Array, list[tuple[NumberForm, pa.Array]]]:
@@ -193,26 +225,38 @@ def refuse_faults(table: TableSurvey, columns: Sequence[ColumnSurvey], options: 
         The numbers of a column can be read in two ways.
     """
     refuse_other_marks(table.url, columns, options)
+    unsure = [each for each in columns if len(each.forms) > 1]
+    asked = _question(table.url, unsure) if unsure else None
     if faulty := [each for each in columns if each.fault]:
         faults = [f"column {each.name!r}: {each.fault}" for each in faulty]
         names = shlex.quote(",".join(each.name for each in faulty))
         words = [word for each in faulty for word in each.words]
         given = shlex.quote(",".join(dict.fromkeys([*options.na_values, *words])))
-        advice = f"Add --na-values {given} for missing values, or --drop {names}."
+        answer = f"--na-values {given}"
+        advice = f"Add {answer} for missing values, or --drop {names}."
         if not all(each.words for each in faulty):
-            advice = f"Write all values of a column in one way, or add --drop {names}."
+            answer = f"--drop {names}"
+            advice = f"Write all values of a column in one way, or add {answer}."
+        if asked:
+            mark = next(f"--{name} {mark}" for name, mark in asked.choices[0][1].items())
+            question = str(asked).removeprefix(f"{table.url}: ")
+            advice += f" Also, {question} To answer all at once: {answer} {mark}."
         raise DataError(f"{table.url}: {' '.join(faults)} {advice}")
-    for column in columns:
-        if len(column.forms) > 1:
-            choices = list[tuple[str, dict[str, str]]]()
-            for form in column.forms:
-                said = {"thousands": form.thousands} if form.thousands else {"decimal": form.decimal}
-                choices.append((f"{form.parse(pa.array([column.example]))[0].as_py():.10g}", said))
-            how = [f"--{name} {mark} for {shown}" for shown, said in choices for name, mark in said.items()]
-            question = f"is {column.example!r} of column {column.name!r} {' or '.join(shown for shown, _ in choices)}?"
-            raise UnsureError(
-                table.url, question, choices, f"Pass {', or '.join(how)}; it applies to all such columns."
-            )
+    if asked:
+        raise asked
+
+
+def _question(url: str, columns: Sequence[ColumnSurvey]) -> UnsureError:
+    """Return the question in which of two ways the numbers of columns are read."""
+    column, *others = columns
+    choices = list[tuple[str, dict[str, str]]]()
+    for form in column.forms:
+        said = {"thousands": form.thousands} if form.thousands else {"decimal": form.decimal}
+        choices.append((f"{form.parse(pa.array([column.example]))[0].as_py():.10g}", said))
+    how = [f"--{name} {mark} for {shown}" for shown, said in choices for name, mark in said.items()]
+    also = f" The same holds for {listed([each.name for each in others])}." if others else ""
+    question = f"is {column.example!r} of column {column.name!r} {' or '.join(shown for shown, _ in choices)}?"
+    return UnsureError(url, question, choices, f"Pass {', or '.join(how)}; it applies to all such columns.{also}")
 
 
 def refuse_other_marks(url: str, columns: Sequence[ColumnSurvey], options: InitOptions) -> None:

@@ -296,7 +296,7 @@ def _forms(used: Sequence[ColumnSurvey]) -> Iterator[Note]:
     for each in (each for each in used if each.forms):
         keys = [f"{key} {value!r}" for key, value in asdict(each.forms[0]).items() if value and value != "."]
         number = each.forms[0].parse(pa.array([each.example]))[0].as_py()
-        done = f"{number:.10g}{f' ({listed(keys)})' if keys else ''}"
+        done = f"{number:.10g}{f' ({listed(keys)})' if keys else ''}{f', as {each.proof}' if each.proof else ''}"
         yield Note(each.name, f"numbers written as {each.example!r}", len(each.present), f"read as {done}")
 
 

@@ -7,8 +7,8 @@ Records
 Tables
     `columns`: the values of columns. `numbers`: numbers written as text. `percents`: percent columns that look like
     fractions. `category_names`: names of categories and classes. `tokens`: text as numbered tokens. `lags`: columns
-    with earlier values of a time series. `table_spec` says which columns a job uses. `table_statistics` learns `table_facts` from the training data. `table_encoder` uses these
-    facts to convert columns to arrays.
+    with earlier values of a time series. `table_spec` says which columns a job uses. `table_statistics` learns
+    `table_facts` from the training data. `table_encoder` uses these facts to convert columns to arrays.
 In memory
     `plain_arrays`: arrays. `data_frames`: frames.
 Learned from training data
