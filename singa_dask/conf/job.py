@@ -72,6 +72,9 @@ class JobConf(Conf):
     """Additional metrics of whole tests and validations, with scikit-learn's names: balanced_accuracy,
     precision, recall, f1, and each of these with _macro, _micro or _weighted, roc_auc, roc_auc_ovr, average_precision,
     top_5_accuracy, perplexity, confusion_matrix; mse, mae, rmse, r2."""
+    baseline: dict[str, float] = Field(default={})
+    """Metrics of a simple model on the test records, e.g. {accuracy: 0.81, records: 1600}, to compare the last test
+    with. init writes those of a linear model. Tests of another number of records are not compared."""
     checkpoint_freq: Count = 0
     """Steps between two checkpoints; 0 for one at the end only."""
     checkpoint_minutes: NonNegative = 0.0

@@ -38,6 +38,9 @@ MAJORITY = 0.75
 """If a class has at least this share, the accuracy does not show what was learnt."""
 ONE_CLASS, BALANCED = 0.005, 0.05
 """Excess of the balanced accuracy over a constant answer's: of a net that hardly learnt, and of one that did."""
+WORSE = 0.01
+"""Difference of areas, and relative difference of errors, from a baseline that is worth a warning."""
+LESS_DECAY = ["a lower weight_decay and dropout_ratio, and more train_steps"]
 OVERFIT = [
     "more records",
     "Dropout",
@@ -98,7 +101,8 @@ def sentences(
     results_text: list[str] = []
     faults: list[Fault] = []
     for prefix in dict.fromkeys(name[: name.rfind(".") + 1] for name in base):
-        sentence, warnings = _compare_with_constant(phase, at, prefix, results[phase], base, train)
+        baseline = (job or {}).get("baseline") or {} if phase == "test" else {}
+        sentence, warnings = _compare_with_constant(phase, at, prefix, results[phase], base, train, baseline)
         results_text.append(sentence)
         faults += warnings
     if summary["steps"] < MIN_STEPS:
@@ -137,9 +141,15 @@ def _remedies_in(job: Mapping[str, Any]) -> set[str]:
 
 
 def _compare_with_constant(
-    phase: str, at: str, prefix: str, result: Mapping[str, Any], base: Mapping[str, Any], train: Mapping[str, float]
+    phase: str,
+    at: str,
+    prefix: str,
+    result: Mapping[str, Any],
+    base: Mapping[str, Any],
+    train: Mapping[str, float],
+    baseline: Mapping[str, float],
 ) -> tuple[str, list[Fault]]:
-    """Return results of a loss layer and of the best constant answer, and warnings.
+    """Return results of a loss layer, of the best constant answer and of the job's ``baseline``, and warnings.
 
     ``at`` names the step at which it was measured, unless that is the last one.
     """
@@ -176,12 +186,28 @@ def _compare_with_constant(
         # the root has the unit of the target
         name, value, least = f"{prefix}rmse", math.sqrt(value), math.sqrt(least)
         before = None if before is None else math.sqrt(before)
+    metric = name.removeprefix(prefix)
+    is_same_set = baseline.get("records") == n
+    known = {each: baseline[prefix + each] for each in (metric, area) if is_same_set and prefix + each in baseline}
+    judged = area if area in known else metric
+    if known and not learns_nothing and _is_worse(judged, result.get(prefix + judged, value), known[judged], n):
+        text = f"worse than the baseline of the job: its {judged} is {known[judged]:.4g}"
+        warnings.append((text, [] if gap else LESS_DECAY))
     if gap:
         warnings.append((f"the {name} is {before:.4g} in training, and {value:.4g} in the {phase}", OVERFIT))
     places = ".4g" if is_loss else ".4f"
     # if one class is large, the area shows what was learnt of the others
     own, chance_of = (f", {area} {result[prefix + area]:.4f}", f", {area} 0.5") if area and not is_loss else ("", "")
-    return f"{phase} {name} {value:{places}}{own}{at}; {answer} has {least:{places}}{chance_of}", warnings
+    shown = ", ".join(f"{each} {score:{places}}" for each, score in known.items())
+    shown = f"; the baseline has {shown}" if shown else ""
+    return f"{phase} {name} {value:{places}}{own}{at}; {answer} has {least:{places}}{chance_of}{shown}", warnings
+
+
+def _is_worse(metric: str, value: float, other: float, n: int) -> bool:
+    """Return whether a metric over ``n`` records is worse than another one, by more than chance explains."""
+    if metric == "rmse":
+        return value > other * (1 + WORSE)
+    return value < other - (WORSE if metric in AREAS else math.sqrt(max(other * (1 - other), 0) / n))
 
 
 def _ranks_records(roc_auc: float | None, n_others: float, n_classes: int) -> bool:

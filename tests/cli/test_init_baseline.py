@@ -139,7 +139,8 @@ def test_models_to_beat_are_judged_on_the_test_records_of_the_job(call: Call) ->
     for column, option in (("level", "--label"), ("sales", "--target")):
         result = call("init", "sales.csv", "--overwrite", option, column, "--features", "a,b,c,d,e,f")
         assert result.exit_code == 0, result.output
-        layers = load("job.yaml").job.neuralnet.layer
+        job = load("job.yaml").job
+        layers = job.neuralnet.layer
         split = next(each.store_conf["split"] for each in layers if each.include == ["test"])
         rows = SplitConf.model_validate(split).rows(0, 600)
         train, test = frame.drop(rows), frame.iloc[rows]
@@ -154,12 +155,15 @@ def test_models_to_beat_are_judged_on_the_test_records_of_the_job(call: Call) ->
                 f"is right in about {right:.1%} on the same test records, with roc_auc {area:.2f}, where 0.5 is chance"
             )
             assert said in result.stderr
+            kept = {"accuracy": right, "roc_auc": area, "records": len(rows)}
+            assert job.baseline == pytest.approx(kept, rel=1e-3)
             continue
         predicted = RIDGE.fit(train[inputs], train.sales).predict(test[inputs])
         said_mean = f"off by {test.sales.std(ddof=0):.6g} on the test records (root of the mean square)\n"
         assert said_mean in result.stderr
         found = re.search(r"is off by about ([\d.]+) on the same test records", result.stderr)
         assert found, result.stderr
+        assert job.baseline == pytest.approx({"rmse": float(found[1]), "records": len(rows)}, rel=1e-3)
         assert float(found[1]) == pytest.approx(np.sqrt(mean_squared_error(test.sales, predicted)), rel=0.01)
 
 

@@ -303,7 +303,8 @@ def test_another_column_with_the_unit_proves_the_marks(call: Call) -> None:
     assert any(line.startswith(f"fee {N} numbers written as '$1,000' {read_as} '$") for line in said)
     np.testing.assert_array_equal(read("fee"), np.array(fees, np.float32))
     # another unit, or columns that prove both, are no proof
-    for others in ({"price": [f"{n / 100:,.2f}" for n in CENTS]}, {**columns, "share": ["$0,5", "$1,25", "$2,5", "$3,5"] * (N // 4)}):
+    without_unit, comma = [f"{n / 100:,.2f}" for n in CENTS], ["$0,5", "$1,25", "$2,5", "$3,5"] * (N // 4)
+    for others in ({"price": without_unit}, {"share": comma}):
         pd.DataFrame({**columns, **others, "kind": KIND}).to_csv("x.csv", index=False)
         assert "is '$1,000' of column 'fee' 1000 or 1?" in init(call, "x.csv", refused=True)
 

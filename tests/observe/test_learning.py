@@ -104,6 +104,26 @@ def test_a_run_that_has_learnt_has_one_line() -> None:
     assert len(said({"accuracy": 0.63, "loss": 0.4}, FALLING)) == 1
 
 
+def test_the_baseline_of_the_job_is_compared() -> None:
+    job = {"baseline": {"accuracy": 0.92, "roc_auc": 0.88, "records": 1000}}
+    better, shown = {"accuracy": 0.93, "loss": 0.2, "roc_auc": 0.9}, "the baseline has accuracy 0.9200, roc_auc 0.8800"
+    line = f"test accuracy 0.9300, roc_auc 0.9000; always saying 'b' has 0.6300, roc_auc 0.5; {shown}"
+    assert said(better, FALLING, job=job) == [line]
+    lines = said({"accuracy": 0.93, "loss": 0.2, "roc_auc": 0.86}, FALLING, job=job)
+    assert lines[1] == "warning: worse than the baseline of the job: its roc_auc is 0.88"
+    assert "weight_decay" in lines[2] and "train_steps" in lines[2]
+    # without the area the accuracy decides; a tenth of its standard error is chance
+    assert "its accuracy is 0.92" in said({"accuracy": 0.9, "loss": 0.3}, FALLING, job=job)[1]
+    assert len(said({"accuracy": 0.919, "loss": 0.3}, FALLING, job=job)) == 1
+    # another test set
+    assert said({"accuracy": 0.9, "loss": 0.3}, FALLING, job={"baseline": {"accuracy": 0.92, "records": 999}}) == [CALM]
+    facts = facts_of_workers([of_values(np.repeat([0.0, 10.0], 50)[:, None])])
+    summary = {"steps": 500, "train": {}, "validation": {}, "test": {"loss": 9.0}}
+    lines = sentences(facts, summary, train(FALLING), job={"baseline": {"rmse": 2.5, "records": 100}})
+    assert lines[0] == "test rmse 3; always saying the mean has 5; the baseline has rmse 2.5"
+    assert lines[1] == "warning: worse than the baseline of the job: its rmse is 2.5"
+
+
 def test_the_step_of_the_last_test_is_told_and_one_before_training_is_no_result() -> None:
     labels = np.repeat([0, 1], [630, 370])
     facts = facts_of_workers([of_classes(labels, 2, names=["b", "c"])])

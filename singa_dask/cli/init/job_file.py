@@ -236,13 +236,26 @@ def _testing(data: RecordSurvey, steps: int) -> str:
     if data.n_test > MAX_TESTED:
         said = f"# Test at the end alone: there are many records to test on.\ntest_freq: {steps}\ntest_after: {steps}\n"
     if not data.has_classes:
-        return f"{said}# What tests compute beside the loss.\nmetrics: [rmse, mae, r2]\n"
+        return f"{said}# What tests compute beside the loss.\nmetrics: [rmse, mae, r2]\n{_baseline(data)}"
     if len(data.outputs) > 1:
         return said
     if roc_auc := data.outputs[0].roc_auc:
         said += f"# Of all classes alike, beside loss and accuracy; {roc_auc} says how well records are ranked.\n"
-        return f"{said}metrics: [balanced_accuracy, f1_macro, {roc_auc}]\n"
-    return f"{said}# Of all classes alike, beside loss and accuracy.\nmetrics: [balanced_accuracy, f1_macro]\n"
+        return f"{said}metrics: [balanced_accuracy, f1_macro, {roc_auc}]\n{_baseline(data)}"
+    said += "# Of all classes alike, beside loss and accuracy.\nmetrics: [balanced_accuracy, f1_macro]\n"
+    return f"{said}{_baseline(data)}"
+
+
+def _baseline(data: RecordSurvey) -> str:
+    """Return the key with the metrics of the linear model; empty if it was not judged on the test records."""
+    known, output = data.baseline, data.outputs[0]
+    if not known or not known.constants or len(data.outputs) > 1 or data.is_about:
+        return ""
+    metrics = {"accuracy" if data.has_classes else "rmse": known.score}
+    metrics |= {} if known.roc_auc is None else {output.roc_auc: known.roc_auc}
+    shown = ", ".join(f"{name}: {value:.4g}" for name, value in metrics.items())
+    said = "# A linear model achieves this on the test records; a run compares its last test with it."
+    return f"{said}\nbaseline: {{{shown}, records: {data.n_test}}}\n"
 
 
 def _inputs(data: RecordSurvey, batch: int) -> str:
