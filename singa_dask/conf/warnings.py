@@ -37,6 +37,8 @@ def find_warnings(job: JobConf, registries: Mapping[str, Registry[Any]], trainin
     if training and job.trains:
         problems += [*_unread_updater_keys(job.updater, registries), *_unread_algorithm_block(job, registries)]
         problems += _rate_that_ends(job, registries["schedule"])
+        if not job.train_steps and job.epochs is None:
+            problems.append(Problem(("train_steps",), "0 steps: the net is not trained. Set it higher, or epochs."))
         if job.debug and not job.disp_freq:
             problems.append(
                 Problem(("debug",), "no debug lines are written. Set disp_freq, the number of steps between two lines.")

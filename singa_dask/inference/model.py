@@ -559,11 +559,11 @@ class Model:
         lags, (_, columns) = self.lags(layer), self.record(layer)
         if lags is None:
             return []
-        plain = {name: value for name, value in (self.example(layer) or {}).items() if name not in lags.names}
-        plain |= {name: 0.0 for name in columns if name not in plain and name not in lags.names}
+        typical = self._typical_values(self._readers(self._net(layer)))
+        plain = {name: typical.get(name, 0.0) for name in columns if name not in (*lags.names, *lags.columns)}
+        earlier = {name: typical.get(f"{name}_lag1", 0.0) for name in lags.columns}
         days = np.datetime64("2024-01-01") + np.arange(lags.n + 1)
-        records = [plain | dict.fromkeys(lags.columns, 0.0) for _ in days]
-        return [({lags.order: str(day)} if lags.order else {}) | each for day, each in zip(days, records, strict=True)]
+        return [({lags.order: str(day)} if lags.order else {}) | plain | earlier for day in days]
 
     def example(self, layer: str) -> dict[str, Any] | None:
         """Return an example record of a table, as a dict by column.
@@ -571,19 +571,24 @@ class Model:
         The result is None for other kinds of records, for vectors, and for tables with many columns.
         """
         readers = self._readers(self._net(layer))
-        columns, example = self._columns_of(readers), dict[str, Any]()
+        columns = self._columns_of(readers)
         for facts in map(self._facts_of, readers):
             if facts is None or facts.widths.keys() - facts.texts.keys() or not 0 < len(columns) <= MAX_EXAMPLE:
                 return None
-            first: dict[str, Any] = {
-                name: next((each for each in known if each), None) for name, known in facts.categories.items()
-            }
-            first |= dict.fromkeys(facts.booleans or (), False)
-            first |= {name: form.example for name, form in facts.dates.items()} | dict.fromkeys(facts.texts, "a text")
-            example |= {name: first.get(name, 0.0) for name in facts.features}
-        return example
+        return self._typical_values(readers)
 
     # -- private methods -------------------------------------------------------------------------------------
+
+    def _typical_values(self, readers: Sequence[StoreInput]) -> dict[str, Any]:
+        """Return a value by column of a table: a mean of the training data where it is known, or a category."""
+        typical = dict[str, Any]()
+        for facts in filter(None, map(self._facts_of, readers)):
+            known: dict[str, Any] = {name: float(f"{mean:.4g}") for name, mean in facts.means.items()}
+            known |= {name: next(filter(None, names), None) for name, names in facts.categories.items()}
+            known |= dict.fromkeys(facts.booleans or (), False) | dict.fromkeys(facts.texts, "a text")
+            known |= {name: form.example for name, form in facts.dates.items()}
+            typical |= {name: known.get(name, 0.0) for name in facts.features}
+        return typical
 
     def _records_of(
         self, net: SizedNets, x: Any, outputs: bool = False, skips: bool = False, forecasts: list[Any] | None = None

@@ -9,6 +9,7 @@ from typing import Any
 
 from singa_dask.conf.watched import is_less_better, split_metric
 from singa_dask.observe.event_texts import layer_metrics
+from singa_dask.observe.learning import AREAS
 from singa_dask.observe.stored_run import PHASES, StoredRun
 
 RESULT = (
@@ -71,7 +72,8 @@ def _topology(cluster: Mapping[str, Any]) -> dict[str, Any]:
 def best_metric(run: StoredRun) -> dict[str, Any]:
     """Return the best test or validation: its ``metric``, ``value``, ``step``; empty if there was none.
 
-    The metric is the one that the job names, else accuracy or loss, of validations rather than tests.
+    The metric is the one that the job names to stop or to keep checkpoints, else an area under a ROC curve that it
+    measures, else accuracy or loss, of validations rather than tests.
     """
     for phase, name, is_less in _candidates(run.job):
         measured = [(event, layer_metrics(event).get(name)) for event in run.metrics if event["phase"] == phase]
@@ -90,7 +92,8 @@ def _candidates(job: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
         metric = str(block.get("metric") or "")
         if split_metric(metric)[0]:
             named.append((*split_metric(metric), bool(is_less_better(metric, block.get("mode", "auto")))))
-    others = [(phase, name, name == "loss") for phase in ("validation", "test") for name in BEST_BY]
+    areas = [name for name in job.get("metrics") or () if name in AREAS]
+    others = [(phase, name, name == "loss") for phase in ("validation", "test") for name in (*areas, *BEST_BY)]
     return [*named, *others]
 
 

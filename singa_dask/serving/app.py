@@ -246,7 +246,7 @@ class App:
         return await asyncio.get_running_loop().run_in_executor(self._readers, function, *arguments)
 
     def _read(self, body: bytes, kind: str, query: dict[str, str]) -> tuple[EncodedRecords, PredictRequest, str]:
-        asked = read_body(body, kind, query, self._limits)
+        asked = read_body(body, kind, query, self._limits, self._columns)
         layer = asked.layer if asked.layer is not None else self._layer
         if layer is None:
             raise Refused(400, f"layer: expected one to predict from. Layers: {', '.join(self._model.layers)}.")

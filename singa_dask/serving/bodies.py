@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,10 +47,13 @@ class PredictRequest(NamedTuple):
     proba: bool
 
 
-def read_body(body: bytes, content_type: str, query: Mapping[str, str], limits: Limits) -> PredictRequest:
+def read_body(
+    body: bytes, content_type: str, query: Mapping[str, str], limits: Limits, columns: Collection[str] = ()
+) -> PredictRequest:
     """Parse the body and the options of a request.
 
-    Options are in the ``query`` of the URL, or in a JSON body.
+    Options are in the ``query`` of the URL, or in a JSON body. If records are rows of a table with ``columns``, JSON
+    may also be one record, or a list of records.
 
     Raises
     ------
@@ -62,7 +65,7 @@ def read_body(body: bytes, content_type: str, query: Mapping[str, str], limits: 
     kind = content_type.partition(";")[0].strip().lower()
     asked: dict[str, Any] = {key: _from_query(key, value) for key, value in query.items()}
     if kind == JSON:
-        fields = _parsed(body)
+        fields = _parsed(body, columns)
         for key in asked:
             if key in fields and fields[key] != asked[key]:
                 raise Refused(
@@ -133,7 +136,7 @@ def _checked(n: int, limits: Limits) -> int:
     return n
 
 
-def _parsed(body: bytes) -> dict[str, Any]:
+def _parsed(body: bytes, columns: Collection[str]) -> dict[str, Any]:
     if not body.strip():
         raise Refused(400, f"the body is empty. {EXPECTED}")
     try:
@@ -142,6 +145,10 @@ def _parsed(body: bytes) -> dict[str, Any]:
         raise Refused(400, f"the body is not UTF-8, from byte {error.start} on. Send JSON in UTF-8.") from None
     except (ValueError, RecursionError) as error:
         raise Refused(400, f"the body is not JSON: {error}. {EXPECTED}") from None
+    if columns and isinstance(fields, list) and fields and all(isinstance(each, dict) for each in fields):
+        return {"records": fields}
+    if isinstance(fields, dict) and not fields.keys() & {"records", *OPTIONS} and fields.keys() & {*columns}:
+        return {"records": [fields]}
     if not isinstance(fields, dict):
         raise Refused(400, f"the body is not an object. {EXPECTED}")
     known = ("records", *OPTIONS)

@@ -69,6 +69,11 @@ def test_shapes_that_look_like_channels_last(reader: dict[str, Any], shape: list
     assert found == n * [Problem(("neuralnet", "layer", 0, "store_conf", "shape"), message)]
 
 
+def test_a_job_without_steps(call: Call, job: Path) -> None:
+    said = "--set train_steps=0: train_steps: warning: 0 steps: the net is not trained. Set it higher, or epochs."
+    assert told(call, job, "--set", "train_steps=0") == [said]
+
+
 @pytest.mark.parametrize(("steps", "n"), [(100, 0), (111, 0), (120, 1), (1000, 1)])
 @pytest.mark.parametrize(
     "rate",

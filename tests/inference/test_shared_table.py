@@ -96,6 +96,12 @@ def test_requests_to_a_server(model: sd.Model, wanted: Any) -> None:
         given = {"records": FRAME.to_dict("records"), "proba": True}
         answer = ask(server.url, given=given).json
         np.testing.assert_allclose(answer["probabilities"], wanted, rtol=1e-5)
+        # a list of records, and one record, need no key around them
+        assert ask(server.url, "/predict?proba=1", given=given["records"]).json == answer
+        one = ask(server.url, "/predict?proba=1", given=given["records"][0]).json["probabilities"]
+        assert one == ask(server.url, given={"records": given["records"][:1], "proba": True}).json["probabilities"]
+        assert "sizes: unknown key" in ask(server.url, given={"sizes": 1.0}).json["error"]
+        assert "colour: unknown key" in ask(server.url, given={"colour": "blue", "proba": True}).json["error"]
         record = ask(server.url, "/model").json["record"]
         assert (record["columns"], [*record["features"]]) == (["size", "colour", "shop"], ["size", "colour", "shop"])
         assert "values without names" in ask(server.url, given={"records": [[0.5]]}).json["error"]

@@ -33,6 +33,11 @@ def test_the_best_step_is_the_first_of_the_best_tests(tmp_path: Path) -> None:
     # of what is measured the job may name another
     run.job["early_stopping"] = {"metric": "test.loss", "mode": "auto"}
     assert best_metric(run) == {"metric": "test.loss", "value": 1.0, "step": 0}
+    # the accuracy hardly shows what is learnt of a rare class
+    events = [metrics(step, "test", accuracy=0.9, roc_auc=area) for step, area in ((10, 0.5), (20, 0.8), (30, 0.7))]
+    ranked = StoredRun(write_run(tmp_path / "ranked", events))
+    ranked.job["metrics"] = ["f1_macro", "roc_auc"]
+    assert best_metric(ranked) == {"metric": "test.roc_auc", "value": 0.8, "step": 20}
 
 
 def test_a_run_without_tests_has_no_best_step(tmp_path: Path) -> None:

@@ -171,6 +171,7 @@ def test_records_of_a_time_series(tmp_path: Path) -> None:
         assert (set(described["columns"]), described["history"]) == ({"day", "sales", "open"}, 3)
         example = ask(server.url, given={"records": server.app.examples}).json
         assert (len(example["predictions"]), example["history"]) == (1, 3)
+        assert [each["open"] for each in server.app.examples] == [0.0] * 4
 
 
 def test_many_clients_get_their_own_answers(model: sd.Model, digits: Any) -> None:
