@@ -491,7 +491,7 @@ class _Frame(MemoryRecords):
         )
 
     def _rows_of(self, first: int, stop: int, indices: Sequence[int]) -> tuple[pa.Table, pa.Table]:
-        """Return some columns of the rows from ``first`` to ``stop``, as they are written and as they are read."""
+        """Return columns of the rows from ``first`` to ``stop``, as written and as read."""
         if not isinstance(self._frame, pa.Table):
             rows = slice(first, stop) if self._rows is None else self._rows[first:stop]
             part = self._frame.iloc[rows, indices]

@@ -149,7 +149,9 @@ def _compare_with_constant(
     train: Mapping[str, float],
     baseline: Mapping[str, float],
 ) -> tuple[str, list[Fault]]:
-    """Return results of a loss layer, of the best constant answer and of the job's ``baseline``, and warnings.
+    """Return a loss layer's results beside the best constant answer and the job's ``baseline``.
+
+    The second result are warnings.
 
     ``at`` names the step at which it was measured, unless that is the last one.
     """

@@ -202,6 +202,9 @@ def _updater(data: RecordSurvey, net: str, batch: int, steps: int) -> str:
     # the less a linear model explains, the more a net has to learn
     rate = RATE * (1 + 2 * min(1.0, 3 * known.curved)) * math.sqrt(max(batch / LARGE_BATCH, 1))
     decay = min(1 / max(known.best, 1 / MOST_DECAY), MOST_DECAY) / (rate * steps / 2)
+    # a net with fewer weights than records hardly learns by heart
+    sizes = (math.prod(data.shape), *hidden_of(data))
+    decay *= min(1.0, sum(a * b for a, b in itertools.pairwise(sizes)) / data.n_records)
     if net == "convnet":
         rate, decay = 2 * RATE, CONVNET_DECAY
     return f"""\

@@ -1,4 +1,4 @@
-"""FillCounts: how many values of a table were filled in, are unknown categories, or look like fractions."""
+"""FillCounts: how many values of a table were filled in, were unknown or look like fractions."""
 
 from __future__ import annotations
 
