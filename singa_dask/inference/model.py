@@ -560,7 +560,8 @@ class Model:
         if lags is None:
             return []
         typical = self._typical_values(self._readers(self._net(layer)))
-        plain = {name: typical.get(name, 0.0) for name in columns if name not in (*lags.names, *lags.columns)}
+        others = {*lags.names, *lags.columns, lags.order}
+        plain = {name: typical.get(name, 0.0) for name in columns if name not in others}
         earlier = {name: typical.get(f"{name}_lag1", 0.0) for name in lags.columns}
         days = np.datetime64("2024-01-01") + np.arange(lags.n + 1)
         return [({lags.order: str(day)} if lags.order else {}) | plain | earlier for day in days]
