@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 # types of network filesystems, spelled as in /proc/mounts
@@ -17,13 +18,13 @@ def network_filesystem(path: Path) -> str:
 
     The type is known only on Linux.
     """
-    mounts = MOUNTS.read_text(errors="replace") if MOUNTS.exists() else ""
+    mounts = MOUNTS.read_bytes() if MOUNTS.exists() else b""
     target, longest, kind = path.resolve(), -1, ""
     for line in mounts.splitlines():
         _, place, kind_there = line.split()[:3]
-        # /proc/mounts escapes blanks in names
-        mount = Path(place.encode().decode("unicode_escape"))
+        # /proc/mounts escapes blanks in names; the codec reads other bytes as latin-1
+        mount = Path(os.fsdecode(place.decode("unicode_escape").encode("latin-1")))
         # if several filesystems are mounted at the same place, the last one is visible
         if target.is_relative_to(mount) and len(mount.parts) >= longest:
-            longest, kind = len(mount.parts), kind_there
+            longest, kind = len(mount.parts), kind_there.decode()
     return kind if kind in NETWORK_FILESYSTEMS else ""

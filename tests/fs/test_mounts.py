@@ -13,6 +13,8 @@ MOUNTS = r"""
 server:/home /home nfs4 rw 0 0
 tmpfs /home/local tmpfs rw 0 0
 server:/b /mnt/with\040blank cifs rw 0 0
+server:/c /mnt/données nfs4 rw 0 0
+server:/c /mnt/données nfs4 rw 0 0
 """
 
 
@@ -25,6 +27,8 @@ server:/b /mnt/with\040blank cifs rw 0 0
         ("/home/local/x", ""),
         ("/homes", ""),
         ("/mnt/with blank/x", "cifs"),
+        ("/mnt/données/x", "nfs4"),
+        ("/mnt/données/x", "nfs4"),
     ],
 )
 def test_network_filesystems_are_known_by_their_mounts(
