@@ -19,7 +19,7 @@ from singa_dask.data.order import Ids
 from singa_dask.data.random import draw
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
-from singa_dask.errors import Aborted, DataError
+from singa_dask.errors import Aborted, DataError, text_of
 
 PAGE_BYTES = 4096
 # number of random draws before the reader takes the next good record instead
@@ -137,8 +137,7 @@ class BlockReader:
             raise
         except Exception as error:
             named = self.store.named_error(block, error)
-            # a MemoryError does not mean that the block is bad
-            if not self._is_tolerant or isinstance(error, MemoryError):
+            if not self._is_tolerant or lacks_memory(error):
                 raise named from (error.__cause__ if named is error else error)
             arrays, bad = self._salvage(block, named)
         if self._labels:
@@ -174,10 +173,15 @@ class BlockReader:
             return self.store.salvage(block)
         except Aborted:
             raise
-        except Exception:
+        except Exception as second:
+            if lacks_memory(second):
+                raise self.store.named_error(block, second) from second
+            reason = str(error)
+            if not isinstance(second, DataError):
+                reason = f"{reason.rstrip('.')}. Its records cannot be read one by one: {text_of(second)}"
             n = self.store.blocks[block].n
             zeros = {name: np.zeros_like(array) for name, array in empty_arrays(self.store, n).items()}
-            return zeros, dict.fromkeys(range(n), str(error))
+            return zeros, dict.fromkeys(range(n), reason)
 
     def _wrong_labels(self, block: int, labels: npt.NDArray[np.int32]) -> dict[int, str]:
         """Return what is wrong with each label that is out of range, by row."""
@@ -268,6 +272,11 @@ class BlockReader:
             f"{self.store.url}: no good record to replace record {record}: all in blocks {first} to {block} are bad; "
             f"max_bad allows {max_bad}. The last: {reason}."
         )
+
+
+def lacks_memory(error: Exception) -> bool:
+    """Return whether an error is due to too little memory, and not to bad records."""
+    return isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError)
 
 
 def empty_arrays(store: Store, n: int) -> Arrays:

@@ -327,6 +327,37 @@ def test_any_blocks_may_fail(
     shutil.rmtree(folder)
 
 
+class Unsalvaged(Failing):
+    """A store whose blocks cannot be read, neither as a whole nor record by record."""
+
+    def __init__(self, inner: Store, fails: Sequence[int], second: Exception) -> None:
+        super().__init__(inner, fails)
+        self.second = second
+
+    def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
+        raise self.second
+
+
+def test_a_lack_of_memory_is_no_bad_record(tmp_path: Path) -> None:
+    refused = DataError("too large")
+    refused.__cause__ = MemoryError()
+    with stored(tmp_path, "arrow", pixels(N), block_bytes=2 * 16) as inner:
+        for error in (MemoryError("no room"), refused):
+            store = Unsalvaged(inner, [1], error)
+            with Loader(store, order_of(store), policy=BadPolicy("skip", N)) as loader:
+                with pytest.raises(DataError, match=r"block 1: (MemoryError: no room|too large)"):
+                    run(loader, 1)
+
+
+def test_both_errors_of_a_block_are_reasons(tmp_path: Path) -> None:
+    with stored(tmp_path, "arrow", pixels(N), block_bytes=2 * 16) as inner:
+        store = Unsalvaged(inner, [1], KeyError("pixel"))
+        with Loader(store, order_of(store), policy=BadPolicy("skip", N)) as loader:
+            run(loader, 1)
+            (bad,) = loader.bad.take()
+    assert bad.reason.endswith("no answer. Its records cannot be read one by one: KeyError: 'pixel'")
+
+
 def test_what_failed_once_stays_bad(tmp_path: Path) -> None:
     with stored(tmp_path, "arrow", pixels(N), block_bytes=2 * 16) as inner:
         store = Failing(inner, [1])
