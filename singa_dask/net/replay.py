@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from operator import is_
 from typing import Any, TypeAlias
 
@@ -84,8 +84,8 @@ class _Pass:
         self._n_passes = self._n_misses = self.n_captures = 0
         self._captured: Capture | None = None
         self._kernels: list[Callable[[], Any]] | None = None
-        # (attributes, name, value) of each array that the layer reads or writes
-        self._held: list[tuple[Mapping[str, Any], str, Any]] = []
+        # (object, attribute, value) of each array that the layer reads or writes
+        self._held: list[tuple[Any, str, Any]] = []
         self._own: list[Any] = []
         self._conditions: object = None
 
@@ -103,8 +103,8 @@ class _Pass:
         return True
 
     def _is_valid(self) -> bool:
-        for attributes, name, value in self._held:
-            if (now := attributes.get(name)) is not value and not is_in_place(now, value):
+        for owner, name, value in self._held:
+            if (now := getattr(owner, name)) is not value and not is_in_place(now, value):
                 return False
         own = vars(self._layer).values() if self._own else ()
         if not all(map(is_, own, self._own)):
@@ -130,7 +130,7 @@ class _Pass:
             self._captured = captured
             return
         self._kernels, self._conditions, self.n_captures = captured.bound(), ops.conditions(), 0
-        self._held = [(attributes, key, attributes.get(key)) for attributes, key in places(layer, self._name)]
+        self._held = [(owner, key, getattr(owner, key)) for owner, key in places(layer, self._name)]
         # save all attributes, because `prepare` and `forward` may set attributes that later methods read
         is_alone = self._name == "forward" and type(layer).prepare is Layer.prepare
         self._own = [] if is_alone else list(vars(layer).values())
@@ -140,20 +140,19 @@ class _Pass:
 CHANGING = {"raw": "raw", "one_hot_index": "one_hot_index", "labels": "records", "ids": "records"}
 
 
-def places(layer: Layer, method: str) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """Yield each attribute that a pass of a layer reads or writes, as (attributes, name)."""
+def places(layer: Layer, method: str) -> Iterator[tuple[Any, str]]:
+    """Yield each attribute that a pass of a layer reads or writes, as (object, name)."""
     context, names = layer.context, ("_data",) if method == "forward" else ("_data", "_grad")
-    yield from ((vars(context), "stream_start"), (vars(context), "frozen"), (vars(context), "states"))
-    yield context.states, layer.conf_name
+    yield from ((context, "stream_start"), (context, "frozen"), (context, "states"), (layer, "state"))
     for k, source in enumerate(layer.sources):
         consumed = {CHANGING[each] for each in layer.traits.consumed(k) if each in CHANGING}
-        yield from ((vars(source), name) for name in (*names, *consumed))
+        yield from ((source, name) for name in (*names, *consumed))
     for feature in layer.features:
-        yield from ((vars(feature), name) for name in names)
+        yield from ((feature, name) for name in names)
     for param in layer.params:
-        yield vars(param.owner), "_data"
+        yield param.owner, "_data"
         if method == "backward":
-            yield vars(param), "_grad"
+            yield param, "_grad"
 
 
 class Capture:
