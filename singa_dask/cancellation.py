@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 from singa_dask.errors import Aborted
@@ -71,6 +71,11 @@ class Cancellation:
                 self._callbacks.append(callback)
                 return
         callback()
+
+    def off_cancel(self, callback: Callable[[], None]) -> None:
+        """Undo `on_cancel`; do nothing if the function is not registered."""
+        with self._lock, suppress(ValueError):
+            self._callbacks.remove(callback)
 
     def check(self) -> None:
         """Raise `Aborted` after `cancel`."""

@@ -97,11 +97,11 @@ class RecordSource:
             self.labels = known.match(self.layer, store, self._learns, self.conf.needs_label, self.label_column)
             known.match_table(self.layer, store, self._learns)
             self._check(store)
-        except DataError:
+            if self.conf.standardise:
+                store.widen()
+        except BaseException:
             store.close()
             raise
-        if self.conf.standardise:
-            store.widen()
         return store
 
     def count(self, plan: ReadPlan) -> int:

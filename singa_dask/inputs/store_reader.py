@@ -37,7 +37,6 @@ class StoreReader(InputLayer):
         self._cursor: Mapping[str, Any] | None = None
         self._n_ahead = 0
         self._fed: Batch | None = None
-        context.cancellation.on_cancel(self._abort)
 
     def open_checked(self) -> Store:
         """Open the store, and check that it fits the job."""
@@ -91,16 +90,20 @@ class StoreReader(InputLayer):
             loader.abort()
 
     def _open(self) -> Loader:
-        with self._waiting(": opens the store"):
-            self._store = self.open_checked()
-            self._store.counts_filled = self.counts_filled
-            self._loader = self.make_loader(self._store)
-        self.context.cancellation.check()  # `_abort` may have run before the loader existed
-        if self._cursor is not None:
-            self._loader.seek(self._cursor)
-        if self._n_ahead:
+        try:
+            with self._waiting(": opens the store"):
+                self._store = self.open_checked()
+                self._store.counts_filled = self.counts_filled
+                self._loader = self.make_loader(self._store)
+            self.context.cancellation.on_cancel(self._abort)
+            self.context.cancellation.check()
+            if self._cursor is not None:
+                self._loader.seek(self._cursor)
             self._loader.advance(self._n_ahead)
-            self._n_ahead = 0
+        except BaseException:
+            self._close_store()
+            raise
+        self._n_ahead = 0
         return self._loader
 
     def read_ahead(self) -> None:
@@ -210,6 +213,10 @@ class StoreReader(InputLayer):
         self._cursor = self.cursor()
         if self._cursor is not None:
             self._n_ahead = 0
+        self._close_store()
+
+    def _close_store(self) -> None:
+        self.context.cancellation.off_cancel(self._abort)
         if self._loader is not None:
             self._loader.close()
         if self._store is not None:

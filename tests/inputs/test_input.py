@@ -13,7 +13,7 @@ from singa_dask.data.codecs.record import encode_record
 from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import STORES
 from singa_dask.data.stores.messages.kvfile import write_pairs
-from singa_dask.errors import ConfigError, DataError
+from singa_dask.errors import Aborted, ConfigError, DataError
 from singa_dask.inputs import InputContext, InputLayer
 from singa_dask.inputs.store_input import StoreInput
 from singa_dask.layers import LAYERS
@@ -192,6 +192,42 @@ def test_a_cursor_resumes_exactly_and_is_kept_when_closed(tmp_path: Path) -> Non
     assert other.bytes_read > 0
     assert other.wait_s > 0
     other.close()
+
+
+def test_a_layer_that_fails_to_open_closes_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+    kind = STORES.find("arrow")
+    monkeypatch.setattr(kind, "close", lambda store, close=kind.close: (closed.append(store.url), close(store)))
+    large, url = str(tmp_path / "large.arrow"), written(tmp_path)[0]
+    STORES.find("arrow").write(large, pixels(2, (1, 2**20)))
+    for path, shape, cursor, found in (
+        (large, [1, 2**20], None, "memory_mb"),
+        (url, [3, 4], {"samples_seen": 0, "batch_size": 2}, "checkpoint"),
+    ):
+        closed.clear()
+        layer = layer_of("RecordInput", path=path, batchsize=2, shape=shape, memory_mb=1)
+        if cursor:
+            layer.seek(cursor)
+        with pytest.raises(DataError, match=found):
+            read(layer)
+        assert layer.store is None
+        assert closed == [path]
+
+
+def test_a_closed_layer_is_not_called_by_its_cancellation(lines: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    aborted: list[StoreInput] = []
+    monkeypatch.setattr(StoreInput, "_abort", lambda layer: aborted.append(layer))
+    context = InputContext()
+    closed, opened, fresh = (layer_of("CSVInput", context, path=lines, batchsize=2, shape=3) for _ in range(3))
+    for layer in (closed, opened):
+        read(layer)
+    closed.close()
+    context.cancellation.cancel("the end")
+    assert aborted == [opened]
+    opened.close()
+    with pytest.raises(Aborted, match="the end"):
+        read(fresh)
+    assert fresh.store is None
 
 
 @pytest.mark.parametrize("opened", [False, True])
