@@ -247,7 +247,7 @@ class Sampler:
         return {**identity, "samples_seen": self.first_row - self.skip + step * self.batch_size}
 
     def seek(self, cursor: Mapping[str, Any]) -> int:
-        """Return the step that a cursor refers to.
+        """Move to the position of a cursor: set `first_row`, and return the step.
 
         If the batches of the cursor had another size, the step begins with the next record of the epoch. An order by
         blocks depends on the batch size; the step then begins after the same number of records.
