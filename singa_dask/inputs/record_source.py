@@ -12,7 +12,6 @@ from singa_dask.data.loading import Survey
 from singa_dask.data.stores import Store, open_store
 from singa_dask.data.stores.label_match import LabelMatch, find_label, find_label_type
 from singa_dask.data.stores.split import SplitStore
-from singa_dask.errors import DataError
 from singa_dask.inputs.input_context import InputContext
 from singa_dask.inputs.open_records import open_named, open_records
 from singa_dask.inputs.read_plan import ReadPlan
