@@ -46,8 +46,8 @@ class Manifest:
     class_names : tuple of str
     schema : dict of str to Field
     options : mapping
-        Options of the store when the manifest was written; see `plain`. Fields and files are compared only if the
-        options are equal.
+        Options of the store when the manifest was written; see `Store.manifest_options`. Fields and files are compared
+        only if the options are equal.
     files : tuple of FileSum
         The files of the store, in the order of reading; empty in older manifests.
     """
@@ -125,12 +125,6 @@ class Manifest:
             )
         pairs = zip(blocks, self.blocks, strict=True)
         return tuple(dataclasses.replace(block, crc=known.crc) for block, known in pairs)
-
-
-def plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options for a manifest, without options that permit faulty files."""
-    kept = {name: value for name, value in options.items() if name not in ("tolerant", "truncated")}
-    return dict(json.loads(json.dumps(kept, default=str)))
 
 
 def name_of(file: str, url: str) -> str:

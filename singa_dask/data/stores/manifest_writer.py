@@ -10,7 +10,7 @@ from typing import Any
 from singa_dask import fs
 from singa_dask.data.codecs.record_schema import describe_fields
 from singa_dask.data.stores.class_names import parse_names
-from singa_dask.data.stores.manifest import VERSION, manifest_url, plain
+from singa_dask.data.stores.manifest import VERSION, manifest_url
 from singa_dask.data.stores.opening import open_store
 from singa_dask.data.stores.shards import shard_urls
 from singa_dask.data.stores.store import Store, rewriting
@@ -110,7 +110,7 @@ def _describe(store: Store, class_names: Sequence[str], files: Sequence[FileSum]
         "backend": store.backend_name(),
         "schema": describe_fields(store.schema),
         "fingerprint": store.fingerprint,
-        "options": plain(store.options),
+        "options": store.manifest_options(),
         "opening": store.manifest_info(),
         "files": files,
         "blocks": blocks,

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from singa_dask import fs
 from singa_dask.data.codecs.labels import label_field
-from singa_dask.data.stores.manifest import Manifest, find_manifest, name_of, plain
+from singa_dask.data.stores.manifest import Manifest, find_manifest, name_of
 from singa_dask.data.stores.store import Store, advice_for
 from singa_dask.data.types import Arrays, Block, FileSum
 from singa_dask.errors import ConfigError, DataError, data_error
@@ -106,7 +106,7 @@ class RangeStore(Store):
             raise
         except self.damage as error:
             raise DataError(f"{self.url}: not {self.title}, or a damaged one: {describe(error)}.") from error
-        if not self.count and "may_be_empty" not in self.options:
+        if not self.count and not self.options.get("may_be_empty"):
             raise DataError(f"{self.url}: no records.")
         if self.manifest is not None:
             self._compare(self.manifest)
@@ -301,7 +301,7 @@ class RangeStore(Store):
 
     def chosen_block_options(self) -> dict[str, Any]:
         """Return the values of ``block_options``."""
-        return {name: value for name, value in plain(self.options).items() if name in self.block_options}
+        return {name: value for name, value in self.manifest_options().items() if name in self.block_options}
 
     def _has_same_blocks(self, manifest: Manifest) -> bool:
         chosen = self.chosen_block_options()
@@ -310,7 +310,7 @@ class RangeStore(Store):
     def _compare(self, manifest: Manifest) -> None:
         """Take checksums and class names from the manifest, and compare all other values with it."""
         self.class_names = self.class_names or manifest.class_names
-        has_same_options = manifest.options == plain(self.options)
+        has_same_options = manifest.options == self.manifest_options()
         if has_same_options or self.lists_files:
             manifest.check_files(self, self.files())
         if not self._has_same_blocks(manifest):

@@ -7,6 +7,7 @@ options, and opens the files again.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import shlex
 from abc import ABC, abstractmethod
@@ -195,6 +196,11 @@ class Store(ABC):
             return read_options(cls.block, options)
         except ConfigError as error:
             raise DataError(f"{url}: {error}") from None
+
+    def manifest_options(self) -> dict[str, Any]:
+        """Return the options as a manifest stores them, without options that permit faulty files."""
+        kept = {name: value for name, value in self.options.items() if name not in ("tolerant", "truncated")}
+        return dict(json.loads(json.dumps(kept, default=plain_option)))
 
     @classmethod
     def option_names(cls) -> list[str]:
@@ -418,3 +424,8 @@ STORES.base = Store
 def backends_holding(records: str) -> list[str]:
     """Return the names of the formats whose ``holds`` equals ``records``."""
     return [name for name in STORES.names() if STORES.find(name).holds == records]
+
+
+def plain_option(value: Any) -> Any:
+    """Return the value of an option for JSON."""
+    return value.model_dump() if isinstance(value, Conf) else str(value)

@@ -72,6 +72,20 @@ def test_features_categories_and_classes(csv: Path) -> None:
         assert columns["id"].field == ""
 
 
+def test_a_store_has_all_options_and_a_manifest_those_that_are_set(csv: Path) -> None:
+    split = {"part": "train", "test_from": 2}
+    with table_of(csv, label="kind", features=["weight"], missing="skip", split=split, tolerant=True) as store:
+        assert {*store.options} == {*store.option_names()}
+        assert store.options["tolerant"]
+        assert store.options["split"].part == "train"
+        described = store.manifest_options()
+        again = pickle.loads(pickle.dumps(store))
+    assert described["label"] == "kind"
+    assert described["split"] | split == described["split"]
+    assert described.keys().isdisjoint(["tolerant", "lags", "texts"])
+    assert again.options == store.options
+
+
 def test_all_numbers_are_features_by_default(csv: Path) -> None:
     with table_of(csv, label="kind", missing=0) as store:
         assert store.table_facts.features == ("id", "weight", "length")

@@ -25,7 +25,7 @@ from singa_dask.data.stores.images.image_decoding import (
     decode_image,
     is_image,
 )
-from singa_dask.data.stores.manifest import find_manifest, name_of, plain
+from singa_dask.data.stores.manifest import find_manifest, name_of
 from singa_dask.data.stores.store import MANIFEST_DIR, SPLIT, STORES, Store, StoreOptions, advice_for
 from singa_dask.data.types import Arrays, Block, Field, FileSum
 from singa_dask.data.warn_once import warn_once
@@ -168,7 +168,7 @@ class _ImageStore(Store):
             return
         self.class_names = self.class_names or manifest.class_names
         manifest.check_files(self, self._all_files())
-        if manifest.options == plain(self.options):
+        if manifest.options == self.manifest_options():
             manifest.check_described(self.url, self.schema, self.class_names)
         self._sums = {each.name: each for each in manifest.files}
         self.blocks = tuple(replace(block, crc=checksum_of(self.block_bytes(block.id))) for block in self.blocks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,8 +18,7 @@ from singa_dask.data.codecs.lags import LagsConf
 from singa_dask.data.codecs.numbers import MISSING
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.table_spec import TableSpec
-from singa_dask.data.stores.split import SplitConf
-from singa_dask.data.stores.store import STORES, StoreOptions
+from singa_dask.data.stores.store import STORES, StoreOptions, plain_option
 from singa_dask.data.stores.tables.open_parts import OpenParts, open_part
 from singa_dask.data.stores.tables.part_store import PartStore
 from singa_dask.data.stores.tables.row_selection import RowSelection
@@ -53,6 +52,11 @@ from singa_dask.fs.io_threads import io_threads, map_ahead
 from singa_dask.fs.versions import version
 from singa_dask.version import __version__
 
+# options that manifests omit if they have their default values
+OMITTED = frozenset(
+    "weight header quotes charset texts split lags numbers na_values dates unlabelled unknown blank_texts may_be_empty "
+    "forecasts".split()
+)
 PART_OPTIONS = ("separator", "charset", "header", "quotes", "block_bytes", "tolerant")
 
 
@@ -89,23 +93,13 @@ class TableStore(PartStore):
     suffixes: ClassVar[tuple[str, ...]] = WHOLE_SUFFIXES
     lists_files = True
 
-    @classmethod
-    def checked_options(cls, url: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        checked = super().checked_options(url, options)
+    def manifest_options(self) -> dict[str, Any]:
+        options = super().manifest_options()
         # manifests store a single label as a string
-        labels = [name for name in checked["label"] if name]
-        checked["label"] = labels if len(labels) > 1 else "".join(labels)
-        checked["texts"] = {name: text.model_dump() for name, text in checked["texts"].items()}
-        for name in ("numbers", "dates"):
-            checked[name] = {column: form.model_dump() for column, form in checked[name].items()}
-        for name in ("split", "lags"):
-            checked[name] = checked[name] and checked[name].model_dump()
-        # manifests omit these options if they have their default values
-        short = ("tolerant", "weight", "header", "quotes", "charset", "texts", "split", "lags", "numbers", "na_values")
-        for name in (*short, "dates", "unlabelled", "unknown", "blank_texts", "may_be_empty", "forecasts"):
-            if checked[name] == TableOptions.model_fields[name].default:
-                del checked[name]
-        return checked
+        labels = [name for name in options["label"] if name]
+        options["label"] = labels if len(labels) > 1 else "".join(labels)
+        is_default = {name: value == TableOptions.model_fields[name].default for name, value in self.options.items()}
+        return {name: value for name, value in options.items() if name not in OMITTED or not is_default[name]}
 
     def index(self) -> None:
         options = self.options
@@ -113,11 +107,11 @@ class TableStore(PartStore):
         self._opened: dict[int, tuple[object, ...]] = {}
         self._use_files([])
         self._files += table_files(self.url, self.storage_options)
-        self._tolerant, self._may_be_empty = "tolerant" in options, "may_be_empty" in options
+        self._tolerant, self._may_be_empty = options["tolerant"], options["may_be_empty"]
         self._block_bytes = options["block_bytes"]
         self._format = self._file_format = options["format"] or format_of(self._files, self.storage_options)
-        self._spec = TableSpec.from_options(options)
-        self._selection = RowSelection(SplitConf(**options["split"]) if "split" in options else None)
+        self._spec = TableSpec.from_options(self.manifest_options())
+        self._selection = RowSelection(options["split"])
         self._known = TableFacts.from_dict(options["facts"]) if options["facts"] else None
         if self._known:
             self._spec = replace(self._spec, spelling=self._spec.spelling.over(self._known.spelling))
@@ -128,12 +122,11 @@ class TableStore(PartStore):
         if options["has_label"]:
             names = (*self._parts(0).names, *(name for name, _ in self._files[0].keys))
             self._spec = self._spec.with_label(self.url, names)
-        if "lags" in options:
+        if lags := options["lags"]:
             if self._selection.key:
                 raise DataError(
                     f"{self.url}: lags and a key of split are both set. Set only one of them: a series has no keys."
                 )
-            lags = LagsConf(**options["lags"])
             self._spec = replace(self._spec, column_of=lags.column_of)
             self._add_lags(lags)
         index = read_cached(files[0], TableIndex.from_dict) if files else None
@@ -153,7 +146,7 @@ class TableStore(PartStore):
 
     def _scan_elsewhere(self, name: str) -> TableScan:
         """Return the scan of this table for other processes, which store it in a file with this name."""
-        options = {name: self.options[name] for name in PART_OPTIONS if name in self.options}
+        options = {name: self.options[name] for name in PART_OPTIONS}
         part = partial(open_part, format=self._format, storage_options=self.storage_options, **options)
         files, folder = tuple(each.url for each in self._files), partial(_folder, self.storage_options)
         return TableScan(self.url, files, part, self._block_bytes, folder, name)
@@ -174,12 +167,12 @@ class TableStore(PartStore):
         )  # fmt: skip
         n, predicted = len(series), {*lags.columns}.isdisjoint((*self._spec.label, *self._spec.target))
         if n:
-            if not self.options.get("forecasts"):  # later steps of a forecast read the same records
+            if not self.options["forecasts"]:  # later steps of a forecast read the same records
                 self.gaps = lags.check_order(self.url, series)
             if self._spec.missing == "error" and not self._tolerant:
                 numbers = {*lags.columns}.difference(self._spec.categories)
                 lags.refuse_gaps(series, numbers, place_of, self._spec.true_columns)
-            if "forecasts" in self.options:
+            if self.options["forecasts"] is not None:
                 series, self.n_later = lags.with_forecasts(self.url, series, self.options["forecasts"])
             table = lags.add(self.url, series, predicted=predicted)
         else:
@@ -212,14 +205,14 @@ class TableStore(PartStore):
         if not all(versions):
             return None
         n, folder = len(self._files), _folder(self.storage_options)
-        of_runs = [self.options.get(name) for name in (*PART_OPTIONS, "format")]
+        of_runs = [self.options[name] for name in (*PART_OPTIONS, "format")]
         keys = (self.options, urls, versions), (of_runs, urls[:n], versions[:n])
-        kept = [json.dumps(key, sort_keys=True, default=str) for key in keys]
+        kept = [json.dumps(key, sort_keys=True, default=plain_option) for key in keys]
         index, runs = (key_of(INDEX_VERSION, __version__, fs.absolute(self.url), key) for key in kept)
         return folder / f"{index}.json", folder / f"{runs}-runs.json"
 
     def _open_part(self, file: int) -> TablePart:
-        options = {name: self.options[name] for name in PART_OPTIONS if name in self.options}
+        options = {name: self.options[name] for name in PART_OPTIONS}
         options |= {"listed": self._listed, "spelling": self._spec.spelling, "wanted": self._wanted()}
         part = open_part(self._named[file].url, self._file_format, self.storage_options, **options)
         # only some files are kept open, so this file may have been opened again
@@ -230,15 +223,15 @@ class TableStore(PartStore):
 
     def _wanted(self) -> set[str]:
         """Return the columns that the job, or the training data, names."""
-        spec, lags = self._spec, LagsConf(**self.options["lags"]).sources if "lags" in self.options else ()
+        spec, lags = self._spec, self.options["lags"].sources if self.options["lags"] else ()
         known = self._known.features if self._known else ()
         others = {*spec.read_as_text, *self._selection.key, *lags}
         return {*known, *spec.features, *spec.outputs, *others}
 
     def _names_of_missing(self) -> dict[str, list[str]]:
         """Return names of categories and classes by column that read like missing values, such as NA."""
-        facts = self.options.get("facts") or {}
-        names = {**self.options.get("categories", {}), **facts.get("categories", {}), **dict(facts.get("labels", ()))}
+        facts = self.options["facts"] or {}
+        names = {**self.options["categories"], **facts.get("categories", {}), **dict(facts.get("labels", ()))}
         na_values = self._spec.spelling.na_values
         known = {*MISSING[1:], *na_values}
         words_by_column = {
