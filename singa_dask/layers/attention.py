@@ -201,7 +201,7 @@ class MultiHeadAttention(Layer):
             combine(half, part, out=half)
 
     def forward(self, phase: Phase) -> None:
-        ops, y, added = self.ops, self.features[0].data, self.fused.added
+        ops, y, added = self.ops, self.features[0].data, self.fused.add
         bias = None if self.qkv_bias is None else self.qkv_bias.data
         for source, rows, product in self.projections:
             ops.linear(source.data, self.qkv_weight.data[rows], None if bias is None else bias[rows], out=product.data)

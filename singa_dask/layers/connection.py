@@ -88,7 +88,7 @@ class Split(Forwarding):
         for grad in others:
             self.ops.add(total, grad, out=source.grad)
             total = source.grad
-        if self.fused.masks_source:
+        if self.fused.relu_grad:
             self.ops.add_relu_grad(source.data, total, last, out=source.grad)
         else:
             self.ops.add(total, last, out=source.grad)

@@ -84,7 +84,7 @@ class InnerProduct(Layer):
     def forward(self, phase: Phase) -> None:
         bias = None if self.bias is None else self.bias.data
         self.x = self.rows()
-        y, added, matrices = self.features[0].data, self.fused.added, (self.x, self.weight.data, bias)
+        y, added, matrices = self.features[0].data, self.fused.add, (self.x, self.weight.data, bias)
         if added is None:
             self.ops.linear(*matrices, out=y, transpose=self.transpose)
         else:

@@ -296,7 +296,7 @@ class LayerNorm(Layer):
 
     def backward(self, phase: Phase) -> None:
         source, gy = self.sources[0], self.features[0].output_grad
-        added, kernel = self.fused.added_grad, self.ops.layer_norm_grad
+        added, kernel = self.fused.add_grad, self.ops.layer_norm_grad
         if added is not None:
             kernel = partial(self.ops.layer_norm_grad_add, added.output_grad)
         kernel(

@@ -83,7 +83,7 @@ class Pooling(Windowed):
         if source.grad is None:
             return
         gy, gx = self.features[0].output_grad, as_images(source.grad)
-        if self.fused.masks_source:
+        if self.fused.relu_grad:
             relu = as_images(source.data)
             self.ops.avg_pool_relu_grad(relu, gy, gx, self.kernel, self.stride, self.pad, self.count_pad)
         elif self.takes_mean:

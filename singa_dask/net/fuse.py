@@ -42,7 +42,7 @@ def fuse(layers: Sequence[Layer], with_sums: bool) -> None:
         if type(layer) is Add and len(layer.sources) == 2 and not layer.fused.relu:
             first, last = sorted(layer.sources, key=lambda source: places[owners[source]])
             _fuse_sum(layer, first, last, owners[last])
-        elif type(layer) is Split and not layer.fused.masks_source:
+        elif type(layer) is Split and not layer.fused.relu_grad:
             wanted = [feature for feature in layer.features if feature.requires_grad]
             _fuse_sum_of_gradients(layer, sorted(wanted, key=lambda output: places[readers[output]]), readers)
 
@@ -53,7 +53,7 @@ def bind_shared_gradients(layers: Sequence[Layer]) -> None:
     Call this function once memory is allocated.
     """
     for layer in reversed(layers):
-        for source in layer.fused.shared:
+        for source in layer.fused.pass_grad:
             source.grad = layer.features[0].grad
 
 
@@ -76,7 +76,7 @@ def _share_gradients(layer: Layer, owners: Mapping[Feature, Layer]) -> None:
         is_read_only = source in owners and owners[source].speed.reads_gradients
         if is_read_only and source.requires_grad and source.own_grad and source.dtype == layer.features[0].dtype:
             source.own_grad = False
-            layer.fused.shared += (source,)
+            layer.fused.pass_grad += (source,)
 
 
 def _fuse_relu(relu: Layer, below: Layer, reader: Layer | None) -> None:
@@ -85,7 +85,7 @@ def _fuse_relu(relu: Layer, below: Layer, reader: Layer | None) -> None:
     source.overwritable = output.own_data = output.own_grad = False
     below.fused.relu = True
     if reader is not None and "relu_grad" in reader.speed.fuses and not reader.fused.idle:
-        reader.fused.masks_source = True
+        reader.fused.relu_grad = True
     else:
         below.fused.masks_output = True
     _relieve(relu, "forward", "backward", attach=partial(_join, output, source, "data", "grad"))
@@ -94,7 +94,7 @@ def _fuse_relu(relu: Layer, below: Layer, reader: Layer | None) -> None:
 def _fuse_sum(add: Add, first: Feature, last: Feature, owner: Layer) -> None:
     """Make the layer of an Add's last source compute the sum, in memory that it shares with the Add."""
     if "add" in owner.speed.fuses and first.dtype == last.dtype:
-        owner.fused.added = first
+        owner.fused.add = first
         add.features[0].own_data = False
         _relieve(add, "forward", attach=partial(_join, add.features[0], last, "data"))
 
@@ -102,7 +102,7 @@ def _fuse_sum(add: Add, first: Feature, last: Feature, owner: Layer) -> None:
 def _fuse_sum_of_gradients(split: Split, wanted: Sequence[Feature], readers: Mapping[Feature, Layer]) -> None:
     """Make one of two readers of a Split add both gradients: the reader that runs backward last."""
     if len(wanted) == 2 and wanted[0].own_grad and "add_grad" in readers[wanted[0]].speed.fuses:
-        readers[wanted[0]].fused.added_grad = wanted[1]
+        readers[wanted[0]].fused.add_grad = wanted[1]
         wanted[0].own_grad = False
         _relieve(split, "backward", attach=partial(_join, wanted[0], split.sources[0], "grad"))
 

@@ -148,7 +148,7 @@ def layer_key(layer: Layer) -> tuple[str, int]:
         for key in ("path", "batchsize") if isinstance(block, dict) else ():
             block.pop(key, None)
     facts: list[Any] = [conf, layer.learns, [(param.shape, str(param.dtype)) for param in layer.params]]
-    facts.append([layer.fused.relu, layer.fused.masks_source, layer.fused.idle])
+    facts.append([layer.fused.relu, layer.fused.relu_grad, layer.fused.idle])
     for each in (*layer.sources, *layer.features):
         facts.append([each.shape[0] / rows, each.shape[1:], str(each.dtype), each.requires_grad])
         facts.append([each.n_steps, sorted(each.consumed_as)])

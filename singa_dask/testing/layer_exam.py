@@ -241,13 +241,13 @@ def check_fuses(case: Case) -> None:
             is_on = wanted["output 0"] > 0
             wanted = results(other, [weights[0] * is_on]) | {"output 0": wanted["output 0"] * is_on}
         elif what == "relu_grad":
-            layer.fused.masks_source = True
+            layer.fused.relu_grad = True
             wanted["the gradient of source 0"] *= layer.sources[0].data > 0
         elif what == "add":
-            layer.fused.added = other.features[0]
+            layer.fused.add = other.features[0]
             wanted["output 0"] *= 2
         elif what == "add_grad":
-            layer.fused.added_grad = other.sources[0]
+            layer.fused.add_grad = other.sources[0]
             wanted["the gradient of source 0"] *= 2
         else:
             wanted |= {f"the gradient of source {k}": weights[0] for k in case.every}
