@@ -21,6 +21,9 @@ class Connection(enum.Enum):
 class Traits:
     """Properties that a layer class declares. Subclasses inherit them.
 
+    The plan of a net reads the traits of the class. `Layer.setup` may then replace traits of its instance that depend on
+    its options, such as ``params``.
+
     Attributes
     ----------
     n_sources : tuple of int and (int or None)
@@ -79,7 +82,7 @@ class Speed:
     """Optimisations that the code of a layer class permits. The defaults are right for every layer.
 
     A class that overrides a method must declare ``speed`` again, because its code may permit less. `singa_dask.testing`
-    checks the declaration.
+    checks the declaration. `Layer.setup` may set ``capturable`` of its instance to False, and shorten ``fuses``.
 
     Attributes
     ----------
