@@ -11,7 +11,7 @@ import numpy as np
 
 from singa_dask.data.loading import BadPolicy, Loader
 from singa_dask.data.loading.memory_budget import MemoryBudget
-from singa_dask.data.order import GroupRecords
+from singa_dask.data.order import GroupRecords, Ids
 from singa_dask.data.random import random_skip
 from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import Store
@@ -91,7 +91,7 @@ class ReadPlan:
         size = batch_size or self.batch_size
         return GroupRecords.steps_per_epoch(n_records, size, self.context.n_groups, self.conf.last_batch)
 
-    def order(self, sizes: Sequence[int], fingerprint: str, runs: Sequence[int] | None = None) -> Sampler:
+    def order(self, sizes: Sequence[int], fingerprint: str, runs: Sequence[int] | Ids | None = None) -> Sampler:
         """Return the order in which the group reads a store with blocks of these sizes, and these runs if any."""
         conf, context = self.conf, self.context
         return Sampler(
@@ -113,8 +113,7 @@ class ReadPlan:
         )
 
     def _order_of(self, store: Store) -> Sampler:
-        runs = None if store.runs is None else store.runs.tolist()
-        return self.order([block.n for block in store.blocks], store.fingerprint, runs)
+        return self.order([block.n for block in store.blocks], store.fingerprint, store.runs)
 
     def _memory(self) -> dict[str, Any]:
         """Return the arguments of `MemoryBudget` and `Loader` that determine the memory of a loader."""
