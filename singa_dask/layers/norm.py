@@ -115,13 +115,15 @@ class BatchNorm(Layer):
         self.scale, self.shift = self.add_param(size, value=1), self.add_param(size, value=0)
         self.running_mean = self.add_param(size, value=0, running_statistic=True)
         self.running_variance = self.add_param(size, value=1, running_statistic=True)
-        self.mean, self.variance = (self.buffer(name, size, zeros=True) for name in ("mean", "variance"))
+        self.batch_mean, self.batch_variance = (self.buffer(name, size, zeros=True) for name in ("mean", "variance"))
         self.work = self.buffer("work", (-(-math.prod(shape) // 8),), np.uint8, when="backward")
 
     def forward(self, phase: Phase) -> None:
         x, y = self.channels(self.sources[0].data), self.channels(self.features[0].data)
         training = bool(phase & Phase.TRAIN)
-        mean, variance = (self.mean, self.variance) if training else (self.running_mean, self.running_variance)
+        mean, variance = (
+            (self.batch_mean, self.batch_variance) if training else (self.running_mean, self.running_variance)
+        )
         self.ops.batch_norm(
             x, self.scale.data, self.shift.data, mean.data, variance.data, y, self.eps, training,
             self.fused.relu, self.work.data_if_needed,
@@ -134,14 +136,14 @@ class BatchNorm(Layer):
         mean, variance = self.running_mean, self.running_variance
         running = Running(mean.data, variance.data, mean.grad, variance.grad, 1 - self.momentum)
         self.ops.batch_norm_grad(
-            self.channels(source.data), gy, self.scale.data, self.mean.data, self.variance.data, gx,
+            self.channels(source.data), gy, self.scale.data, self.batch_mean.data, self.batch_variance.data, gx,
             self.scale.grad, self.shift.grad, self.eps, running, y, self.work.data,
         )  # fmt: skip
 
     @property
     def has_one_value(self) -> bool:
         """Whether a batch has a single value for each channel, which would always be normalised to zero."""
-        return math.prod(self.sources[0].shape) == self.mean.shape[0]
+        return math.prod(self.sources[0].shape) == self.batch_mean.shape[0]
 
     def channels(self, x: Array) -> Array:
         """Return rows (N, C) unchanged, other values as images."""
