@@ -47,7 +47,7 @@ class Accuracy(ArgSort):
     """
 
     traits = ArgSort.traits.replace(n_sources=(2, 2), consumes=("data", "labels"), metrics=("accuracy",))
-    speed = ArgSort.speed.replace(capturable=True)
+    speed = ArgSort.speed
 
     def prepare(self, phase: Phase) -> None:
         self.labels(1, self.sources[0].size)
