@@ -135,5 +135,5 @@ def unique_name(name: str, names: set[str]) -> str:
 
 def input_dtype(layer: StoreInput) -> np.dtype[Any]:
     """Return the dtype of an exported net's input: float64 if its scaling needs the digits, else float32."""
-    scaling = layer.context.class_names.scaling_of(layer.conf_name) if layer.store_conf.standardise else None
+    scaling = layer.context.knowledge.scaling_of(layer.conf_name) if layer.store_conf.standardise else None
     return np.dtype(np.float64 if scaling is not None and scaling.needs_digits.any() else np.float32)

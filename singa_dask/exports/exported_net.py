@@ -93,7 +93,7 @@ class ExportedNet:
         class_names = {name: learned.class_names.get(label_layer(job, phase, name), ()) for name in exported.outputs}
         exported.class_names.update({name: classes for name, classes in class_names.items() if classes})
         exported.tables.update(learned.tables)
-        exported.net.context.class_names.known.scalings.update(learned.scalings)
+        exported.net.context.knowledge.known.scalings.update(learned.scalings)
         return exported
 
     def notes(self, format: str) -> list[str]:

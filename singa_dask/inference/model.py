@@ -266,7 +266,7 @@ class Model:
 
     def class_names_of(self, layer: str) -> tuple[str, ...]:
         """Return the class names of a layer with class probabilities; empty if the classes have no names."""
-        return self._loaded.class_names.known_for(self._label_layer_of(layer))
+        return self._loaded.knowledge.known_for(self._label_layer_of(layer))
 
     def _label_layer_of(self, layer: str) -> str:
         if layer not in self._label_layers:
@@ -355,7 +355,7 @@ class Model:
         return classes_of(np.arange(n_classes), self.class_names_of(layer), n_classes, self._label_type_of(layer))
 
     def _label_type_of(self, layer: str) -> str:
-        return self._loaded.class_names.type_for(self._label_layer_of(layer))
+        return self._loaded.knowledge.type_for(self._label_layer_of(layer))
 
     def _predictions_of(self, values: Array, layer: str, of_type: str) -> Array:
         if not self.has_classes(layer):
@@ -687,7 +687,7 @@ class Model:
         return tuple(dict.fromkeys(name for each in facts if each is not None for name in each.features))
 
     def _facts_of(self, layer: StoreInput) -> TableFacts | None:
-        return self._loaded.class_names.table_of(layer.conf_name, learns=False)
+        return self._loaded.knowledge.table_of(layer.conf_name, learns=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _received, (self.source,)

@@ -16,7 +16,7 @@ import numpy as np
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data.stores.class_names import ClassNames
+from singa_dask.data.stores.training_knowledge import TrainingKnowledge
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, SingaError, UnitError
 from singa_dask.inputs import StoreInput
@@ -266,9 +266,9 @@ class LoadedValues:
     shared: SharedValues = field(default_factory=dict)
 
     @cached_property
-    def class_names(self) -> ClassNames:
-        """Class names in the checkpoint, and what it knows of the columns of tables."""
-        return ClassNames(self.initial.learned_to_predict())
+    def knowledge(self) -> TrainingKnowledge:
+        """What the checkpoint knows of the training data."""
+        return TrainingKnowledge(self.initial.learned_to_predict())
 
 
 class SizedNets:
@@ -307,7 +307,7 @@ class SizedNets:
         self._sized: OrderedDict[int, FilledNet] = OrderedDict()
         self._pools, self._n_threads = ThreadPools(), n_threads(job, 1)
         self.shapes = self._build(job)
-        self.shapes.context.class_names = loaded.class_names
+        self.shapes.context.knowledge = loaded.knowledge
         inputs = [layer for layer in self.shapes.layers if layer.traits.role == "input"]
         self.inputs = {layer.conf_name: layer for layer in inputs if isinstance(layer, StoreInput)}
         if len(self.inputs) < len(inputs):
@@ -392,7 +392,7 @@ class SizedNets:
 
     def _make(self, n: int) -> FilledNet:
         net = self._build(with_batchsize(self._job, n), self._loaded.ops)
-        net.context.class_names = self._loaded.class_names
+        net.context.knowledge = self._loaded.knowledge
         with self._computing(net), locate_errors(lambda: "the net"):
             for layer in net.layers:
                 if isinstance(layer, StoreInput):

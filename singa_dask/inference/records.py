@@ -644,7 +644,7 @@ class LabelReader:
         values = self._pick(columns, y, label)
         if values.size != n:
             raise DataError(f"y: shape {values.shape}, expected {(n,)}: a label for each record.")
-        known, name = self._net.shapes.context.class_names, layer.conf_name
+        known, name = self._net.shapes.context.knowledge, layer.conf_name
         return class_numbers(values.reshape(-1), known.known_for(name), "y, row", known.type_for(name))
 
     def _pick(self, columns: Mapping[str, Any] | None, y: Any, names: list[str]) -> Array:

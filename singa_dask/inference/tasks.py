@@ -22,7 +22,7 @@ from singa_dask.data.codecs.column_reading import ColumnReading
 from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.convert.tasks import report
 from singa_dask.data.stores import STORES
-from singa_dask.data.stores.class_names import ClassNames
+from singa_dask.data.stores.training_knowledge import TrainingKnowledge
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, NumericError
 from singa_dask.inference.net import (
@@ -171,7 +171,7 @@ class InferenceTask:
 def _compute(task: InferenceTask, job: JobConf, net: NeuralNet) -> TaskResult:
     """Compute a task; ``net`` has no memory yet."""
     initial = InitialValues(job, task.init_from, averaged=True)
-    net.context.class_names = ClassNames(initial.learned_to_predict())
+    net.context.knowledge = TrainingKnowledge(initial.learned_to_predict())
     inputs = [layer for layer in net.layers if isinstance(layer, StoreInput)]
     memory = task_memory()
     # readers get a third of the memory, as in training
@@ -223,7 +223,7 @@ class NetFacts(NamedTuple):
     class_types : tuple of str
         For each layer, the type of the values that its class names stand for; see `label_type`.
     columns : ColumnReading
-        See `ClassNames.column_reading`.
+        See `TrainingKnowledge.column_reading`.
     n_history, n_later : int
         For a time series: the number of records before the first one that is predicted, and the number of records after
         the last one. The latter can be read only once the last record is predicted.
@@ -251,7 +251,7 @@ def inspect_net(task: InferenceTask) -> NetFacts:
         job = JobConf.from_json(task.job, REGISTRIES)
         find_ops(job, device_of_part(job, task.index))  # raise an error now if the ops are not available
         net = build(job, Phase(task.phase), task.layers, task.labels)
-        net.context.class_names = ClassNames(InitialValues(job, task.init_from).learned_to_predict())
+        net.context.knowledge = TrainingKnowledge(InitialValues(job, task.init_from).learned_to_predict())
         net.check_sources()
         inputs = [layer for layer in net.layers if layer.traits.role == "input"]
         stores = [layer for layer in inputs if isinstance(layer, StoreInput)]
@@ -272,12 +272,12 @@ def inspect_net(task: InferenceTask) -> NetFacts:
             rows=batchsize if sequential or not same else rows_of_pass(net, batchsize),
             sequential=sequential[0] if sequential else "",
             record_bytes=1 if task.topk else n_bytes,
-            class_names=tuple(map(net.context.class_names.known_for, task.labels_of_layers)),
+            class_names=tuple(map(net.context.knowledge.known_for, task.labels_of_layers)),
             n_history=max((layer.source.n_history for layer in stores), default=0),
             n_later=max((layer.source.n_later for layer in stores), default=0),
             warnings=tuple(dict.fromkeys(text for layer in stores for text in layer.source.warnings)),
-            class_types=tuple(map(net.context.class_names.type_for, task.labels_of_layers)),
-            columns=net.context.class_names.column_reading(),
+            class_types=tuple(map(net.context.knowledge.type_for, task.labels_of_layers)),
+            columns=net.context.knowledge.column_reading(),
         )
 
 

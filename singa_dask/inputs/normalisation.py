@@ -49,14 +49,14 @@ class Normalisation:
         DataError
             The net was trained with another scaling.
         """
-        known, name, shape = self._context.class_names.known, self._layer, tuple(self._conf.shape)
+        known, name, shape = self._context.knowledge.known, self._layer, tuple(self._conf.shape)
         if not self._conf.standardise:
             if name in known.scalings and self._scales:
                 raise DataError(
                     f"layer {name}: the net was trained on standardised records. Set standardise: true in store_conf."
                 )
             return None
-        scaling = self._context.class_names.scaling_of(name)
+        scaling = self._context.knowledge.scaling_of(name)
         if scaling is None:
             trained = f"only of {', '.join(known.scalings)}" if known.scalings else "none: it was trained without"
             raise DataError(

@@ -71,7 +71,7 @@ class RecordSource:
         """Open the store, with named columns in the order of the training data."""
         conf, backend = self.conf, self.conf.backend or self.default_backend
         # columns of the training data, or None if this layer reads the training data
-        facts = self.context.class_names.table_of(self.layer, self._learns)
+        facts = self.context.knowledge.table_of(self.layer, self._learns)
         if conf.is_table:
             opened = open_records(conf, backend, facts)
         else:
@@ -91,7 +91,7 @@ class RecordSource:
         DataError
             The store cannot be opened, or its records do not fit.
         """
-        store, known = self.open(), self.context.class_names
+        store, known = self.open(), self.context.knowledge
         try:
             self.labels = known.match(self.layer, store, self._learns, self.conf.needs_label, self.label_column)
             known.match_table(self.layer, store, self._learns)
@@ -129,7 +129,7 @@ class RecordSource:
     def read_class_names(self) -> tuple[tuple[str, ...], str]:
         """Open the store; return the names of its classes, and the type of the values that they stand for."""
         with self.open() as store:
-            self.context.class_names.match_table(self.layer, store, learns=True)
+            self.context.knowledge.match_table(self.layer, store, learns=True)
             return find_label(store, self.label_column)[1], find_label_type(store, self.label_column)
 
 

@@ -21,8 +21,8 @@ class Connection(enum.Enum):
 class Traits:
     """Properties that a layer class declares. Subclasses inherit them.
 
-    The plan of a net reads the traits of the class. `Layer.setup` may then replace traits of its instance that depend on
-    its options, such as ``params``.
+    The plan of a net reads the traits of the class. `Layer.setup` may then replace traits of its instance that depend
+    on its options, such as ``params``.
 
     Attributes
     ----------

@@ -58,7 +58,7 @@ def exported(job: JobConf, layers: Sequence[str] = ()) -> ExportedNet:
         if isinstance(layer, StoreInput) and layer.store_conf.standardise:
             n = columns_of(layer.features[0].shape[1:])
             scaling = Scaling(random.normal(size=n), random.uniform(0.5, 2, n))
-            layer.context.class_names.known.scalings[layer.conf_name] = scaling
+            layer.context.knowledge.known.scalings[layer.conf_name] = scaling
     return made
 
 

@@ -129,9 +129,9 @@ def test_a_resumed_run_keeps_the_meaning_of_labels(tmp_path: Path, run_job: Call
         prepare(job_of(other, train), resume=step)
     # values alone: classes of the checkpoint keep their labels, other training data brings its own
     nets = prepare(job_of(few, train), init_from=[step])
-    assert nets[Phase.TRAIN].context.class_names.find("data") == ("ant", "bee", "cat")
+    assert nets[Phase.TRAIN].context.knowledge.find("data") == ("ant", "bee", "cat")
     nets = prepare(job_of(other), init_from=[step])
-    assert nets[Phase.TRAIN].context.class_names.find("data") == ("bee", "cat", "dog")
+    assert nets[Phase.TRAIN].context.knowledge.find("data") == ("bee", "cat", "dog")
 
 
 def test_predictions_know_the_names_and_need_none_of_the_data(tmp_path: Path, run_job: Callable[..., Outcome]) -> None:

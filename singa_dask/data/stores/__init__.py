@@ -10,8 +10,9 @@ What all stores share
 From a URL to a store
     `opening`: opens stores. `detection`: finds the format. `shards`: names of sets of files. `hugging_face`, `lakes`:
     directories that others write. `manifest`, `manifest_writer`: descriptions of stores.
-Labels
+Labels and training data
     `class_names`: names of classes. `label_match`: converts the labels of a store to the labels of the training data.
+    `training_knowledge`: what a job knows of its training data.
 Formats
     A folder for each kind: `tables`, `arrays`, `arrow`, `images`, `texts`, `messages`.
 """

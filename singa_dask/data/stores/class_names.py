@@ -1,23 +1,15 @@
-"""Names of classes. They say what the labels mean in a store, and in all nets of a job."""
+"""Names of classes in the metadata of stores, in files of names and in options."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from singa_dask import fs
-from singa_dask.data.codecs.category_names import NameNumbers
-from singa_dask.data.codecs.class_values import class_values
-from singa_dask.data.codecs.column_reading import TEXT, ColumnReading
-from singa_dask.data.codecs.learned import Learned
-from singa_dask.data.codecs.numbers import NO_SPELLING
-from singa_dask.data.codecs.scaling import Scaling
-from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.stores.label_match import LabelMatch, find_label, find_label_type, has_several_labels, label_table
 from singa_dask.data.stores.store import Store
-from singa_dask.errors import DataError, listed
+from singa_dask.errors import DataError
 from singa_dask.fs.open_bytes import decode_text
 from singa_dask.texts import split_lines
 
@@ -86,170 +78,3 @@ def read_classes(url: str, classes: str | Sequence[str], storage_options: fs.Opt
     if twice is not None:
         raise DataError(f"{where}: the name {twice!r} occurs twice. Expected each class once.")
     return names
-
-
-class ClassNames:
-    """The class names of a job, by input layer of the training net. All nets of the job share this object.
-
-    Attributes
-    ----------
-    known : Learned
-        Names from a checkpoint, or from the store of a training layer once it is open. Scalings are known before
-        training begins.
-    inherited : Learned
-        Names from a checkpoint with the initial values of a new run. They are used if they include all names of the
-        training data. Otherwise the names of the training data are used.
-    readers : dict of str to callable
-        For each input layer of the training net, a function that opens its store and returns its class names and their
-        type. It is called if another net compares names before the training layer has opened its store.
-    """
-
-    def __init__(self, learned: Learned | None = None) -> None:
-        self.known = Learned.of()
-        self.inherited = Learned.of()
-        self.readers: dict[str, Callable[[], tuple[tuple[str, ...], str]]] = {}
-        self.update(learned or Learned.of())
-
-    def learn(self, layer: str, names: Sequence[str], of_type: str = "") -> tuple[str, ...]:
-        """Set the class names of a layer of the training net, and return them.
-
-        ``names`` are the names in the layer's store, and ``of_type`` is their type.
-        """
-        known = self.known.class_names
-        if not known.get(layer):
-            inherited = _find(self.inherited.class_names, layer)
-            index = NameNumbers(inherited)
-            known[layer] = inherited if names and all(index[name] >= 0 for name in names) else tuple(names)
-            self.known.class_types[layer] = of_type
-        return known[layer]
-
-    def known_for(self, layer: str) -> tuple[str, ...]:
-        """Return the names of a layer if they are known, else the names that all other layers share."""
-        return _find(self.known.class_names, layer)
-
-    def update(self, learned: Learned) -> None:
-        """Add the names and facts in a checkpoint."""
-        self.known.class_names.update(learned.class_names)
-        self.known.tables.update(learned.tables)
-        self.known.scalings.update(learned.scalings)
-        self.known.class_types.update(learned.class_types)
-        self.known.encodings.update(learned.encodings)
-
-    def type_for(self, layer: str) -> str:
-        """Return the `label_type` of the names in `known_for`; empty for strings, or if it is not known."""
-        types, names = self.known.class_types, self.known.class_names
-        if layer in names:
-            return types.get(layer, "")
-        distinct = {types.get(name, "") for name, each in names.items() if each}
-        return distinct.pop() if len(distinct) == 1 else ""
-
-    def column_reading(self) -> ColumnReading:
-        """Return how columns of the training data that are written beside predictions are read."""
-        kinds, spelling = dict[str, str](), NO_SPELLING
-        for facts in self.known.tables.values():
-            kinds |= dict.fromkeys((*facts.categories, *facts.texts), TEXT)
-            kinds |= {
-                name: "b" if name in (facts.booleans or ()) else "f" for name in filter(facts.is_number, facts.features)
-            }
-            kinds |= {
-                column: class_values(names, facts.label_types.get(column, "")).dtype.kind if names else "i"
-                for column, names in facts.labels.items()
-            }
-            spelling = spelling.over(facts.spelling)
-        return ColumnReading(kinds, spelling)
-
-    def find(self, layer: str) -> tuple[str, ...]:
-        """Return the names for a layer of any net; empty if the labels of the training data have no names.
-
-        Raises a `DataError` if input layers of the training net have different classes, and none of them is ``layer``.
-        """
-        self._read()
-        class_names = _find(self.known.class_names, layer)
-        if not class_names and layer not in self.known.class_names and any(self.known.class_names.values()):
-            known = "; ".join(f"{name}: {listed(names)}" for name, names in self.known.class_names.items())
-            raise DataError(
-                f"layer {layer}: the input layers of the training net have different classes: {known}. Name the layer "
-                f"like one of them."
-            )
-        return class_names
-
-    def _read(self) -> None:
-        """Open the stores of layers of the training net that have not been opened."""
-        for name, read in self.readers.items():
-            if name not in self.known.class_names:
-                self.learn(name, *read())
-
-    def table_of(self, layer: str, learns: bool) -> TableFacts | None:
-        """Return what is known of the columns of a layer; None if this layer is the first to learn it.
-
-        ``learns`` says whether the layer belongs to the training net. For other layers, the facts include the means of
-        standardised columns.
-        """
-        if learns:
-            return self.known.tables.get(layer) or self.inherited.tables.get(layer)
-        self._read()
-        tables = list(self.known.tables.values())
-        same = tables[0] if tables and all(each == tables[0] for each in tables) else None
-        facts, scaling = self.known.tables.get(layer, same), self.scaling_of(layer)
-        return facts.with_means(scaling.mean) if facts and scaling else facts
-
-    def match_table(self, layer: str, store: Store, learns: bool) -> None:
-        """Learn the meaning of a store's columns, or compare it with what the training net has learned.
-
-        Raises a `DataError` if values of records have another meaning than in training.
-        """
-        facts = store.table_facts
-        known = self.table_of(layer, learns) if facts is not None else None
-        if learns and facts is not None:
-            self.known.tables.setdefault(layer, facts)
-        if facts is not None and known is not None and (difference := facts.compare(known)):
-            raise DataError(
-                f"{store.url}: {difference} in training. Convert training and test data together, with --split, or "
-                "train and test with the tables themselves, with features and label in store_conf."
-            )
-
-    def scaling_of(self, layer: str) -> Scaling | None:
-        """Return the scaling of a layer; if it has none, the only scaling of the job, or None."""
-        only = next(iter(self.known.scalings.values())) if len(self.known.scalings) == 1 else None
-        return self.known.scalings.get(layer, only)
-
-    def match(self, layer: str, store: Store, learns: bool, required: bool, column: str = "") -> LabelMatch:
-        """Match the labels of a store with the labels of the training net by their class names.
-
-        Parameters
-        ----------
-        layer : str
-            The layer that reads the store.
-        learns : bool
-            Whether the layer belongs to the training net.
-        required : bool
-            Whether labels are needed. If False, labels that cannot be matched are dropped.
-        column : str
-            Name of the label to read, if records have several labels. If it is empty, several labels are dropped.
-
-        Raises
-        ------
-        DataError
-            Labels are required, but the training data lack one of the classes. Or there is no label ``column``.
-        """
-        index, names = find_label(store, column)
-        if index is None and has_several_labels(store):
-            return LabelMatch(drops=True)
-        if not learns and not names:
-            return LabelMatch(index=index)
-        try:
-            expected = self.learn(layer, names, find_label_type(store, column)) if learns else self.find(layer)
-            table = label_table(store.url, names, expected, "the checkpoint" if learns else "training")
-        except DataError:
-            if required:
-                raise
-            return LabelMatch(drops=True)
-        return LabelMatch(table, url=store.url, index=index)
-
-
-def _find(by_layer: Mapping[str, tuple[str, ...]], layer: str) -> tuple[str, ...]:
-    """Return the names of a layer; if it has none, the names that all other layers share."""
-    if layer in by_layer:
-        return by_layer[layer]
-    distinct = {names for names in by_layer.values() if names}
-    return distinct.pop() if len(distinct) == 1 else ()

@@ -119,13 +119,13 @@ def build_nets(
             check_whole(nets[phase], phase)
     train.context.assignments = dict(assignments or {})
     # a worker may compute only a part of the training net, so any shard of an input layer can read the class names
-    names = train.context.class_names
-    names.readers = {layer.conf_name: layer.source.read_class_names for layer in _store_inputs(train)}
+    knowledge = train.context.knowledge
+    knowledge.readers = {layer.conf_name: layer.source.read_class_names for layer in _store_inputs(train)}
     parts = {phase: 1 if is_whole(job, phase) else SHUFFLED for phase in nets}
     # the reader for a smaller last batch needs only a few additional blocks
     n_parts = sum(len(_store_inputs(net)) * parts[phase] for phase, net in nets.items())
     for phase, net in nets.items():
-        net.context.host_names, net.context.class_names = host_names, names
+        net.context.host_names, net.context.knowledge = host_names, knowledge
         net.context.reader_bytes = memory and memory * parts[phase] // (3 * max(n_parts, 1))
     return nets
 
@@ -159,7 +159,7 @@ def add_passes(job: JobConf, nets: Nets) -> None:
             rest = _build_net(smaller, net.ops, phase, of.group, of.worker, train, of.cancellation, shares)
             for layer in _store_inputs(rest):
                 layer.plan.span = (n_records - n_rest, n_records)
-            rest.context.host_names, rest.context.class_names = of.host_names, of.class_names
+            rest.context.host_names, rest.context.knowledge = of.host_names, of.knowledge
             rest.context.reader_bytes = of.reader_bytes
         nets.passes[phase] = WholePass(n_batches, n_rest / size, rest)
 

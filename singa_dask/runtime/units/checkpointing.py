@@ -170,7 +170,7 @@ class Checkpointing:
         net = self._trainer.net
         if net.is_partitioned:  # the first worker of a partitioned net does not have all params
             self._trainer.collect_all()
-        self._channel.send("learned", FIRST, info=net.context.class_names.known.to_dict())
+        self._channel.send("learned", FIRST, info=net.context.knowledge.known.to_dict())
         return self._channel.wait_for("taken").info
 
     def _complete(self, facts: Mapping[str, Any]) -> Checkpoint | None:
@@ -204,7 +204,7 @@ class Checkpointing:
         while len(self._arrivals) < len(self._others):
             self._channel.receive("the other workers")
         context = self._trainer.net.context
-        learned = context.class_names.known.to_dict()
+        learned = context.knowledge.known.to_dict()
         for message in sorted(self._arrivals, key=lambda message: message.src):
             for key, by_layer in message.info.items():
                 learned[key] = {**learned.get(key, {}), **by_layer}

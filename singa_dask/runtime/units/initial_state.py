@@ -141,7 +141,7 @@ class InitialState:
 
     def _check_scalings(self, net: NeuralNet) -> None:
         """Raise a CheckpointError if the net standardises records differently from the net that it continues."""
-        known = net.context.class_names.known.scalings
+        known = net.context.knowledge.known.scalings
         for layer in net.all_layers:
             if isinstance(layer, StoreInput) and (self.resumed or layer.conf_name in known):
                 try:
@@ -162,22 +162,22 @@ class InitialState:
             raise DataError(f"{what} To continue with the new file, resume the run.")
         logger.warning("%s The run continues with the new file.", what)
 
-    def give_class_names(self, net: NeuralNet) -> None:
-        """Set the class names of the training net from the resumed run or the initial checkpoints.
+    def give_knowledge(self, net: NeuralNet) -> None:
+        """Set the knowledge of the training net from the resumed run or the initial checkpoints.
 
         Class names in initial checkpoints are used only if all values come from checkpoints, so that labels keep their
         meaning. Scalings of records in them are always used, because the params were trained on scaled records.
         """
-        class_names = net.context.class_names
+        knowledge = net.context.knowledge
         if self.resumed:
-            class_names.update(self.resumed.learned)
+            knowledge.update(self.resumed.learned)
             return
         is_complete = all(owner.name in self._initial for owner in whole_params(net.logical))
         learned = self._initial.learned()
         if is_complete:
-            class_names.known.scalings.update(learned.scalings)
-        class_names.known.encodings.update(self._initial.encodings())
-        class_names.inherited = learned if is_complete else learned._replace(class_names={}, tables={})
+            knowledge.known.scalings.update(learned.scalings)
+        knowledge.known.encodings.update(self._initial.encodings())
+        knowledge.inherited = learned if is_complete else learned._replace(class_names={}, tables={})
 
     def values(self, param: Param) -> tuple[np.ndarray, int]:
         """Return the initial values of a param, or of a shard of it, and their version."""

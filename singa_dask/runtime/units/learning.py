@@ -16,7 +16,7 @@ import numpy as np
 
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data.codecs.scaling import Moments
-from singa_dask.data.stores.class_names import ClassNames
+from singa_dask.data.stores.training_knowledge import TrainingKnowledge
 from singa_dask.errors import DataError
 from singa_dask.layers import Layer
 from singa_dask.layers.activation import Activation, ReLU
@@ -88,7 +88,7 @@ class LearningFacts:
 
     def facts(self) -> dict[str, Any]:
         """Return plain values for `facts_of_workers`."""
-        known = self._net.context.class_names
+        known = self._net.context.knowledge
         answers = {
             phase: {name: _described(loss, counted, known) for name, (loss, counted) in losses.items()}
             for phase, losses in self._answers.items()
@@ -114,7 +114,7 @@ class LearningFacts:
         return {name: x[:: len(x) // SAMPLE + 1].astype(np.float64) for name, x in values.items()}
 
 
-def _described(loss: Layer, counted: Any, known: ClassNames) -> dict[str, Any]:
+def _described(loss: Layer, counted: Any, known: TrainingKnowledge) -> dict[str, Any]:
     """Return the counts of a loss layer as plain values, with other values that its metrics depend on."""
     names: list[str] = []
     with contextlib.suppress(DataError):

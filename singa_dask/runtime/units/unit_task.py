@@ -151,8 +151,8 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
         if host.job.threads > threads and not devices.is_gpu(ops.device):
             logger.warning("threads: %d is more than a worker's share of the cores here", host.job.threads)
         logger.info("computes with %s on %s", ops.name, on)
-        nets[Phase.TRAIN].context.class_names.known.scalings.update(host.scalings)
-        initial_state.give_class_names(nets[Phase.TRAIN])
+        nets[Phase.TRAIN].context.knowledge.known.scalings.update(host.scalings)
+        initial_state.give_knowledge(nets[Phase.TRAIN])
         with cancellation.waiting("the number of records of tests"):
             add_passes(host.job, nets)
         for net in nets.each():

@@ -38,7 +38,7 @@ def _digests(trainer: Trainer) -> dict[str, str]:
     These are the params, and what the worker has learned from the records.
     """
     facts: dict[str, Any] = {"the params of the net": list(describe_params(trainer.net).items())}
-    for key, by_layer in trainer.net.context.class_names.known.to_dict().items():
+    for key, by_layer in trainer.net.context.knowledge.known.to_dict().items():
         for layer, learned in by_layer.items():
             each = learned if key == "tables" else {key.replace("_", " "): learned}
             facts |= {f"{name} of layer {layer!r}": value for name, value in each.items()}

@@ -15,8 +15,8 @@ from singa_dask.data.codecs.plain_arrays import class_numbers
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.convert import convert
 from singa_dask.data.stores import STORES, open_store, write_manifest
-from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.data.stores.label_match import check_label, label_table, relabel
+from singa_dask.data.stores.training_knowledge import TrainingKnowledge
 from singa_dask.errors import DataError
 from tests.contracts.foreign import example, frame
 from tests.contracts.records import read_all
@@ -60,7 +60,7 @@ def test_accents_of_macs_and_of_others_are_one_class(tmp_path: Path) -> None:
     assert greys(str(tmp_path / "x.jsonl")) == [(0, 10), (0, 20), (1, 30)]
     assert class_numbers(np.array([apart, "the"]), (composed, "the"), "y").tolist() == [0, 1]
     assert label_table("x", (apart, "the"), ("the", composed), "training") == pytest.approx([1, 0])
-    learned = ClassNames()
+    learned = TrainingKnowledge()
     learned.inherited.class_names["data"] = (composed, "the")
     assert learned.learn("data", [apart]) == (composed, "the")
 
@@ -154,7 +154,7 @@ def test_a_table_of_labels() -> None:
 
 
 def test_which_names_a_layer_has_to_use() -> None:
-    names = ClassNames()
+    names = TrainingKnowledge()
     assert names.learn("data", ["a", "b"]) == ("a", "b")
     assert names.find("data") == names.find("test") == names.known_for("") == ("a", "b")
     assert names.learn("other", []) == ()
@@ -166,16 +166,16 @@ def test_which_names_a_layer_has_to_use() -> None:
 
 
 def test_names_of_values_that_a_run_starts_from() -> None:
-    names = ClassNames()
+    names = TrainingKnowledge()
     names.inherited.class_names["data"] = ("a", "b", "c")
     assert names.learn("images", ["b", "c"]) == ("a", "b", "c")
-    names = ClassNames()
+    names = TrainingKnowledge()
     names.inherited.class_names["data"] = ("a", "b", "c")
     assert names.learn("images", ["b", "d"]) == ("b", "d")
 
 
 def test_names_are_read_where_training_has_not_begun() -> None:
-    names = ClassNames()
+    names = TrainingKnowledge()
     names.readers = {"data": lambda: (("a", "b"), "")}
     assert names.find("test") == ("a", "b")
 

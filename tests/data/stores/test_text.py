@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from singa_dask import fs
 from singa_dask.data.stores import open_store
-from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.data.stores.tables.text import TextStore
+from singa_dask.data.stores.training_knowledge import TrainingKnowledge
 from singa_dask.errors import DataError
 from tests.contracts.records import read_all
 from tests.selection import few_examples
@@ -102,7 +102,7 @@ def test_files_with_the_same_columns_in_another_order_are_not_one(tmp_path: Path
 
 
 def test_columns_in_another_order_than_in_training_are_an_error(tmp_path: Path) -> None:
-    names = ClassNames()
+    names = TrainingKnowledge()
     with lines(tmp_path, "label,a,b\n1,2,3\n") as store:
         assert [(each.name, each.field, each.index) for each in store.table_columns] == [
             ("label", "label", 0),

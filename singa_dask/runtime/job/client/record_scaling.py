@@ -126,11 +126,11 @@ def _measure(
     modules.load(sources, REGISTRIES.values())
     conf = JobConf.from_json(job, REGISTRIES)
     net = build_nets(conf)[Phase.TRAIN]
-    InitialState(conf, None, init_from).give_class_names(net)
+    InitialState(conf, None, init_from).give_knowledge(net)
     parts: dict[str, Scaling | GroupMoments] = {}
     for layer in net.all_layers:
         if isinstance(layer, StoreInput) and layer.store_conf.standardise and layer.conf_name not in parts:
-            inherited = net.context.class_names.inherited.scalings.get(layer.conf_name)
+            inherited = net.context.knowledge.inherited.scalings.get(layer.conf_name)
             fits = inherited is not None and inherited.of_shape(layer.features[0].shape[1:]) is not None
             parts[layer.conf_name] = inherited if inherited and fits else measure(layer, index, of)
     return list(parts.items())
