@@ -330,7 +330,7 @@ def test(
     """
     from singa_dask import fs
     from singa_dask.conf.layer import PHASES
-    from singa_dask.conf.watched import CONFUSION
+    from singa_dask.conf.metrics import CONFUSION
     from singa_dask.inference.stored_records import StoredRecords
     from singa_dask.inputs.writers import Writer
     from singa_dask.observe.figure import draw_confusion

@@ -132,7 +132,7 @@ def named_parts(name: str, kinds: Sequence[str]) -> list[tuple[str, RegisteredPa
     """
     from singa_dask.api import REGISTRIES
     from singa_dask.conf.describe import RegisteredPart, parts_of
-    from singa_dask.conf.names import suggest_part
+    from singa_dask.conf.foreign_names import suggest_part
 
     if "." in name:  # if no kind has the class module.Class, the lookup in the last kind raises the error
         for kind in kinds[:-1]:

@@ -22,7 +22,7 @@ from singa_dask.cli.clusters import hidden_from_children
 from singa_dask.cli.printing import TextColumn, table
 from singa_dask.conf import JobConf, JobFile, Phase
 from singa_dask.conf.cluster_file import cluster_text
-from singa_dask.conf.watched import FREQUENCIES, is_less_better, split_metric
+from singa_dask.conf.metrics import FREQUENCIES, is_less_better, split_metric
 from singa_dask.errors import ClusterError, ConfigError, SingaError
 from singa_dask.jobs.cluster import find_cluster
 from singa_dask.jobs.datasets.binding import readers

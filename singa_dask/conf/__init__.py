@@ -2,12 +2,12 @@
 
 Common to all models
     `base`: the class `Conf`. `kinds`: types of values. `parts`: models that name a registered class. `findings`:
-    messages for mistakes. `names`: names that other programs use.
+    messages for mistakes. `foreign_names`: names that other programs use.
 Models
-    `job`: a whole job. `cluster`, `updater`, `net`, `layer`, `watched`, `profile`: its parts. `wiring_rules`: checks of
+    `job`: a whole job. `cluster`, `updater`, `net`, `layer`, `metrics`, `profile`: its parts. `wiring_rules`: checks of
     the sources of layers.
 Job files
-    `jobfile`: reads a file. `places`: its tree of values with places. `yaml_text`: YAML. `singa_text`, `singa_job`,
+    `jobfile`: reads a file. `tree`: its values with their places. `yaml_text`: YAML. `singa_text`, `singa_job`,
     `singa_rules`: SINGA's own format. `blocks`, `cluster_file`, `overrides`: changes of the tree. `warnings`: likely
     mistakes in a valid job.
 Documentation and editors

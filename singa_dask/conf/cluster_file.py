@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 from singa_dask.conf import yaml_text
-from singa_dask.conf.places import TreeEntry, TreeMap
+from singa_dask.conf.tree import TreeEntry, TreeMap
 from singa_dask.errors import ConfigError, Mark, Problem
 from singa_dask.registry import suggest
 

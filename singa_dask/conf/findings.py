@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 from pydantic import ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from singa_dask.conf.names import suggest_key, written_out
+from singa_dask.conf.foreign_names import suggest_key, written_out
 from singa_dask.redaction import HIDDEN
 from singa_dask.registry import suggest
 

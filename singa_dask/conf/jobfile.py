@@ -19,9 +19,9 @@ from singa_dask.conf.findings import MISPLACED_KEY
 from singa_dask.conf.job import JobConf
 from singa_dask.conf.kinds import BRIEF
 from singa_dask.conf.overrides import apply_set
-from singa_dask.conf.places import Items, Scalar, Tree, TreeMap, child, items, locate, plain, show
 from singa_dask.conf.singa_job import list_known_once, merge_own_types
 from singa_dask.conf.singa_text import is_singa_text
+from singa_dask.conf.tree import Items, Scalar, Tree, TreeMap, child, items, locate, plain, show
 from singa_dask.errors import ConfigError, DataError, Mark, Problem
 from singa_dask.paths import PATH_KEYS, expand
 from singa_dask.registry import Registry

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from singa_dask.conf import yaml_text
-from singa_dask.conf.places import Items, Scalar, Tree, TreeEntry, TreeMap, named
+from singa_dask.conf.tree import Items, Scalar, Tree, TreeEntry, TreeMap, named
 from singa_dask.errors import ConfigError, Mark, Problem
 from singa_dask.registry import suggest
 

@@ -13,8 +13,8 @@ from pydantic import ConfigDict, SerializationInfo, SerializerFunctionWrapHandle
 
 from singa_dask.conf.base import Conf, explained
 from singa_dask.conf.findings import MISPLACED_KEY, PLAIN, Mistake
+from singa_dask.conf.foreign_names import suggest_key
 from singa_dask.conf.kinds import class_of, plain_name, registry_of
-from singa_dask.conf.names import suggest_key
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.registry import Registry
 

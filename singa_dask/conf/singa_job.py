@@ -18,9 +18,9 @@ from singa_dask.conf.job import JobConf
 from singa_dask.conf.kinds import RegisteredName
 from singa_dask.conf.layer import LayerConf, ParamConf
 from singa_dask.conf.parts import PartConf, blocks_of
-from singa_dask.conf.places import Items, Scalar, Tree, TreeEntry, TreeMap, items, show, step
 from singa_dask.conf.singa_rules import DEPRECATED, MnistConf, apply_rules
 from singa_dask.conf.singa_text import Word, parse
+from singa_dask.conf.tree import Items, Scalar, Tree, TreeEntry, TreeMap, items, show, step
 from singa_dask.errors import Problem
 from singa_dask.registry import Registry
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from distributed import Client
 
 from singa_dask.conf import JobConf
-from singa_dask.conf.names import suggest_key
+from singa_dask.conf.foreign_names import suggest_key
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.cluster import check_client, cluster_of
 from singa_dask.jobs.datasets.binding import check_data, fit_to_data

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from singa_dask.conf.watched import is_less_better, split_metric
+from singa_dask.conf.metrics import is_less_better, split_metric
 from singa_dask.observe.event_texts import layer_metrics
 from singa_dask.observe.learning import AREAS
 from singa_dask.observe.stored_run import PHASES, StoredRun

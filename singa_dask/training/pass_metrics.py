@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.conf.watched import CONFUSION, OF_LAYERS, RANKED, TOP, VALUES, check_metrics
+from singa_dask.conf.metrics import CONFUSION, OF_LAYERS, RANKED, TOP, VALUES, check_metrics
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array
@@ -38,7 +38,7 @@ class PassMetrics:
     net : NeuralNet
         Only its shapes are used.
     names : sequence of str
-        See `conf.watched`.
+        See `conf.metrics`.
 
     Raises
     ------

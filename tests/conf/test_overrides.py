@@ -8,7 +8,7 @@ import pytest
 
 from singa_dask.conf.cluster_file import replace_cluster
 from singa_dask.conf.overrides import apply_set
-from singa_dask.conf.places import TreeMap, plain
+from singa_dask.conf.tree import TreeMap, plain
 from singa_dask.conf.yaml_text import parse
 from singa_dask.errors import ConfigError
 

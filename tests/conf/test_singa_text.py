@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask import conf
-from singa_dask.conf.places import Scalar, TreeMap, items
 from singa_dask.conf.singa_text import Word, is_singa_text, parse
+from singa_dask.conf.tree import Scalar, TreeMap, items
 from singa_dask.errors import ConfigError
 from singa_dask.inputs.image_preprocess import RGBImageConf
 from singa_dask.inputs.store_conf import StoreConf

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.conf.places import locate, plain
+from singa_dask.conf.tree import locate, plain
 from singa_dask.conf.yaml_text import dump, parse, redact_job
 from singa_dask.errors import ConfigError
 from singa_dask.redaction import HIDDEN

@@ -17,7 +17,7 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.preprocessing import StandardScaler
 
 import singa_dask as sd
-from singa_dask.conf.watched import EarlyStoppingConf
+from singa_dask.conf.metrics import EarlyStoppingConf
 from singa_dask.estimators import estimator
 from singa_dask.estimators.arguments import default_job
 from singa_dask.estimators.fit_records import drawn

@@ -6,9 +6,11 @@ Records
     `labels`, `values`: their fields. `record_schema`: dtypes and shapes. `salvage`: blocks with bad records.
 Tables
     `columns`: the values of columns. `numbers`: numbers written as text. `percents`: percent columns that look like
-    fractions. `category_names`: names of categories and classes. `tokens`: text as numbered tokens. `lags`: columns
-    with earlier values of a time series. `table_spec` says which columns a job uses. `table_statistics` learns
-    `table_facts` from the training data. `table_encoder` uses these facts to convert columns to arrays.
+    fractions. `dates`: parts of dates. `category_names`: names of categories and classes. `class_values`: the type of
+    classes. `tokens`: text as numbered tokens. `lags`: columns with earlier values of a time series. `column_reading`:
+    columns of text that are kept beside predictions. `fill_counts`: how many values are filled in. `table_spec` says
+    which columns a job uses. `table_statistics` learns `table_facts` from the training data. `table_encoder` uses these
+    facts to convert columns to arrays.
 In memory
     `plain_arrays`: arrays. `data_frames`: frames.
 Learned from training data

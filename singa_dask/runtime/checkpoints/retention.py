@@ -8,7 +8,7 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from singa_dask import fs
-from singa_dask.conf.watched import KeepConf, is_less_better
+from singa_dask.conf.metrics import KeepConf, is_less_better
 from singa_dask.errors import CheckpointError, SingaError
 from singa_dask.runtime.checkpoints.author import NOBODY, Author
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, step_url

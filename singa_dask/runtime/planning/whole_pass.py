@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from singa_dask.conf import JobConf, Phase
-from singa_dask.conf.watched import FREQUENCIES
+from singa_dask.conf.metrics import FREQUENCIES
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.inputs import StoreInput
 from singa_dask.inputs.writers import Writer

@@ -11,7 +11,7 @@ import numpy as np
 
 from singa_dask.comm.message import Address, Message
 from singa_dask.conf import JobConf, Phase
-from singa_dask.conf.watched import EarlyStoppingConf, is_less_better, split_metric
+from singa_dask.conf.metrics import EarlyStoppingConf, is_less_better, split_metric
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.metrics import Totals, add_totals
 from singa_dask.runtime.planning.nets import phase_name

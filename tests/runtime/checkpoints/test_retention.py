@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from singa_dask.conf.watched import KeepConf
+from singa_dask.conf.metrics import KeepConf
 from singa_dask.runtime.checkpoints.retention import Retention
 
 LEFT = ".part-0-of-1.safetensors.0a1b2c3d.999.0f0f0f0f.tmp"

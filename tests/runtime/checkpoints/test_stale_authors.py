@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from singa_dask import fs
-from singa_dask.conf.watched import KeepConf
+from singa_dask.conf.metrics import KeepConf
 from singa_dask.errors import TakenOverError
 from singa_dask.fs.ownership import Ownership
 from singa_dask.runtime.checkpoints.author import Author, write_file, write_manifest

@@ -14,9 +14,9 @@ from singa_dask.data.codecs.columns import show_columns
 from singa_dask.data.codecs.numbers import NO_SPELLING, Spelling
 from singa_dask.data.stores.tables.table_csv import CsvPart
 from singa_dask.data.stores.tables.table_files import TableFile, with_keys
+from singa_dask.data.stores.tables.table_in_memory import read_whole
 from singa_dask.data.stores.tables.table_parquet import ParquetPart
 from singa_dask.data.stores.tables.table_part import OpenRuns, TablePart
-from singa_dask.data.stores.tables.table_whole import read_whole
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError, question_of
 from singa_dask.fs.sources import Bytes

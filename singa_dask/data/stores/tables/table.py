@@ -30,6 +30,7 @@ from singa_dask.data.stores.tables.table_files import (
     table_files,
     with_outer_keys,
 )
+from singa_dask.data.stores.tables.table_in_memory import in_memory
 from singa_dask.data.stores.tables.table_index import (
     INDEX_VERSION,
     MIN_INDEXED_BYTES,
@@ -44,7 +45,6 @@ from singa_dask.data.stores.tables.table_parquet import ParquetPart
 from singa_dask.data.stores.tables.table_part import TablePart
 from singa_dask.data.stores.tables.table_scan import TableScan, refuse_scan
 from singa_dask.data.stores.tables.table_series import read_series
-from singa_dask.data.stores.tables.table_whole import in_memory
 from singa_dask.errors import DataError
 from singa_dask.fs.cache import TABLES, cache_folder, key_of
 from singa_dask.fs.host_files import SCHEME

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from singa_dask.conf import JobConf, Phase
-from singa_dask.conf.watched import split_metric
+from singa_dask.conf.metrics import split_metric
 from singa_dask.data.stores.split import SplitConf
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.fs.patterns import is_pattern

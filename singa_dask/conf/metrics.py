@@ -1,4 +1,4 @@
-"""Keys of a job that depend on a metric of its tests or validations: ``keep_checkpoints``, ``early_stopping``."""
+"""Names of metrics, and the keys of a job that depend on a metric: ``keep_checkpoints``, ``early_stopping``."""
 
 from __future__ import annotations
 
