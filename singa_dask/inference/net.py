@@ -267,7 +267,7 @@ class LoadedValues:
 
     @cached_property
     def knowledge(self) -> TrainingKnowledge:
-        """What the checkpoint knows of the training data."""
+        """Knowledge of the training data in the checkpoint."""
         return TrainingKnowledge(self.initial.learned_to_predict())
 
 

@@ -17,9 +17,9 @@ from singa_dask.errors import DataError, listed
 
 
 class TrainingKnowledge:
-    """What a job knows of its training data, by input layer of the training net. All nets of the job share this object.
+    """Knowledge of the training data, by input layer of the training net.
 
-    It has the names and types of classes, the facts of tables, and scalings.
+    It has class names and their types, what is known of tables, and scalings. All nets of the job share this object.
 
     Attributes
     ----------
