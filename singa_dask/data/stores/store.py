@@ -375,13 +375,9 @@ class Store(ABC):
 
     def warnings(self) -> tuple[str, ...]:
         """Return what users should know about the records: how many are left out, and gaps in their times."""
-        return tuple(filter(None, (self.describe_left_out(), self.gaps)))
-
-    def describe_left_out(self) -> str:
-        """Return a message that says how many records are left out for missing values; empty if none are."""
         left_out = plural(self.left_out, "record is", "records are")
         text = f"{self.url}: {left_out} left out for missing values; {self.count} are read."
-        return text if self.left_out else ""
+        return tuple(filter(None, (text if self.left_out else "", self.gaps)))
 
     def limit_runs(self, n: int) -> None:  # noqa: B027 - only stores that have runs
         """Keep at most ``n`` partly read `runs` in memory."""
