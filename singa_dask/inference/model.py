@@ -37,9 +37,9 @@ from singa_dask.inference.predicted_layers import (
 from singa_dask.inference.records import (
     LabelReader,
     MemoryRecords,
+    Reading,
     are_columns,
     as_named_columns,
-    as_records,
     describe_columns,
 )
 from singa_dask.inference.stored_records import PYTHON, advised
@@ -216,6 +216,8 @@ class Model:
         self._lock = threading.RLock()
         self._nets: dict[str, SizedNets] = {}
         self._label_layers: dict[str, str] = {}
+        self._forecasting: dict[str, bool] = {}
+        self._readings: dict[tuple[StoreInput, bool, bool], Reading] = {}
 
     # -- properties of the model -----------------------------------------------------------------------------
 
@@ -340,7 +342,7 @@ class Model:
         """Return the second of two classes where its probability is at least ``threshold``, else the first."""
         n_classes = self.probabilities_of(values, layer).shape[-1] if self.has_classes(layer) else 0
         check_threshold(threshold, layer, n_classes)
-        if forecasts_itself(self._job.job, Phase.TEST, [layer]):
+        if self._forecasts(layer):
             raise ConfigError("threshold: the net forecasts a series from its likeliest classes. Leave it out.")
         numbers = self.probabilities_of(values, layer)[..., 1] >= np.float32(threshold)
         return classes_of(numbers.astype(np.int64), self.class_names_of(layer), n_classes, self._label_type_of(layer))
@@ -405,7 +407,7 @@ class Model:
         """Return the output of a layer, and the numbers of filled values if they are to be counted."""
         with self._lock, self._advised():
             net, forecasts = self._net(layer), list[Any]()
-            is_ahead = forecasts_itself(self._job.job, Phase.TEST, [layer])
+            is_ahead = self._forecasts(layer)
             while True:
                 records = self._records_of(net, x, forecasts=forecasts if is_ahead else None)
                 some = next(iter(records.values()))
@@ -476,7 +478,7 @@ class Model:
         """
         net, counts = self._net(layer), FillCounts()
         with self._advised():
-            is_ahead = forecasts_itself(self._job.job, Phase.TEST, [layer])
+            is_ahead = self._forecasts(layer)
             records = self._features_of(net, x, name, forecasts=[*forecasts] if is_ahead else None)
             some = next(iter(records.values()))
             arrays: Arrays = {}
@@ -496,7 +498,7 @@ class Model:
         readers, arrays = self._readers(self._net(layer)), Arrays()
         for each in readers:
             record = np.zeros((1, *each.store_conf.shape), np.uint8)
-            fields = as_records(record, each.store_conf, self._facts_of(each)).read(0, 1)
+            fields = self._reading(each).records(record).read(0, 1)
             arrays |= fields if len(readers) == 1 else {f"{each.conf_name}/{key}": fields[key] for key in fields}
         return arrays
 
@@ -594,30 +596,33 @@ class Model:
     def _records_of(
         self, net: SizedNets, x: Any, outputs: bool = False, skips: bool = False, forecasts: list[Any] | None = None
     ) -> dict[str, MemoryRecords]:
-        """Return the records for each input layer that reads features; see `as_records`."""
+        """Return the records for each input layer that reads features; see `Reading`."""
         inputs = {name: each for name, each in net.inputs.items() if not each.traits.reads_beside}
         facts = self._shared_table(list(inputs.values()))
         by_layer = isinstance(x, Mapping) and x.keys() == inputs.keys()
         if by_layer and facts and are_columns(x, facts, "x"):
-            return self._features_of(net, x, "x", outputs=outputs, forecasts=forecasts)
+            return self._features_of(net, x, "x", outputs, forecasts=forecasts)
         names_columns = not isinstance(x, Mapping) or (facts and not x.keys() <= inputs.keys())
         if not by_layer and (len(inputs) == 1 or names_columns):
-            options: dict[str, Any] = {"outputs": outputs, "skips": skips, "forecasts": forecasts}
-            records = self._features_of(net, x, "x", **options)
+            records = self._features_of(net, x, "x", outputs, skips, forecasts)
             return {name: _warned(each) for name, each in records.items()}
         if not by_layer:
             raise DataError(f"x: has {', '.join(map(str, x)) or 'nothing'}. Expected records of {', '.join(inputs)}.")
         records = {
-            name: _warned(
-                as_records(x[name], each.store_conf, self._facts_of(each), outputs=outputs, name=f"x[{name!r}]")
-            )
+            name: _warned(self._reading(each, outputs).records(x[name], f"x[{name!r}]"))
             for name, each in inputs.items()
         }
         _check_counts(records, "x")
         return records
 
     def _features_of(
-        self, net: SizedNets, x: Any, name: str, skips: bool = False, **options: Any
+        self,
+        net: SizedNets,
+        x: Any,
+        name: str,
+        outputs: bool = False,
+        skips: bool = False,
+        forecasts: list[Any] | None = None,
     ) -> dict[str, MemoryRecords]:
         """Return the records of the only input layer with features, or of several that read one table."""
         readers = self._readers(net)
@@ -625,10 +630,7 @@ class Model:
             x = as_named_columns(x, self._columns_of(readers), name)
             # layers that skip different records would read different ones
             skips = False
-        records = {
-            each.conf_name: as_records(x, each.store_conf, self._facts_of(each), skips=skips, name=name, **options)
-            for each in readers
-        }
+        records = {each.conf_name: self._reading(each, outputs, skips).records(x, name, forecasts) for each in readers}
         _check_counts(records, name)
         return records
 
@@ -685,6 +687,19 @@ class Model:
         """Return the columns of a table that the layers read, each once; none if they have no names."""
         facts = map(self._facts_of, readers)
         return tuple(dict.fromkeys(name for each in facts if each is not None for name in each.features))
+
+    def _reading(self, layer: StoreInput, outputs: bool = False, skips: bool = False) -> Reading:
+        """Return how an input layer reads records in memory. It is made once, as one record is read in less time."""
+        key = layer, outputs, skips
+        if key not in self._readings:
+            self._readings[key] = Reading(layer.store_conf, self._facts_of(layer), outputs=outputs, skips=skips)
+        return self._readings[key]
+
+    def _forecasts(self, layer: str) -> bool:
+        """Return whether predictions of a layer can be later inputs; see `forecasts_itself`."""
+        if layer not in self._forecasting:
+            self._forecasting[layer] = forecasts_itself(self._job.job, Phase.TEST, [layer])
+        return self._forecasting[layer]
 
     def _facts_of(self, layer: StoreInput) -> TableFacts | None:
         return self._loaded.knowledge.table_of(layer.conf_name, learns=False)

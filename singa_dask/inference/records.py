@@ -87,21 +87,11 @@ def is_of(data: Any, package: str, *names: str) -> bool:
     return module is not None and isinstance(data, tuple(getattr(module, name) for name in names))
 
 
-def as_records(
-    x: Any,
-    conf: StoreConf,
-    facts: TableFacts | None,
-    *,
-    outputs: bool = False,
-    skips: bool = False,
-    name: str = "x",
-    forecasts: Sequence[Any] | None = None,
-) -> MemoryRecords:
-    """Return data as records that an input layer with the block ``conf`` can read.
+class Reading:
+    """How an input layer with the block ``conf`` reads records in memory: all that is the same for any records.
 
     Parameters
     ----------
-    x : ndarray, DataFrame, Table, dict of columns, list of dicts, or sequence of pictures
     conf : StoreConf
     facts : TableFacts or None
         Meaning of the columns, if the net was trained on named columns.
@@ -109,46 +99,57 @@ def as_records(
         Also read labels and targets from the columns.
     skips : bool
         Skip records with missing values if the job says so. Otherwise missing values are errors.
-    name : str
-        Name of the data in errors.
-    forecasts : sequence, optional
-        See `LagsConf.with_forecasts`.
-
-    Raises
-    ------
-    DataError
-        The data do not fit.
     """
-    spelling = conf.spelling if facts is None else _spelling(conf, facts)
-    if isinstance(x, (str, os.PathLike)):
-        path = os.fspath(x)
-        raise DataError(f"{name}: the path {path!r}, expected records. Files are read by sd.predict(run, {path!r}).")
-    named = _wanted(conf, facts)
-    x = x.compute() if is_of(x, "dask.dataframe", "DataFrame") else x
-    x = _as_table(_one_record(x, facts, name), name, spelling, named, facts.texts if facts else ())
-    if is_frame(x):
-        x = _with_names(x, named, name) if hasattr(x, "iloc") else as_table(x, name)
-        if isinstance(x, pa.Table):
-            x = x.rename_columns(as_spelled(x.column_names, named, name))
-        if not x.shape[1] and not len(x):
-            return _Rows([], conf, facts, name)
-        if facts is not None:
-            spec = _spec(conf, facts, outputs)
-            x, first, n_later, n_before, gaps = _with_lags(x, conf, facts, spec, spelling, name, forecasts)
-            frame = _Frame(x, first, spec, spelling, facts, name, skips, conf.standardise, n_before)
-            frame.n_later = n_later
-            frame.n_left_out = len(x) - first - frame.n
-            frame.warning = " ".join(filter(None, [gaps, frame.percent_warning()]))
-            return frame
-        x = _numbers_of(x, name)
-    elif _is_pictures(x):
-        return _Pictures(x, conf, name)
-    elif isinstance(x, (list, tuple)) and isinstance(next(iter(x), None), str):
-        wanted = "numbers, or pictures as bytes or of Pillow. sd.predict reads files by their path"
-        if facts:
-            wanted = f"values by name of column: {listed([*facts.features], 3)}"
-        raise DataError(f"{name}: texts. Expected {wanted}.")
-    return _Rows(x, conf, facts, name)
+
+    def __init__(
+        self, conf: StoreConf, facts: TableFacts | None, *, outputs: bool = False, skips: bool = False
+    ) -> None:
+        self._conf, self._facts = conf, facts
+        self._spelling = conf.spelling if facts is None else _spelling(conf, facts)
+        self._named = _wanted(conf, facts)
+        self._columns = None if facts is None else _Columns(conf, facts, self._spelling, outputs, skips)
+
+    def records(self, x: Any, name: str = "x", forecasts: Sequence[Any] | None = None) -> MemoryRecords:
+        """Return data as records that the input layer can read.
+
+        Parameters
+        ----------
+        x : ndarray, DataFrame, Table, dict of columns, list of dicts, or sequence of pictures
+        name : str
+            Name of the data in errors.
+        forecasts : sequence, optional
+            See `LagsConf.with_forecasts`.
+
+        Raises
+        ------
+        DataError
+            The data do not fit.
+        """
+        conf, facts = self._conf, self._facts
+        if isinstance(x, (str, os.PathLike)):
+            path = os.fspath(x)
+            raise DataError(
+                f"{name}: the path {path!r}, expected records. Files are read by sd.predict(run, {path!r})."
+            )
+        x = x.compute() if is_of(x, "dask.dataframe", "DataFrame") else x
+        x = _as_table(_one_record(x, facts, name), name, self._spelling, self._named, facts.texts if facts else ())
+        if is_frame(x):
+            x = _with_names(x, self._named, name) if hasattr(x, "iloc") else as_table(x, name)
+            if isinstance(x, pa.Table):
+                x = x.rename_columns(as_spelled(x.column_names, self._named, name))
+            if not x.shape[1] and not len(x):
+                return _Rows([], conf, facts, name)
+            if self._columns is not None:
+                return self._columns.records(x, name, forecasts)
+            x = _numbers_of(x, name)
+        elif _is_pictures(x):
+            return _Pictures(x, conf, name)
+        elif isinstance(x, (list, tuple)) and isinstance(next(iter(x), None), str):
+            wanted = "numbers, or pictures as bytes or of Pillow. sd.predict reads files by their path"
+            if facts:
+                wanted = f"values by name of column: {listed([*facts.features], 3)}"
+            raise DataError(f"{name}: texts. Expected {wanted}.")
+        return _Rows(x, conf, facts, name)
 
 
 def as_named_columns(x: Any, columns: Sequence[str], name: str) -> Any:
@@ -397,44 +398,60 @@ def _spelling(conf: StoreConf, facts: TableFacts) -> Spelling:
     return conf.spelling.over(facts.spelling).with_plain(plain, facts.booleans or ())
 
 
-def _with_lags(
-    x: Any,
-    conf: StoreConf,
-    facts: TableFacts,
-    spec: TableSpec,
-    spelling: Spelling,
-    name: str,
-    forecasts: Sequence[Any] | None,
-) -> tuple[Any, int, int, int, str]:
-    """Add the lags of a time series to a frame that lacks them.
+class _Columns:
+    """How named columns are read and encoded."""
 
-    Returns
-    -------
-    tuple
-        The frame, the index of the first row with all lags, the number of further records to forecast, the number of
-        rows before the returned ones, and a description of the gaps in their times.
-    """
-    columns, lags = x.column_names if isinstance(x, pa.Table) else [*map(str, x.columns)], conf.lags
-    if lags is None or not {*columns}.isdisjoint(lags.names):
-        return x, 0, 0, 0, ""
-    refuse_absent(name, columns, [*(each for each in facts.features if each not in lags.names), *lags.columns])
-    wanted = {*facts.features, *lags.sources, *conf.label_columns, *conf.target, conf.weight}
-    indices = [index for index, column in enumerate(columns) if column in wanted]
-    where = lambda row: f"{name}, row {row}"  # noqa: E731
-    table = as_table(
-        x.select(indices) if isinstance(x, pa.Table) else x.iloc[:, indices], name, spelling, where, spec.texts
-    )
-    table = spelling.read(table, spec.categories, where, spec.texts)
-    # later steps of a forecast read the same records
-    gaps = "" if forecasts else lags.check_order(name, table)
-    if spec.missing == "error":
-        lags.refuse_gaps(table, {*lags.columns}.difference(spec.categories), where, spec.true_columns)
-    n, n_later = len(table), 0
-    if forecasts is not None:
-        table, n_later = lags.with_forecasts(name, table, forecasts)
-    predicted = {*lags.columns}.isdisjoint((*spec.label, *spec.target))
-    added = lags.add(name, table, predicted=predicted)
-    return added, min(lags.n, len(added)), n_later, n - n_later - len(added), gaps
+    def __init__(self, conf: StoreConf, facts: TableFacts, spelling: Spelling, outputs: bool, skips: bool) -> None:
+        self.conf, self.facts, self.spelling = conf, facts, spelling
+        self.spec = spec = _spec(conf, facts, outputs)
+        self.wanted = {*facts.features, *spec.outputs}
+        self.required = spec.required(facts.features)
+        self.skips = bool(self.required) and skips
+        fill = "error" if spec.missing == "skip" else spec.missing
+        self.encoder = TableEncoder(replace(spec, missing=fill, unlabelled="error"), facts)
+        if conf.standardise:
+            self.encoder.schema["data"] = Field(np.dtype(np.float64), self.encoder.schema["data"].shape)
+
+    def records(self, x: Any, name: str, forecasts: Sequence[Any] | None) -> _Frame:
+        """Return the records of a frame; see `Reading.records`."""
+        x, first, n_later, n_before, gaps = self._with_lags(x, name, forecasts)
+        frame = _Frame(x, first, self, name, n_before)
+        frame.n_later = n_later
+        frame.n_left_out = len(x) - first - frame.n
+        frame.warning = " ".join(filter(None, [gaps, frame.percent_warning()]))
+        return frame
+
+    def _with_lags(self, x: Any, name: str, forecasts: Sequence[Any] | None) -> tuple[Any, int, int, int, str]:
+        """Add the lags of a time series to a frame that lacks them.
+
+        Returns
+        -------
+        tuple
+            The frame, the index of the first row with all lags, the number of further records to forecast, the number
+            of rows before the returned ones, and a description of the gaps in their times.
+        """
+        conf, facts, spec, spelling = self.conf, self.facts, self.spec, self.spelling
+        columns, lags = x.column_names if isinstance(x, pa.Table) else [*map(str, x.columns)], conf.lags
+        if lags is None or not {*columns}.isdisjoint(lags.names):
+            return x, 0, 0, 0, ""
+        refuse_absent(name, columns, [*(each for each in facts.features if each not in lags.names), *lags.columns])
+        wanted = {*facts.features, *lags.sources, *conf.label_columns, *conf.target, conf.weight}
+        indices = [index for index, column in enumerate(columns) if column in wanted]
+        where = lambda row: f"{name}, row {row}"  # noqa: E731
+        table = as_table(
+            x.select(indices) if isinstance(x, pa.Table) else x.iloc[:, indices], name, spelling, where, spec.texts
+        )
+        table = spelling.read(table, spec.categories, where, spec.texts)
+        # later steps of a forecast read the same records
+        gaps = "" if forecasts else lags.check_order(name, table)
+        if spec.missing == "error":
+            lags.refuse_gaps(table, {*lags.columns}.difference(spec.categories), where, spec.true_columns)
+        n, n_later = len(table), 0
+        if forecasts is not None:
+            table, n_later = lags.with_forecasts(name, table, forecasts)
+        predicted = {*lags.columns}.isdisjoint((*spec.label, *spec.target))
+        added = lags.add(name, table, predicted=predicted)
+        return added, min(lags.n, len(added)), n_later, n - n_later - len(added), gaps
 
 
 class _Frame(MemoryRecords):
@@ -443,36 +460,16 @@ class _Frame(MemoryRecords):
     ``n_before`` is the number of rows before the frame; row numbers in errors include them.
     """
 
-    def __init__(
-        self,
-        x: Any,
-        first: int,
-        spec: TableSpec,
-        spelling: Spelling,
-        facts: TableFacts,
-        name: str,
-        skips: bool,
-        is_wide: bool,
-        n_before: int,
-    ) -> None:
-        self._n_before = n_before
-        self._frame, self._spec, self._spelling, self._facts, self._name = x, spec, spelling, facts, name
-        spec.check_means(name, facts)
-        self._columns = [*facts.features, *spec.outputs]
+    def __init__(self, x: Any, first: int, how: _Columns, name: str, n_before: int) -> None:
+        self._frame, self._how, self._name, self._n_before = x, how, name, n_before
         self._rows = np.arange(first, len(x)) if first else None
-        self._required = spec.required(facts.features)
-        self._skips = bool(self._required) and skips
-        columns, wanted = x.column_names if isinstance(x, pa.Table) else list(map(str, x.columns)), {*self._columns}
-        self._indices = [index for index, column in enumerate(columns) if column in wanted]
-        refuse_absent(name, columns, facts.features)
-        spec.check(name, dict.fromkeys(columns, "number"), facts.features)
-        fill = "error" if spec.missing == "skip" else spec.missing
-        complete = replace(spec, missing=fill, unlabelled="error")
-        self._encoder = TableEncoder(complete, facts)
-        if is_wide:
-            self._encoder.schema["data"] = Field(np.dtype(np.float64), self._encoder.schema["data"].shape)
+        columns, features = x.column_names if isinstance(x, pa.Table) else list(map(str, x.columns)), how.facts.features
+        how.spec.check_means(name, how.facts)
+        self._indices = [index for index, column in enumerate(columns) if column in how.wanted]
+        refuse_absent(name, columns, features)
+        how.spec.check(name, dict.fromkeys(columns, "number"), features)
         self.n = len(x) - first
-        if self._skips:
+        if how.skips:
             present = self._present()
             self._rows = present if self._rows is None else self._rows[present]
             self.n = len(present)
@@ -480,14 +477,14 @@ class _Frame(MemoryRecords):
     def percent_warning(self) -> str:
         """Return a warning if a percent column has fractions; else empty."""
         columns = self._frame.column_names if isinstance(self._frame, pa.Table) else [*map(str, self._frame.columns)]
-        indices = [columns.index(name) for name in percent_columns(self._facts)]
+        indices = [columns.index(name) for name in percent_columns(self._how.facts)]
         if not indices or self.n < 2:
             return ""
         written, table = self._rows_of(0, self.n, indices)
         kinds = {each.name: column_kind(each.type) for each in written.schema}
         return " ".join(
             f"{self._name}, {text}"
-            for text in percent_warnings(count_percents(table, self._facts, self._spelling, kinds))
+            for text in percent_warnings(count_percents(table, self._how.facts, self._how.spelling, kinds))
         )
 
     def _rows_of(self, first: int, stop: int, indices: Sequence[int]) -> tuple[pa.Table, pa.Table]:
@@ -500,21 +497,21 @@ class _Frame(MemoryRecords):
         else:
             part = self._frame.select(indices).take(pa.array(self._rows[first:stop]))
         row = lambda row: f"{self._name}, row {self._row(first + row)}"  # noqa: E731
-        table = as_table(part, self._name, self._spelling, row, self._spec.texts)
-        return table, self._spelling.read(table, self._spec.categories, row, self._spec.texts)
+        table = as_table(part, self._name, self._how.spelling, row, self._how.spec.texts)
+        return table, self._how.spelling.read(table, self._how.spec.categories, row, self._how.spec.texts)
 
     def _slice(self, first: int, stop: int) -> pa.Table:
         """Return the rows from ``first`` to ``stop`` of the columns to read."""
         table = self._rows_of(first, stop, self._indices)[1]
         kinds = {name: _kind_of(table.column(name)) for name in table.column_names}
-        self._spec.check(self._name, kinds, self._facts.features, is_trained=True)
-        self._facts.check_booleans(self._name, kinds)
+        self._how.spec.check(self._name, kinds, self._how.facts.features, is_trained=True)
+        self._how.facts.check_booleans(self._name, kinds)
         return table
 
     def _present(self) -> npt.NDArray[np.int64]:
         """Return the indices of the rows without missing values."""
         rows = [
-            first + np.flatnonzero(~missing_rows(part, self._required))
+            first + np.flatnonzero(~missing_rows(part, self._how.required))
             for first in range(0, self.n, CHUNK_ROWS)
             for part in [self._slice(first, min(first + CHUNK_ROWS, self.n))]
         ]
@@ -523,16 +520,18 @@ class _Frame(MemoryRecords):
     def read(self, first: int, stop: int) -> Arrays:
         table = self._slice(first, stop)
         # a missing category is encoded as an unknown category
-        zeros = self._facts.categories if self._spec.unknown == "ignore" else ()
-        for column in () if self._skips else (name for name in self._required if name not in zeros):
+        zeros = self._how.facts.categories if self._how.spec.unknown == "ignore" else ()
+        for column in () if self._how.skips else (name for name in self._how.required if name not in zeros):
             missing = missing_rows(table, [column])
             if missing.any():
                 where = f"{self._name}, row {self._row(first + int(missing.argmax()))}, column {column!r}"
-                remedy = (ZEROS if column in self._facts.categories else FILLED)._replace(text="Leave the record out.")
+                remedy = (ZEROS if column in self._how.facts.categories else FILLED)._replace(
+                    text="Leave the record out."
+                )
                 raise DataError(f"{where}: no value. The job skips such records. {remedy.text}", remedy=remedy)
-        arrays = self._encoder.encode(table, lambda row: f"{self._name}, row {self._row(first + row)}")
+        arrays = self._how.encoder.encode(table, lambda row: f"{self._name}, row {self._row(first + row)}")
         if self.counts is not None:
-            self.counts.add(self._encoder.count_filled(table, arrays["data"]))
+            self.counts.add(self._how.encoder.count_filled(table, arrays["data"]))
         return arrays
 
     def _row(self, index: int) -> int:
