@@ -6,6 +6,7 @@
     ├── ConfigError (ValueError)   a job file or a request is wrong                     exit 2
     │   └── UnusableCheckpointError   also a CheckpointError: the initial checkpoint    exit 2
     ├── ClusterError               no Dask cluster, or it cannot run the job            exit 3
+    │   ├── NotNowError            no room, or no answer; a queued job tries again        exit 3
     │   ├── LeftQueueError         the job was stopped while queued                     exit by signal
     │   └── UnloadableError        a Dask process cannot load this package              exit 3
     ├── DataError (OSError)        records cannot be found, read or parsed              exit 1
@@ -147,8 +148,12 @@ class ClusterError(SingaError):
     exit_code = 3
 
 
+class NotNowError(ClusterError):
+    """A job cannot start now, because the cluster has no room or does not answer. A queued job tries again."""
+
+
 class UnloadableError(ClusterError):
-    """A scheduler or Dask worker lacks this package or has another version of it. Waiting does not help."""
+    """A scheduler or Dask worker lacks this package or has another version of it."""
 
 
 class LeftQueueError(ClusterError):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from singa_dask.conf import ClusterConf
-from singa_dask.errors import ClusterError, listed
+from singa_dask.errors import ClusterError, NotNowError, listed
 from singa_dask.runtime.planning.layout import Layout, pack
 from singa_dask.shown import plural
 
@@ -71,7 +71,7 @@ def place(
 
     Raises
     ------
-    ClusterError
+    NotNowError
         The cluster is too small. The message says how many threads are free on each Dask worker, and why other threads
         are not.
     """
@@ -93,7 +93,7 @@ def place(
         sizes = [len(layout.processes[process]) for process in needs]
         fits_later = len(whole) >= len(sizes) and all(map(operator.ge, whole, sizes))
         needed = plural(len(layout.processes), "Dask worker")
-        raise ClusterError(
+        raise NotNowError(
             f"the job does not fit: it needs {needed} with {wanted}; "
             f"{len(workers)}{matching} can be used (free threads: {there or 'none'}). "
             f"{_sentence('Threads are taken on', taken)}{_sentence('Not used', unused)}"
@@ -148,14 +148,14 @@ def share(layout: Layout, workers: Mapping[str, WorkerFacts], others: Mapping[st
     """Choose a Dask worker with enough free threads for each process; several processes may share one.
 
     ``workers`` are the usable Dask workers by address. ``others`` has the number of units that already run on each.
-    Raises a ClusterError if there are too few threads.
+    Raises a NotNowError if there are too few threads.
     """
     room = {address: known.free - others.get(address, 0) for address, known in workers.items()}
     chosen = []
     for units in layout.processes:
         fitting = [address for address in room if room[address] >= len(units)]
         if not fitting:
-            raise ClusterError(f"no Dask worker has {len(units)} free threads.")
+            raise NotNowError(f"no Dask worker has {len(units)} free threads.")
         address = min(fitting, key=lambda other: (other in chosen, other in others, -room[other], other))
         room[address] -= len(units)
         chosen.append(address)
@@ -184,7 +184,7 @@ def place_again(
     before : sequence of str
         Dask workers that have or had units of the job.
     limits : tuple of int
-        Smallest and largest number of processes. A ClusterError is raised if there are too few Dask workers for the
+        Smallest and largest number of processes. A NotNowError is raised if there are too few Dask workers for the
         smallest.
     packed : bool
         Whether fewer processes than the largest number may be used, if there are not enough Dask workers.
@@ -208,7 +208,7 @@ def place_again(
 def place_first(layout: Layout, workers: Mapping[str, WorkerFacts]) -> tuple[Layout, tuple[str, ...]]:
     """Choose Dask workers for a job that starts. An elastic job may get fewer processes.
 
-    Raises a ClusterError if there are too few Dask workers.
+    Raises a NotNowError if there are too few Dask workers.
     """
     limits, packed = limits_of(layout.cluster, layout), bool(layout.cluster.elastic.max_processes)
     return place_again(layout, workers, (), limits, packed)

@@ -17,7 +17,7 @@ from distributed.utils import TimeoutError as LateError  # type: ignore[attr-def
 from tornado.ioloop import IOLoop
 
 from singa_dask.conf import ClusterConf
-from singa_dask.errors import ClusterError, DataError, TakenOverError, UnloadableError
+from singa_dask.errors import ClusterError, DataError, NotNowError, TakenOverError, UnloadableError
 from singa_dask.runtime.job.client import detached
 from singa_dask.runtime.job.client.detached import DriverHost
 from singa_dask.runtime.job.client.driver import Lease, UnheardError
@@ -253,7 +253,7 @@ def test_a_job_in_line_waits_for_dask_workers_that_may_be_back(error: Exception,
 @pytest.mark.parametrize(
     ("error", "begun", "runs", "number", "reason"),
     [
-        (ClusterError("the job does not fit."), False, [], 1, "the job does not fit."),
+        (NotNowError("the job does not fit."), False, [], 1, "the job does not fit."),
         (DataError("x.arrow: no such file."), False, ["b"], 1, "x.arrow: no such file."),
         (
             TakenOverError("/run: another process writes there now."),

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from distributed import Client
 
-from singa_dask.errors import ClusterError, DataError, SingaError, UnloadableError
+from singa_dask.errors import ClusterError, DataError, NotNowError, SingaError, UnloadableError
 from singa_dask.runtime import Driver
 from singa_dask.runtime.job.client import detached
 from singa_dask.runtime.job.client import driver as module
@@ -17,12 +17,14 @@ from singa_dask.runtime.job.client.dask_tasks import on_dask
 from singa_dask.runtime.job.client.detached import DriverHost
 from singa_dask.runtime.job.client.driver import Lease
 from singa_dask.runtime.job.client.job_run import JobRun
+from singa_dask.runtime.job.client.locality import Placed
 from singa_dask.runtime.job.names import Op
 from tests.runtime.processes import digits
 
-NO_ROOM = ClusterError("the job does not fit.")
+NO_ROOM = NotNowError("the job does not fit.")
 UNLOADABLE = UnloadableError("w: the Dask worker cannot load the package: no module. Install it there.")
-ENDS = [UNLOADABLE, DataError("x.arrow: no such file."), KeyError("a screw is loose")]
+REFUSED = ClusterError("the scheduler cannot start tasks: OSError: no port.")
+ENDS = [UNLOADABLE, REFUSED, DataError("x.arrow: no such file."), KeyError("a screw is loose")]
 
 
 class InLine(Driver):
@@ -51,6 +53,16 @@ def test_a_job_waits_in_line_for_room(tmp_path: Path) -> None:
     driver = InLine(tmp_path, NO_ROOM, NO_ROOM)
     driver._begin_in_line()
     assert driver.said == ["first in line: the job does not fit."]
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_the_scheduler_says_whether_a_job_that_it_refuses_may_ask_again(again: bool, tmp_path: Path) -> None:
+    driver = InLine(tmp_path)
+    driver._has_started = True
+    cast("Any", driver._follower).ask = lambda op, **given: ("no.", again)
+    with pytest.raises(ClusterError, match="no") as caught:
+        driver._submit(Placed(["w"], {}, []))
+    assert isinstance(caught.value, NotNowError) == again
 
 
 @pytest.mark.parametrize("error", ENDS, ids=repr)
@@ -88,7 +100,7 @@ def test_a_job_that_is_refused_as_others_wait_leaves_no_run_directory(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(("error", "again"), [(NO_ROOM, True), (UNLOADABLE, False)])
+@pytest.mark.parametrize(("error", "again"), [(NO_ROOM, True), (UNLOADABLE, False), (REFUSED, False)])
 def test_a_detached_job_waits_in_line_for_room_alone(
     error: SingaError, again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -284,7 +284,7 @@ def test_a_client_that_was_gone_before_its_job_came_ends_it(is_gone: bool, monke
         monkeypatch.setattr(jobs._tasks, "connect", nothing)
         monkeypatch.setattr(jobs.scheduler, "loop", SimpleNamespace(call_later=lambda s, *call: later.append(call)))
         monkeypatch.setattr(jobs, "_do", lambda record, actions: None)
-        assert await jobs.submit(spec_of("new")) == ""
+        assert await jobs.submit(spec_of("new")) == ("", False)
         calls = [(do, job_id) for do, *given in later for job_id in given if job_id == "new"]
         assert calls == ([(jobs._check_client, "new")] if is_gone else [])
 
@@ -295,6 +295,20 @@ async def nothing() -> None:
     pass
 
 
+def test_a_job_may_ask_again_if_others_wait_or_there_is_no_room() -> None:
+    async def test(here: Here) -> None:
+        refusal, again = await here.jobs.submit(spec_of("new", workers=["tcp://gone:1"]))
+        assert "does not fit" in refusal and again
+        here.jobs.waiting.turn({"id": "first", "name": "first"}, "me")
+        refusal, again = await here.jobs.submit(spec_of("new"))
+        assert "first first" in refusal and again
+        here.jobs.waiting.turn({"id": "new", "name": "new"}, "me")
+        here.jobs.waiting.stop("new", "SIGTERM")
+        assert (await here.jobs.submit(spec_of("new")))[1]
+
+    on_a_scheduler(test)
+
+
 def test_a_job_is_refused_where_the_scheduler_does_not_reach_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(here: Here) -> None:
         jobs = here.jobs
@@ -303,7 +317,7 @@ def test_a_job_is_refused_where_the_scheduler_does_not_reach_itself(monkeypatch:
         facts = {"id": "new", "name": "new"}
         jobs.waiting.turn(facts, "me")
         refused = await jobs.submit(spec_of("new"))
-        assert refused == "the scheduler cannot start tasks: RuntimeError: a screw is loose"
+        assert refused == ("the scheduler cannot start tasks: RuntimeError: a screw is loose", False)
         assert list(jobs.records) == ["broken", "sound"]
         assert jobs.waiting.has("new")  # it keeps its place
 

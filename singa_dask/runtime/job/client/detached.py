@@ -19,11 +19,11 @@ from distributed.utils import sync
 
 from singa_dask import fs
 from singa_dask.cancellation import pause
-from singa_dask.errors import A_BUG, ClusterError, DataError, ReplacedError, SingaError
+from singa_dask.errors import A_BUG, ClusterError, DataError, NotNowError, ReplacedError, SingaError
 from singa_dask.observe.run_directory import is_run
 from singa_dask.redaction import redact
 from singa_dask.runtime.job.client.cluster import present_workers
-from singa_dask.runtime.job.client.driver import ELSEWHERE, Driver, Lease, UnheardError, needs_room
+from singa_dask.runtime.job.client.driver import ELSEWHERE, Driver, Lease, UnheardError
 from singa_dask.runtime.job.client.follower import GONE, ask_jobs
 from singa_dask.runtime.job.client.install import install_jobs
 from singa_dask.runtime.job.client.job_run import JobRun
@@ -82,7 +82,7 @@ class DriverHost(WorkerPlugin):
         except SingaError as error:
             failure = {"reason": str(error), "exit_code": error.exit_code, "error": ""}
             failure["elsewhere"] = isinstance(error, DataError) and lease.has_begun
-            failure["again"] = needs_room(error)
+            failure["again"] = isinstance(error, NotNowError)
         except Exception as error:
             logger.exception("the driver of %s", run.job_id)
             failure = {"reason": f"the driver of the job: {error!r}", "exit_code": 1}

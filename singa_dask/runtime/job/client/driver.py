@@ -14,7 +14,7 @@ from distributed import Client
 
 from singa_dask import fs
 from singa_dask.data.stores.tables.table_scan import TableScan
-from singa_dask.errors import ClusterError, LeftQueueError, ReplacedError, UnitError, UnloadableError, listed, text_of
+from singa_dask.errors import ClusterError, LeftQueueError, NotNowError, ReplacedError, UnitError, listed, text_of
 from singa_dask.fs import host_files
 from singa_dask.runtime.job.client.dask_tasks import Runner, on_dask
 from singa_dask.runtime.job.client.epochs import steps_by_task
@@ -190,7 +190,7 @@ class Driver:
                     self._begin()
                     return
                 except Exception as error:
-                    if not needs_room(error):
+                    if not isinstance(error, NotNowError):
                         self._tell_left({"reason": text_of(error), "exit_code": getattr(error, "exit_code", 1)})
                         raise
                     why = str(error)
@@ -309,15 +309,11 @@ class Driver:
             first_incarnation=self._lease.first_incarnation if self._lease else 0,
             scalings=self._scalings or {},
         )
-        if refusal := self._follower.ask(Op.SUBMIT, spec=asdict(spec)):
-            raise ClusterError(refusal)
+        refusal, may_try_again = self._follower.ask(Op.SUBMIT, spec=asdict(spec))
+        if refusal:
+            raise (NotNowError if may_try_again else ClusterError)(refusal)
         for note in placed.notes:
             self._follower.log("INFO", note)
-
-
-def needs_room(error: Exception) -> bool:
-    """Return whether an error only says that the cluster has no room for the job."""
-    return isinstance(error, ClusterError) and not isinstance(error, LeftQueueError | UnloadableError)
 
 
 def _describe_line(ahead: Sequence[str]) -> str:

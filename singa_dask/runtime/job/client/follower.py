@@ -14,7 +14,7 @@ from distributed.client import ClosedClientError
 from singa_dask import version
 from singa_dask.cancellation import pause
 from singa_dask.comm.remote_import import load_on_scheduler
-from singa_dask.errors import ClusterError, ConfigError, LostUnitError, ReplacedError, listed
+from singa_dask.errors import ClusterError, ConfigError, LostUnitError, NotNowError, ReplacedError, listed
 from singa_dask.lazy import LazyModule
 from singa_dask.redaction import redact
 from singa_dask.runtime.job.job_end import Failure, JobEnd
@@ -130,7 +130,7 @@ class Follower:
 
         Raises
         ------
-        ClusterError
+        NotNowError
             The scheduler is gone, or did not answer in time.
         """
         over = None
@@ -148,7 +148,7 @@ class Follower:
                 self._note_answer()
                 return answer
         self._unheard_since = None
-        raise ClusterError(over.reason)
+        raise NotNowError(over.reason)
 
     def follow_to_its_end(self) -> JobEnd | None:
         """Follow the job as `follow` does; stop it with a checkpoint if this fails.

@@ -18,7 +18,7 @@ from tornado import gen
 
 from singa_dask.conf import ClusterConf
 from singa_dask.conf.cluster import WorkersConf
-from singa_dask.errors import A_BUG, ClusterError, text_of
+from singa_dask.errors import A_BUG, NotNowError, text_of
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.pages import add_dashboard
 from singa_dask.runtime.job.dask_worker.clock import read_clock
@@ -217,23 +217,23 @@ class Jobs(SchedulerPlugin):
         waiting = f"in line for this cluster: {plural(len(ahead), 'job')} of this priority or a higher one"
         return f"{waiting}, {ahead[0]} first. To wait, pass --queue." if ahead else ""
 
-    async def submit(self, spec: Mapping[str, Any]) -> str:
-        """Start a job. Return the reason if it is refused, else an empty string."""
+    async def submit(self, spec: Mapping[str, Any]) -> tuple[str, bool]:
+        """Start a job. Return the reason if it is refused, else an empty text, and whether to ask again later."""
         job = JobSpec(**spec)
         await self.drivers.wait_until_restored()
         known = self.records.get(job.job_id)
         if known and (known.spec.client, known.spec.driver) == (job.client, job.driver):
-            return ""  # the client repeats its request, because the answer was late
+            return "", False  # the client repeats its request, because the answer was late
         if known or (not job.driver and self.drivers.has(job.job_id)):
-            return in_use(job.job_id)
+            return in_use(job.job_id), False
         if job.driver and not self.drivers.renew(job.job_id, job.driver):
-            return f"another driver has taken over the job {job.job_id}."
+            return f"another driver has taken over the job {job.job_id}.", False
         if job.driver and job.job_id in self.history.facts:
-            return "the job has ended."  # the request came late
+            return "the job has ended.", False  # the request came late
         if self.waiting.is_stopped(job.job_id):
-            return "somebody has stopped the job."
+            return "somebody has stopped the job.", True  # the queue knows who
         if refusal := self._line_refusal(job.job_id, job.priority):
-            return refusal
+            return refusal, True
         record = JobRecord(job)
         try:
             self._check_workers(record.state)
@@ -241,8 +241,9 @@ class Jobs(SchedulerPlugin):
             await self._tasks.connect()
         except Exception as error:
             self.records.pop(job.job_id, None)
-            why = "" if isinstance(error, ClusterError) else "the scheduler cannot start tasks: "
-            return f"{why}{text_of(error)}"
+            if isinstance(error, NotNowError):
+                return str(error), True
+            return f"the scheduler cannot start tasks: {text_of(error)}", False
         self.waiting.leave(job.job_id)
         self.history.drop(job.job_id)
         self._do(record, record.state.begin(time.monotonic(), self._facts(job.job_id)))
@@ -251,7 +252,7 @@ class Jobs(SchedulerPlugin):
         if job.client not in self.scheduler.clients:
             self.remove_client(self.scheduler, job.client)  # the client has left before its job was accepted
         self._keep_ticking()
-        return ""
+        return "", False
 
     async def _detach(self, run: Mapping[str, Any], client: str) -> str:
         job_id = run["job_id"]
