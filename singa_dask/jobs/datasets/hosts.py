@@ -66,9 +66,8 @@ def placed(
     DataError
         A dataset cannot be written.
     """
-    cluster = run.conf.cluster
-    if readers(run.conf) and not run.queue and not cluster.elastic.max_processes:
-        wait_for_room(client, plan_processes(cluster), beside_tasks=False)
+    if readers(run.conf) and not run.queue:
+        wait_for_room(client, plan_processes(run.conf.cluster), beside_tasks=False)
     with placed_job(run.conf, client, datasets, leave) as (job, messages):
         yield replace(run, job=job.to_json(), datasets=messages) if messages else run
 

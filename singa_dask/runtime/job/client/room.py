@@ -11,11 +11,11 @@ from singa_dask.runtime.job.client.follower import RemoteJobs
 from singa_dask.runtime.job.client.install import install_jobs
 from singa_dask.runtime.job.patience import AT_ONCE, Patience
 from singa_dask.runtime.planning.layout import Layout
-from singa_dask.runtime.planning.worker_choice import WorkerFacts, place
+from singa_dask.runtime.planning.worker_choice import WorkerFacts, place_first
 
 
 def wait_for_room(client: Client, layout: Layout, patience: Patience = AT_ONCE, beside_tasks: bool = True) -> None:
-    """Wait until a job fits on a cluster.
+    """Wait until a job can start on a cluster. An elastic job may start with fewer processes than it has.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def wait_for_room(client: Client, layout: Layout, patience: Patience = AT_ONCE, 
     def attempt() -> None:
         install_jobs(client)
         room = RemoteJobs(client).room(layout.cluster.workers.model_dump(mode="json"), beside_tasks)
-        place(layout, worker_facts(room))
+        place_first(layout, worker_facts(room))
 
     patience.until(attempt)
 
