@@ -335,6 +335,30 @@ def test_a_job_that_has_begun_goes_on_while_nobody_can_write_its_run_directory()
     assert world.drivers.detached("job") == {"state": "running"}
 
 
+@pytest.mark.parametrize("when", ["keep", "install", "never"])
+@pytest.mark.parametrize("what", ["stopped", "lost"])
+def test_a_job_that_is_stopped_while_its_driver_starts_gets_none(
+    when: str, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, asked = World("h/a", "h/b"), list[str]()
+    world.detach()
+
+    def at(step: str) -> Callable[..., Any]:
+        async def answer(*given: Any, **named: Any) -> None:
+            asked.append(step)
+            if step == when and what == "stopped":
+                assert world.drivers.stop("job", "SIGKILL")
+            elif step == when:
+                world.drivers.lose("h/a")
+
+        return answer
+
+    monkeypatch.setattr(world.drivers, "keep", at("keep"))
+    world.drivers._sites = cast("Any", SimpleNamespace(install=at("install"), ask=at("ask")))
+    asyncio.run(world.drivers._drive(world.drivers._driven["job"], 1, has_begun=False))
+    assert asked == {"keep": ["keep"], "install": ["keep", "install"], "never": ["keep", "install", "ask"]}[when]
+
+
 def test_it_is_said_of_a_job_that_has_begun_that_no_dask_worker_takes_its_driver() -> None:
     world = World("h/a")
     world.detach()

@@ -394,21 +394,21 @@ class Drivers:
         return min(usable, key=usable.__getitem__, default="")
 
     async def _drive(self, driven: _Driven, number: int, has_begun: bool) -> None:
-        worker = driven.worker
-        await self.keep(driven.run["job_id"])
-        if self.taken_over:
-            return
-        answer: Any = await self._sites.install(worker, DRIVERS)
-        if answer is None:
+        worker, job_id = driven.worker, driven.run["job_id"]
+        answer: Any = None
+        await self.keep(job_id)
+        if self.renew(job_id, number):  # meanwhile, the job may have been stopped, or have another driver
+            answer = await self._sites.install(worker, DRIVERS)
+        if answer is None and self.renew(job_id, number):
             facts = {"run": dict(driven.run), "number": number, "has_begun": has_begun}
             facts |= {"first_incarnation": driven.first_incarnation, "is_kept": bool(self._kept.url)}
             answer = await self._sites.ask(worker, limit("answer"), Op.DRIVE, **facts)
-        if isinstance(answer, BaseException) and driven.number == number and not driven.has_ended:
+        if isinstance(answer, BaseException) and self.renew(job_id, number):
             why = f"{worker}: {text_of(answer).removesuffix('.')}."
             driven.barred[worker] = why
             if isinstance(answer, OSError | LateError):
                 driven.passing = why
-            if driven.passing and self._waiting.has(driven.run["job_id"]) and not self._choose(driven):
+            if driven.passing and self._waiting.has(job_id) and not self._choose(driven):
                 self._wait_again(driven, driven.passing)
             else:
                 self._start(driven)
