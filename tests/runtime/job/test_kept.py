@@ -178,6 +178,25 @@ def test_steps_of_a_run_are_numbered_by_group_again(state: Path) -> None:
     assert restarted().drivers._driven["job"].run["recording"]["steps"] == {0: 5}
 
 
+def test_processes_that_begin_together_save_their_job_once(state: Path) -> None:
+    world = World()
+
+    async def go() -> None:
+        await world.drivers.restore()
+        assert world.drivers.detach(run_of("job")) == ""
+        kept, written = world.drivers._kept, list[int]()
+        write = kept._write
+        kept._write = lambda name, text: (written.append(json.loads(text or "{}").get("incarnation")), write(name, text))  # type: ignore[assignment]
+        for incarnation in (0, 1):
+            await asyncio.gather(*(world.drivers.keep("job", incarnation) for _ in range(3)))
+        world.drivers.stop("job", "SIGTERM")
+        await world.drivers.keep("job")
+        assert written == [0, 1, None]
+        assert (list(state.glob("job.*")), kept._saved) == ([], {})
+
+    asyncio.run(go())
+
+
 def test_nobody_waits_for_a_state_that_cannot_be_read(state: Path) -> None:
     state.write_text("a file in place of the directory")
     refused = restarted().drivers.detach(run_of("job"))

@@ -80,6 +80,7 @@ class KeptJobs:
         self._facts_of = facts_of
         self._owner = Ownership(self.url, f"scheduler {secrets.token_hex(8)}")
         self._locks: WeakValueDictionary[str, Lock] = WeakValueDictionary()  # locks that are in use
+        self._saved: dict[str, str] = {}  # job -> newest text of its file
         self.taken_over = ""
 
     async def load(self) -> Kept:
@@ -121,7 +122,13 @@ class KeptJobs:
         lock = self._locks.setdefault(job_id, Lock())
         async with lock:
             facts = self._facts_of(job_id)
-            await self._in_thread(self._write, f"{job_id}{SUFFIX}", "" if facts is None else json.dumps(facts))
+            text = "" if facts is None else json.dumps(facts)
+            if text and text == self._saved.get(job_id):
+                return  # all processes of an incarnation ask, and the first one has saved it
+            await self._in_thread(self._write, f"{job_id}{SUFFIX}", text)
+            self._saved[job_id] = text
+            if not text:
+                del self._saved[job_id]
 
     async def _in_thread(self, function: Callable[..., Any], *given: Any) -> Any:
         return await self._scheduler.loop.run_in_executor(None, function, *given)
