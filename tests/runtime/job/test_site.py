@@ -43,7 +43,8 @@ def test_a_process_of_an_incarnation_that_is_over_is_not_hosted() -> None:
     asyncio.run(late())
 
 
-def test_a_process_whose_job_ends_while_it_is_built_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("when", ["it is built", "the clock is measured", "the clock cannot be measured"])
+def test_a_process_whose_job_ends_while_it_starts_does_not_stay(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
     site, ended = Site(), []
     spec = JobSpec(job_id="job", job="{}", workers=[], assignments={}, client="")
     told = {
@@ -58,13 +59,25 @@ def test_a_process_whose_job_ends_while_it_is_built_does_not_stay(monkeypatch: p
 
     async def in_thread(do: Callable[..., Any], *given: Any) -> Any:
         if do == site._build:
-            await site._end("job", 0, "the job was killed", forget=True)
-            return SimpleNamespace(end="the end")
+            if when == "it is built":
+                await site._end("job", 0, "the job was killed", forget=True)
+            return SimpleNamespace(end="the end", trace=None if when == "it is built" else "a trace")
         ended.append(do)
 
+    async def clock() -> float:
+        if when == "the clock cannot be measured":
+            raise OSError("the scheduler is gone")
+        await site._end("job", 0, "the job was killed", forget=True)
+        return 0.0
+
+    site.worker = cast("Any", SimpleNamespace(scheduler=SimpleNamespace(singa_dask_clock=clock)))
     monkeypatch.setattr(site, "_in_thread", in_thread)
     placement = json.dumps({**told, "start": {}, "rejoin": None})
-    answer = asyncio.run(site._host("job", 0, 0, "", "token", placement))
+    answer: Any = {"error": "incarnation 0 of the job is over"}
+    try:
+        answer = asyncio.run(site._host("job", 0, 0, "", "token", placement))
+    except OSError:
+        assert when == "the clock cannot be measured"
     assert answer == {"error": "incarnation 0 of the job is over"}
     assert (ended, site.hostings) == (["the end"], {})
 

@@ -136,12 +136,16 @@ class Site(WorkerPlugin):
                 raise
             why = f"{problem.place}: {problem.text}" if problem else text_of(error)
             return {"error": f"process {process} at {self.worker.address}: {why}", "final": True}
+        try:
+            if hosting.trace is not None:
+                self._clock = await measure_clock(self.worker.scheduler.singa_dask_clock)
+        except BaseException:
+            await self._in_thread(hosting.end, "the scheduler does not tell its time")
+            raise
         # meanwhile, this start of the process has been ended, or replaced by a newer start
         if incarnation < self._oldest.get(key, incarnation + 1):
             await self._in_thread(hosting.end, "this incarnation is over")
             return over
-        if hosting.trace is not None:
-            self._clock = await measure_clock(self.worker.scheduler.singa_dask_clock)
         self.hostings[key] = hosting
         to_client = LogToClient(hosting)
         to_client.attach()
