@@ -100,8 +100,8 @@ HABITS = {
 }
 """Our commands -> their names in other programs."""
 STOPPED = "SIGINT: stopped."
-PLACES = {"CHECKPOINT", "DST", "FILE", "JOB.yaml", "RUN", "RUN...", "SRC...", "URL", "[CHECKPOINT]", "[URL]"}
-"""Metavars of arguments and options that are paths or URLs."""
+PLACES = {"CHECKPOINT", "DATA", "DST", "FILE", "JOB.yaml", "MAP.yaml", "RUN", "SRC", "TRACE", "URL", "WEIGHTS"}
+"""Metavars of arguments and options that are paths or URLs, without brackets and dots."""
 
 
 class Verbs(click.Group):
@@ -198,7 +198,7 @@ class PathParam(click.types.StringParamType):
 def _with_places(command: click.Command) -> click.Command:
     """Make a command, or all commands of a group, expand ``~`` and variables in path arguments."""
     for param in command.params:
-        if param.type is click.STRING and param.make_metavar(click.Context(command)) in PLACES:
+        if param.type is click.STRING and param.make_metavar(click.Context(command)).strip("[].") in PLACES:
             param.type = PathParam()
     for inner in command.commands.values() if isinstance(command, click.Group) else ():
         _with_places(inner)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -194,6 +195,19 @@ def test_paths_of_the_command_line_are_expanded(
     result = call("data", "head", "$NO_SUCH_THING/x")
     assert result.exit_code == 2
     assert "$NO_SUCH_THING/x: the environment variable 'NO_SUCH_THING' is not set." in result.stderr
+
+
+def test_every_text_of_the_command_line_is_a_path_or_known_to_be_none(call: Call) -> None:
+    known = """4x6 ADDRESS BACKEND CHAR FORMAT HOST HxW INTERFACE[:PORTS] JOB JSON KEY=VALUE KEY=VALUE,... KIND
+        METRIC=VALUE MODULE.CLASS N,N,... NAME NAME,... NAMES NAME=SHARE,... TEXT UNIT URI WHAT WORDS [NAME]"""
+    texts, context = set[str](), click.Context(main)
+    commands = [main.get_command(context, name) for name in main.list_commands(context)]
+    for command in filter(None, commands):
+        for each in (command, *getattr(command, "commands", {}).values()):
+            texts |= {p.make_metavar(context) for p in each.params if p.type is click.STRING}
+    assert texts == set(known.split())
+    for arguments in (("import", "$NOT/w.npz", "--job=$NOT", "-o=x"), ("init", "$NOT"), ("plan", "x", "--beside=$NOT")):
+        assert "the environment variable 'NOT' is not set" in call(*arguments).stderr
 
 
 # -- the program ------------------------------------------------------------------------------------------------
