@@ -84,9 +84,7 @@ class Inbox:
     hello : Hello
         Of this process: connections from another job, incarnation or protocol are refused.
     on_message : callable
-        Called with each message.
-    on_error : callable
-        Called with the address of a peer and the reason when ``on_message`` has failed.
+        Called with each message. It may raise no error.
     receive_buffer : callable or None
         Takes a message without its array. Returns the buffer to read the array into, or None for new memory.
     backlog : Backlog
@@ -104,7 +102,6 @@ class Inbox:
         self,
         hello: Hello,
         on_message: Callable[[Message], None],
-        on_error: Callable[[str, str], None],
         receive_buffer: ReceiveBuffer | None,
         backlog: Backlog,
         timeout_s: float,
@@ -113,7 +110,6 @@ class Inbox:
         self.room = asyncio.Event()
         self._hello = hello
         self._on_message = on_message
-        self._on_error = on_error
         self._receive_buffer = receive_buffer
         self._backlog = backlog
         self._timeout_s = timeout_s
@@ -190,7 +186,7 @@ class Inbox:
             n_bytes = message.n_bytes
             stream.take(frame.number, n_bytes)
             self.received_bytes += n_bytes
-            self._deliver(stream.hello, message)
+            self._on_message(message)
             del message  # free the memory of this message before receiving the next one
 
     async def _wait_for_room(self, stream: _Stream) -> None:
@@ -200,13 +196,6 @@ class Inbox:
                 await asyncio.wait_for(self.room.wait(), _ACKNOWLEDGED_S)
             except asyncio.TimeoutError:  # asyncio.TimeoutError is not TimeoutError in Python 3.10
                 stream.acknowledge()
-
-    def _deliver(self, hello: Hello, message: Message) -> None:
-        try:
-            self._on_message(message)
-        except Exception as error:
-            logger.exception("%s from %s to %s", message.kind, message.src, message.dst)
-            self._on_error(hello.address, f"its {message.kind} from {message.src} to {message.dst} failed: {error!r}")
 
     def cut(self, address: str) -> None:
         """Refuse all further messages of the process at ``address``."""

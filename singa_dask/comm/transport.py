@@ -51,10 +51,9 @@ class Transport:
     host : str
         Scheme and host of the Dask worker, e.g. ``"tcp://10.0.0.7"``.
     on_message : callable
-        Called with each incoming message, in the thread of the transport. It must not block.
+        Called with each incoming message, in the thread of the transport. It must not block, and may raise no error.
     on_lost : callable
-        Called once for each lost peer, with the address and the reason; see `Outbox`. Also called if ``on_message``
-        raises an error for a message of the peer.
+        Called once for each lost peer, with the address and the reason; see `Outbox`.
     job : str
         Id of the job.
     process : int
@@ -115,7 +114,7 @@ class Transport:
         self._shared_bytes = shared_bytes
         self._hello = Hello(token, job, incarnation, process, address="")
         backlog = backlog or Backlog()
-        self._inbox = Inbox(self._hello, on_message, self._lose, receive_buffer, backlog, timeout_s)
+        self._inbox = Inbox(self._hello, on_message, receive_buffer, backlog, timeout_s)
         backlog.on_room = self._make_room
         self._outboxes: dict[str, Outbox] = {}
         self._closing: set[asyncio.Task[None]] = set()

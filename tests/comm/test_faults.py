@@ -189,21 +189,6 @@ def test_a_peer_that_was_replaced_at_the_same_address_is_lost(stack: ExitStack) 
     assert other.messages.empty()
 
 
-def test_a_message_that_fails_is_reported_and_the_next_one_comes(stack: ExitStack) -> None:
-    def fail_first(message: Message) -> None:
-        if message.step == 0:
-            raise ValueError("no such slice")
-        receiver.messages.put(message)
-
-    sender = end(stack)
-    receiver = end(stack, on_message=fail_first)
-    sender.send(receiver.address, update(0))
-    sender.send(receiver.address, update(1))
-    assert receiver.get().step == 1
-    address, reason = receiver.lost.get(timeout=TIMEOUT_S)
-    assert address == sender.address and "no such slice" in reason
-
-
 def test_a_message_that_cannot_be_sent_is_reported(stack: ExitStack) -> None:
     sender, receiver = end(stack), end(stack)
     sender.send(receiver.address, Message("put", Address.worker(0, 0), Address.server(0, 0), info={"n": object()}))
