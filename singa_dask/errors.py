@@ -149,7 +149,10 @@ class ClusterError(SingaError):
 
 
 class NotNowError(ClusterError):
-    """A job cannot start now, because the cluster has no room or does not answer. A queued job tries again."""
+    """A job cannot start now: the cluster has no room or does not answer.
+
+    A queued job tries again.
+    """
 
 
 class UnloadableError(ClusterError):

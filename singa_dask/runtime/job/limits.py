@@ -64,7 +64,9 @@ LIMITS = {
     "workers": Limit("of the Dask workers that read data for a client one is there", of="answer", times=2 / 3),
     "part": Limit("a piece of a part file has come from the Dask worker that has it", of="answer", times=2.0),
     "survey": Limit("a Dask worker has found the hosts that store the records of a job", of="answer", times=2.0),
-    "waiter": Limit("a client in line has asked again; it may wait for a survey meanwhile", of="answer", times=3.0),
+    "waiter": Limit(
+        "the client of a queued job has asked again; it may wait for a survey meanwhile", of="answer", times=3.0
+    ),
     "attempt": Limit("a process has connected to another one; it tries that three times or more", "", "answer", 1 / 10),
     "hopeless": Limit("units wait where no Dask worker that is there can host them", of="answer"),
     "buddy": Limit("who keeps copies of snapshots is ready, or processes begin without", of="answer", times=1 / 15),

@@ -11,7 +11,7 @@ from singa_dask.conf import JobConf
 from singa_dask.runtime.job.names import SITE
 from singa_dask.runtime.job.scheduler.drivers import Drivers
 from singa_dask.runtime.job.scheduler.history import History
-from singa_dask.runtime.job.scheduler.line import Waiting
+from singa_dask.runtime.job.scheduler.job_queue import JobQueue
 from singa_dask.runtime.job.scheduler.record import JobRecord
 from singa_dask.runtime.job.scheduler.views import Views
 from singa_dask.runtime.job.state.events import JobSpec
@@ -96,8 +96,8 @@ def shown(records: list[JobRecord], n_ended: int = 0) -> Views:
         for p, address in enumerate(records[0].spec.workers if records else ())
     }
     scheduler: Any = SimpleNamespace(address="tcp://127.0.0.1:8786", workers=workers)
-    waiting = Waiting(scheduler, history)
+    waiting = JobQueue(scheduler, history)
     sites: Any = None  # no Dask worker is asked
     drivers = Drivers(scheduler, jobs, history, sites, waiting, lambda job_id, event: None, lambda worker: False)
-    known: Any = SimpleNamespace(scheduler=scheduler, records=jobs, history=history, waiting=waiting, drivers=drivers)
+    known: Any = SimpleNamespace(scheduler=scheduler, records=jobs, history=history, queue=waiting, drivers=drivers)
     return Views(known)

@@ -47,7 +47,7 @@ def url() -> Iterator[str]:
     ended = source._jobs.history.facts
     ended["ended-0"] = replace(ended["ended-0"], state="failed", reason=REASON, exit_code=1)
     facts = {"id": "waits", "name": "waits", "owner": "ann@host", "run_url": "", "topology": {}, "train_steps": 10}
-    source._jobs.waiting.turn(facts, client="c", why=REASON)
+    source._jobs.queue.turn(facts, client="c", why=REASON)
     loop = asyncio.new_event_loop()
     socket, port = bind_unused_port()
     thread = threading.Thread(target=loop.run_forever)

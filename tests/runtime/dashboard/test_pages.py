@@ -189,7 +189,7 @@ def test_what_a_job_takes_and_says_is_shown() -> None:
 def test_jobs_in_line_are_shown() -> None:
     source = shown([full("runs")])
     facts = {"id": "waits", "name": "waits", "owner": "ann@host", "run_url": "", "topology": {}, "train_steps": 10}
-    source._jobs.waiting.turn(facts, client="c", why="the job does not fit")
+    source._jobs.queue.turn(facts, client="c", why="the job does not fit")
     overview = source.overview()
     assert [(row["id"], row["state"]) for row in overview["jobs"]] == [("runs", "starting"), ("waits", "queued")]
     assert overview["n_queued"] == 1

@@ -108,7 +108,7 @@ def test_a_job_that_an_error_of_a_callback_has_stopped_has_failed(
 def test_a_stderr_that_is_lost_is_said_once_in_the_log(
     lost: str, drivers: list[FakeDriver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not by a job in line: its run directory is not there yet."""
+    """Not by a queued job: its run directory is not there yet."""
     seen: list[str] = []
     monkeypatch.setattr(job_run, "STDERR", SimpleNamespace(lost=lost))
     with pytest.raises(UnitError):

@@ -28,8 +28,8 @@ from singa_dask.runtime.job.scheduler import drivers as module
 from singa_dask.runtime.job.scheduler.drivers import Drivers
 from singa_dask.runtime.job.scheduler.history import History
 from singa_dask.runtime.job.scheduler.job_facts import JobFacts
+from singa_dask.runtime.job.scheduler.job_queue import JobQueue
 from singa_dask.runtime.job.scheduler.jobs import Jobs
-from singa_dask.runtime.job.scheduler.line import Waiting
 from singa_dask.runtime.job.state.events import Host, Hosted
 from tests.runtime.processes import digits
 
@@ -53,7 +53,7 @@ class World:
         self.jobs: dict[str, Any] = {}
         self.told: list[Any] = []
         self.history = History()
-        self.waiting = Waiting(scheduler, self.history)
+        self.waiting = JobQueue(scheduler, self.history)
         sites: Any = None
         self.silent: set[str] = set()
         self.drivers = Drivers(
@@ -76,7 +76,7 @@ class World:
         return self.drivers.detach({**run, "queue": True, "priority": priority})
 
     def start_next(self, has_room: bool) -> list[str]:
-        """Look whether the first in line may start; return the jobs with drivers."""
+        """Look whether the first queued job may start; return the jobs with drivers."""
 
         def check_room(cluster: ClusterConf) -> None:
             if not has_room:
@@ -216,7 +216,7 @@ def test_a_job_in_line_has_a_driver_once_it_is_its_turn_and_there_is_room(monkey
     world.jobs["c"] = SimpleNamespace(state=SimpleNamespace(phase="running", incarnation=0))
     assert world.drivers.stop("a", "SIGTERM", by="me")
     assert world.history.facts["a"].state == "stopped"
-    assert world.history.facts["a"].reason == "stopped by me while it waited in line"
+    assert world.history.facts["a"].reason == "stopped by me while it was queued"
     assert world.start_next(has_room=True) == ["b", "c"]
 
 
@@ -373,7 +373,7 @@ def test_it_is_said_of_a_job_that_has_begun_that_no_dask_worker_takes_its_driver
 
 
 def test_a_scheduler_that_was_replaced_takes_and_starts_nothing(tmp_path: Path) -> None:
-    """Its jobs in line end there, its drivers leave, and what it keeps is the newer one's."""
+    """Its queued jobs end there, its drivers leave, and what it keeps is the newer one's."""
 
     async def replace() -> None:
         with dask.config.set({"distributed.singa-dask.state": str(tmp_path)}):

@@ -29,14 +29,14 @@ def state(tmp_path: Path) -> Any:
 
 
 def run_of(job_id: str) -> dict[str, Any]:
-    """Return the fields of a run that waits in line."""
+    """Return the fields of a queued run."""
     recording = {"owner": "me@here", "text": "", "steps": {0: 5}, "command": {}}
     job = digits("single")
     return asdict(JobRun.of(job, job_id=job_id, run_url="/run", owner="me@here", recording=recording, queue=True))
 
 
 def keep(state: Path, *job_ids: str) -> dict[str, Path]:
-    """Let a scheduler keep some jobs in line; return their files."""
+    """Let a scheduler keep some queued jobs; return their files."""
     world = World()
 
     async def go() -> None:
@@ -63,7 +63,7 @@ def restarted() -> World:
 
 def rows(world: World) -> dict[str, dict[str, Any]]:
     """Return what ``singa-dask list`` shows, by job."""
-    jobs: Any = SimpleNamespace(records={}, waiting=world.waiting, history=world.history)
+    jobs: Any = SimpleNamespace(records={}, queue=world.waiting, history=world.history)
     return {row["id"]: row for row in Views(jobs).list()}
 
 
@@ -186,7 +186,10 @@ def test_processes_that_begin_together_save_their_job_once(state: Path) -> None:
         assert world.drivers.detach(run_of("job")) == ""
         kept, written = world.drivers._kept, list[int]()
         write = kept._write
-        kept._write = lambda name, text: (written.append(json.loads(text or "{}").get("incarnation")), write(name, text))  # type: ignore[assignment]
+        kept._write = lambda name, text: (
+            written.append(json.loads(text or "{}").get("incarnation")),
+            write(name, text),
+        )  # type: ignore[assignment]
         for incarnation in (0, 1):
             await asyncio.gather(*(world.drivers.keep("job", incarnation) for _ in range(3)))
         world.drivers.stop("job", "SIGTERM")

@@ -1,4 +1,4 @@
-"""Jobs that wait in line on a real cluster."""
+"""Queued jobs on a real cluster."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ pytestmark = pytest.mark.cluster
 
 
 def queued(dask_scheduler: Any) -> list[str]:
-    """Return the names of the run directories of the jobs in line, in order."""
+    """Return the names of the run directories of the queued jobs, in order."""
     plugin = dask_scheduler.plugins[JOBS]
-    return [Path(facts.run_url).name for facts in plugin.waiting.facts().values()]
+    return [Path(facts.run_url).name for facts in plugin.queue.facts().values()]
 
 
 def in_line(client: Client, *names: str) -> None:
-    wait_until(lambda: ask(client, queued) == list(names), f"in line: {names}")
+    wait_until(lambda: ask(client, queued) == list(names), f"queued: {names}")
 
 
 def of_line(prefix: str, dask_scheduler: Any) -> list[str]:
@@ -210,13 +210,13 @@ def test_ctrl_c_leaves_the_line(client: Client, tmp_path: Path) -> None:
         assert Driven(long("allreduce"), client, tmp_path, wait_and_leave).result.state == "stopped"
     ((over,),) = seen
     assert over.reason == "the scheduler does not know the job any more."
-    assert said[0].startswith("first in line: ")
+    assert said[0].startswith("first in the queue: ")
     assert "0 of 2" in said[0]
     assert ask(client, facts_of, "waits")["ended"] <= time.time()
 
 
 def test_a_job_in_line_keeps_its_scheduler_alive(tmp_path: Path) -> None:
-    """Dask's ``idle-timeout`` counts tasks, and a job in line has none."""
+    """Dask's ``idle-timeout`` counts tasks, and a queued job has none."""
     with small_cluster(1, 1) as cluster, Client(cluster, set_as_default=False) as client:
 
         def look(event: dict[str, Any]) -> None:

@@ -26,7 +26,7 @@ def drive(job_id: str, dask_scheduler: Any) -> None:
 
 
 def in_line(dask_scheduler: Any) -> list[str]:
-    return list(dask_scheduler.plugins[JOBS].waiting.facts())
+    return list(dask_scheduler.plugins[JOBS].queue.facts())
 
 
 @pytest.mark.parametrize("queue", [False, True])

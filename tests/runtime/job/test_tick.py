@@ -249,7 +249,7 @@ def test_an_error_in_a_look_at_all_jobs_is_told_once_and_time_goes_on(
         where: dict[str, tuple[Any, str]] = {
             "heartbeats": (jobs._heartbeats, "look"),
             "drivers": (jobs.drivers, "tick"),
-            "waiting": (jobs.waiting, "tick"),
+            "waiting": (jobs.queue, "tick"),
             "left over": (jobs, "_end_left_over"),
             "room": (jobs.drivers, "start_next"),
         }
@@ -299,11 +299,11 @@ def test_a_job_may_ask_again_if_others_wait_or_there_is_no_room() -> None:
     async def test(here: Here) -> None:
         refusal, again = await here.jobs.submit(spec_of("new", workers=["tcp://gone:1"]))
         assert "does not fit" in refusal and again
-        here.jobs.waiting.turn({"id": "first", "name": "first"}, "me")
+        here.jobs.queue.turn({"id": "first", "name": "first"}, "me")
         refusal, again = await here.jobs.submit(spec_of("new"))
         assert "first first" in refusal and again
-        here.jobs.waiting.turn({"id": "new", "name": "new"}, "me")
-        here.jobs.waiting.stop("new", "SIGTERM")
+        here.jobs.queue.turn({"id": "new", "name": "new"}, "me")
+        here.jobs.queue.stop("new", "SIGTERM")
         assert (await here.jobs.submit(spec_of("new")))[1]
 
     on_a_scheduler(test)
@@ -315,11 +315,11 @@ def test_a_job_is_refused_where_the_scheduler_does_not_reach_itself(monkeypatch:
         monkeypatch.setattr(jobs, "_check_workers", lambda state: None)
         monkeypatch.setattr(jobs._tasks, "connect", broken)
         facts = {"id": "new", "name": "new"}
-        jobs.waiting.turn(facts, "me")
+        jobs.queue.turn(facts, "me")
         refused = await jobs.submit(spec_of("new"))
         assert refused == ("the scheduler cannot start tasks: RuntimeError: a screw is loose", False)
         assert list(jobs.records) == ["broken", "sound"]
-        assert jobs.waiting.has("new")  # it keeps its place
+        assert jobs.queue.has("new")  # it keeps its place
 
     on_a_scheduler(test)
 
@@ -327,11 +327,9 @@ def test_a_job_is_refused_where_the_scheduler_does_not_reach_itself(monkeypatch:
 def test_a_job_that_does_not_wait_is_refused_before_it_has_a_driver() -> None:
     async def test(here: Here) -> None:
         jobs = here.jobs
-        jobs.waiting.turn({"id": "first", "name": "first"}, "me")
+        jobs.queue.turn({"id": "first", "name": "first"}, "me")
         await jobs.drivers.restore()
-        refusal = (
-            "in line for this cluster: 1 job of this priority or a higher one, first first. To wait, pass --queue."
-        )
+        refusal = "queued on this cluster: 1 job of this priority or a higher one, first first. To wait, pass --queue."
         assert [jobs.refusal("new", 0), jobs.refusal("new", 1), jobs.refusal("new")] == [refusal, "", ""]
         assert await jobs._detach({"job_id": "new", "queue": False, "priority": 0}, "me") == refusal
         assert not jobs.drivers.has("new")

@@ -77,7 +77,7 @@ def test_a_job_that_somebody_has_killed_has_not_failed(state: str, exit_code: in
 
 
 def test_a_signal_reaches_a_job_wherever_it_is() -> None:
-    """It runs, or has a driver that is about to start it, or is in line; nobody else is stopped."""
+    """It runs, or has a driver that is about to start it, or is queued; nobody else is stopped."""
     asked: list[str] = []
 
     def only(known: str) -> Any:
@@ -88,7 +88,7 @@ def test_a_signal_reaches_a_job_wherever_it_is() -> None:
         return stop
 
     drivers, waiting = SimpleNamespace(stop=only("driven")), SimpleNamespace(stop=only("in line"))
-    jobs: Any = SimpleNamespace(records={"runs": None}, handle=only("runs"), drivers=drivers, waiting=waiting)
+    jobs: Any = SimpleNamespace(records={"runs": None}, handle=only("runs"), drivers=drivers, queue=waiting)
     answers = [Views(jobs).signal(job_id, "SIGTERM") for job_id in ("runs", "driven", "in line", "gone")]
     assert answers == [True, True, True, None]
     assert asked[:2] == ["runs for runs", "driven for driven"]

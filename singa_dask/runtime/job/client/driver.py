@@ -61,7 +61,7 @@ class UnheardError(ReplacedError):
 
 
 ELSEWHERE = "another driver has taken over the job."
-LINE_LOOK_S = 0.5
+QUEUE_LOOK_S = 0.5
 SHOWN = 3
 QUIET_S = 5.0
 """Seconds after which the user is told what a job waits for before it starts."""
@@ -164,7 +164,7 @@ class Driver:
             self._publish({**self._started(), "begun": True})
         elif self._queue and self._lease is None:
             self._prepare()
-            self._begin_in_line()
+            self._begin_queued()
         else:
             self._begin()
         over = self._follower.follow_to_its_end()
@@ -174,7 +174,7 @@ class Driver:
             raise UnheardError(over.reason)
         return self._result(over)
 
-    def _begin_in_line(self) -> None:
+    def _begin_queued(self) -> None:
         """Wait in the queue, and begin the job when it is the first and there is room."""
         run = asdict(self._submission)
         asked = {"facts": JobFacts.of_run(run).to_dict(), "client": self._client.id}
@@ -183,7 +183,7 @@ class Driver:
         while True:
             answer = self._follower.ask(Op.TURN, wait=self._wait_for_signal, **asked, why=why)
             if answer["end"]:
-                self._leave_line(answer["end"])
+                self._leave_queue(answer["end"])
             ahead = answer["ahead"]
             if not ahead:
                 try:
@@ -194,27 +194,27 @@ class Driver:
                         self._tell_left({"reason": text_of(error), "exit_code": getattr(error, "exit_code", 1)})
                         raise
                     why = str(error)
-            message = _describe_line(ahead) if ahead else f"first in line: {why}"
+            message = _describe_place(ahead) if ahead else f"first in the queue: {why}"
             if message != said:
                 said = message
                 self._publish({"event": "queued", "place": len(ahead) + 1, "message": message, "time": time.time()})
             self._wait_for_signal()
 
     def _wait_for_signal(self) -> None:
-        """Wait for `LINE_LOOK_S`; leave the queue if a signal comes."""
-        request = self._follower.next_request(LINE_LOOK_S)
+        """Wait for `QUEUE_LOOK_S`; leave the queue if a signal comes."""
+        request = self._follower.next_request(QUEUE_LOOK_S)
         if request is None:
             return
         name, by = request
-        reason = f"{by or name}: the job has left the line, and was not started."
-        self._leave_line({"reason": reason, "exit_code": SIGNAL_CODES.get(name, 1)})
+        reason = f"{by or name}: the job has left the queue, and was not started."
+        self._leave_queue({"reason": reason, "exit_code": SIGNAL_CODES.get(name, 1)})
 
     def _tell_left(self, failure: Mapping[str, Any]) -> None:
         """Take the job out of the queue, and tell the scheduler the ``failure``."""
         with suppress(*GONE):  # if this fails, the scheduler drops the client, because it no longer asks for events
             ask_jobs(self._client, Op.LEAVE, job_id=self._submission.job_id, failure=dict(failure))
 
-    def _leave_line(self, failure: Mapping[str, Any]) -> None:
+    def _leave_queue(self, failure: Mapping[str, Any]) -> None:
         self._tell_left(failure)
         raise LeftQueueError(failure["reason"], failure["exit_code"])
 
@@ -316,5 +316,5 @@ class Driver:
             self._follower.log("INFO", note)
 
 
-def _describe_line(ahead: Sequence[str]) -> str:
-    return f"in line, place {len(ahead) + 1}, behind {listed([*ahead[-SHOWN:], *ahead[:-SHOWN]], SHOWN)}"
+def _describe_place(ahead: Sequence[str]) -> str:
+    return f"queued, place {len(ahead) + 1}, behind {listed([*ahead[-SHOWN:], *ahead[:-SHOWN]], SHOWN)}"

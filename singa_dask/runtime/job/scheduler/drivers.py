@@ -24,8 +24,8 @@ from singa_dask.runtime.job.limits import limit, state_url
 from singa_dask.runtime.job.names import DRIVERS, Op, in_use, stopped
 from singa_dask.runtime.job.scheduler.history import History
 from singa_dask.runtime.job.scheduler.job_facts import JobFacts
+from singa_dask.runtime.job.scheduler.job_queue import QUEUED, JobQueue
 from singa_dask.runtime.job.scheduler.kept import KeptJobs
-from singa_dask.runtime.job.scheduler.line import IN_LINE, Waiting
 from singa_dask.runtime.job.scheduler.record import JobRecord
 from singa_dask.runtime.job.scheduler.sites import Sites
 
@@ -108,7 +108,7 @@ class Drivers:
         jobs: Mapping[str, JobRecord],
         history: History,
         sites: Sites,
-        waiting: Waiting,
+        queue: JobQueue,
         tell: Callable[[str, Mapping[str, Any]], None],
         is_silent: Callable[[str], bool],
     ) -> None:
@@ -116,7 +116,7 @@ class Drivers:
         self._jobs = jobs
         self._history = history
         self._sites = sites
-        self._waiting = waiting
+        self._queue = queue
         self._tell = tell
         self._is_silent = is_silent
         self._driven: dict[str, _Driven] = {}
@@ -209,26 +209,26 @@ class Drivers:
         if driven is None or driven.has_ended or job_id in self._history.facts:
             return None
         facts = {"run": driven.run, "host": driven.host, "number": driven.number, "incarnation": driven.incarnation}
-        return {**facts, "place": self._waiting.place_of(job_id)}
+        return {**facts, "place": self._queue.arrival_of(job_id)}
 
     # -- the queue of waiting jobs -----------------------------------------------------------------------------------
 
     def _join(self, run: Mapping[str, Any], client: str = "", rank: tuple[float, int] | None = None) -> None:
         cluster = json.loads(run["job"])["cluster"]
         facts = replace(JobFacts.of_run(run), detached=True)
-        self._waiting.turn(facts.to_dict(), client, cluster=cluster, rank=rank)
+        self._queue.turn(facts.to_dict(), client, cluster=cluster, rank=rank)
 
     def start_next(self, check_room: Callable[[ClusterConf], None]) -> None:
         """Start the driver of the first queued job if it is detached and ``check_room`` raises no error."""
-        driven = self._driven.get(self._waiting.first)
+        driven = self._driven.get(self._queue.first)
         if driven is None or driven.has_ended or driven.worker or time.monotonic() < driven.not_before:
             return
         try:
-            check_room(self._waiting.clusters()[0])
+            check_room(self._queue.clusters()[0])
         except ClusterError as error:
-            self._waiting.note(self._waiting.first, str(error))
+            self._queue.note(self._queue.first, str(error))
         except Exception as error:  # catch any error, because otherwise the other jobs would wait for ever
-            logger.exception("%s", self._waiting.first)
+            logger.exception("%s", self._queue.first)
             why = f"the scheduler cannot tell whether there is room: {text_of(error)}"
             self._end(driven, {"reason": why, "exit_code": 1, "error": ""})
         else:
@@ -250,7 +250,7 @@ class Drivers:
         if facts := self._history.facts.get(job_id):
             failure = {"reason": facts.reason, "exit_code": facts.exit_code, "error": ""}
             return {"state": "ended", "failure": failure if facts.state == "failed" else {}}
-        queued = self._waiting.facts().get(job_id)
+        queued = self._queue.facts().get(job_id)
         if queued and (queued.place > 1 or queued.reason):
             return {"state": "queued", "place": queued.place, "reason": queued.reason}
         return {"state": "starting" if driven is not None else "unknown"}
@@ -280,14 +280,14 @@ class Drivers:
         if failure.get("elsewhere"):
             driven.barred[driven.worker] = failure["reason"]
             self._start(driven)
-        elif failure.get("again") and self._waiting.has(job_id):  # another job has taken the free workers meanwhile
+        elif failure.get("again") and self._queue.has(job_id):  # another job has taken the free workers meanwhile
             self._wait_again(driven, failure["reason"])
         else:
             self._end(driven, failure)
 
     def _wait_again(self, driven: _Driven, why: str) -> None:
         """Keep the position of a job in the queue; it has no driver meanwhile."""
-        self._waiting.note(driven.run["job_id"], why)
+        self._queue.note(driven.run["job_id"], why)
         driven.worker, driven.not_before = "", time.monotonic() + AGAIN_S
         driven.passing = ""
         driven.barred.clear()
@@ -297,14 +297,14 @@ class Drivers:
         driven = self._driven.get(job_id)
         if driven is None or driven.has_ended or job_id in self._jobs or job_id in self._history.facts:
             return False
-        self._waiting.stop(job_id, name, by)
-        self._end(driven, stopped("before the job had started" if driven.worker else IN_LINE, name, by))
+        self._queue.stop(job_id, name, by)
+        self._end(driven, stopped("before the job had started" if driven.worker else QUEUED, name, by))
         return True
 
     def _end(self, driven: _Driven, failure: Mapping[str, Any]) -> None:
         driven.has_ended, driven.failure, driven.since = True, failure, time.monotonic()
         if failure:
-            self._waiting.leave(driven.run["job_id"], failure)
+            self._queue.leave(driven.run["job_id"], failure)
             catalogs = [Catalog.of(catalog) for catalog in driven.run.get("datasets", ())]
             # if the job is still running, the datasets that it reads are deleted at its end
             if catalogs and driven.run["job_id"] not in self._jobs:
@@ -353,7 +353,7 @@ class Drivers:
             elif not driven.has_ended and self._is_silent(driven.worker):
                 if self._choose(driven):  # if no Dask worker is left, the silent one may be the first to come back
                     self._start(driven)
-            elif not driven.has_ended and not driven.worker and not self._waiting.has(job_id):
+            elif not driven.has_ended and not driven.worker and not self._queue.has(job_id):
                 if now - driven.since > AGAIN_S:
                     driven.barred.clear()
                 self._start(driven)
@@ -408,7 +408,7 @@ class Drivers:
             driven.barred[worker] = why
             if isinstance(answer, OSError | LateError):
                 driven.passing = why
-            if driven.passing and self._waiting.has(job_id) and not self._choose(driven):
+            if driven.passing and self._queue.has(job_id) and not self._choose(driven):
                 self._wait_again(driven, driven.passing)
             else:
                 self._start(driven)

@@ -30,7 +30,7 @@ from singa_dask.runtime.job.scheduler.demand import count_demand, missing_of, si
 from singa_dask.runtime.job.scheduler.drivers import Drivers
 from singa_dask.runtime.job.scheduler.heartbeats import Heartbeats
 from singa_dask.runtime.job.scheduler.history import History
-from singa_dask.runtime.job.scheduler.line import Waiting
+from singa_dask.runtime.job.scheduler.job_queue import JobQueue
 from singa_dask.runtime.job.scheduler.record import JobRecord
 from singa_dask.runtime.job.scheduler.sites import Sites
 from singa_dask.runtime.job.scheduler.unit_tasks import UnitTasks
@@ -156,9 +156,9 @@ class Jobs(SchedulerPlugin):
         self._news_at = 0.0  # time at which most Dask workers have sent their next heartbeat
         self._looked_at: dict[str, float] = {}  # Dask worker -> time of its newest heartbeat that was read
         self._left_over: set[str] = set()  # Dask workers that still host units that were ended
-        self.waiting = Waiting(scheduler, self.history)
+        self.queue = JobQueue(scheduler, self.history)
         self.drivers = Drivers(
-            scheduler, self.records, self.history, self.sites, self.waiting, self._tell, self._heartbeats.is_silent
+            scheduler, self.records, self.history, self.sites, self.queue, self._tell, self._heartbeats.is_silent
         )
         views = Views(self)
         self._remove_metrics = add_dashboard(scheduler, views)
@@ -174,7 +174,7 @@ class Jobs(SchedulerPlugin):
             Op.RENEW: self.drivers.renew,
             Op.DRIVEN: self.drivers.driven,
             Op.TURN: self._turn,
-            Op.LEAVE: self.waiting.leave,
+            Op.LEAVE: self.queue.leave,
             Op.CLOCK: read_clock,
             Op.LEAVING: self.announce_departure,
             Op.LEFT: lambda worker: self._wait_for_departure({worker}),
@@ -210,11 +210,11 @@ class Jobs(SchedulerPlugin):
         """
         if self.drivers.has(job_id):
             return in_use(job_id)
-        return "" if priority is None else self._line_refusal(job_id, priority)
+        return "" if priority is None else self._queue_refusal(job_id, priority)
 
-    def _line_refusal(self, job_id: str, priority: int) -> str:
-        ahead = self.waiting.ahead_of(job_id, priority)
-        waiting = f"in line for this cluster: {plural(len(ahead), 'job')} of this priority or a higher one"
+    def _queue_refusal(self, job_id: str, priority: int) -> str:
+        ahead = self.queue.ahead_of(job_id, priority)
+        waiting = f"queued on this cluster: {plural(len(ahead), 'job')} of this priority or a higher one"
         return f"{waiting}, {ahead[0]} first. To wait, pass --queue." if ahead else ""
 
     async def submit(self, spec: Mapping[str, Any]) -> tuple[str, bool]:
@@ -230,9 +230,9 @@ class Jobs(SchedulerPlugin):
             return f"another driver has taken over the job {job.job_id}.", False
         if job.driver and job.job_id in self.history.facts:
             return "the job has ended.", False  # the request came late
-        if self.waiting.is_stopped(job.job_id):
+        if self.queue.is_stopped(job.job_id):
             return "somebody has stopped the job.", True  # the queue knows who
-        if refusal := self._line_refusal(job.job_id, job.priority):
+        if refusal := self._queue_refusal(job.job_id, job.priority):
             return refusal, True
         record = JobRecord(job)
         try:
@@ -244,7 +244,7 @@ class Jobs(SchedulerPlugin):
             if isinstance(error, NotNowError):
                 return str(error), True
             return f"the scheduler cannot start tasks: {text_of(error)}", False
-        self.waiting.leave(job.job_id)
+        self.queue.leave(job.job_id)
         self.history.drop(job.job_id)
         self._do(record, record.state.begin(time.monotonic(), self._facts(job.job_id)))
         if job.driver and (loss := self.drivers.loss_of(json.loads(job.job))):
@@ -257,7 +257,7 @@ class Jobs(SchedulerPlugin):
     async def _detach(self, run: Mapping[str, Any], client: str) -> str:
         job_id = run["job_id"]
         await self.drivers.wait_until_restored()
-        refusal = "" if run["queue"] else self._line_refusal(job_id, run["priority"])
+        refusal = "" if run["queue"] else self._queue_refusal(job_id, run["priority"])
         if refusal := refusal or self.drivers.detach(run, client):
             return refusal
         if refusal := await self.drivers.keep(job_id):
@@ -268,10 +268,10 @@ class Jobs(SchedulerPlugin):
         return ""
 
     async def _turn(self, **arguments: Any) -> dict[str, Any]:
-        """Answer the client of a queued job; see `Waiting.turn`."""
+        """Answer the client of a queued job; see `JobQueue.turn`."""
         await self.drivers.wait_until_restored()
         self._keep_ticking()
-        return self.waiting.turn(**arguments)
+        return self.queue.turn(**arguments)
 
     def _check_room(self, cluster: ClusterConf) -> None:
         """Check that a queued job fits on the cluster."""
@@ -321,7 +321,7 @@ class Jobs(SchedulerPlugin):
         A ``driver`` that was replaced gets `TAKEN_OVER`.
         """
         record = self.records.get(job_id)
-        if record is None and self.waiting.has(job_id):
+        if record is None and self.queue.has(job_id):
             await gen.sleep(wait_s)
             return []
         kept = self.history.events(job_id)
@@ -391,7 +391,7 @@ class Jobs(SchedulerPlugin):
         room = {address: each for address, each in self._room(self.scheduler.workers).items() if each.usable}
         records = self.records.values()
         wanted = [(each.state.cluster, set(each.state.workers), missing_of(each)) for each in records]
-        wanted += [(cluster, set(), sizes_of(cluster)) for cluster in self.waiting.clusters()]
+        wanted += [(cluster, set(), sizes_of(cluster)) for cluster in self.queue.clusters()]
         for_jobs = count_demand(room, self._needed(), wanted, self._nthreads)
         return max(Scheduler.adaptive_target(self.scheduler, target_duration), for_jobs)
 
@@ -431,7 +431,7 @@ class Jobs(SchedulerPlugin):
 
     def _tick(self) -> None:
         self._is_ticking = False
-        parts = (self._heartbeats.look, self._tick_jobs, self.drivers.tick, self.waiting.tick, self._end_left_over)
+        parts = (self._heartbeats.look, self._tick_jobs, self.drivers.tick, self.queue.tick, self._end_left_over)
         is_left = [self._try(part) for part in parts]
         self._try(self.drivers.start_next, self._check_room)
         if (self.records or any(is_left)) and self.scheduler.status != Status.closed:
@@ -464,7 +464,7 @@ class Jobs(SchedulerPlugin):
                 if record.spec.driver and not self.drivers.is_recorded(job_id) and record.state.phase != "over":
                     self.handle(job_id, ev.Signal("SIGTERM", NEWER if self.drivers.taken_over else NO_DRIVER))
             self.handle(job_id, ev.Tick())
-        if self.records or self.waiting.clusters():  # Dask only knows of tasks, so tell it that jobs are active
+        if self.records or self.queue.clusters():  # Dask only knows of tasks, so tell it that jobs are active
             self.scheduler.idle_since = None
 
     def _lose_silent(self, job_id: str, record: JobRecord) -> None:

@@ -68,7 +68,7 @@ class Views:
     def newest(self, n_ended: int, n_queued: int | None = None) -> Sequence[dict[str, Any]]:
         """Return rows of all running jobs, the newest first, of the first queued and of the last ended jobs."""
         running = reversed([record.facts() for record in self._jobs.records.values()])
-        queued = islice(self._jobs.waiting.facts().values(), n_queued)
+        queued = islice(self._jobs.queue.facts().values(), n_queued)
         ended = islice(reversed(self._jobs.history.facts.values()), n_ended)
         return [facts.row() for facts in (*running, *queued, *ended)]
 
@@ -84,7 +84,7 @@ class Views:
         """
         record = self._jobs.records.get(job_id)
         ended = self._jobs.history.facts.get(job_id)
-        facts = record.facts() if record else self._jobs.waiting.facts().get(job_id, ended)
+        facts = record.facts() if record else self._jobs.queue.facts().get(job_id, ended)
         if facts is None:
             return None
         last = (event for event in reversed(self._events(job_id) or ()) if event["event"] not in NOT_SHOWN)
@@ -101,7 +101,7 @@ class Views:
         A queued job leaves the queue. The result is None if the job does not run.
         """
         if job_id not in self._jobs.records:
-            return self._jobs.drivers.stop(job_id, name, by) or self._jobs.waiting.stop(job_id, name, by) or None
+            return self._jobs.drivers.stop(job_id, name, by) or self._jobs.queue.stop(job_id, name, by) or None
         self._jobs.handle(job_id, ev.Signal(name, by))
         return True
 
@@ -156,7 +156,7 @@ class Views:
             known ended jobs; ``jobs``, rows of `list`.
         """
         jobs = [_short(row) for row in self.newest(ENDED_JOBS, QUEUED_JOBS)]
-        n_queued, n_ended = len(self._jobs.waiting.facts()), len(self._jobs.history.facts)
+        n_queued, n_ended = len(self._jobs.queue.facts()), len(self._jobs.history.facts)
         return {"scheduler": self._jobs.scheduler.address, "n_queued": n_queued, "n_ended": n_ended, "jobs": jobs}
 
     def describe(self, job_id: str) -> dict[str, Any] | None:

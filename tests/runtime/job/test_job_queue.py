@@ -1,4 +1,4 @@
-"""The order of jobs in line."""
+"""The order of queued jobs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask.runtime.job.scheduler.history import History
-from singa_dask.runtime.job.scheduler.line import Waiting
+from singa_dask.runtime.job.scheduler.job_queue import JobQueue
 from tests.selection import few_examples
 
 
-class Line(Waiting):
-    """Jobs in line, of which only the order matters."""
+class Line(JobQueue):
+    """Queued jobs, of which only the order matters."""
 
     def __init__(self) -> None:
         scheduler: Any = SimpleNamespace()

@@ -1,4 +1,4 @@
-"""Waiting: the queue of jobs that wait for room on a cluster."""
+"""JobQueue: the jobs that wait for room on a cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from singa_dask.runtime.job.names import stopped
 from singa_dask.runtime.job.scheduler.history import History
 from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 
-IN_LINE = "while it waited in line"
+QUEUED = "while it was queued"
 KEPT_TICKETS = 10_000
 
 
@@ -31,9 +31,9 @@ class _Waiter:
     client : str
         Id of the client that waits.
     ticket : str
-        See `Waiting.turn`.
+        See `JobQueue.turn`.
     asked_at : float
-        Time at which the client last called `Waiting.turn`.
+        Time at which the client last called `JobQueue.turn`.
     end : dict
         ``reason`` and ``exit_code`` of a job that has to leave the queue; else empty.
     """
@@ -47,7 +47,7 @@ class _Waiter:
     end: dict[str, Any] = field(default_factory=dict)
 
 
-class Waiting:
+class JobQueue:
     """Keeps the queue of jobs that wait for room.
 
     Clients call `turn` repeatedly to learn whether it is their turn; `Drivers` starts detached jobs. The queue is
@@ -132,8 +132,11 @@ class Waiting:
         rank = waiter.rank if waiter else (-priority, self._n_joined)
         return [other for other in self._in_order() if self._waiters[other].rank < rank]
 
-    def place_of(self, job_id: str) -> int:
-        """Return how many jobs joined the queue before a job; 0 if it is not queued."""
+    def arrival_of(self, job_id: str) -> int:
+        """Return a number that orders jobs by arrival; 0 if a job is not queued.
+
+        It is negative for jobs that an earlier scheduler has queued.
+        """
         return self._waiters[job_id].rank[1] if job_id in self._waiters else 0
 
     @property
@@ -158,7 +161,7 @@ class Waiting:
         waiter = self._waiters.get(job_id)
         if waiter is None:
             return False
-        waiter.end = stopped(IN_LINE, name, by)
+        waiter.end = stopped(QUEUED, name, by)
         return True
 
     def facts(self) -> dict[str, JobFacts]:

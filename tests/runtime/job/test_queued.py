@@ -1,4 +1,4 @@
-"""A job in line that cannot start: it waits for room, and for nothing else."""
+"""A queued job that cannot start: it waits for room, and for nothing else."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ REFUSED = ClusterError("the scheduler cannot start tasks: OSError: no port.")
 ENDS = [UNLOADABLE, REFUSED, DataError("x.arrow: no such file."), KeyError("a screw is loose")]
 
 
-class InLine(Driver):
-    """A driver of the first job in line, whose attempts to begin end with some errors."""
+class Queued(Driver):
+    """A driver of the first queued job, whose attempts to begin end with some errors."""
 
     def __init__(self, directory: Path, *errors: Exception) -> None:
         client = cast("Client", SimpleNamespace(id="me"))
@@ -50,14 +50,14 @@ class InLine(Driver):
 
 
 def test_a_job_waits_in_line_for_room(tmp_path: Path) -> None:
-    driver = InLine(tmp_path, NO_ROOM, NO_ROOM)
-    driver._begin_in_line()
-    assert driver.said == ["first in line: the job does not fit."]
+    driver = Queued(tmp_path, NO_ROOM, NO_ROOM)
+    driver._begin_queued()
+    assert driver.said == ["first in the queue: the job does not fit."]
 
 
 @pytest.mark.parametrize("again", [True, False])
 def test_the_scheduler_says_whether_a_job_that_it_refuses_may_ask_again(again: bool, tmp_path: Path) -> None:
-    driver = InLine(tmp_path)
+    driver = Queued(tmp_path)
     driver._has_started = True
     cast("Any", driver._follower).ask = lambda op, **given: ("no.", again)
     with pytest.raises(ClusterError, match="no") as caught:
@@ -71,9 +71,9 @@ def test_a_job_that_room_does_not_help_leaves_the_line_to_others(
 ) -> None:
     left: list[Any] = []
     monkeypatch.setattr(module, "ask_jobs", lambda client, op, **given: left.append((op, given["failure"])))
-    driver = InLine(tmp_path, NO_ROOM, error)
+    driver = Queued(tmp_path, NO_ROOM, error)
     with pytest.raises(type(error)):
-        driver._begin_in_line()
+        driver._begin_queued()
     ((op, failure),) = left
     assert op == Op.LEAVE
     assert str(error) in failure["reason"]
@@ -90,11 +90,11 @@ def test_a_job_that_is_refused_as_others_wait_leaves_no_run_directory(
 
     def ask(op: str, **given: Any) -> str:
         asked.append(op)
-        return f"in line: 1 job of priority {given['priority']}."
+        return f"queued on this cluster: 1 job of priority {given['priority']}."
 
     cast("Any", driver._follower).ask = ask
     monkeypatch.setattr(module, "install_jobs", lambda client: None)
-    with pytest.raises(ClusterError, match="in line: 1 job of priority 0"):
+    with pytest.raises(ClusterError, match="queued on this cluster: 1 job of priority 0"):
         driver.run()
     assert (asked, published) == ([Op.REFUSAL], [])
     assert not (tmp_path / "run").exists()
