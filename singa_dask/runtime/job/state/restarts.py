@@ -136,7 +136,7 @@ class Restarts:
         self.recomputed_steps = 0
         self.lost_s = 0.0
         self._max = max_restarts
-        self._n_in_place = 0  # number of replacements in place since the newest step
+        self._n_fruitless = 0  # number of restarts since the newest step
         self._best = -1
         self._lost_at: float | None = None
         self._lost_step = -1
@@ -148,19 +148,19 @@ class Restarts:
         """Return the reason if the job may not restart once more, else an empty string."""
         if not self._max:
             return "cluster.max_restarts is 0."
-        if step <= self._best and self._n_in_place >= self._max:
+        if step <= self._best and self._n_fruitless >= self._max:
             return f"The job was restarted {plural(self._max, 'time')} without a later step (cluster.max_restarts)."
         return ""
 
     def add(self, reason: str, step: int) -> None:
         """Count a restart; ``step`` is the newest step that is known."""
         self.reasons.append(reason)
-        self._n_in_place = 1 if step > self._best else self._n_in_place + 1
+        self._n_fruitless = 1 if step > self._best else self._n_fruitless + 1
         self._best = max(step, self._best)
 
     def backoff_s(self) -> float:
         """Return how many seconds to wait before the next start. It doubles while the job makes no progress."""
-        return min(0.5 * 2.0 ** (self._n_in_place - 1), MAX_BACKOFF_S) if self._n_in_place > 1 else 0.0
+        return min(0.5 * 2.0 ** (self._n_fruitless - 1), MAX_BACKOFF_S) if self._n_fruitless > 1 else 0.0
 
     def lose(self, now: float, step: int) -> None:
         """Begin to count lost time, until ``step`` or a later step of an earlier loss is reached again."""
