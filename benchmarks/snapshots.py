@@ -65,7 +65,7 @@ def run(job: JobConf, folder: str) -> tuple[list[tuple[float, float]], list[dict
             if event["step"] % (2 * BLOCK) == 0:
                 host.request("snapshot")
 
-    host = UnitHost("job", 0, job, None, emit, keep=keep)
+    host = UnitHost("job", 0, job, None, emit, store_part=keep)
     runs = [partial(run_unit, host, unit, f"{folder}/checkpoint", None, ()) for unit in host.local]
     threads = [threading.Thread(target=each) for each in runs]
     for thread in threads:

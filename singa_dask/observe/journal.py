@@ -104,7 +104,7 @@ class Journal:
             os.ftruncate(self._file.fileno(), 0)
         self._lines, self._is_saved = [], False
 
-    def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
+    def filter(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
         """Keep only the lines of JSON that are wanted; the file is replaced atomically."""
         if self._path is not None and not self._path.exists():
             return  # another program has removed the file

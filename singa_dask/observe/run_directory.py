@@ -246,7 +246,7 @@ class RunDirectory:
             self._journal(f"log/{event['unit']}.log").add(log_text(event, is_named=False))
         elif kind in ("metrics", "checkpoint"):
             if kind == "metrics" and event["step"] == self._steps.get(event["group"]):
-                self._journal(METRICS).keep(lambda old: not all(old.get(key) == event[key] for key in SAME))
+                self._journal(METRICS).filter(lambda old: not all(old.get(key) == event[key] for key in SAME))
             self._journal(METRICS).add(to_json(event))
         elif kind == "bad_record":
             facts = {key: event[key] for key in BAD_RECORD_KEYS if key in event}
@@ -275,7 +275,7 @@ class RunDirectory:
         for name, text in self._texts.items():
             self._write(name, text)
         if self._steps:
-            self._journal(METRICS).keep(self._is_kept)
+            self._journal(METRICS).filter(self._is_kept)
             self._journal(METRICS).save()
             self._drop_later_checkpoints(fs.join(self.url, "checkpoint"))
         if self._command is not None:

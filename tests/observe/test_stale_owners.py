@@ -194,7 +194,7 @@ def test_one_that_sleeps_before_it_begins(url: str, start: dict[str, Any]) -> No
 CHANGES = [
     (RunDirectory, "_write"),
     (RunDirectory, "_remove"),
-    (Journal, "keep"),
+    (Journal, "filter"),
     (Journal, "clear"),
     (Journal, "save"),
 ]

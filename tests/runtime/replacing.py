@@ -73,7 +73,7 @@ class Running:
     def _new_host(self, process: int, rejoin: Rejoin | None = None) -> UnitHost:
         transport = partial(Transport, "tcp://127.0.0.1", incarnation=0, token="of the test")
         return UnitHost(
-            "test", process, self.job, transport, self._emit, layout=self.layout, keep=self._keep, rejoin=rejoin
+            "test", process, self.job, transport, self._emit, layout=self.layout, store_part=self._keep, rejoin=rejoin
         )
 
     def _keep(self, step: int, file: str, content: bytes, known: int) -> list[str]:

@@ -87,12 +87,12 @@ NOBODY = Author()
 
 
 def write_file(
-    url: str, file: str, chunks: Sequence[bytes | memoryview], keep: bool = False, author: Author = NOBODY
+    url: str, file: str, chunks: Sequence[bytes | memoryview], rescue: bool = False, author: Author = NOBODY
 ) -> dict[str, Any]:
     """Write a file of a checkpoint, and return its description for the manifest.
 
-    The description has the ``file`` name, the length in ``bytes``, and ``sha256``. With ``keep``, a file that cannot be
-    written is written to a directory on this host instead. The description then has ``kept_at``, the host and the
+    The description has the ``file`` name, the length in ``bytes``, and ``sha256``. With ``rescue``, a file that cannot
+    be written there is written to a directory on this host. The description then has ``kept_at``, the host and the
     directory, and ``why_kept``, the error.
     """
     file, digest = incarnation_name(file, author.incarnation), hashlib.sha256()
@@ -102,13 +102,13 @@ def write_file(
     try:
         fs.write_atomic(fs.join(url, file), chunks, check=partial(author.check, url, file))
     except DataError as error:
-        if not keep:
+        if not rescue:
             raise
-        facts |= {_KEPT_AT: keep_file(url, file, chunks, str(error)), _WHY_KEPT: str(error)}
+        facts |= {_KEPT_AT: rescue_file(url, file, chunks, str(error)), _WHY_KEPT: str(error)}
     return facts
 
 
-def keep_file(url: str, file: str, content: bytes | Sequence[bytes | memoryview], why: str) -> str:
+def rescue_file(url: str, file: str, content: bytes | Sequence[bytes | memoryview], why: str) -> str:
     """Write a file of a checkpoint to a directory on this host; return host and directory.
 
     ``why`` is the error because of which the file was not written to its URL. It is raised if this fails, too.
@@ -137,13 +137,13 @@ def write_manifest(
     url: str,
     parts: Sequence[Mapping[str, Any]],
     facts: Mapping[str, Any],
-    keep: bool = False,
+    rescue: bool = False,
     author: Author = NOBODY,
 ) -> dict[str, str]:
     """Write the manifest, which completes a checkpoint.
 
     See `encode_manifest` for ``parts`` and ``facts``. The manifest is written to a directory on this host if other
-    files of the checkpoint are there, or with ``keep`` if it cannot be written to its URL.
+    files of the checkpoint are there, or with ``rescue`` if it cannot be written to its URL.
 
     Returns
     -------
@@ -164,11 +164,11 @@ def write_manifest(
             fs.write_atomic(fs.join(url, MANIFEST), content, check=partial(author.check, url))
             return {}
         except DataError as error:
-            if not keep:
+            if not rescue:
                 raise
-            return {keep_file(url, MANIFEST, content, str(error)): str(error)}
+            return {rescue_file(url, MANIFEST, content, str(error)): str(error)}
     why = next(iter(places.values()))
-    return {keep_file(url, MANIFEST, content, why): why, **places}
+    return {rescue_file(url, MANIFEST, content, why): why, **places}
 
 
 def _check_seen(url: str, files: Sequence[Mapping[str, Any]]) -> None:

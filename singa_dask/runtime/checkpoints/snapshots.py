@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from singa_dask.fs.checksums import checksum_of
 from singa_dask.runtime.checkpoints.manifest import incarnation_name, incarnation_of, index_of
 
-Keep = Callable[[int, str, bytes, int], list[str]]
+StorePart = Callable[[int, str, bytes, int], list[str]]
 """(step, file, content, known) -> the addresses of the processes that hold the part now.
 
 ``known`` is the step of the newest snapshot that the scheduler has; its part is not replaced."""
@@ -63,8 +63,8 @@ class SnapshotStore:
             self.jobs.pop(job_id, None)
 
 
-def keep_in_memory(
-    keep: Keep, step: int, known: int, file: str, chunks: Sequence[bytes | memoryview], incarnation: int = 0
+def store_in_memory(
+    store_part: StorePart, step: int, known: int, file: str, chunks: Sequence[bytes | memoryview], incarnation: int = 0
 ) -> dict[str, Any]:
     """Store a file of a snapshot in memory, and return its description.
 
@@ -73,4 +73,4 @@ def keep_in_memory(
     """
     started, content, file = time.perf_counter(), b"".join(chunks), f"step-{step}/{incarnation_name(file, incarnation)}"
     facts = {"file": file, "bytes": len(content), "crc32c": checksum_of(content)}
-    return {**facts, "holders": keep(step, file, content, known), "seconds": time.perf_counter() - started}
+    return {**facts, "holders": store_part(step, file, content, known), "seconds": time.perf_counter() - started}

@@ -56,7 +56,7 @@ class Op:
     REQUEST = "singa_dask_request"
     CHECKPOINT = "singa_dask_checkpoint"
     STACKS = "singa_dask_stacks"
-    KEEP = "singa_dask_keep"
+    STORE_PART = "singa_dask_store_part"
     SNAPSHOT = "singa_dask_snapshot"
     PART = "singa_dask_part"
     SERVERS = "singa_dask_servers"

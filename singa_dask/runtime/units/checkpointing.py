@@ -230,7 +230,7 @@ class Checkpointing:
         step, cluster = self._state.step, self._job.cluster
         self._state.requested -= {"snapshot", kind}
         where = {"snapshot": self._known} if kind == "snapshot" else {"url": step_url(self._url, step)}
-        info = self._pending[kind].begin(step, manifest, where | ({"keep": True} if last else {}))
+        info = self._pending[kind].begin(step, manifest, where | ({"rescue": True} if last else {}))
         others = {Address.worker(group, i) for group in range(1, cluster.nworker_groups) for i in (0, *self._others)}
         others -= self._gone
         self._asked = info["requester"], step
@@ -310,7 +310,7 @@ class Checkpointing:
     def _write_later(self, step: int, parts: Sequence[Event], facts: Mapping[str, Any]) -> None:
         """Write the manifest in the background, and put the resulting event in the inbox."""
         pending, here = self._pending["checkpoint"], self._channel.address
-        last, steps = pending.asked(step).get("keep", False), frozenset(pending.steps)
+        last, steps = pending.asked(step).get("rescue", False), frozenset(pending.steps)
 
         def write() -> None:
             try:

@@ -75,8 +75,8 @@ class Pending:
         """Expect the parts of a checkpoint or snapshot; return the request to send to other units.
 
         ``where`` has the destination of the parts: a ``url``; or ``snapshot``, the step of the previous snapshot, whose
-        parts are kept meanwhile. For the last checkpoint of the job it also has ``keep``, so that hosts keep files that
-        they cannot write.
+        parts are kept meanwhile. For the last checkpoint of the job it also has ``rescue``: hosts then keep files
+        that they cannot write.
         """
         request = self._requests[step] = _Request(dict(facts), {**where, "requester": self.requester})
         for worker in self._left:

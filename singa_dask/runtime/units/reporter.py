@@ -97,7 +97,7 @@ class Reporter:
         state = self._state
         if self._requests and self._channel.address.id == 0 and not state.reports_at and state.step > self._first_step:
             with self._lock:
-                request = next((key for key, each in self._requests.items() if not each.info.get("keep")), None)
+                request = next((key for key, each in self._requests.items() if not each.info.get("rescue")), None)
             if request is not None:
                 state.choose_report(request)
         return state.step in state.reports_at

@@ -29,7 +29,7 @@ from singa_dask.ops.contract import Ops
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.author import Author, write_file
 from singa_dask.runtime.checkpoints.checkpoint import Save
-from singa_dask.runtime.checkpoints.snapshots import Keep, keep_in_memory
+from singa_dask.runtime.checkpoints.snapshots import StorePart, store_in_memory
 from singa_dask.runtime.planning import devices, job_plan, layout, machine
 from singa_dask.runtime.units.initial_state import Rejoin
 from singa_dask.runtime.units.job_of_thread import in_job
@@ -94,8 +94,8 @@ class UnitHost:
         Replaces the layout of the job file.
     incarnation : int
         Incarnation of the job. Each restart raises it, even a restart of only some processes.
-    keep : callable, optional
-        Stores parts of snapshots; see `Keep`. It is called in the thread of `keeper`. Without it the job takes no
+    store_part : callable, optional
+        Stores parts of snapshots; see `StorePart`. It is called in the thread of `storer`. Without it the job takes no
         snapshots.
     rejoin : Rejoin, optional
         Set if the other processes of the job continue.
@@ -114,8 +114,8 @@ class UnitHost:
         Local units, including ended ones.
     threads : dict of str to Thread
         The thread of each local unit, by name.
-    writer, keeper : DaemonThreads
-        ``writer`` writes parts of checkpoints. ``keeper`` stores parts of snapshots, so that they need not wait for a
+    writer, storer : DaemonThreads
+        ``writer`` writes parts of checkpoints. ``storer`` stores parts of snapshots, so that they need not wait for a
         file system.
     trace : Trace or None
         Set if the job is profiled.
@@ -133,7 +133,7 @@ class UnitHost:
         neighbours: Collection[int] | None = None,
         layout: layout.Layout | None = None,
         incarnation: int = 0,
-        keep: Keep | None = None,
+        store_part: StorePart | None = None,
         rejoin: Rejoin | None = None,
         threads: int | None = None,
         memory_limit: int | None = None,
@@ -143,7 +143,7 @@ class UnitHost:
         self.process = process
         self.job = job
         self.emit = emit
-        self.incarnation, self.keep, self.rejoin = incarnation, keep, rejoin
+        self.incarnation, self.store_part, self.rejoin = incarnation, store_part, rejoin
         self.author = Author(job_id, incarnation)
         self.assignments, self.scalings, self.host_names = assignments or {}, scalings or {}, host_names
         self.plan = job_plan.JobPlan.make(job, layout=layout)
@@ -155,7 +155,7 @@ class UnitHost:
         self.threads: dict[str, threading.Thread] = {}
         self.failure: dict[str, Any] | None = None
         self.writer = DaemonThreads(1, f"checkpoint-{process}")
-        self.keeper = DaemonThreads(1, f"snapshot-{process}")
+        self.storer = DaemonThreads(1, f"snapshot-{process}")
         self.stub = make_stub(Stub, process, job, self.plan, self.devices.memory)
         coordinator = Coordinator(layout.process_of, rejoin)
         self.trace = Trace(process, emit) if job.profile else None
@@ -205,14 +205,14 @@ class UnitHost:
                 result = {"error": text_of(error)}
             then(result)
 
-        (self.writer if "url" in where else self.keeper).submit(run)
+        (self.writer if "url" in where else self.storer).submit(run)
 
     def _save_of(self, step: int, where: Mapping[str, Any]) -> Save:
         if "url" in where:
-            return partial(write_file, where["url"], keep=where.get("keep", False), author=self.author)
-        if self.keep is None:
+            return partial(write_file, where["url"], rescue=where.get("rescue", False), author=self.author)
+        if self.store_part is None:
             raise CheckpointError(f"process {self.process} has no place for snapshots. Expected one in every process.")
-        return partial(keep_in_memory, self.keep, step, where["snapshot"], incarnation=self.incarnation)
+        return partial(store_in_memory, self.store_part, step, where["snapshot"], incarnation=self.incarnation)
 
     def steps(self) -> dict[str, int]:
         """Return the step of the slowest local worker of each group, by the number of the group as text."""
@@ -311,7 +311,7 @@ class UnitHost:
         self.abort({"reason": "the job was closed"}, tell=False)
         self.router.close()
         self.writer.close()
-        self.keeper.close()
+        self.storer.close()
         self._limits.close()
         # units and transport refer to the host and to each other, so free their memory before the next job
         self.units.clear()

@@ -171,7 +171,7 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
             params,
             host.save_later,
             host.writer.submit,
-            host.keep is not None and host.job.cluster.snapshot_freq != 0,
+            host.store_part is not None and host.job.cluster.snapshot_freq != 0,
             host.author,
             host.trace,
         )

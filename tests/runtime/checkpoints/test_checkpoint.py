@@ -25,7 +25,7 @@ from singa_dask.runtime.checkpoints.checkpoint import (
 )
 from singa_dask.runtime.checkpoints.lookup import find, load_values
 from singa_dask.runtime.checkpoints.manifest import make_manifest
-from singa_dask.runtime.checkpoints.snapshots import keep_in_memory
+from singa_dask.runtime.checkpoints.snapshots import store_in_memory
 from singa_dask.runtime.job.client.checks import prepare
 from singa_dask.runtime.units.initial_state import InitialState
 from tests.runtime.harness import dense, mlp
@@ -234,7 +234,7 @@ def in_memory() -> tuple[dict[str, Any], dict[str, bytes]]:
 
     for index, name in enumerate(values):
         pieces = [SavedTensor(index, 0, what, 3, array.reshape(-1)) for what, array in values[name].items()]
-        parts.append(write_part(partial(keep_in_memory, keep, 3, 0, incarnation=4), index, 2, pieces, list(values)))
+        parts.append(write_part(partial(store_in_memory, keep, 3, 0, incarnation=4), index, 2, pieces, list(values)))
     params = {name: {"shape": list(shape), "dtype": "float32"} for name, shape in SHAPES.items()}
     return make_manifest(parts, {"job": "j", "step": 3, "seed": 0, "params": params, "groups": {}}), files
 

@@ -10,7 +10,7 @@ import pytest
 
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, SavedTensor, part_name, write_part
 from singa_dask.runtime.checkpoints.manifest import incarnation_name, make_manifest
-from singa_dask.runtime.checkpoints.snapshots import SnapshotStore, keep_in_memory
+from singa_dask.runtime.checkpoints.snapshots import SnapshotStore, store_in_memory
 
 
 def name(step: int, index: int = 0, incarnation: int = 0) -> str:
@@ -66,7 +66,7 @@ def test_a_part_that_is_kept_is_read_by_its_name() -> None:
 
     values = np.arange(6, dtype=np.float32)
     part = write_part(
-        partial(keep_in_memory, keep, 8, 6, incarnation=3), 0, 1, [SavedTensor(0, 0, "value", 8, values)], ["w"]
+        partial(store_in_memory, keep, 8, 6, incarnation=3), 0, 1, [SavedTensor(0, 0, "value", 8, values)], ["w"]
     )
     assert part["file"] == "step-8/part-0-of-1.life-3.safetensors"
     assert part["holders"] == ["tcp://here", "tcp://there"]

@@ -98,11 +98,11 @@ def test_a_continued_run_is_the_same_run(run_job: Run, seed: int) -> None:
     random = Random(seed)
     job, kept = draw(random), Kept()
     at = random.randrange(1, N_STEPS)
-    whole = run_job(job.model_copy(update={"checkpoint_freq": at}), keep=kept.keep)
+    whole = run_job(job.model_copy(update={"checkpoint_freq": at}), store_part=kept.keep)
     assert {report["state"] for report in whole.reports.values()} == {"done"}, whole.reports
     check_equal(job, whole, run_job(job, f"{whole.url}/checkpoint/step-{at}"), at)
     taken = [event for event in whole.events if event["event"] == "snapshot"]
     if taken:  # a checkpoint of the same step takes its place
         manifest = loads(dumps(taken[-1]["manifest"]))  # it comes through the scheduler
         resumed = Checkpoint.from_manifest(manifest, kept.read, "the snapshot")
-        check_equal(job, whole, run_job(job, resumed, keep=Kept().keep, incarnation=1), taken[-1]["step"])
+        check_equal(job, whole, run_job(job, resumed, store_part=Kept().keep, incarnation=1), taken[-1]["step"])

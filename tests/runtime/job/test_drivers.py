@@ -335,7 +335,7 @@ def test_a_job_that_has_begun_goes_on_while_nobody_can_write_its_run_directory()
     assert world.drivers.detached("job") == {"state": "running"}
 
 
-@pytest.mark.parametrize("when", ["keep", "install", "never"])
+@pytest.mark.parametrize("when", ["save", "install", "never"])
 @pytest.mark.parametrize("what", ["stopped", "lost"])
 def test_a_job_that_is_stopped_while_its_driver_starts_gets_none(
     when: str, what: str, monkeypatch: pytest.MonkeyPatch
@@ -353,10 +353,10 @@ def test_a_job_that_is_stopped_while_its_driver_starts_gets_none(
 
         return answer
 
-    monkeypatch.setattr(world.drivers, "keep", at("keep"))
+    monkeypatch.setattr(world.drivers, "save", at("save"))
     world.drivers._sites = cast("Any", SimpleNamespace(install=at("install"), ask=at("ask")))
     asyncio.run(world.drivers._drive(world.drivers._driven["job"], 1, has_begun=False))
-    assert asked == {"keep": ["keep"], "install": ["keep", "install"], "never": ["keep", "install", "ask"]}[when]
+    assert asked == {"save": ["save"], "install": ["save", "install"], "never": ["save", "install", "ask"]}[when]
 
 
 def test_it_is_said_of_a_job_that_has_begun_that_no_dask_worker_takes_its_driver() -> None:
@@ -388,7 +388,7 @@ def test_a_scheduler_that_was_replaced_takes_and_starts_nothing(tmp_path: Path) 
         world.history.facts["done"] = JobFacts(id="done", state="done")  # its driver writes the summary
         world.jobs["running"] = SimpleNamespace(state=SimpleNamespace(phase="running", incarnation=0))
         assert world.drivers.renew("running", 1)
-        assert "A newer scheduler has taken over" in await world.drivers.keep("running", incarnation=1)
+        assert "A newer scheduler has taken over" in await world.drivers.save("running", incarnation=1)
         assert not world.drivers.renew("running", 1)
         assert "A newer scheduler has taken over" in world.detach("another")
         assert world.history.facts["waits"].state == "failed"
@@ -414,7 +414,7 @@ def test_a_scheduler_that_was_replaced_begins_no_incarnation() -> None:
         return drivers.taken_over
 
     said: list[Any] = []
-    drivers = SimpleNamespace(taken_over="", keep=keep)
+    drivers = SimpleNamespace(taken_over="", save=keep)
     jobs: Any = SimpleNamespace(drivers=drivers, sites=None, handle=lambda job_id, event: said.append(event))
     record: Any = SimpleNamespace(spec=SimpleNamespace(job_id="job", driver=1))
     asyncio.run(Jobs._do_host(jobs, Host(2, 0, "h/a", cast("Any", None), {}), record))

@@ -43,7 +43,7 @@ def keep(state: Path, *job_ids: str) -> dict[str, Path]:
         await world.drivers.restore()
         for job_id in job_ids:
             assert world.drivers.detach(run_of(job_id)) == ""
-            assert await world.drivers.keep(job_id) == ""
+            assert await world.drivers.save(job_id) == ""
 
     asyncio.run(go())
     return {job_id: state / f"{job_id}.job.json" for job_id in job_ids}
@@ -191,9 +191,9 @@ def test_processes_that_begin_together_save_their_job_once(state: Path) -> None:
             write(name, text),
         )  # type: ignore[assignment]
         for incarnation in (0, 1):
-            await asyncio.gather(*(world.drivers.keep("job", incarnation) for _ in range(3)))
+            await asyncio.gather(*(world.drivers.save("job", incarnation) for _ in range(3)))
         world.drivers.stop("job", "SIGTERM")
-        await world.drivers.keep("job")
+        await world.drivers.save("job")
         assert written == [0, 1, None]
         assert (list(state.glob("job.*")), kept._saved) == ([], {})
 

@@ -56,7 +56,7 @@ def go_on(run_job: Run, job: JobConf, kept: Kept, event: dict[str, Any]) -> Outc
     """Run a job from one of its snapshots to the end, in its next incarnation."""
     manifest = loads(dumps(event["manifest"]))  # it comes through the scheduler
     resumed = Checkpoint.from_manifest(manifest, kept.read, f"snapshot of step {event['step']}")
-    outcome = run_job(job, resumed, keep=Kept().keep, incarnation=1)
+    outcome = run_job(job, resumed, store_part=Kept().keep, incarnation=1)
     assert set(states(outcome).values()) == {"done"}, outcome.reports
     return outcome
 
@@ -76,7 +76,7 @@ def equal(one: Outcome, other: Outcome) -> None:
 def test_a_new_incarnation_from_a_snapshot_is_the_same_run(run_job: Run, name: str, updater: str) -> None:
     changes = {"updater": ADAM} if updater == "Adam" else {}
     kept, job = Kept(), mlp(train_steps=14, cluster={**CLUSTERS[name], **FREQ}, **changes)
-    outcome = run_job(job, keep=kept.keep)
+    outcome = run_job(job, store_part=kept.keep)
     assert steps(outcome) == [4, 8, 12]
     calm = run_job(job)
     assert snapshots(calm) == []
@@ -92,7 +92,7 @@ def test_a_new_incarnation_from_a_snapshot_is_the_same_run(run_job: Run, name: s
 @pytest.mark.parametrize("name", circles(["pipeline", "elsewhere", "hybrid"], plain=2))
 def test_so_is_that_of_a_partitioned_net(run_job: Run, name: str) -> None:
     kept, job = Kept(), placed(PLACES[name], {**TWO, **FREQ}, train_steps=14)
-    outcome = run_job(job, keep=kept.keep)
+    outcome = run_job(job, store_part=kept.keep)
     assert steps(outcome) == [4, 8, 12]
     for event in snapshots(outcome)[1:]:
         equal(go_on(run_job, job, kept, event), outcome)
@@ -101,7 +101,7 @@ def test_so_is_that_of_a_partitioned_net(run_job: Run, name: str) -> None:
 @pytest.mark.parametrize("cluster", circles([DOWNPOUR, HYBRID], long=1), ids=["downpour", "hybrid"])
 def test_groups_go_on_each_at_its_own_step(run_job: Run, cluster: dict[str, Any]) -> None:
     kept, job = Kept(), mlp(train_steps=14, cluster={**cluster, **FREQ})
-    outcome = run_job(job, keep=kept.keep)
+    outcome = run_job(job, store_part=kept.keep)
     assert steps(outcome) == [4, 8, 12]
     event = snapshots(outcome)[-1]
     groups = event["manifest"]["groups"]
@@ -116,7 +116,7 @@ def test_layers_go_on_with_what_they_keep_from_batch_to_batch(run_job: Run, clus
     layers = mlp().model_dump(exclude_unset=True)["neuralnet"]["layer"]
     layers[2] = {"name": "act1", "type": parts.Remembers.__name__, "srclayers": ["fc1"]}
     kept, job = Kept(), mlp(train_steps=10, neuralnet={"layer": layers}, cluster={**cluster, **FREQ})
-    outcome = run_job(job, keep=kept.keep)
+    outcome = run_job(job, store_part=kept.keep)
     for event in snapshots(outcome):
         n_workers = cluster.get("nworkers_per_group", 1)
         assert [each["worker"] for each in event["manifest"]["states"]] == list(range(n_workers))
@@ -125,7 +125,7 @@ def test_layers_go_on_with_what_they_keep_from_batch_to_batch(run_job: Run, clus
 
 def test_manifests_name_the_incarnation_and_the_holders(run_job: Run) -> None:
     kept, job = Kept(), mlp(train_steps=6, cluster={**ALLREDUCE, **FREQ})
-    (event,) = snapshots(run_job(job, keep=kept.keep, incarnation=3))
+    (event,) = snapshots(run_job(job, store_part=kept.keep, incarnation=3))
     assert (event["step"], event["manifest"]["step"]) == (4, 4)
     found = sorted(event["manifest"]["parts"], key=lambda part: str(part["file"]))
     assert [part["file"] for part in found] == [f"step-4/part-{i}-of-2.life-3.safetensors" for i in range(2)]
@@ -140,7 +140,9 @@ def test_manifests_name_the_incarnation_and_the_holders(run_job: Run) -> None:
 @pytest.mark.parametrize("cluster", circles([ALLREDUCE, SINGLE], long=1), ids=["allreduce", "single"])
 def test_every_step_is_every_step_and_memory_is_bounded(run_job: Run, cluster: dict[str, Any]) -> None:
     kept = Kept()
-    outcome = run_job(mlp(train_steps=9, checkpoint_freq=5, cluster={**cluster, "snapshot_freq": 1}), keep=kept.keep)
+    outcome = run_job(
+        mlp(train_steps=9, checkpoint_freq=5, cluster={**cluster, "snapshot_freq": 1}), store_part=kept.keep
+    )
     assert steps(outcome) == [1, 2, 3, 4, 6, 7, 8]  # there is a checkpoint of step 5
     found = snapshots(outcome)[-1]["manifest"]["parts"]
     assert len(sorted(kept.store.jobs["job"])) == 2 * len(found)
@@ -156,7 +158,7 @@ def test_a_job_can_be_without(run_job: Run, how: dict[str, int]) -> None:
         hosts[0].request("snapshot")
 
     keep = Kept().keep if how else None
-    assert steps(run_job(mlp(cluster=how), keep=keep, on_event=ask)) == []
+    assert steps(run_job(mlp(cluster=how), store_part=keep, on_event=ask)) == []
     assert asked
 
 
@@ -177,7 +179,7 @@ def test_the_group_agrees_on_the_step_of_one_that_is_chosen_by_time(
             for host in hosts:
                 host.request("stop")
 
-    outcome = run_job(job, keep=kept.keep, on_event=watch)
+    outcome = run_job(job, store_part=kept.keep, on_event=watch)
     assert set(states(outcome).values()) == {"done"}
     event = snapshots(outcome)[-1]
     (end,) = {report["step"] for unit, report in outcome.reports.items() if unit.startswith("worker")}
@@ -197,7 +199,7 @@ def test_one_that_is_asked_for_is_taken_as_soon_as_possible(run_job: Run, cluste
             for host in hosts:
                 host.request("stop")
 
-    outcome = run_job(mlp(train_steps=MANY, cluster={**cluster, **NEVER}), keep=Kept().keep, on_event=watch)
+    outcome = run_job(mlp(train_steps=MANY, cluster={**cluster, **NEVER}), store_part=Kept().keep, on_event=watch)
     assert steps(outcome) == [8 if cluster is ALLREDUCE else 6]
 
 
@@ -208,7 +210,7 @@ def test_one_that_is_asked_for_before_the_worker_is_there_is_not_forgotten(run_j
                 host.request("snapshot")
 
     # a server begins before any step, and before or after the worker
-    assert steps(run_job(mlp(cluster=NEVER), keep=Kept().keep, on_event=watch)) == [1]
+    assert steps(run_job(mlp(cluster=NEVER), store_part=Kept().keep, on_event=watch)) == [1]
 
 
 # -- what goes wrong -----------------------------------------------------------------------------------
@@ -224,7 +226,7 @@ def test_training_goes_on_without_one_that_cannot_be_kept(run_job: Run, cluster:
         return kept.keep(step, file, content, known)
 
     job = mlp(cluster={**cluster, **FREQ})
-    outcome = run_job(job, keep=keep)
+    outcome = run_job(job, store_part=keep)
     assert set(states(outcome).values()) == {"done"}
     assert steps(outcome) == [8]
     (warning,) = warnings(outcome)
@@ -245,7 +247,7 @@ def test_no_other_is_taken_before_the_scheduler_has_it(
         monkeypatch.setattr(checkpointing, "PATIENCE_S", 0.0)
         return never
 
-    outcome = run_job(mlp(train_steps=9, cluster={**cluster, "snapshot_freq": 1}), keep=kept.keep, on_event=watch)
+    outcome = run_job(mlp(train_steps=9, cluster={**cluster, "snapshot_freq": 1}), store_part=kept.keep, on_event=watch)
     assert steps(outcome) == [1, 2, 3]
     assert set(states(outcome).values()) == {"done"}
     assert {part.step for part in kept.store.jobs["job"].values()} >= {3}
@@ -263,7 +265,9 @@ def test_what_the_scheduler_has_stays(run_job: Run) -> None:
             there.set_exception(OSError("the scheduler is gone"))
         return there
 
-    outcome = run_job(mlp(train_steps=9, cluster={**ALLREDUCE, "snapshot_freq": 1}), keep=kept.keep, on_event=watch)
+    outcome = run_job(
+        mlp(train_steps=9, cluster={**ALLREDUCE, "snapshot_freq": 1}), store_part=kept.keep, on_event=watch
+    )
     assert steps(outcome) == list(range(1, 9))
     assert sorted(part.step for part in kept.store.jobs["job"].values()) == [3, 3, 8, 8]
 
@@ -278,7 +282,7 @@ def test_nothing_waits_for_one_that_is_not_complete(run_job: Run) -> None:
         return []
 
     trap = with_trap(how="raise", step=6, group=0, worker=0)
-    outcome = run_job(mlp(train_steps=MANY, neuralnet=trap, cluster={**ALLREDUCE, **FREQ}), keep=keep)
+    outcome = run_job(mlp(train_steps=MANY, neuralnet=trap, cluster={**ALLREDUCE, **FREQ}), store_part=keep)
     released.set()
     assert set(states(outcome).values()) == {"failed", "aborted"}
     assert steps(outcome) == []
@@ -297,6 +301,6 @@ def test_the_end_comes_while_one_is_pending(run_job: Run) -> None:
         if event["event"] == "metrics" and event["step"] == 6:
             stopped.set()
 
-    outcome = run_job(mlp(train_steps=MANY, cluster={**ALLREDUCE, **FREQ}), keep=keep, on_event=watch)
+    outcome = run_job(mlp(train_steps=MANY, cluster={**ALLREDUCE, **FREQ}), store_part=keep, on_event=watch)
     assert set(states(outcome).values()) == {"done"}
     assert [event["step"] for event in outcome.events if event["event"] == "checkpoint"] == [9]

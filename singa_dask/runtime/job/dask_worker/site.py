@@ -74,7 +74,7 @@ class Site(WorkerPlugin):
             Op.JOIN: self._join,
             Op.REQUEST: self._request,
             Op.STACKS: lambda job_id: stacks_of(self._of(job_id)),
-            Op.KEEP: self.store.put,
+            Op.STORE_PART: self.store.put,
             Op.PART: self._part,
             **self._files.handlers,
         }
@@ -175,7 +175,7 @@ class Site(WorkerPlugin):
                 emit=partial(self._emit, placement),
                 host_names=host_names_of(self.worker),
                 neighbours=neighbours,
-                keep=lambda *part: self._keep_part(hosting, *part),
+                store_part=lambda *part: self._store_part(hosting, *part),
                 memory_limit=limit and limit - 2 * n_peers * shared_bytes,
             )
             hosting.mounts = mounts.pop_all()
@@ -311,14 +311,14 @@ class Site(WorkerPlugin):
         except Exception as error:
             there.set_exception(error)
 
-    def _keep_part(self, hosting: Hosting, step: int, file: str, content: bytes, known: int) -> list[str]:
+    def _store_part(self, hosting: Hosting, step: int, file: str, content: bytes, known: int) -> list[str]:
         """Store a part of a snapshot here and on the buddy; return the Dask workers that have it."""
         self.store.put(hosting.job_id, file, step, content, known)
         holders = [self.worker.address]
         if hosting.buddy and not self._is_leaving:
             try:
                 facts = {"job_id": hosting.job_id, "step": step, "file": file, "known": known}
-                self._call(hosting.buddy, len(content), Op.KEEP, content=to_serialize(content), **facts)
+                self._call(hosting.buddy, len(content), Op.STORE_PART, content=to_serialize(content), **facts)
                 holders.append(hosting.buddy)
             except Exception as error:
                 logger.warning("%s has no copy of the snapshot of step %d: %s", hosting.buddy, step, error)

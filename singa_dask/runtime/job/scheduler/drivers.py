@@ -120,7 +120,7 @@ class Drivers:
         self._tell = tell
         self._is_silent = is_silent
         self._driven: dict[str, _Driven] = {}
-        self._kept = KeptJobs(scheduler, state_url(), self._to_keep)
+        self._kept = KeptJobs(scheduler, state_url(), self._facts_to_save)
         self._restored = Event()
         self._unreadable = ""
 
@@ -181,7 +181,7 @@ class Drivers:
         """Wait until the jobs of an earlier scheduler are restored."""
         await self._restored.wait()
 
-    async def keep(self, job_id: str, incarnation: int = -1) -> str:
+    async def save(self, job_id: str, incarnation: int = -1) -> str:
         """Save a detached job and its newest incarnation.
 
         Return the reason if that fails, else an empty string.
@@ -204,7 +204,7 @@ class Drivers:
         """Message that another scheduler has taken over the detached jobs; empty if none has."""
         return self._kept.taken_over
 
-    def _to_keep(self, job_id: str) -> dict[str, Any] | None:
+    def _facts_to_save(self, job_id: str) -> dict[str, Any] | None:
         driven = self._driven.get(job_id)
         if driven is None or driven.has_ended or job_id in self._history.facts:
             return None
@@ -311,7 +311,7 @@ class Drivers:
                 self._scheduler.loop.add_callback(self._sites.drop, catalogs)
         self._history.trim(driven.run["job_id"])
         if self._kept.url:
-            self._scheduler.loop.add_callback(self.keep, driven.run["job_id"])
+            self._scheduler.loop.add_callback(self.save, driven.run["job_id"])
 
     # -- methods for `Jobs` ------------------------------------------------------------------------------------------
 
@@ -396,7 +396,7 @@ class Drivers:
     async def _drive(self, driven: _Driven, number: int, has_begun: bool) -> None:
         worker, job_id = driven.worker, driven.run["job_id"]
         answer: Any = None
-        await self.keep(job_id)
+        await self.save(job_id)
         if self.renew(job_id, number):  # meanwhile, the job may have been stopped, or have another driver
             answer = await self._sites.install(worker, DRIVERS)
         if answer is None and self.renew(job_id, number):

@@ -260,7 +260,7 @@ class Jobs(SchedulerPlugin):
         refusal = "" if run["queue"] else self._queue_refusal(job_id, run["priority"])
         if refusal := refusal or self.drivers.detach(run, client):
             return refusal
-        if refusal := await self.drivers.keep(job_id):
+        if refusal := await self.drivers.save(job_id):
             self.drivers.stop(job_id, "SIGTERM")
             return refusal
         self._try(self.drivers.start_next, self._check_room)
@@ -586,7 +586,7 @@ class Jobs(SchedulerPlugin):
     @_perform.register(ev.Host)
     async def _do_host(self, action: ev.Host, record: JobRecord) -> None:
         job_id = record.spec.job_id
-        await self.drivers.keep(job_id, action.incarnation)
+        await self.drivers.save(job_id, action.incarnation)
         if record.spec.driver and (why := self.drivers.taken_over):
             answer: Mapping[str, Any] = {"error": why, "final": True}
         else:
@@ -647,7 +647,7 @@ class Jobs(SchedulerPlugin):
             finally:
                 self._ended_at = time.monotonic()
                 self.records.pop(job_id, None)
-                await self.drivers.keep(job_id)
+                await self.drivers.save(job_id)
 
     async def _clean_up(self, record: JobRecord, action: ev.Over) -> None:
         """Remove the tasks, units and snapshots of a job from the cluster."""

@@ -55,7 +55,7 @@ class Incarnation:
         pairs = zip(roster.workers, roster.layout.processes, strict=True)
         return [unit for address, units in pairs if address == worker for unit in units]
 
-    def workers_in(self, processes: Collection[int]) -> tuple[Address, ...]:
+    def worker_units_in(self, processes: Collection[int]) -> tuple[Address, ...]:
         """Return the workers in some processes."""
         units = (unit for process in sorted(processes) for unit in self.roster.layout.processes[process])
         return tuple(unit for unit in units if unit.kind == "worker")

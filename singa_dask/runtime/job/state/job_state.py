@@ -264,7 +264,7 @@ class JobState:
         elif report["state"] == "failed" or (report["state"] == "aborted" and "exit_code" in report):
             if self._points.drop(report.get("unreadable", "")) or report.get("retry"):
                 if "unreachable" in report:
-                    self._part(event.unit, report["unreachable"])
+                    self._suspect_pair(event.unit, report["unreachable"])
                 self._recover(str(report["reason"]), report)
             else:
                 self._fail(Failure.of(report))
@@ -283,7 +283,7 @@ class JobState:
         left = [unit for unit, report in self._incarnation.reports.items() if report["state"] != "done"]
         self._recover(f"units ended before the job was done: {', '.join(left)}.")
 
-    def _part(self, unit: Address, peer: int) -> None:
+    def _suspect_pair(self, unit: Address, peer: int) -> None:
         """Suspect the Dask workers of two processes that cannot reach each other."""
         mine, other = self.roster.workers[self.roster.layout.process_of[unit]], self.roster.workers[peer]
         seconds = self._placer.suspects.add(self._now, mine, other) if mine != other else 0.0
@@ -658,7 +658,8 @@ class JobState:
             if (is_new or not is_told) and process not in gone:
                 incarnation.buddies[process] = buddy if is_new else incarnation.buddies[process]
                 where = roster.incarnations[process], roster.workers[process], process
-                self._actions.append(ev.Join(*where, {}, incarnation.workers_in(gone), incarnation.buddies[process]))
+                left = incarnation.worker_units_in(gone)
+                self._actions.append(ev.Join(*where, {}, left, incarnation.buddies[process]))
 
     def _move(self) -> None:
         self._warn(f"{self._moving}: the units are placed anew.")

@@ -205,7 +205,7 @@ class Replacement:
     def _left(self) -> tuple[Address, ...]:
         """Return the workers that are done and whose processes are gone and are not replaced."""
         gone = set(range(len(self._incarnation.roster.workers))).difference(self._survivors, self._processes)
-        return self._incarnation.workers_in(gone)
+        return self._incarnation.worker_units_in(gone)
 
     def _take_hosted(self, event: ev.Hosted) -> list[Any]:
         if self.phase != "hosting" or event.process not in self._processes:
