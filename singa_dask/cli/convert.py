@@ -91,7 +91,7 @@ def convert(
     kind, named = by_columns(kind, reading.options)
     keys = {"vocabulary": vocabulary, "window": window, "class_size": class_size, "shape": list(reading.shape) or None}
     named = {key: value for key, value in {**named, **keys}.items() if value is not None}
-    with Signals("stopped. The same command goes on"):
+    with Signals("stopped. To continue, run the same command again"):
         with chosen_cluster(workers, scheduler, scheduler_file, wait, quiet) as cluster:
             run, everywhere = run_here, lambda call: call()
             if cluster is not None:

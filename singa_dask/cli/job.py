@@ -103,4 +103,4 @@ def how_to_go_on(ctx: click.Context, url: str, fails_again: bool = False, still_
     here = os.path.relpath(url) if "://" not in url else url
     where = ["--run-dir", url if here.startswith("..") else here, "--resume"]
     words = command_line(ctx, without=("resume", "run_dir", "init_from", "overwrite"))
-    return f"{'after fixing that, ' if fails_again else ''}to go on from {from_where}: {shlex.join([*words, *where])}"
+    return f"{'after fixing that, ' if fails_again else ''}to resume from {from_where}: {shlex.join([*words, *where])}"

@@ -216,7 +216,7 @@ def show(jobs: runtime.RemoteJobs, row: dict[str, Any]) -> dict[str, Any]:
             with contextlib.suppress(SingaError):
                 tell_learning(jobs, row["id"], progress.on_event)
     if over is None:
-        echo(f"detached; the job goes on: singa-dask attach {row['id']}", err=True)
+        echo(f"detached; the job continues: singa-dask attach {row['id']}", err=True)
         return row
     row = row_at_end(jobs, row["id"], over)
     echo(end_line(row), err=True)

@@ -242,7 +242,7 @@ def test_ctrl_c_detaches_and_a_killed_job_tells_those_who_watch(scheduler: str, 
     os.kill(watchers[0].pid, signal.SIGINT)
     _, said = watchers[0].communicate()
     assert watchers[0].returncode == 0
-    assert "detached; the job goes on: singa-dask attach bert-" in said
+    assert "detached; the job continues: singa-dask attach bert-" in said
     killed = call("kill", "bert", *on)
     assert killed.exit_code == 0, killed.output
     assert re.search(r"^killed: \d+ steps?; see ", killed.stderr, re.MULTILINE), killed.output

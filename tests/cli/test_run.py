@@ -236,7 +236,7 @@ def test_it_starts_over_with_the_values_it_had(
     result = call("run", job, "--run-dir", run, "--resume")
     assert driver.made[1].given["init_from"] == (str(tmp_path / "values"),)
     assert result.stderr.splitlines()[-1] == (
-        "after fixing that, to go on from step 0: "
+        "after fixing that, to resume from step 0: "
         + shlex.join(["singa-dask", "run", str(job), "--run-dir", str(run), "--resume"])
     )
 
@@ -432,5 +432,5 @@ def test_ctrl_c_reaches_all_processes_and_stops_the_job_with_a_checkpoint(job: P
     assert run.returncode == 130
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["state"] == "stopped"
-    assert line.startswith(f"to go on from step {summary['steps']}: ") and f" run {shlex.quote(str(job))} " in line
+    assert line.startswith(f"to resume from step {summary['steps']}: ") and f" run {shlex.quote(str(job))} " in line
     assert (tmp_path / "run" / "checkpoint" / f"step-{summary['steps']}" / "manifest.json").exists()

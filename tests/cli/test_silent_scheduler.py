@@ -57,7 +57,7 @@ def test_a_scheduler_that_does_not_answer(tmp_path: Path, comes_back: bool, monk
         finally:
             os.kill(made.scheduler.pid, signal.SIGCONT)
         assert "Traceback" not in said
-        assert f"to go on from {'step' if comes_back else 'the last checkpoint of its units'}" in said
+        assert f"to resume from {'step' if comes_back else 'the last checkpoint of its units'}" in said
         if comes_back:
             assert (run.returncode, "stopped by SIGINT" in said) == (130, True), said
         else:

@@ -83,7 +83,7 @@ def test_a_signal_to_all_processes_stops_the_run_and_the_last_line_goes_on(
     assert any(line.startswith(f"{number.name}: stopping with a checkpoint") for line in said)
     step = json.loads((run / "summary.json").read_text())["steps"]
     command = f"singa-dask run {shlex.quote(str(job))} --set train_steps=1000000 --cluster"
-    assert said[-1].startswith(f"to go on from step {step}: {command}")
+    assert said[-1].startswith(f"to resume from step {step}: {command}")
     (again,) = [line.partition(": ")[2] for line in said[-1:]]
     result = call(*shlex.split(again)[1:], "--set", f"train_steps={step + 2}", "--json")
     assert result.exit_code == 0, result.output

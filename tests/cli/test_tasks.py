@@ -149,5 +149,5 @@ def test_a_signal(
         result = call("convert", "arrow", source, tmp_path / "x.arrow")
     assert (result.exit_code, result.stderr) == (
         128 + number,
-        f"{number.name}: stopped. The same command goes on.\n",
+        f"{number.name}: stopped. To continue, run the same command again.\n",
     )

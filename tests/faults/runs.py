@@ -141,7 +141,7 @@ class Run:
 
     def n_moves(self) -> int:
         """Return how often units were placed anew for new Dask workers, which may come before the end."""
-        return sum(each.get("message", "").endswith("the units are placed anew.") for each in self.named("log"))
+        return sum(each.get("message", "").endswith("placing the units again.") for each in self.named("log"))
 
     def named(self, name: str) -> list[Event]:
         """Return the events of a name."""
@@ -161,7 +161,7 @@ class Run:
 
     def detection_s(self) -> float:
         """Return the time from the first fault until the job says that it goes on without what was lost."""
-        return self._first_time(lambda event: "The job goes on." in event.get("message", "")) - self.fault_times[0]
+        return self._first_time(lambda event: "The job continues." in event.get("message", "")) - self.fault_times[0]
 
     def recovery_s(self) -> float:
         """Return the time from the first fault to the first new metrics after units were placed again."""

@@ -119,7 +119,7 @@ def test_a_client_that_is_killed_in_a_recovery_leaves_nothing(nannies: Machines,
             n_shown += line.startswith("Train @ step")
             if n_shown == 5:
                 nannies.send(next(iter(nannies.workers())), signal.SIGKILL)
-            if "The job goes on." in line:
+            if "The job continues." in line:
                 run.kill()
     assert run.returncode == -signal.SIGKILL
     nannies.settle(2)

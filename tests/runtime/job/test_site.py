@@ -37,7 +37,7 @@ def test_a_process_of_an_incarnation_that_is_over_is_not_hosted() -> None:
     site.hostings, site._oldest = {}, {}
 
     async def late() -> None:
-        await site._end("job", 3, "the job goes on elsewhere", process=0)
+        await site._end("job", 3, "the job continues elsewhere", process=0)
         assert await site._host("job", 3, 0, "", "token", "{}") == {"error": "incarnation 3 of the job is over"}
 
     asyncio.run(late())

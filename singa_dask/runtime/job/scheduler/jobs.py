@@ -492,7 +492,7 @@ class Jobs(SchedulerPlugin):
                     if record is not None and record.state.roster.has(process, incarnation):
                         continue
                     self._left_over.add(address)
-                    reason = "the job goes on elsewhere" if record else "the job is over"
+                    reason = "the job continues elsewhere" if record else "the job is over"
                     facts = {"incarnation": incarnation, "process": process, "forget": record is None}
                     self._ask_later(address, Op.END, job_id=job_id, reason=reason, **facts)
         is_new = time.monotonic() - self._ended_at < limit("answer")  # late parts of a snapshot may still arrive

@@ -30,9 +30,9 @@ KEYS = ("run", "host", "number", "incarnation", "place")
 OF_A_RUN = ("recording", "queue")
 """Keys of a `JobRun` beyond those of a `Submission`."""
 TAKEN_OVER = (
-    "{} A newer scheduler has taken over the detached jobs. This one takes and starts none any more, and stops those "
-    "that run with a checkpoint, from which the newer one goes on. That is expected while a scheduler is replaced, as "
-    "in a rolling update of Kubernetes. Otherwise set another distributed.singa-dask.state for one of them."
+    "{} A newer scheduler has taken over the detached jobs. This scheduler starts none any more, and stops "
+    "those that run with a checkpoint, from which the newer one continues. This is expected while a scheduler is "
+    "replaced, as in a rolling update of Kubernetes. Otherwise set another distributed.singa-dask.state for one."
 )
 
 logger = logging.getLogger(__name__)

@@ -621,7 +621,7 @@ class JobState:
         step = self._incarnation.known_step(self.steps)
         self.restarts.lose(self._now, step)
         self.restarts.add(reason, step)
-        self._warn(f"{reason} The job goes on.")
+        self._warn(f"{reason} The job continues.")
 
     # -- moves to other Dask workers -------------------------------------------------------------------------------
 
@@ -662,6 +662,6 @@ class JobState:
                 self._actions.append(ev.Join(*where, {}, left, incarnation.buddies[process]))
 
     def _move(self) -> None:
-        self._warn(f"{self._moving}: the units are placed anew.")
+        self._warn(f"{self._moving}: placing the units again.")
         self.restarts.lose(self._now, self._incarnation.known_step(self.steps))
-        self._end_incarnation(f"the units are placed anew: {self._moving}")
+        self._end_incarnation(f"placing the units again: {self._moving}")
