@@ -26,8 +26,8 @@ from singa_dask.comm.message import Message
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
 from singa_dask.runtime import plan_processes
+from singa_dask.runtime.units.run_unit import run_unit
 from singa_dask.runtime.units.unit_host import UnitHost
-from singa_dask.runtime.units.unit_task import run_unit
 from singa_dask.training import ALGORITHMS
 
 WARM = 5

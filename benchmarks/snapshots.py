@@ -23,9 +23,9 @@ from benchmarks.contender import NETS
 from benchmarks.jobs import job_on_made_records, mnist_mlp
 from singa_dask.conf import JobConf
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
+from singa_dask.runtime.units.run_unit import run_unit
 from singa_dask.runtime.units.snapshot_schedule import snapshot_interval
 from singa_dask.runtime.units.unit_host import UnitHost
-from singa_dask.runtime.units.unit_task import run_unit
 
 # steps from one request to the next are two blocks
 BLOCK = 25

@@ -21,8 +21,8 @@ from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.job.job_end import Failure
 from singa_dask.runtime.planning.layout import Layout
+from singa_dask.runtime.units.run_unit import run_unit
 from singa_dask.runtime.units.unit_host import UnitHost
-from singa_dask.runtime.units.unit_task import run_unit
 from tests.runtime.ahead import read_little_ahead
 
 TIMEOUT_S = 240

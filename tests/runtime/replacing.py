@@ -17,9 +17,9 @@ from singa_dask.conf import JobConf
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.units.initial_state import Rejoin
+from singa_dask.runtime.units.run_unit import run_unit
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.unit_host import UnitHost
-from singa_dask.runtime.units.unit_task import run_unit
 from tests.runtime.harness import TIMEOUT_S
 
 Applied = dict[tuple[int, int], list[int]]

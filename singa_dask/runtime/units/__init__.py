@@ -1,7 +1,7 @@
 """The units of a job, which are workers and servers, and the host that runs them in a process.
 
 A process
-    `unit_host`: sets up messages and memory for the units of a process. `unit_task`: runs one unit. `router`: delivers
+    `unit_host`: sets up messages and memory for the units of a process. `run_unit`: runs one unit. `router`: delivers
     messages. `job_of_thread`: the job of each thread, for logs. `unit_errors`: describes the error that ended a unit.
 A worker
     `worker`: runs the steps. `trainer`: computes batches. `worker_params`: exchanges params with servers. `run_state`:

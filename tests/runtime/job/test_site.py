@@ -14,8 +14,9 @@ from tornado.ioloop import IOLoop
 
 from singa_dask.errors import LostUnitError
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
-from singa_dask.runtime.job.dask_worker import site as module
-from singa_dask.runtime.job.dask_worker.site import Site, UnitsTask
+from singa_dask.runtime.job.dask_worker import units_task as module
+from singa_dask.runtime.job.dask_worker.site import Site
+from singa_dask.runtime.job.dask_worker.units_task import UnitsTask
 from singa_dask.runtime.job.limits import LIMITS, Limit
 from singa_dask.runtime.job.names import SITE
 from singa_dask.runtime.job.state.events import JobSpec

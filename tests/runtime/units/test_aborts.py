@@ -16,7 +16,7 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data.stores.arrow.arrow import ArrowStore
 from singa_dask.inputs.record_source import RecordSource
 from singa_dask.layers import LAYERS, Layer
-from singa_dask.runtime.units import unit_task
+from singa_dask.runtime.units import run_unit
 from singa_dask.runtime.units.unit_host import UnitHost
 from singa_dask.training import UPDATERS, Updater
 from tests.conftest import OUR_THREADS
@@ -96,7 +96,7 @@ class Running:
             thread.start()
 
     def _run(self, host: UnitHost, address: Address) -> None:
-        self.reports[str(address)] = unit_task.run_unit(host, address, self._url, None, ())
+        self.reports[str(address)] = run_unit.run_unit(host, address, self._url, None, ())
 
     def abort(self) -> dict[str, dict[str, Any]]:
         """Abort the job; return the reports of all units."""
@@ -163,7 +163,7 @@ def test_a_test_of_a_million_batches_ends(run: Any, hold: Hold) -> None:
 
 
 def test_a_layer_that_does_not_return_is_left_behind(run: Any, hold: Hold, caplog: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(unit_task, "LEAVE_S", 0.01)
+    monkeypatch.setattr(run_unit, "LEAVE_S", 0.01)
     running = run(mlp(train_steps=MANY, neuralnet=held_net("TRAIN")))
     assert hold.reached.wait(TIMEOUT_S)
     # a cluster that other tests share keeps Dask quiet, and with it handlers of the root logger
@@ -177,7 +177,7 @@ def test_a_layer_that_does_not_return_is_left_behind(run: Any, hold: Hold, caplo
 def test_a_read_that_does_not_return_holds_no_unit(
     run: Any, hold: Hold, cluster: dict[str, Any], monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(unit_task, "LEAVE_S", 0.01)
+    monkeypatch.setattr(run_unit, "LEAVE_S", 0.01)
     real = ArrowStore.read_block
 
     def read_block(self: ArrowStore, block: int) -> Any:
@@ -194,7 +194,7 @@ def test_a_read_that_does_not_return_holds_no_unit(
 
 
 def test_opening_records_holds_no_unit(run: Any, hold: Hold, monkeypatch: Any) -> None:
-    monkeypatch.setattr(unit_task, "LEAVE_S", 0.01)
+    monkeypatch.setattr(run_unit, "LEAVE_S", 0.01)
     real = RecordSource.open
 
     def open_store(self: RecordSource, *args: Any) -> Any:
@@ -212,7 +212,7 @@ def test_opening_records_holds_no_unit(run: Any, hold: Hold, monkeypatch: Any) -
 
 @pytest.mark.parametrize("steps", [1, MANY], ids=["last", "on the way"])
 def test_an_upload_that_hangs_holds_nothing(run: Any, hold: Hold, monkeypatch: Any, steps: int) -> None:
-    monkeypatch.setattr(unit_task, "write_part", hold)
+    monkeypatch.setattr(run_unit, "write_part", hold)
     running = run(mlp(train_steps=steps, checkpoint_freq=1))
     assert hold.reached.wait(TIMEOUT_S)
     if steps < MANY:

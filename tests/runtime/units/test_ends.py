@@ -17,7 +17,7 @@ import pytest
 from singa_dask.conf import JobConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import find
-from singa_dask.runtime.units import checkpointing, unit_task, worker_metrics
+from singa_dask.runtime.units import checkpointing, run_unit, worker_metrics
 from singa_dask.runtime.units.unit_host import UnitHost
 from tests.runtime import parts
 from tests.runtime.harness import ALLREDUCE, FRAMEWORKS, SANDBLASTER_1, SANDBLASTER_2, SINGLE, Outcome, mlp
@@ -257,7 +257,7 @@ def test_so_is_that_of_a_stop(run_job: Run, tmp_path: Path, monkeypatch: Any) ->
     assert "What was trained in this run is lost." in reason
 
 
-@pytest.mark.parametrize(("module", "function"), [(unit_task, "write_part"), (checkpointing, "write_manifest")])
+@pytest.mark.parametrize(("module", "function"), [(run_unit, "write_part"), (checkpointing, "write_manifest")])
 def test_checkpoints_behind_a_slow_one_are_left_out_but_not_the_last(
     run_job: Run, monkeypatch: Any, module: Any, function: str
 ) -> None:

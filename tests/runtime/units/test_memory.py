@@ -16,7 +16,7 @@ from singa_dask.conf import JobConf, Phase, load
 from singa_dask.data.convert import convert
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.planning.nets import build_nets
-from singa_dask.runtime.units import unit_task
+from singa_dask.runtime.units import run_unit
 from singa_dask.runtime.units.unit_host import UnitHost
 from tests.runtime.harness import ALLREDUCE, SINGLE, Outcome, mlp
 from tests.selection import circles
@@ -89,7 +89,7 @@ def test_the_nets_of_a_job_go_when_it_ends(
         nets.extend(map(weakref.ref, made.values()))
         return made
 
-    monkeypatch.setattr(unit_task, "build_nets", build)
+    monkeypatch.setattr(run_unit, "build_nets", build)
     run_job(mlp(cluster=cluster))
     assert nets
     assert not any(net() for net in nets)

@@ -23,8 +23,8 @@ from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.state.events import JobSpec
 from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.units.initial_state import Rejoin
+from singa_dask.runtime.units.run_unit import run_unit
 from singa_dask.runtime.units.unit_host import UnitHost
-from singa_dask.runtime.units.unit_task import run_unit
 
 
 @dataclass(frozen=True, kw_only=True)

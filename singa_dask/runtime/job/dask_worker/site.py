@@ -7,12 +7,11 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from distributed import TimeoutError as LateError
-from distributed import Worker, WorkerPlugin, get_worker
+from distributed import Worker, WorkerPlugin
 from distributed.comm.addressing import get_address_host
 from distributed.protocol.serialize import to_serialize
 from distributed.utils import sync, wait_for
@@ -25,7 +24,6 @@ from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
 from singa_dask.conf.cluster import ListenConf
 from singa_dask.errors import ConfigError, DataError, LostUnitError, SingaError, is_out_of_memory, text_of
-from singa_dask.fs.daemon_threads import DaemonThreads
 from singa_dask.observe.trace_file import write_spans
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
@@ -363,36 +361,3 @@ class Site(WorkerPlugin):
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
-
-
-@dataclass(frozen=True)
-class UnitsTask:
-    """A Dask task that runs units of a process in threads of this Dask worker, and returns their reports.
-
-    ``endpoints`` are the addresses of all processes as JSON, a text that all tasks of an incarnation share.
-    """
-
-    job_id: str
-    incarnation: int
-    process: int
-    units: Sequence[tuple[str, int, int]]
-    endpoints: str
-
-    def __call__(self) -> list[dict[str, Any]]:
-        """Run the units."""
-        site = get_worker().plugins[SITE]
-        assert isinstance(site, Site)
-        hosting = site.hostings.get((self.job_id, self.process))
-        if hosting is None or hosting.incarnation != self.incarnation:
-            return [{"state": "aborted", "step": -1} for _ in self.units]
-        endpoints, start = json.loads(self.endpoints), partial(site.start_point, hosting)
-        threads = DaemonThreads(len(self.units), "units")
-        reports = [threads.future(partial(hosting.run, Address(*unit), endpoints, start)) for unit in self.units]
-        try:
-            return [report.result() for report in reports]
-        finally:
-            threads.close()
-
-    def __dask_tokenize__(self) -> tuple[str, int, int]:
-        # Dask would hash all units to make a name that nobody uses. That would take most of the time of a start.
-        return self.job_id, self.incarnation, self.process

@@ -12,7 +12,7 @@ from distributed import Client, Future, Scheduler
 from singa_dask.comm.message import Address
 from singa_dask.errors import LostUnitError, is_out_of_memory, text_of
 from singa_dask.runtime.job.client_security import as_client
-from singa_dask.runtime.job.dask_worker.site import UnitsTask
+from singa_dask.runtime.job.dask_worker.units_task import UnitsTask
 from singa_dask.runtime.job.names import units_key
 from singa_dask.runtime.job.scheduler.record import JobRecord
 from singa_dask.runtime.job.state import events as ev
