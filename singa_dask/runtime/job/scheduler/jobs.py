@@ -25,13 +25,14 @@ from singa_dask.runtime.job.dask_worker.clock import read_clock
 from singa_dask.runtime.job.frames import guard_frames
 from singa_dask.runtime.job.job_end import Failure
 from singa_dask.runtime.job.limits import check_limits, limit
-from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, TAKEN_OVER, Op, in_use, job_of
+from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, TAKEN_OVER, Op, in_use
 from singa_dask.runtime.job.scheduler.demand import count_demand, missing_of, sizes_of
 from singa_dask.runtime.job.scheduler.drivers import Drivers
 from singa_dask.runtime.job.scheduler.heartbeats import Heartbeats
 from singa_dask.runtime.job.scheduler.history import History
 from singa_dask.runtime.job.scheduler.job_queue import JobQueue
 from singa_dask.runtime.job.scheduler.record import JobRecord
+from singa_dask.runtime.job.scheduler.seen_workers import SeenWorkers
 from singa_dask.runtime.job.scheduler.sites import Sites
 from singa_dask.runtime.job.scheduler.unit_tasks import UnitTasks
 from singa_dask.runtime.job.scheduler.views import Views
@@ -49,80 +50,12 @@ DEPARTURE_LOOK_S = 0.1
 RETIRE = "retire_workers"
 TARGET = "adaptive_target"
 ANY = WorkersConf()
-NOT_RUNNING = {Status.paused: "it is paused, e.g. as its memory is full", Status.closing_gracefully: "it closes"}
 # reasons for which a detached job is stopped
 NEWER = "a newer scheduler"
 NO_DRIVER = "the end of its driver"
 
 # events of units that are not passed on to users
 UNSEEN = frozenset(("training", "snapshot"))
-
-
-class _SeenWorkers(Mapping[str, WorkerFacts]):
-    """The facts of the Dask workers that a job may use. The job's own tasks do not count as busy threads.
-
-    Facts are computed when they are looked up, because most events need the facts of only a few Dask workers.
-    """
-
-    def __init__(
-        self, workers: Mapping[str, WorkerState], heartbeats: Heartbeats, job_id: str, wanted: WorkersConf
-    ) -> None:
-        self._workers, self._heartbeats, self._job_id, self._wanted = workers, heartbeats, job_id, wanted
-
-    def __getitem__(self, address: str) -> WorkerFacts:
-        known = self._workers[address]
-        if not self._fits(known):
-            raise KeyError(address)
-        return self._facts_of(known)
-
-    def of(self, address: str) -> WorkerFacts | None:
-        """Return the facts of a Dask worker; None if it is gone.
-
-        The facts have a note if the job cannot use it.
-        """
-        known = self._workers.get(address)
-        if known is None:
-            return None
-        facts = self._facts_of(known)
-        if not self._fits(known):
-            return facts._replace(usable=False, note="it does not match cluster.workers")
-        if known.status != Status.running:
-            return facts._replace(note=NOT_RUNNING.get(known.status, f"its status is {known.status.name}"))
-        return facts if facts.usable else facts._replace(note="it is silent")
-
-    def taken(self, address: str, claimed: Mapping[str, int], beside_tasks: bool) -> str:
-        """Describe what occupies the threads of a Dask worker: units of jobs, or other tasks."""
-        known = self._workers[address]
-        n_tasks = sum(not job_of(task.key) for task in known.processing - known.long_running) if beside_tasks else 0
-        jobs = [f"{n} by job {job_id}" for job_id, n in claimed.items()]
-        return ", ".join([*jobs, *([plural(n_tasks, "other task")] if n_tasks else [])])
-
-    def _facts_of(self, known: WorkerState) -> WorkerFacts:
-        address = known.address
-        held = known.processing - known.long_running  # tasks that have seceded hold no thread
-        own = sum(job_of(task.key) == self._job_id for task in held) if self._job_id else 0
-        return WorkerFacts(
-            nthreads=known.nthreads,
-            busy=len(held) - own,
-            host=known.host,
-            name=str(known.name),
-            has_nanny=bool(known.nanny),
-            usable=known.status == Status.running and not self._heartbeats.is_silent(address),
-            resources=known.resources,
-        )
-
-    def _fits(self, known: WorkerState) -> bool:
-        return self._wanted.is_any or self._wanted.fits(str(known.name), known.resources)
-
-    def __contains__(self, address: object) -> bool:
-        known = self._workers.get(str(address))
-        return known is not None and self._fits(known)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._workers) if self._wanted.is_any else filter(self.__contains__, self._workers)
-
-    def __len__(self) -> int:
-        return len(self._workers) if self._wanted.is_any else sum(1 for _ in self)
 
 
 class Jobs(SchedulerPlugin):
@@ -293,23 +226,7 @@ class Jobs(SchedulerPlugin):
     def _room(
         self, workers: Iterable[str], wanted: WorkersConf = ANY, beside_tasks: bool = True
     ) -> dict[str, WorkerFacts]:
-        """Return the facts of Dask workers, with notes for users.
-
-        Threads of units whose tasks have not begun count as busy, too.
-        """
-        facts, claims = self._facts("", wanted), dict[str, dict[str, int]]()
-        for job_id, record in self.records.items():
-            for address, n in record.state.threads.items():
-                claims.setdefault(address, {})[job_id] = n
-        room = {}
-        for address in workers:
-            if (each := facts.of(address)) is None:
-                continue
-            claimed = claims.get(address, {})
-            busy = max(each.busy if beside_tasks else 0, sum(claimed.values()))
-            note = each.note or facts.taken(address, claimed, beside_tasks)
-            room[address] = each._replace(busy=busy, note=note)
-        return room
+        return self._facts("", wanted).room(workers, self.records, beside_tasks)
 
     async def events(
         self, job_id: str, after: int = -1, wait_s: float = 0.0, driver: int = 0, client: str = ""
@@ -526,10 +443,10 @@ class Jobs(SchedulerPlugin):
         if stall and state.phase == "running":
             self._tell(job_id, {"event": "log", "level": "WARNING", "message": stall})
 
-    def _facts(self, job_id: str, wanted: WorkersConf = ANY) -> _SeenWorkers:
+    def _facts(self, job_id: str, wanted: WorkersConf = ANY) -> SeenWorkers:
         if job_id in self.records:
             wanted = self.records[job_id].state.cluster.workers
-        return _SeenWorkers(self.scheduler.workers, self._heartbeats, job_id, wanted)
+        return SeenWorkers(self.scheduler.workers, self._heartbeats, job_id, wanted)
 
     # -- actions of a job's state --------------------------------------------------------------------------------------
 
