@@ -59,9 +59,9 @@ class Message:
     kind : str
         Kind of the message. For params: put, get, update, sync and their answers ``r-...``; norm, from server to
         server; reduce and gather, which carry updates and their answers from stub to stub; flush; pack. At barriers:
-        hello, start, ready, go, leave, stop. For checkpoints: learned, taken, progress, arrived, settle, snapshot,
-        part. Between workers: bridge, stop-at, checkpoint-at, snapshot-at, measured, judged, end. After a loss or a
-        failure: replaced, failed, abort.
+        hello, start, ready, go, leave, stop. For checkpoints: learned, taken, progress, arrived, settle, copy, part.
+        Between workers: bridge, stop-at, checkpoint-at, snapshot-at, report-at, measured, judged, end. After a loss or
+        a failure: replaced, failed, abort. From a worker to itself: known, written, ask-again.
     param, slice : int
         Index of the logical param, and of its slice; -1 for other messages.
     version : int

@@ -160,7 +160,7 @@ class Job:
             versions.clear()
 
     def values(self) -> list[bytes]:
-        pieces = sorted((piece for server in self.servers.values() for piece in server.snapshot()),
+        pieces = sorted((piece for server in self.servers.values() for piece in server.copy_slices()),
                         key=lambda piece: (piece.param, piece.start, piece.what))  # fmt: skip
         return [piece.array.tobytes() for piece in pieces]
 

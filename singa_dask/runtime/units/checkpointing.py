@@ -90,7 +90,7 @@ class Checkpointing:
         channel.on("learned", self._arrivals.append)
         for kind in ("part", "r-progress", "written"):
             channel.on(kind, self._handle)
-        for kind in ("r-snapshot", "r-settle"):
+        for kind in ("r-copy", "r-settle"):
             channel.on(kind, lambda message: self._copying.discard((message.info["requester"], message.src)))
         channel.on("known", self._confirm_snapshot)
         channel.on("arrived", self._count_arrival)
@@ -242,7 +242,7 @@ class Checkpointing:
         if cluster.nserver_groups > 1:
             self._ask_servers("settle", range(1, cluster.nserver_groups), step, info)
             self._ask_servers("settle", [0], step, info)
-        self._ask_servers("snapshot", [0], step, info)
+        self._ask_servers("copy", [0], step, info)
         self._asked = None
         for worker in others:
             self._channel.send("taken", worker, step=step, info={"requester": info["requester"]})

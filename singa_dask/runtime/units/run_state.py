@@ -167,7 +167,7 @@ class RunState:
 
     def choose_report(self, request: tuple[str, int]) -> None:
         """Choose a step that no worker of the group has reached for the report that answers a request."""
-        self.reports_at[self._agree_on("checkpoint-at", request=list(request))] = request
+        self.reports_at[self._agree_on("report-at", request=list(request))] = request
 
     def _agree_on(self, kind: str, **info: Any) -> int:
         """Choose a step that no worker of the group has reached, send it to the others, and return it."""
@@ -202,7 +202,7 @@ class RunState:
             self.requested.add("stop")
         elif message.kind == "stop-at":
             self.reason, self.stop_at = message.info["reason"], message.step
-        elif "request" in message.info:
+        elif message.kind == "report-at":
             requester, step = message.info["request"]
             self.reports_at[message.step] = requester, step
         else:

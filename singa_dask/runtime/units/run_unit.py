@@ -260,8 +260,8 @@ def _serve(host: UnitHost, server: Server, handle: Callable[[Message], list[Mess
             raise Aborted(message.info["reason"])
         if message.kind == "failed":  # this runs in the thread of the server's only worker
             raise message.info["error"]
-        if message.kind == "snapshot":
-            _snapshot(host, server, message)
+        if message.kind == "copy":
+            _copy_slices(host, server, message)
         elif message.kind != "start":
             with server.lock:
                 answers = handle(message)
@@ -271,12 +271,12 @@ def _serve(host: UnitHost, server: Server, handle: Callable[[Message], list[Mess
     cancellation.check()
 
 
-def _snapshot(host: UnitHost, server: Server, message: Message) -> None:
+def _copy_slices(host: UnitHost, server: Server, message: Message) -> None:
     """Copy the slices of the server, let training continue, and save the copy in the background."""
     with server.lock:
-        tensors = server.snapshot()
+        tensors = server.copy_slices()
     requester = {"requester": message.info["requester"]}
-    host.router.post(Message("r-snapshot", src=server.address, dst=message.src, step=message.step, info=requester))
+    host.router.post(Message("r-copy", src=server.address, dst=message.src, step=message.step, info=requester))
 
     index, n_parts = server.address.id, host.job.cluster.nservers_per_group
 

@@ -506,7 +506,7 @@ class Server:
             held.waiting = [each for each in held.waiting if each.info["group"] not in groups]
         return []
 
-    def snapshot(self) -> list[SavedTensor]:
+    def copy_slices(self) -> list[SavedTensor]:
         """Return copies of values and updater state of every slice for a checkpoint."""
         pieces = []
         for held in self._held.values():

@@ -66,7 +66,7 @@ class Worker:
     """
 
     ANSWERED_AT_ONCE: ClassVar[frozenset[str]] = frozenset(
-        {"stop-at", "checkpoint-at", "snapshot-at", "end", "progress", "replaced"}
+        {"stop-at", "checkpoint-at", "snapshot-at", "report-at", "end", "progress", "replaced"}
     )
     """Kinds of messages that do not wait for the next step; `accept` handles them."""
 

@@ -172,7 +172,7 @@ class Reporting:
 
 def agree(leader: Reporting, other: Reporting) -> None:
     """Deliver what the leader tells the other worker of its group about steps."""
-    leader.side.inbox.put(Message("r-checkpoint-at", OTHERS[1], OTHERS[0]))
+    leader.side.inbox.put(Message("r-report-at", OTHERS[1], OTHERS[0]))
     assert leader.reporter.is_due() is False
     other.state.accept(leader.side.posted[-1])
 

@@ -70,13 +70,13 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> dict[Server, Applied]:
 def copies(monkeypatch: pytest.MonkeyPatch, counted: dict[Server, Applied]) -> list[tuple[Server, dict[Any, int]]]:
     """Return what each server has applied whenever it takes a copy: the number of steps of each slice and group."""
     taken: list[tuple[Server, dict[Any, int]]] = []
-    real = Server.snapshot
+    real = Server.copy_slices
 
     def counting(server: Server) -> Any:
         taken.append((server, {key: len(steps) for key, steps in counted[server].items()}))
         return real(server)
 
-    monkeypatch.setattr(Server, "snapshot", counting)
+    monkeypatch.setattr(Server, "copy_slices", counting)
     return taken
 
 

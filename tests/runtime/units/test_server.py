@@ -145,7 +145,7 @@ def test_put_says_how_many_updates_the_values_have_seen() -> None:
     host.put(version=41)
     (answer,) = host.update(0.0)
     assert answer.version == 42
-    assert {piece.version for piece in host.server.snapshot()} == {42}
+    assert {piece.version for piece in host.server.copy_slices()} == {42}
 
 
 @few_examples(25)
@@ -242,7 +242,7 @@ def test_updater_state_is_restored_and_snapshot() -> None:
     first, second = Host(updater=momentum), Host(updater=momentum)
     first.put(spread(1))
     first.update(spread(2))
-    pieces = {piece.what: piece for piece in first.server.snapshot()}
+    pieces = {piece.what: piece for piece in first.server.copy_slices()}
     assert set(pieces) == {"value", *UPDATERS.find("SGD")(UpdaterConf.model_validate(momentum)).state_names}
     second.server.restore(lambda what, piece: pieces[what].array if what in pieces else None, lambda piece: {})
     second.put(pieces["value"].array, version=1)
@@ -285,11 +285,11 @@ def test_what_was_applied_is_in_snapshots_and_restored() -> None:
     first.put(0.0)
     first.update(1.0, group=0, step=7)
     first.update(1.0, group=2, step=5)
-    (piece,) = (piece for piece in first.server.snapshot() if piece.what == "value")
+    (piece,) = (piece for piece in first.server.copy_slices() if piece.what == "value")
     assert piece.applied == {0: 7, 2: 5}
     second.server.restore(lambda what, piece: None, lambda _: piece.applied)
     assert [second.server.applied(group) for group in range(3)] == [7, -1, 5]
-    assert all(not piece.applied for piece in Host().server.snapshot())
+    assert all(not piece.applied for piece in Host().server.copy_slices())
 
 
 # -- between server groups -------------------------------------------------------------------------
