@@ -165,8 +165,6 @@ def test_texts_of_booleans(tmp_path: Path) -> None:
     facts = TableFacts(("on", "x"), booleans=("on",))
     texts = {"on": ["true", "False", "1", " TRUE"], "x": ["1", "2", "3", "4"]}
     given = Reading(StoreConf(shape=[2]), facts).records(texts)
-        {"on": ["true", "False", "1", " TRUE"], "x": ["1", "2", "3", "4"]}
-    )
     assert given.read(0, 4)["data"].tolist() == [[1, 1], [0, 2], [1, 3], [1, 4]]
     assert TableFacts.from_dict(facts.to_dict()) == facts
     for text, said in (
