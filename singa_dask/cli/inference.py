@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import io
 import ipaddress
 import json
@@ -32,6 +31,7 @@ from singa_dask.cli.options import (
 )
 from singa_dask.cli.outputs import output_option, overwrite_option
 from singa_dask.cli.printing import echo
+from singa_dask.cli.reading import names_option
 from singa_dask.errors import ConfigError, listed
 from singa_dask.shown import plural
 
@@ -188,7 +188,7 @@ UNWRITTEN = (".json", ".npy", ".npz", ".pq", ".xls", ".xlsx")
     type=click.FloatRange(0, 1),
     help="Predict the second of two classes if its probability is at least P.",
 )
-@click.option("--keep", metavar="NAMES", default="", help="Columns of --data to write, too, such as an id; by commas.")
+@names_option("--keep", "Columns of --data to write, too, such as an id; by commas.")
 @_reading_options
 def predict(
     urls: tuple[str, ...],
@@ -198,7 +198,7 @@ def predict(
     topk: int,
     proba: bool,
     threshold: float | None,
-    keep: str,
+    keep: tuple[str, ...],
     missing: str | float | None,
     unknown: str | None,
     quiet: bool,
@@ -238,11 +238,9 @@ def predict(
             raise ConfigError(f"{out}: predictions are written to files in {listed(list(FORMS))}.")
     suffix = os.path.splitext(out.lower())[1] if out else ""
     form = FORMS.get(suffix, "csv")
-    # names with commas are in quotes, as in CSV
-    names = [name for each in csv.reader([keep], skipinitialspace=True) for name in map(str.rstrip, each) if name]
     with Signals("stopped"):
         n_best = 0 if proba else topk
-        values = net.values(layers, records, topk=n_best, keep=names, form=form, threshold=threshold)
+        values = net.values(layers, records, topk=n_best, keep=keep, form=form, threshold=threshold)
     for each in values.stores if not quiet else ():
         if not each.count:
             echo(f"{each.url}: 0 records", err=True)
@@ -298,11 +296,7 @@ def predict(
     type=click.IntRange(min=0),
     help="Batches; 0 uses every record once. By default the job's test_steps, or validate_steps.",
 )
-@click.option(
-    "--metrics",
-    metavar="NAMES",
-    help="Metrics over all records instead of the job's, e.g. f1_macro,roc_auc.",
-)
+@names_option("--metrics", "Metrics over all records instead of the job's, e.g. f1_macro,roc_auc.")
 @overwrite_option
 @output_option(
     "--confusion",
@@ -317,7 +311,7 @@ def test(
     unknown: str | None,
     phase: str,
     steps: int | None,
-    metrics: str | None,
+    metrics: tuple[str, ...],
     confusion: str | None,
     as_json: bool,
     quiet: bool,
@@ -345,7 +339,7 @@ def test(
         raise click.UsageError("--data is tested whole. Leave --steps out.")
     net = _stored_net(quiet=quiet, **source)
     name = {"test": "test", "val": "validation"}[phase]
-    names = net.read.job.metrics if metrics is None else [each.strip() for each in metrics.split(",") if each.strip()]
+    names = metrics or net.read.job.metrics
     with Signals("stopped"):
         records = [StoredRecords(url, backend, True, f"--data {url}", reading=reading) for url in urls]
         tested = net.test(PHASES[phase], steps, records, [*names, *([CONFUSION] if confusion else [])])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +43,7 @@ def reading_options(command: Command) -> Command:
         quotes: bool | None,
         na_values: tuple[str, ...],
         no_label: bool,
-        features: str | None,
+        features: tuple[str, ...],
         label: str | None,
         options: tuple[str, ...],
         storage_options: tuple[str, ...],
@@ -58,7 +59,7 @@ def reading_options(command: Command) -> Command:
             "quotes": quotes,
             "na_values": list(na_values) or None,
             "has_label": False if no_label else None,
-            "features": None if features is None else [name.strip() for name in features.split(",")],
+            "features": [*features] or None,
             "label": label,
         }
         named = {name: value for name, value in known.items() if value is not None}
@@ -95,11 +96,7 @@ def reading_options(command: Command) -> Command:
             help="Tables, jsonl, webdataset, hdf5, zarr: column, key or array with the label; of a table NAME,... for "
             "several labels.",
         ),
-        click.option(
-            "--features",
-            metavar="NAME,...",
-            help="Tables, jsonl, hdf5, zarr: columns, keys or array with the values of a record.",
-        ),
+        names_option("--features", "Tables, jsonl, hdf5, zarr: columns, keys or array with the values of a record."),
         click.option("--no-label", is_flag=True, help="csv: lines do not begin with a label."),
         text_options,
         click.option("--channels", metavar="N", type=int, help="Images: 3 for colour (the default), 1 for grey."),
@@ -108,21 +105,26 @@ def reading_options(command: Command) -> Command:
     )
 
 
-def split_names(_context: click.Context, _option: click.Parameter, value: Any) -> tuple[str, ...]:
-    """Split names at commas."""
-    return tuple(name.strip() for name in (value or "").split(",") if name.strip())
+def split_names(_context: click.Context, _option: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    """Split the values of an option at commas. Names with commas are in quotes, as in CSV."""
+    return tuple(name for each in csv.reader(value, skipinitialspace=True) for name in map(str.strip, each) if name)
+
+
+def join_names(names: Iterable[str]) -> str:
+    """Return the value of an option that `split_names` splits into these names."""
+    return ",".join(f'"{name}"' if "," in name else name for name in names)
+
+
+def names_option(name: str, use: str, metavar: str = "NAMES") -> Callable[[Command], Command]:
+    """Return the decorator for an option that takes names, separated by commas, repeated, or both."""
+    return click.option(name, metavar=metavar, multiple=True, callback=split_names, help=use)
 
 
 def text_options(command: Command) -> Command:
     """Add the options for tables of text; those not given are empty or None."""
     return with_options(
         command,
-        click.option(
-            "--na-values",
-            metavar="WORDS",
-            callback=split_names,
-            help="Words that mean a missing value, by commas: unknown,n.a.",
-        ),
+        names_option("--na-values", "Words that mean a missing value, by commas: unknown,n.a.", "WORDS"),
         click.option(
             "--quotes/--no-quotes", default=None, help="Whether CSV fields may be quoted; an error if unclear."
         ),

@@ -99,6 +99,9 @@ class FittedNet:
 
     def outputs(self, x: Array) -> Array:
         """Compute the class probabilities or predicted values of records (N, ...): (N, outputs)."""
+        if not len(x):
+            # partitions of a Dask frame may be empty
+            return self.outputs(np.zeros((1, *x.shape[1:]), x.dtype))[:0]
         with self._lock:
             batches = list(self._outputs(x))
         return np.concatenate(batches).reshape(len(x), -1)

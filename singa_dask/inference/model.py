@@ -36,8 +36,8 @@ from singa_dask.inference.predicted_layers import (
 )
 from singa_dask.inference.records import (
     LabelReader,
+    MemoryReading,
     MemoryRecords,
-    Reading,
     are_columns,
     as_named_columns,
     describe_columns,
@@ -217,7 +217,7 @@ class Model:
         self._nets: dict[str, SizedNets] = {}
         self._label_layers: dict[str, str] = {}
         self._forecasting: dict[str, bool] = {}
-        self._readings: dict[tuple[StoreInput, bool, bool], Reading] = {}
+        self._readings: dict[tuple[StoreInput, bool, bool], MemoryReading] = {}
 
     # -- properties of the model -----------------------------------------------------------------------------
 
@@ -596,7 +596,7 @@ class Model:
     def _records_of(
         self, net: SizedNets, x: Any, outputs: bool = False, skips: bool = False, forecasts: list[Any] | None = None
     ) -> dict[str, MemoryRecords]:
-        """Return the records for each input layer that reads features; see `Reading`."""
+        """Return the records for each input layer that reads features; see `MemoryReading`."""
         inputs = {name: each for name, each in net.inputs.items() if not each.traits.reads_beside}
         facts = self._shared_table(list(inputs.values()))
         by_layer = isinstance(x, Mapping) and x.keys() == inputs.keys()
@@ -688,11 +688,11 @@ class Model:
         facts = map(self._facts_of, readers)
         return tuple(dict.fromkeys(name for each in facts if each is not None for name in each.features))
 
-    def _reading(self, layer: StoreInput, outputs: bool = False, skips: bool = False) -> Reading:
+    def _reading(self, layer: StoreInput, outputs: bool = False, skips: bool = False) -> MemoryReading:
         """Return how an input layer reads records in memory. It is made once, as one record is read in less time."""
         key = layer, outputs, skips
         if key not in self._readings:
-            self._readings[key] = Reading(layer.store_conf, self._facts_of(layer), outputs=outputs, skips=skips)
+            self._readings[key] = MemoryReading(layer.store_conf, self._facts_of(layer), outputs=outputs, skips=skips)
         return self._readings[key]
 
     def _forecasts(self, layer: str) -> bool:

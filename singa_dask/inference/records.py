@@ -87,7 +87,7 @@ def is_of(data: Any, package: str, *names: str) -> bool:
     return module is not None and isinstance(data, tuple(getattr(module, name) for name in names))
 
 
-class Reading:
+class MemoryReading:
     """How an input layer with the block ``conf`` reads records in memory: all that is the same for any records.
 
     Parameters
@@ -413,7 +413,7 @@ class _Columns:
             self.encoder.schema["data"] = Field(np.dtype(np.float64), self.encoder.schema["data"].shape)
 
     def records(self, x: Any, name: str, forecasts: Sequence[Any] | None) -> _Frame:
-        """Return the records of a frame; see `Reading.records`."""
+        """Return the records of a frame; see `MemoryReading.records`."""
         x, first, n_later, n_before, gaps = self._with_lags(x, name, forecasts)
         frame = _Frame(x, first, self, name, n_before)
         frame.n_later = n_later

@@ -467,9 +467,13 @@ def test_texts_are_not_guessed(call: Call) -> None:
         assert "is 'text' a column of texts, to learn from their words?" in (said := refused(call, file))
         assert said.endswith("Pass --text text to learn from its words.\n")
     table.assign(text=table["text"].str.partition(",")[0]).to_csv("x.csv", index=False)
-    assert "or --features text if its 18 different values are categories" in refused(call, "x.csv")
-    done(call, "x.csv", "--features", "text")
+    assert "or --category text if its 18 different values are categories" in refused(call, "x.csv")
+    done(call, "x.csv", "--category", "text")
     assert len(stores()[0]["categories"]["text"]) == 18
+    plans = ["month to month", "one year only", "two whole years"]
+    pd.DataFrame({"plan": plans * 100, "label": [0, 1, 1] * 100}).to_csv("plans.csv", index=False)
+    done(call, "plans.csv", "--overwrite")
+    assert stores()[0]["categories"] == {"plan": plans}
     result = call("init", "x.csv", "--text", "text", "--features", "text", "--overwrite")
     assert "Expected a column of strings, one label" in result.stderr
     result = call("init", "x.csv", "--text", "text", "--net", "mlp", "--overwrite")

@@ -371,6 +371,10 @@ def test_scores_of_collections_of_unknown_lengths(kind: Any) -> None:
     expected = found.score(memory[list("abcd")], Y)
     assert expected > 0.8
     assert found.score(x, y) == pytest.approx(expected, rel=1e-6)
+    with_empty = dd.concat([frame.partitions[:1], dd.from_pandas(memory.iloc[:0], npartitions=1), frame.partitions[1:]])
+    assert found.score(with_empty[list("abcd")], with_empty["label"]) == pytest.approx(expected, rel=1e-6)
+    predicted = found.predict(memory[list("abcd")]).tolist()
+    assert found.predict(with_empty[list("abcd")]).compute().tolist() == pytest.approx(predicted, abs=1e-6)
     weights = np.linspace(0, 1, 150)
     weighted = found.score(memory[list("abcd")], Y, weights)
     assert found.score(x, y, dd.from_pandas(pd.Series(weights), npartitions=2)) == pytest.approx(weighted, rel=1e-6)

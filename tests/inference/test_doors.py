@@ -33,7 +33,7 @@ from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
-from singa_dask.inference.records import Reading
+from singa_dask.inference.records import MemoryReading
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.serving import Limits, ModelServer
 from singa_dask.serving.bodies import Refused, read_body
@@ -212,7 +212,7 @@ def outcomes(table: Table, facts: TableFacts, options: dict[str, Any], folder: P
             return read_all(store)
 
     def read_memory(data: Any, name: str = "x") -> Arrays:
-        records = Reading(conf, facts).records(data, name)
+        records = MemoryReading(conf, facts).records(data, name)
         return records.read(0, records.n)
 
     found: dict[str, Any] = {}
@@ -379,7 +379,7 @@ def test_accents_in_names_of_columns_may_be_written_in_two_ways(tmp_path: Path) 
     assert {*found["NFD"].values()} == {("<f4", data.tobytes())}
     both = pd.DataFrame([[1.0, 2.0]], columns=["gr\u00f6\u00dfe", "gro\u0308\u00dfe"]).assign(état="b")
     with pytest.raises(DataError, match="column 'gr\u00f6\u00dfe' occurs twice"):
-        Reading(StoreConf(path="x.csv", **options), facts).records(both)
+        MemoryReading(StoreConf(path="x.csv", **options), facts).records(both)
 
 
 # -- a trained net -----------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.inference.records import Reading
+from singa_dask.inference.records import MemoryReading
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.serving import Limits, ModelServer
 from tests.jobs.conftest import KEYS
@@ -164,7 +164,7 @@ def test_booleans_are_no_numbers_unless_they_were_in_training(model: sd.Model, t
 def test_texts_of_booleans(tmp_path: Path) -> None:
     facts = TableFacts(("on", "x"), booleans=("on",))
     texts = {"on": ["true", "False", "1", " TRUE"], "x": ["1", "2", "3", "4"]}
-    given = Reading(StoreConf(shape=[2]), facts).records(texts)
+    given = MemoryReading(StoreConf(shape=[2]), facts).records(texts)
     assert given.read(0, 4)["data"].tolist() == [[1, 1], [0, 2], [1, 3], [1, 4]]
     assert TableFacts.from_dict(facts.to_dict()) == facts
     for text, said in (
@@ -178,13 +178,13 @@ def test_texts_of_booleans(tmp_path: Path) -> None:
     for number in (7, "7", 0.5):
         refused = f"row 1, column 'on': {number} is not a boolean. Expected true, false, 1 or 0"
         with pytest.raises(DataError, match=refused):
-            Reading(StoreConf(shape=[2]), facts).records({"on": [1, number], "x": [2, 3]}).read(0, 2)
+            MemoryReading(StoreConf(shape=[2]), facts).records({"on": [1, number], "x": [2, 3]}).read(0, 2)
     # checkpoints of before do not say which columns were booleans
     known = TableFacts.from_dict({key: value for key, value in facts.to_dict().items() if key != "booleans"})
     bools = {"on": [True], "x": [False]}
-    assert Reading(StoreConf(shape=[2]), known).records(bools).read(0, 1)["data"].tolist() == [[1, 0]]
+    assert MemoryReading(StoreConf(shape=[2]), known).records(bools).read(0, 1)["data"].tolist() == [[1, 0]]
     with pytest.raises(DataError, match="x: column 'x' holds booleans"):
-        Reading(StoreConf(shape=[2]), facts).records(bools).read(0, 1)
+        MemoryReading(StoreConf(shape=[2]), facts).records(bools).read(0, 1)
 
 
 def test_one_record(model: sd.Model) -> None:
@@ -212,7 +212,7 @@ def test_fractions_in_a_percent_column_are_warned_of(tmp_path: Path) -> None:
         """Return whether frames, records and files of all formats with these rates are warned of."""
         frame, warned = pd.DataFrame({"rate": rates, "x": range(len(rates))}), []
         for given in (frame, pa.table(frame), frame.to_dict("records")):
-            warned.append(Reading(StoreConf(shape=[2], missing="mean"), known).records(given).warning)
+            warned.append(MemoryReading(StoreConf(shape=[2], missing="mean"), known).records(given).warning)
         frame.to_csv(tmp_path / "new.csv", index=False)
         frame.to_parquet(tmp_path / "new.parquet")
         frame.to_json(tmp_path / "new.jsonl", orient="records", lines=True)

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pyarrow.compute as pc
 
-from singa_dask.cli.init.columns import DATES, ColumnSurvey
+from singa_dask.cli.init.columns import DATES, MAX_CATEGORIES, ColumnSurvey
 from singa_dask.data.codecs.columns import as_floats
 from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
 
@@ -15,6 +15,8 @@ from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
 MIN_NUMBERED = 10
 # maximum number of strings that are searched for words
 MAX_MEASURED = 1000
+# strings of several words that repeat so often on average are names
+OFTEN = 20
 ID = re.compile(r"(?i:id|index|uuid|guid|row|rowid|.*[ _.-]id|unnamed: \d+)|.*[a-z]I[dD]")
 CODE = re.compile(r"(?i:(?:.*[ _.-])?(?:zip|plz|postal|post|postcode|zipcode|code|id))|.*[a-z](?:Code|I[dD])")
 # numbers of this range are codes if all of them have as many digits; smaller ones may be years, larger ones times
@@ -100,7 +102,9 @@ def is_like_id(column: ColumnSurvey) -> bool:
 
 
 def has_words(column: ColumnSurvey) -> bool:
-    """Return whether the values are texts of several words."""
+    """Return whether the values are texts of several words, and not names, which repeat often."""
     if column.kind != "string" or column.fault or column.date:
+        return False
+    if len(column.distinct) <= MAX_CATEGORIES and OFTEN * len(column.distinct) <= column.n_present:
         return False
     return TextMeasure.of_columns([{"": column.present[:MAX_MEASURED]}])[""].median >= MIN_WORDS

@@ -14,7 +14,7 @@ import click
 from singa_dask.cli.options import cluster_options
 from singa_dask.cli.outputs import output_option, overwrite_option
 from singa_dask.cli.printing import echo
-from singa_dask.cli.reading import mark_options, split_names, text_options
+from singa_dask.cli.reading import join_names, mark_options, names_option, text_options
 from singa_dask.errors import ConfigError, DataError, listed, quoted
 from singa_dask.shown import by_shape, plural
 
@@ -47,22 +47,16 @@ MAX_FEATURES, MAX_CLASSES = 6, 20
     "--label", metavar="NAME", multiple=True, help="Column, key or array with classes; or position, first or last."
 )
 @click.option("--target", metavar="NAME", multiple=True, help="Column with numbers to predict. Both are repeatable.")
-@click.option(
-    "--features", metavar="NAMES", callback=split_names, help="Columns to learn from: names or patterns, by commas."
-)
+@names_option("--features", "Columns to learn from: names or patterns, by commas.")
 @click.option("--text", metavar="NAME", default="", help="Column of texts, to learn from its words.")
-@click.option(
-    "--drop", metavar="NAMES", callback=split_names, help="Columns to leave out: names or patterns, by commas."
-)
+@names_option("--drop", "Columns to leave out: names or patterns, by commas.")
 @click.option(
     "--category", metavar="NAME", multiple=True, help="Column whose values are names, such as codes 01234. Repeatable."
 )
 @text_options
 @click.option("--missing", metavar="WHAT", default="", help="Fill for missing features: error, skip, mean or a number.")
 @mark_options
-@click.option(
-    "--classes", metavar="NAMES", callback=split_names, help="Values of the label in the order of the classes."
-)
+@names_option("--classes", "Values of the label in the order of the classes.")
 @click.option(
     "--lags",
     metavar="N",
@@ -190,7 +184,7 @@ def _arguments(options: InitOptions) -> list[str]:
         elif isinstance(value, bool):
             words.append(option if value else f"--no-{name}")
         else:
-            words.append(f"{option}={','.join(value) if isinstance(value, tuple) else value}")
+            words.append(f"{option}={join_names(value) if isinstance(value, tuple) else value}")
     return words
 
 

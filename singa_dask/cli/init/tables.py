@@ -464,7 +464,7 @@ def _choose(
         (each for each in texts if not chosen and each.name not in options.category and has_words(each)), None
     )
     if like_texts is not None:
-        raise _unsure_of_text(table, like_texts)
+        raise _unsure_of_text(table, like_texts, options)
     if not features:
         raise DataError(
             f"{table.url}: no columns for features. Left out: {_show_reasons(left_out)}. Pass --features{_hint(texts)}."
@@ -495,13 +495,13 @@ def _hint(texts: Sequence[ColumnSurvey]) -> str:
     return f", or --text {shlex.quote(texts[0].name)} to learn from its words or characters"
 
 
-def _unsure_of_text(table: TableSurvey, column: ColumnSurvey) -> UnsureError:
+def _unsure_of_text(table: TableSurvey, column: ColumnSurvey, options: InitOptions) -> UnsureError:
     name = column.name
     choices: list[tuple[str, dict[str, Any]]] = [("a text, whose words are read", {"text": name})]
-    advice = f"Pass --text {name} to learn from its words"
+    advice = f"Pass --text {shlex.quote(name)} to learn from its words"
     if len(column.distinct) <= MAX_CATEGORIES:
-        choices.append(("categories", {"features": (name,)}))
-        advice += f", or --features {name} if its {len(column.distinct)} different values are categories"
+        choices.append(("categories", {"category": (*options.category, name)}))
+        advice += f", or --category {shlex.quote(name)} if its {len(column.distinct)} different values are categories"
     question = f"is {name!r} a column of texts, to learn from their words? It is {column.show()}."
     return UnsureError(table.url, question, choices, f"{advice}.")
 

@@ -15,7 +15,7 @@ from singa_dask.data.codecs.data_frames import as_table
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.errors import DataError
-from singa_dask.inference.records import Reading
+from singa_dask.inference.records import MemoryReading
 from singa_dask.inputs.store_conf import StoreConf
 from tests.contracts.foreign import png
 from tests.contracts.records import read_all
@@ -53,7 +53,7 @@ def test_bytes_in_frames_are_texts(as_frame: Any) -> None:
     frame = as_frame({"place": [b"caf\xc3\xa9", b"bar"], "picture": [b"\xff\xd8", b"\x89PNG"]})
     facts = TableFacts(("place",), categories={"place": ("bar", "caf\u00e9")})
     conf = StoreConf.model_validate({"path": "x", "batchsize": [1], "shape": [2], "categories": {"place": []}})
-    np.testing.assert_array_equal(Reading(conf, facts).records(frame).read(0, 2)["data"], [[0, 1], [1, 0]])
+    np.testing.assert_array_equal(MemoryReading(conf, facts).records(frame).read(0, 2)["data"], [[0, 1], [1, 0]])
     assert as_table(frame, "x").schema.field("picture").type == pa.binary()
 
 

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
-from singa_dask.inference.records import Reading
+from singa_dask.inference.records import MemoryReading
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.jobs.datasets.frame_records import FrameWriter
 from tests.contracts.records import read_all
@@ -141,7 +141,9 @@ def test_a_table_has_the_same_bits_by_every_door(
         found[name] = outcome(lambda path=folder / name: read_file(path, **given, facts=facts[0].to_dict()))
     conf = StoreConf(path="x.csv", **given)
     for name, data in {"pandas": frame, "dask": dd.from_pandas(frame, npartitions=2)}.items():
-        found[name] = outcome(lambda data=data: (r := Reading(conf, facts[0], outputs=True).records(data)).read(0, r.n))
+        found[name] = outcome(
+            lambda data=data: (r := MemoryReading(conf, facts[0], outputs=True).records(data)).read(0, r.n)
+        )
     assert [name for name, bits in found.items() if bits != found["x.csv"]] == []
     if what == "dates" or (what == "gaps" and missing == "error"):
         assert found["x.csv"] is None

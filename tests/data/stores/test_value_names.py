@@ -18,7 +18,7 @@ import pytest
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.errors import DataError
-from singa_dask.inference.records import Reading
+from singa_dask.inference.records import MemoryReading
 from singa_dask.inputs.store_conf import StoreConf
 from tests.contracts.records import read_all
 
@@ -93,7 +93,7 @@ def test_a_value_is_one_category_and_class_in_all_formats(
         conf = StoreConf.model_validate(
             {"path": "x", "batchsize": [1], "shape": [3], **given, "categories": {name: []}}
         )
-        found = Reading(conf, facts).records(frame).read(0, 3)["data"]
+        found = MemoryReading(conf, facts).records(frame).read(0, 3)["data"]
         np.testing.assert_array_equal(found[:, :2].argmax(axis=1), codes)
         np.testing.assert_array_equal(found[:, 2], [1, 2, 3])
 
@@ -140,4 +140,4 @@ def test_a_frame_without_leading_zeros_is_refused(tmp_path: Path) -> None:
     facts = TableFacts(("zip",), categories={"zip": ("01234", "99999")})
     conf = StoreConf.model_validate({"path": "x", "batchsize": [1], "shape": [2], "categories": {"zip": []}})
     with pytest.raises(DataError, match="unknown category '1234'"):
-        Reading(conf, facts).records(pd.DataFrame({"zip": [1234]})).read(0, 1)
+        MemoryReading(conf, facts).records(pd.DataFrame({"zip": [1234]})).read(0, 1)
