@@ -126,6 +126,14 @@ def _missing(context: click.Context, parameter: click.Parameter, value: str | No
         raise click.BadParameter(f"expected error, mean or a number, got {value!r}.") from None
 
 
+_threshold_option = click.option(
+    "--threshold",
+    metavar="P",
+    type=click.FloatRange(0, 1),
+    help="Predict the second of two classes if its probability is at least P.",
+)
+
+
 def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--missing`` and ``--unknown``, for gaps and new categories in records of a table."""
     return with_options(
@@ -182,12 +190,7 @@ UNWRITTEN = (".json", ".npy", ".npz", ".pq", ".xls", ".xlsx")
     "--topk", metavar="K", type=click.IntRange(min=1), default=1, show_default=True, help="The K likeliest classes."
 )
 @click.option("--proba", is_flag=True, help="Write a column for each class, with its probability.")
-@click.option(
-    "--threshold",
-    metavar="P",
-    type=click.FloatRange(0, 1),
-    help="Predict the second of two classes if its probability is at least P.",
-)
+@_threshold_option
 @names_option("--keep", "Columns of --data to write, too, such as an id; by commas.")
 @_reading_options
 def predict(
@@ -508,6 +511,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 @click.option("--step", metavar="N", type=click.IntRange(min=0), help="Step of the checkpoint; by default the newest.")
 @net_option
 @click.option("--layer", metavar="NAME", help="Layer to predict from, for requests that name none.")
+@_threshold_option
 @_reading_options
 @cpu_option
 @click.option(
@@ -580,6 +584,7 @@ def serve(
     step: int | None,
     job_file: str | None,
     layer: str | None,
+    threshold: float | None,
     missing: str | float | None,
     unknown: str | None,
     cpu: bool,
@@ -600,7 +605,7 @@ def serve(
     server_type = serving.ModelServer
     model = load_model(run, step, job=job_file, cpu=cpu, threads=threads, missing=missing, unknown=unknown)
     limits |= {"max_wait_s": max_wait_ms / 1000, "max_bytes": int(max_mb * (1 << 20))}
-    server = server_type(model, serving.Limits(**limits), host, port, layer)
+    server = server_type(model, serving.Limits(**limits), host, port, layer, threshold)
     if not is_loopback(host):
         echo(f"warning: others may reach {host}, and there is no authentication.", err=True)
     n_signals = 0

@@ -334,22 +334,23 @@ class Model:
         if proba:
             return self.predict_proba(x, layer)
         layer = layer or self.output
+        values = self.extract(x, layer)
         if threshold is not None:
-            return self._above(self.extract(x, layer), layer, threshold)
-        return self.predictions_of(self.extract(x, layer), layer)
+            self.check_threshold(threshold, layer)
+        return self.predictions_of(values, layer, threshold)
 
-    def _above(self, values: Array, layer: str, threshold: float) -> Array:
-        """Return the second of two classes where its probability is at least ``threshold``, else the first."""
-        n_classes = self.probabilities_of(values, layer).shape[-1] if self.has_classes(layer) else 0
-        check_threshold(threshold, layer, n_classes)
+    def check_threshold(self, threshold: float, layer: str) -> None:
+        """Raise a ConfigError unless a threshold can choose the class that a layer predicts; see `predict`."""
+        check_threshold(threshold, layer, len(self.classes_of(layer)) if self.has_classes(layer) else 0)
         if self._forecasts(layer):
             raise ConfigError("threshold: the net forecasts a series from its likeliest classes. Leave it out.")
-        numbers = self.probabilities_of(values, layer)[..., 1] >= np.float32(threshold)
-        return classes_of(numbers.astype(np.int64), self.class_names_of(layer), n_classes, self._label_type_of(layer))
 
-    def predictions_of(self, values: Array, layer: str) -> Array:
-        """Convert the outputs of a layer to predictions: classes in the type of the label, or values."""
-        return self._predictions_of(values, layer, self._label_type_of(layer))
+    def predictions_of(self, values: Array, layer: str, threshold: float | None = None) -> Array:
+        """Convert the outputs of a layer to predictions: classes in the type of the label, or values.
+
+        Pass only a ``threshold`` that `check_threshold` accepts.
+        """
+        return self._predictions_of(values, layer, self._label_type_of(layer), threshold)
 
     def classes_of(self, layer: str) -> Array:
         """Return the classes of a layer with class probabilities, in their order, as `predict` returns them."""
@@ -359,12 +360,15 @@ class Model:
     def _label_type_of(self, layer: str) -> str:
         return self._loaded.knowledge.type_for(self._label_layer_of(layer))
 
-    def _predictions_of(self, values: Array, layer: str, of_type: str) -> Array:
+    def _predictions_of(self, values: Array, layer: str, of_type: str, threshold: float | None = None) -> Array:
         if not self.has_classes(layer):
             return values.reshape(-1) if values.shape[1:] == (1,) else values
         scores = self.probabilities_of(values, layer)
-        # among equal scores take the last column, like the command `predict`
-        best = scores.shape[-1] - 1 - np.argmax(scores[..., ::-1], axis=-1)
+        if threshold is not None:
+            best = scores[..., 1] >= np.float32(threshold)
+        else:
+            # among equal scores take the last column, like the command `predict`
+            best = scores.shape[-1] - 1 - np.argmax(scores[..., ::-1], axis=-1)
         return classes_of(best.astype(np.int64), self.class_names_of(layer), scores.shape[-1], of_type)
 
     def predict_proba(self, x: Any, layer: str | None = None) -> Array:

@@ -54,7 +54,8 @@ LATER = {"Retry-After": "1"}
 class App:
     """Answers requests with a model's predictions.
 
-    Predictions are computed from ``layer`` unless a request names another layer.
+    Predictions are computed from ``layer`` unless a request names another layer. ``threshold`` chooses the class only
+    for ``layer``.
 
     Attributes
     ----------
@@ -72,11 +73,14 @@ class App:
         The net cannot be served.
     """
 
-    def __init__(self, model: Model, limits: Limits, layer: str | None = None) -> None:
+    def __init__(self, model: Model, limits: Limits, layer: str | None = None, threshold: float | None = None) -> None:
         self._model, self._limits = model, limits
         self._layer = layer if layer is not None else _output_of(model)
         if layer is not None:
             self._check_layer(layer)
+        self._threshold = threshold
+        if threshold is not None:
+            model.check_threshold(threshold, self._layer or model.output)
         self.batcher = Batcher(model, limits)
         self.ending = False
         self.statuses: Counter[int] = Counter()
@@ -125,6 +129,7 @@ class App:
             "url": redact(model.url),
             "step": model.step,
             "output": self._layer,
+            "threshold": self._threshold,
             "layers": model.layers,
             "classes": self._classes(self._layer),
             "record": {
@@ -277,13 +282,15 @@ class App:
         if not finite.all():
             raise Refused(500, f"row {int(finite.argmin())}: layer {layer!r} computed a value that is not finite.")
         model = self._model
+        threshold = self._threshold if layer == self._layer else None
         if wants_npy:
             if encoded.warning:
                 # an array has no place for warnings
                 warn_once(logger, encoded.warning)
-            predictions = model.probabilities_of(values, layer) if asked.proba else model.predictions_of(values, layer)
-            return Response(to_npy(predictions), media_type=NPY)
-        answer = {"predictions": model.predictions_of(values, layer).tolist()}
+            if asked.proba:
+                return Response(to_npy(model.probabilities_of(values, layer)), media_type=NPY)
+            return Response(to_npy(model.predictions_of(values, layer, threshold)), media_type=NPY)
+        answer = {"predictions": model.predictions_of(values, layer, threshold).tolist()}
         if n_history := asked.n - len(values):
             answer["history"] = n_history
         if classes := self._classes(layer):

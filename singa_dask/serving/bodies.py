@@ -145,7 +145,8 @@ def _parsed(body: bytes, columns: Collection[str]) -> dict[str, Any]:
         raise Refused(400, f"the body is not UTF-8, from byte {error.start} on. Send JSON in UTF-8.") from None
     except (ValueError, RecursionError) as error:
         raise Refused(400, f"the body is not JSON: {error}. {EXPECTED}") from None
-    if columns and isinstance(fields, list) and fields and all(isinstance(each, dict) for each in fields):
+    is_list = isinstance(fields, list) and (not fields or columns)
+    if is_list and all(isinstance(each, dict) for each in fields):
         return {"records": fields}
     if isinstance(fields, dict) and not fields.keys() & {"records", *OPTIONS} and fields.keys() & {*columns}:
         return {"records": [fields]}

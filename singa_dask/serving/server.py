@@ -30,6 +30,8 @@ class ModelServer:
         Port; 0 uses any free port.
     layer : str, optional
         Layer to predict from if a request does not name one.
+    threshold : float, optional
+        Predict the second of two classes of ``layer`` if its probability is at least this; see `Model.predict`.
 
     Attributes
     ----------
@@ -39,15 +41,21 @@ class ModelServer:
     Raises
     ------
     ConfigError
-        The port is not available, or the net cannot be served.
+        The port is not available, the net cannot be served, or the threshold does not suit it.
     """
 
     def __init__(
-        self, model: Model, limits: Limits, host: str = "127.0.0.1", port: int = 0, layer: str | None = None
+        self,
+        model: Model,
+        limits: Limits,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        layer: str | None = None,
+        threshold: float | None = None,
     ) -> None:
         self._socket = _listen(host, port)
         try:
-            self.app = App(model, limits, layer)
+            self.app = App(model, limits, layer, threshold)
         except BaseException:
             self._socket.close()
             raise

@@ -53,6 +53,16 @@ def test_a_threshold_chooses_one_of_two_classes_by_every_door(call: Call, job: s
         assert np.float32(found["probability"]).tolist() == proba[range(N), number].tolist()
         assert sd.predict("run", "new.csv", threshold=threshold).tolist() == classes.tolist()
         assert model.predict(NEW, threshold=threshold).tolist() == classes.tolist()
+    given_rows = NEW[["a", "b"]].to_dict("records")
+    with ModelServer(model, Limits(8), threshold=0.2) as server:
+        answer = ask(server.url, given={"records": given_rows, "proba": True}).json
+        array = ask(server.url, given=given_rows, headers={"Accept": "application/x-npy"}).body
+        assert ask(server.url, "/model").json["threshold"] == 0.2
+    assert answer["classes"] == ["less", "more"]
+    chosen = ["more" if pair[1] >= np.float32(0.2) else "less" for pair in answer["probabilities"]]
+    assert answer["predictions"] == np.load(io.BytesIO(array)).tolist() == chosen
+    assert chosen != model.predict(NEW).tolist()
+    assert np.float32(answer["probabilities"]) == pytest.approx(proba, rel=1e-5)
     assert call(*given, "--threshold", 0.5).stdout == call(*given).stdout
     assert "--proba" in call(*given, "--threshold", 0.5, "--proba").stderr
     with pytest.raises(sd.ConfigError, match="expected a probability, from 0 to 1"):
@@ -63,12 +73,18 @@ def test_a_threshold_chooses_one_of_two_classes_by_every_door(call: Call, job: s
     ):
         with pytest.raises(sd.ConfigError, match="no class is chosen"):
             door()
+    with pytest.raises(sd.ConfigError, match="expected a probability, from 0 to 1"):
+        ModelServer(model, Limits(8), threshold=float("nan"))
     three = FRAME.assign(kind=RNG.choice(["a", "b", "c"], N))
     three.to_csv("three.csv", index=False)
     assert call("init", "three.csv", "--label", "kind", "--test-split", 0, "-o", "three.yaml").exit_code == 0
     assert call("run", "three.yaml", "--run-dir", "three", "--set", "train_steps=2").exit_code == 0
-    refused = call("predict", "three.yaml", "--init-from", "three", "--data", "new.csv", "--threshold", 0.5)
-    assert refused.exit_code and "has 3 classes, expected two classes. Leave it out." in refused.stderr
+    for command in (
+        ["predict", "three.yaml", "--init-from", "three", "--data", "new.csv"],
+        ["serve", "three", "--port", 0],
+    ):
+        refused = call(*command, "--threshold", 0.5)
+        assert refused.exit_code and "has 3 classes, expected two classes. Leave it out." in refused.stderr
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

@@ -470,7 +470,9 @@ def test_no_records_are_an_empty_answer_by_every_door_and_are_not_tested(run: st
     assert len(sd.predict(model, dd.from_pandas(inputs, npartitions=1)).compute(scheduler="sync")) == 0
     with ModelServer(model, Limits(8)) as server:
         answer = ask(server.url, given={"records": [], "proba": True})
+        bare = ask(server.url, "/predict?proba=true", given=[])
     assert (answer.status, answer.json["predictions"], answer.json["probabilities"]) == (200, [], [])
+    assert (bare.status, bare.json) == (200, answer.json)
     files: dict[str, Callable[[Path], Any]] = {
         "x.csv": lambda path: inputs.to_csv(path, index=False),
         "x.parquet": inputs.to_parquet,
