@@ -58,6 +58,7 @@ class _FromText(MetaPathFinder, ExecutionLoader):
         self.installed: set[str] = set()
         # modules of the job that was loaded last
         self.current: frozenset[str] = frozenset()
+        self.loads = False
         self.lock = threading.RLock()
 
     def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
@@ -198,10 +199,20 @@ def load(sources: Sequence[Source], registries: Iterable[Names] = ()) -> None:
             registry.forget(names)
         for source in sources:
             _FINDER.take(source)
-        problems = list(_load_each(names))
+        _FINDER.loads = True
+        try:
+            problems = list(_load_each(names))
+        finally:
+            _FINDER.loads = False
         if problems:
             unload(names, registries)
             raise ConfigError(problems)
+
+
+def is_loading() -> bool:
+    """Return whether the caller runs because its module is loaded for a job."""
+    with _FINDER.lock:
+        return _FINDER.loads
 
 
 def unload(names: Collection[str], registries: Iterable[Names] = ()) -> None:

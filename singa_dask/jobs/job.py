@@ -162,7 +162,7 @@ def load(
     return Job.of(load_file(path, _changes(set), cluster, REGISTRIES))
 
 
-def as_job(job: Job | str | os.PathLike[str]) -> Job:
+def as_job(job: object) -> Job:
     """Return a `Job` unchanged, or load a job file; raise ConfigError for other objects."""
     if isinstance(job, Job):
         return job

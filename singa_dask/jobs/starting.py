@@ -7,10 +7,11 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 from distributed import Client
 
+from singa_dask import modules
 from singa_dask.conf import JobConf
 from singa_dask.conf.foreign_names import suggest_key
 from singa_dask.errors import ConfigError
@@ -22,16 +23,14 @@ from singa_dask.jobs.job import Job, as_job
 from singa_dask.jobs.job_checks import warnings_on
 from singa_dask.jobs.preparing import changes_of, prepare_run
 from singa_dask.jobs.run import Run, Training
+from singa_dask.jobs.torch_jobs import is_module, module_job
 from singa_dask.observe import start_progress
 from singa_dask.runtime import Result, plan_processes
 from singa_dask.runtime.job.client.cluster import check_processes
 
-if TYPE_CHECKING:
-    from typing import Unpack
-
 
 class RunOptions(TypedDict, total=False):
-    """Keyword arguments of `start`."""
+    """Keyword arguments of `start` for any job."""
 
     data: Any
     client: Client | str | None
@@ -46,7 +45,7 @@ class RunOptions(TypedDict, total=False):
 
 
 def start(
-    job: Job | str | os.PathLike[str],
+    job: Job | str | os.PathLike[str] | Mapping[str, Any] | Callable[..., Any],
     *,
     data: Any = None,
     client: Client | str | None = None,
@@ -58,12 +57,15 @@ def start(
     priority: int = 0,
     progress: bool = True,
     on_event: Callable[[Mapping[str, Any]], None] | None = None,
+    **keys: Any,
 ) -> Run:
     """Start a job, and return once it has started.
 
     Parameters
     ----------
-    job : Job or path
+    job : Job, path, class or function
+        The job. Or the class of a module of PyTorch, a function that returns the module, or
+        ``nn.TorchModule(Net, dim=64)``, with ``data``, ``loss``, ``batchsize`` and keys of a job.
     data : mapping of str to Any, or Any, optional
         Data by name, for input layers with ``path: dask://NAME``. A single value is for ``dask://train``. A value is an
         array of NumPy, Dask or xarray, a frame of pandas or Dask, a pyarrow Table, or a pair (X, y) of such objects;
@@ -92,6 +94,10 @@ def start(
         Called in another thread with each event of the job, such as metrics, checkpoints, warnings and restarts. An
         event is a dict. If the function raises an error, the job stops with a checkpoint, and the error is raised at
         the end.
+    **keys
+        For a module of PyTorch: ``loss``, which is ``"cross_entropy"``, ``"mse"``, a class or function of outputs and
+        labels or targets, or a layer; ``batchsize``; optionally ``shuffle``; and keys of a job, such as ``updater``,
+        ``epochs`` and ``cluster``.
 
     Raises
     ------
@@ -99,7 +105,18 @@ def start(
         The job is wrong. Nothing was started.
     ClusterError
         The job does not fit the cluster.
+    TypeError
+        There are other keys.
     """
+    if modules.is_loading():
+        raise ConfigError(
+            "a job loads this file as a module, and the file starts a job. Put the call of sd.train or sd.start under "
+            "if __name__ == '__main__':"
+        )
+    if is_module(job):
+        job, data = module_job(job, data, client, **keys)
+    else:
+        _check_keys(keys)
     job = as_job(job)
     check_client(client, "sd.train, job")
     checkpoints = (init_from,) if isinstance(init_from, str) else tuple(init_from)
@@ -162,14 +179,24 @@ def start(
     return Run(run.run_url, training)
 
 
-def train(job: Job | str | os.PathLike[str], **given: Unpack[RunOptions]) -> Run:
-    """Train a job to its end.
+def _check_keys(keys: Mapping[str, Any]) -> None:
+    """Raise TypeError for arguments that `start` does not take with a job."""
+    for key in keys:
+        hint = suggest_key(key, RunOptions.__annotations__)
+        if key in JobConf.model_fields:
+            hint = f"It is a key of the job: train(job.replace({{{key!r}: {keys[key]!r}}}))."
+        raise TypeError(f"train: unknown argument {key!r}. {hint}")
+
+
+def train(job: Job | str | os.PathLike[str] | Mapping[str, Any] | Callable[..., Any], **given: Any) -> Run:
+    """Train a job, or a module of PyTorch, to its end.
 
     Ctrl-C, or the stop button of a notebook, stops the job with a checkpoint. Pressed twice, it aborts the job.
 
     Parameters
     ----------
-    job : Job or path
+    job : Job, path, class or function
+        See `start`.
     **given
         See `start`.
 
@@ -179,11 +206,6 @@ def train(job: Job | str | os.PathLike[str], **given: Unpack[RunOptions]) -> Run
         The job cannot be started (see `start`), or it failed (see `Run.wait`).
     """
     __tracebackhide__ = True
-    for key in given.keys() - RunOptions.__annotations__.keys():
-        hint = suggest_key(key, RunOptions.__annotations__)
-        if key in JobConf.model_fields:
-            hint = f"It is a key of the job: train(job.replace({{{key!r}: {given[key]!r}}}))."  # type: ignore[literal-required]
-        raise TypeError(f"train: unknown argument {key!r}. {hint}")
     run = start(job, **given)
     try:
         run.wait()

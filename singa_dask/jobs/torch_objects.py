@@ -11,6 +11,11 @@ from typing import Any
 from singa_dask.errors import ConfigError
 
 LAYER = "Put it in a net as a layer, by its class: sd.Net([..., nn.TorchModule(Encoder, dim=64), ...])"
+OBJECT = (
+    "Each process makes its own module, so pass the class, Encoder or nn.TorchModule(Encoder, dim=64), or a function "
+    "that returns the module. To start with its values, call load_state_dict in that function."
+)
+LOSS = "Pass the class of the loss, or nn.TorchLoss(torch.nn.CrossEntropyLoss, label_smoothing=0.1)."
 LOADER = "Pass the tensors or arrays themselves: data=(x, y). A job shuffles and batches them, see store_conf."
 
 
@@ -19,7 +24,11 @@ def advice_on(value: Any) -> str:
     torch = sys.modules.get("torch")
     if torch is None:
         return ""
-    if isinstance(value, torch.nn.Module) or (inspect.isclass(value) and issubclass(value, torch.nn.Module)):
+    if isinstance(value, torch.nn.modules.loss._Loss):
+        return f" {LOSS}"
+    if isinstance(value, torch.nn.Module):
+        return f" {OBJECT}"
+    if inspect.isclass(value) and issubclass(value, torch.nn.Module):
         return f" {LAYER}."
     if isinstance(value, torch.utils.data.DataLoader | torch.utils.data.Dataset):
         return f" {LOADER}"

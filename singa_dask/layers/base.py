@@ -134,6 +134,9 @@ class Layer:
         again.
     block : type of Conf or None
         The model of the class's own block in the job file, if it has one.
+    outputs_key : str
+        Key of the block that sets the number of outputs, one for each reader. Empty if all readers share one output, as
+        they do if the value is None.
     conf : LayerConf
         The layer's entry in the job file.
     name, conf_name : str
@@ -166,6 +169,7 @@ class Layer:
     traits: Traits = Traits()
     speed: Speed = Speed()
     block: ClassVar[type[Conf] | None] = None
+    outputs_key: ClassVar[str] = ""
     ops: Ops
     metrics: Metrics
 
@@ -316,10 +320,10 @@ class Layer:
             Shape of this instance's shard of the param.
         value : float, optional
             Constant initial value, used if the job sets no initial values.
-        initial : InitConf, ndarray or callable, optional
+        initial : InitConf, array-like or callable, optional
             Initial values, used if neither the job nor a checkpoint sets them. An InitConf is their distribution. An
-            array has the values, and each worker has to compute the same ones. A function returns the distribution,
-            given the shape of the whole param.
+            array, or an object with ``__array__``, has the values, and each worker has to compute the same ones. A
+            function returns the distribution, given the shape of the whole param.
         running_statistic : bool
             Whether the layer updates the param itself; see `Param`.
         requires_grad : bool

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from singa_dask.layers.base import Layer
 from singa_dask.layers.traits import Consumed, Traits
 
@@ -17,10 +15,7 @@ class Forwarding(Layer):
     ----------
     forwards : frozenset of str
         The forms of a source, such as "labels" or "raw", that readers can read from the outputs.
-    outputs_key : str
-        Key of the block that sets the number of outputs, one for each reader. Empty if all readers share one output.
     """
 
     traits = Traits(role="connection", takes_mask=True)
     forwards: frozenset[Consumed] = frozenset({"data", "labels", "ids"})
-    outputs_key: ClassVar[str] = ""

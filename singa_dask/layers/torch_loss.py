@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from singa_dask.conf import Phase
@@ -73,7 +74,9 @@ class TorchLoss(Layer):
         zeros = [torch.zeros(each.shape) for each in outputs]
         wanted = torch.zeros(target.shape[0], dtype=torch.int64) if self.reads_labels else torch.zeros(target.shape)
         try:
-            with torch.no_grad():
+            with torch.no_grad(), warnings.catch_warnings():
+                # PyTorch only warns if it pairs each output with each target
+                warnings.filterwarnings("error", "Using a target size", UserWarning)
                 found = self.loss(*zeros, wanted, **self.args)
         except Exception as error:
             shapes = ", ".join(str(tuple(each.shape)) for each in (*zeros, wanted))

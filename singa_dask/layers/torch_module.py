@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import copy
+import warnings
+from collections.abc import Mapping
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from singa_dask.conf import Phase
 from singa_dask.conf.base import Conf
-from singa_dask.conf.kinds import Called, Field
-from singa_dask.errors import ConfigError, Problem
+from singa_dask.conf.kinds import Called, Field, Size
+from singa_dask.errors import ConfigError, Problem, listed
 from singa_dask.layers.base import LAYERS, Layer, LayerSite
-from singa_dask.layers.torch_tensors import call, drawing, import_torch, seed_of, tensor_of, write_grad
+from singa_dask.layers.torch_tensors import LaterValues, call, drawing, import_torch, seed_of, tensor_of, write_grad
 from singa_dask.layers.traits import Traits
 from singa_dask.ops.contract import Array
 
@@ -35,6 +37,9 @@ class TorchModuleConf(Conf):
     """The class of the module, or a function that returns one: ``mymodels:Encoder`` is Encoder of mymodels.py."""
     args: dict[str, Any] = Field(default={})
     """Keyword arguments of the class or function."""
+    num_outputs: Size | None = None
+    """Number of tensors that the module returns in a tuple, list or dict. The first layer that reads the module gets
+    the first tensor, the next one the second, and so on. By default the module returns one tensor, for all readers."""
     seed: int | None = None
     """Seed of the initial values, as ``torch.manual_seed`` takes it. By default it follows from the job's seed and the
     name of the layer."""
@@ -43,6 +48,8 @@ class TorchModuleConf(Conf):
 @LAYERS.register()
 class TorchModule(Layer):
     """y = module(x, ...), computed and differentiated by PyTorch: x and y (N, ...), one x for each source.
+
+    A module that returns several tensors, in a tuple or dict, needs ``num_outputs``.
 
     Params have the names of the module's state dict, and its initial values. Buffers of floats, such as the running
     mean of a BatchNorm, are averaged over the workers and kept in checkpoints. Buffers of integers are kept in
@@ -58,56 +65,132 @@ class TorchModule(Layer):
     """
 
     block = TorchModuleConf
+    outputs_key = "num_outputs"
     traits = Traits(n_sources=(1, None))
 
     def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
         super().__init__(conf, context, site)
         self.torch = import_torch(f"layer {conf.name}")
-        block = conf.block(TorchModuleConf)
-        key = (context.seed, "torch", self.site.layer)
-        module = call(PLACE, block.module, block.args, seed_of(key) if block.seed is None else block.seed)
-        if not isinstance(module, self.torch.nn.Module):
-            message = f"{block.module} returns {type(module).__name__}, expected a torch.nn.Module."
-            raise ConfigError(Problem(PLACE, message))
-        self.module: Module = module.to(getattr(self.torch, context.param_dtype.name))
-        kept, buffers = self.module.state_dict(), dict(self.module.named_buffers())
+        # most nets are only checked, so build the module without values
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.outline = self._built("meta")
+        except ConfigError:
+            # constructors that read values cannot run without them
+            self.outline = self.module
+        kept = self.outline.state_dict()
+        buffers = {name: each.is_floating_point() for name, each in self.outline.named_buffers() if name in kept}
+        self.statistic_names = [name for name, is_float in buffers.items() if is_float]
+        self.counter_names = [name for name, is_float in buffers.items() if not is_float]
         # tied params have one entry
-        self.weights = dict(self.module.named_parameters())
-        self.statistics = {name: buffers[name] for name in kept if name in buffers and kept[name].is_floating_point()}
-        self.counters = [buffers[name] for name in kept if name in buffers and name not in self.statistics]
-        self.traits = type(self).traits.replace(params=(*self.weights, *self.statistics))
+        self.trains = {name: weight.requires_grad for name, weight in self.outline.named_parameters()}
+        self.traits = type(self).traits.replace(params=(*self.trains, *self.statistic_names))
         self._bound: dict[str, Array] = {}
         self._inputs: list[Tensor] = []
-        self._output: Tensor | None = None
+        self._outputs: list[tuple[Tensor, Feature]] = []
+
+    def _built(self, device: str) -> Module:
+        """Build the module on a device of PyTorch: ``meta`` for shapes, ``cpu`` for values."""
+        block, torch = self.conf.block(TorchModuleConf), self.torch
+        key = (self.context.seed, "torch", self.site.layer)
+        with torch.device(device):
+            module = call(PLACE, block.module, block.args, seed_of(key) if block.seed is None else block.seed)
+        if not isinstance(module, torch.nn.Module):
+            message = f"{block.module} returns {type(module).__name__}, expected a torch.nn.Module."
+            raise ConfigError(Problem(PLACE, message))
+        return module.to(getattr(torch, self.context.param_dtype.name))
+
+    @cached_property
+    def module(self) -> Module:
+        """The module with its initial values. It is built when it is first needed."""
+        return self._built("cpu")
+
+    @cached_property
+    def weights(self) -> dict[str, Tensor]:
+        """The params of the module by name."""
+        found = dict(self.module.named_parameters())
+        if {name: (found[name].shape, found[name].requires_grad) for name in found} != {
+            name: (each.shape, each.requires_grad) for name, each in self.outline.named_parameters()
+        }:
+            block = self.conf.block(TorchModuleConf)
+            message = f"{block.module} returns another module each time it is called, expected the same params."
+            raise ConfigError(Problem(PLACE, message))
+        return found
+
+    @cached_property
+    def buffers_by_name(self) -> dict[str, Tensor]:
+        """The buffers of the module by name."""
+        return dict(self.module.named_buffers())
 
     def setup(self) -> None:
         if self.site.feature_shard.count > 1:
             message = "PyTorch computes all features of a module. Use 0, which partitions it by records, or -1."
             raise ConfigError(Problem(("partition_dim",), message))
-        self.add_output(self._output_shape())
-        for weight in self.weights.values():
-            self.add_param(weight.shape, initial=weight.detach().numpy(), trains=weight.requires_grad)
-        for statistic in self.statistics.values():
-            self.add_param(statistic.shape, initial=statistic.numpy(), running_statistic=True)
+        for shape in self._output_shapes():
+            self.add_output(shape)
+        kept = self.outline.state_dict()
+        initial: Any
+        for name, trains in self.trains.items():
+            initial = LaterValues(partial(self._initial, name))
+            self.add_param(self.outline.get_parameter(name).shape, initial=initial, trains=trains)
+        for name in self.statistic_names:
+            initial = LaterValues(partial(self._initial, name))
+            self.add_param(kept[name].shape, initial=initial, running_statistic=True)
 
-    def _output_shape(self) -> tuple[int, ...]:
-        """Compute the shape of the output, without values."""
-        block, torch = self.conf.block(TorchModuleConf), self.torch
-        inputs = [torch.zeros(source.shape, dtype=self._dtype_of(source), device="meta") for source in self.sources]
+    def _initial(self, name: str) -> Array:
+        values: Array = {**self.buffers_by_name, **self.weights}[name].detach().numpy()
+        return values
+
+    def _output_shapes(self) -> list[tuple[int, ...]]:
+        """Compute the shapes of the outputs, without values if the module permits it."""
+        block = self.conf.block(TorchModuleConf)
         try:
-            with torch.no_grad():
-                output = copy.deepcopy(self.module).to("meta").eval()(*inputs)
-        except Exception as error:
-            message = f"{block.module} cannot compute these records: {type(error).__name__}: {error}"
-            raise ConfigError(Problem(PLACE, message)) from error
-        if not isinstance(output, torch.Tensor):
-            message = f"{block.module} returns {type(output).__name__}, expected one tensor. Wrap it in a module."
+            outputs = self._tried(self.outline, "meta")
+        except Exception:
+            # modules that look at values cannot run without them, and other errors are clearer with values
+            try:
+                outputs = self._tried(self.module, "cpu")
+            except Exception as error:
+                message = f"{block.module} cannot compute these records: {type(error).__name__}: {error}"
+                raise ConfigError(Problem(PLACE, message)) from error
+        n_rows = self.sources[0].shape[0]
+        shapes = [tuple(each.shape) for each in outputs]
+        for shape in shapes:
+            if shape[:1] != (n_rows,):
+                message = f"{block.module} returns {shape} for {n_rows} records, expected {n_rows} rows."
+                raise ConfigError(Problem(PLACE, message))
+        return shapes
+
+    def _tried(self, module: Module, device: str) -> list[Tensor]:
+        """Compute the outputs for zeros."""
+        sizes = [(source.shape, self._dtype_of(source)) for source in self.sources]
+        inputs = [self.torch.zeros(shape, dtype=dtype, device=device) for shape, dtype in sizes]
+        with self.torch.no_grad(), drawing(0):
+            return self._listed(module.eval()(*inputs))
+
+    def _listed(self, output: Any) -> list[Tensor]:
+        """Return what the module returns as a list of tensors.
+
+        Raises
+        ------
+        ConfigError
+            It is of other types, or does not have ``num_outputs`` tensors.
+        """
+        block = self.conf.block(TorchModuleConf)
+        several = isinstance(output, Mapping | tuple | list)
+        found = list(output.values() if isinstance(output, Mapping) else output) if several else [output]
+        kinds = listed(sorted({type(each).__name__ for each in found if not isinstance(each, self.torch.Tensor)}))
+        if kinds:
+            message = f"{block.module} returns {kinds}, expected tensors. Wrap it in a module."
             raise ConfigError(Problem(PLACE, message))
-        shape, n_rows = tuple(output.shape), self.sources[0].shape[0]
-        if shape[:1] != (n_rows,):
-            message = f"{block.module} returns {shape} for {n_rows} records, expected {n_rows} rows."
-            raise ConfigError(Problem(PLACE, message))
-        return shape
+        if several and len(found) != block.num_outputs:
+            message = f"{block.module} returns {len(found)} tensors. Set num_outputs: {len(found)}."
+            raise ConfigError(Problem((PLACE[0], "num_outputs"), message))
+        if not several and block.num_outputs is not None:
+            message = f"{block.module} returns one tensor. Leave num_outputs out."
+            raise ConfigError(Problem((PLACE[0], "num_outputs"), message))
+        return found
 
     def _dtype_of(self, source: Feature) -> Any:
         return self.torch.float32 if source.dtype.name == "bfloat16" else getattr(self.torch, source.dtype.name)
@@ -119,15 +202,16 @@ class TorchModule(Layer):
 
     def _bind(self) -> None:
         """Point the module to the params and the state that the job has."""
+        weights, buffers = self.weights, self.buffers_by_name
         for name, param in zip(self.traits.params, self.params, strict=True):
-            param.initial = None  # releases the memory of the module's own values
-            if name in self.statistics:
-                self.statistics[name].copy_(tensor_of(param.data))
+            param.initial = None  # the module has other values from here on
+            if name not in weights:
+                buffers[name].copy_(tensor_of(param.data))
             elif param.data is not self._bound.get(name):
                 self._bound[name] = param.data
-                self.weights[name].data = tensor_of(param.data)
-        for counter, value in zip(self.counters, self.state or (), strict=bool(self.state)):
-            counter.copy_(self.torch.from_numpy(value))
+                weights[name].data = tensor_of(param.data)
+        for name, value in zip(self.counter_names, self.state or (), strict=bool(self.state)):
+            buffers[name].copy_(self.torch.from_numpy(value))
 
     def forward(self, phase: Phase) -> None:
         torch, training = self.torch, bool(phase & Phase.TRAIN)
@@ -137,33 +221,38 @@ class TorchModule(Layer):
         self._inputs = [tensor_of(source.data) for source in self.sources]
         for x, source in zip(self._inputs, self.sources, strict=True):
             x.requires_grad_(training and source.grad is not None)
-        learns = training and self.features[0].grad is not None
+        learns = training and any(feature.grad is not None for feature in self.features)
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.set_grad_enabled(learns))
             if training:
                 stack.enter_context(drawing(seed_of(self.random_key(self.site.batch_shard.index))))
             if self.context.dtype.name == "bfloat16":
                 stack.enter_context(torch.autocast("cpu", torch.bfloat16))
-            output = self.module(*self._inputs)
-        tensor_of(self.features[0].data).copy_(output.detach())
-        self._output = output if learns else None
-        if training and self.counters:
-            self.state = tuple(counter.numpy().copy() for counter in self.counters)
+            outputs = self._listed(self.module(*self._inputs))
+        for output, feature in zip(outputs, self.features, strict=True):
+            if "data" in feature.consumed_as:
+                tensor_of(feature.data).copy_(output.detach())
+        self._outputs = list(zip(outputs, self.features, strict=True)) if learns else []
+        if training and self.counter_names:
+            self.state = tuple(self.buffers_by_name[name].numpy().copy() for name in self.counter_names)
 
     def backward(self, phase: Phase) -> None:
-        assert self._output is not None
         trained = {name: weight for name, weight in self.weights.items() if weight.requires_grad}
         wanted = [x for x in self._inputs if x.requires_grad]
-        gy = tensor_of(self.features[0].output_grad).to(self._output.dtype)
-        found = self.torch.autograd.grad(self._output, [*trained.values(), *wanted], gy, allow_unused=True)
-        self._output = None
+        learning = [(y, feature.grad) for y, feature in self._outputs if feature.grad is not None and y.requires_grad]
+        outputs, gys = [y for y, _ in learning], [tensor_of(gy).to(y.dtype) for y, gy in learning]
+        variables = [*trained.values(), *wanted]
+        found = [None] * len(variables)
+        if learning:
+            found = self.torch.autograd.grad(outputs, variables, gys, allow_unused=True)
+        self._outputs = []
         grads = dict(zip([*trained, *map(id, wanted)], found, strict=True))
         for name, param in zip(self.traits.params, self.params, strict=True):
-            if name in self.statistics:
-                # an update subtracts the gradient of a running statistic from its value
-                self.torch.sub(tensor_of(param.data), self.statistics[name], out=tensor_of(param.grad))
-            elif name in trained:
+            if name in trained:
                 write_grad(grads[name], param.grad)
+            elif name not in self.weights:
+                # an update subtracts the gradient of a running statistic from its value
+                self.torch.sub(tensor_of(param.data), self.buffers_by_name[name], out=tensor_of(param.grad))
         for x, source in zip(self._inputs, self.sources, strict=True):
             if source.grad is not None:
                 write_grad(grads[id(x)], source.grad)

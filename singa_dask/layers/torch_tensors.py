@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,6 +19,16 @@ Tensor: TypeAlias = Any
 Module: TypeAlias = Any
 _GENERATOR = threading.RLock()
 """Held while random numbers are drawn: PyTorch has one generator for all threads of a process."""
+
+
+class LaterValues:
+    """An array-like of initial values that are computed when they are read."""
+
+    def __init__(self, read: Callable[[], Array]) -> None:
+        self._read = read
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.array(self._read(), dtype)
 
 
 def import_torch(what: str) -> Any:

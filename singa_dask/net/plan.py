@@ -16,7 +16,6 @@ from singa_dask.conf import LayerConf, NetConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS
 from singa_dask.layers.feedback import Feedback
-from singa_dask.layers.forwarding import Forwarding
 from singa_dask.net.nodes import Node, NodeOutput, split_node
 from singa_dask.net.order import topological_order
 from singa_dask.net.partition import cut_by_features, partition
@@ -69,7 +68,7 @@ def check_types(nodes: Sequence[Node]) -> list[Node]:
             problems.append(node.problem(message, ("type",)))
         try:
             block, key = node.cls.block, outputs_key(node)
-            n_outputs = getattr(node.conf.block(block), key[1]) if key and block else 0
+            n_outputs = (getattr(node.conf.block(block), key[1]) or 0) if key and block else 0
             known.append(replace(node, n_outputs=n_outputs))
         except ConfigError as error:
             problems.append(node.problem(str(error), ("type",)))
@@ -83,7 +82,7 @@ def outputs_key(node: Node) -> tuple[str, ...]:
 
     The result is empty if all readers of the layer share one output.
     """
-    if issubclass(node.cls, Forwarding) and node.cls.outputs_key and node.cls.block:
+    if node.cls.outputs_key and node.cls.block:
         return node.cls.block.block_key, node.cls.outputs_key
     return ()
 

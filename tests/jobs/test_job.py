@@ -170,6 +170,13 @@ def test_arguments_that_train_does_not_take(job: sd.Job) -> None:
             sd.train(job, **wrong)
 
 
+def test_a_module_of_a_job_that_starts_a_job(tmp_path: Path) -> None:
+    script = tmp_path / "endless.py"
+    script.write_text("import singa_dask as sd\n\nsd.train('job.yaml')\n")
+    with pytest.raises(sd.ConfigError, match=re.escape("Put the call of sd.train or sd.start under if __name__")):
+        sd.Job(sd.Net([sd.layer("ReLU")]), modules=[str(script)], train_steps=1, **KEYS)
+
+
 def test_batches_of_a_wrong_size(job: sd.Job, tmp_path: Path) -> None:
     np.savez(tmp_path / "few.npz", X=np.zeros((15, 784), np.uint8), y=np.arange(15) % 10)
     data = "neuralnet.layer[data].store_conf"

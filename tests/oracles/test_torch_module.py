@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,9 +53,10 @@ def train(job: sd.Job, directory: Path, **options: Any) -> tuple[Any, list[float
     return run, list(run.history.query("phase == 'train'").loss)
 
 
-def by_torch(module: Any, parts: int = 1, loss: Any = torch.nn.functional.cross_entropy) -> list[float]:
+def by_torch(module: Any, parts: int = 1, loss: Any = torch.nn.functional.cross_entropy, y: Any = None) -> list[float]:
     """Train a module by PyTorch alone; return its losses. ``parts`` computes each batch in equal parts of rows."""
-    x, y = records()
+    x, labels = records()
+    y = labels if y is None else y
     module = module.double().train()
     optimiser = torch.optim.SGD([each for each in module.parameters() if each.requires_grad], RATE, momentum=0.9)
     losses = []
@@ -69,6 +71,30 @@ def by_torch(module: Any, parts: int = 1, loss: Any = torch.nn.functional.cross_
         optimiser.step()
         losses.append(total)
     return losses
+
+
+SGD: dict[str, Any] = {"type": "SGD", "learning_rate": {"type": "Fixed", "base_lr": RATE}}
+SGD |= {"momentum": 0.9, "sgd_conf": {"velocity": "gradients"}}
+
+
+def train_module(made: Any, directory: Path, y: Any = None, **given: Any) -> list[float]:
+    """Train a module by `sd.train` without a job; return the loss of each step."""
+    x, labels = records()
+    keys: dict[str, Any] = {
+        "batchsize": ROWS,
+        "updater": SGD,
+        "train_steps": STEPS,
+        "disp_freq": 1,
+        "precision": "float64",
+    }
+    data = (x, labels if y is None else y)
+    run = sd.train(made, data=data, run_dir=os.fspath(directory), progress=False, **keys, **given)
+    return list(run.history.query("phase == 'train'").loss)
+
+
+def mean_error(found: Any, wanted: Any) -> Any:
+    """Return a loss of its user, of targets."""
+    return (found - wanted).abs().mean()
 
 
 def made(name: str, **args: Any) -> Any:
@@ -124,3 +150,121 @@ def test_a_loss_of_its_user(args: dict[str, float], tmp_path: Path) -> None:
 def test_a_module_that_cannot_be_made_is_named_with_its_place() -> None:
     with pytest.raises(sd.ConfigError, match=r"layer\[net\]\.torchmodule_conf\.module: .*missing 1 required .*'width'"):
         job("images").nets()
+
+
+@pytest.mark.parametrize(
+    ("loss", "oracle"),
+    [
+        ("cross_entropy", torch.nn.functional.cross_entropy),
+        (torch.nn.CrossEntropyLoss, torch.nn.functional.cross_entropy),
+        (torch_models.weighed, torch_models.weighed),
+        (sd.nn.TorchLoss(torch_models.weighed, more=3.0), partial(torch_models.weighed, more=3.0)),
+    ],
+    ids=["name", "class", "function", "layer"],
+)
+def test_a_module_is_trained_without_a_job(loss: Any, oracle: Any, tmp_path: Path) -> None:
+    losses = train_module(torch_models.Numbers, tmp_path, loss=loss)
+    np.testing.assert_allclose(losses, by_torch(torch_models.Numbers(), loss=oracle), rtol=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["mse", mean_error])
+def test_a_module_is_trained_on_targets(loss: Any, tmp_path: Path) -> None:
+    y = records()[0].mean(2)[:, :2]
+    layer = sd.nn.TorchModule(torch_models.Numbers, outputs=2, start=4)
+    losses = train_module(layer, tmp_path, y, loss=loss)
+    oracle = torch.nn.functional.mse_loss if loss == "mse" else loss
+    wanted = by_torch(torch_models.Numbers(outputs=2, start=4), loss=oracle, y=y.astype(np.float64))
+    np.testing.assert_allclose(losses, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"made": torch.nn.Linear(64, 3)}, "Each process makes its own module, so pass the class"),
+        ({"loss": torch.nn.CrossEntropyLoss()}, "Pass the class of the loss"),
+        ({"loss": "mse"}, "loss 'mse' needs floats as y, but y has integers or texts"),
+        ({"loss": "crossentropy"}, "unknown loss 'crossentropy'. Expected cross_entropy or mse"),
+        ({"loss": None}, "loss is missing"),
+        ({"test_freq": 5}, "test_freq needs records to test with"),
+        ({"epocs": 3}, "epocs: unknown key. Did you mean 'epochs'?"),
+        ({"loss": "mse", "y": np.zeros(STEPS * ROWS), "made": torch_models.Flat}, "Using a target size"),
+    ],
+)
+def test_what_cannot_be_trained_without_a_job(given: dict[str, Any], message: str, tmp_path: Path) -> None:
+    given = {"made": torch_models.Numbers, "loss": "cross_entropy", **given}
+    with pytest.raises(sd.ConfigError, match=re.escape(message)):
+        train_module(directory=tmp_path, **given)
+
+
+def test_a_module_is_tested_while_it_is_trained(tmp_path: Path) -> None:
+    x, y = records()
+    still = {"type": "SGD", "learning_rate": 0}
+    data = {"train": (x, y), "test": (x[:ROWS], y[:ROWS])}
+    keys: dict[str, Any] = {
+        "batchsize": ROWS,
+        "updater": still,
+        "train_steps": 1,
+        "test_freq": 1,
+        "precision": "float64",
+    }
+    made = sd.nn.TorchModule(torch_models.Numbers, start=3)
+    run = sd.train(made, data=data, loss="cross_entropy", run_dir=str(tmp_path), progress=False, **keys)
+    with torch.no_grad():
+        scores = torch_models.Numbers(start=3).double()(torch.from_numpy(x[:ROWS]).double())
+        wanted = float(torch.nn.functional.cross_entropy(scores, torch.from_numpy(y[:ROWS])))
+    np.testing.assert_allclose(run.history.query("phase == 'test'").loss, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("named", "workers", "apart"),
+    [(False, 1, False), (True, 1, False), (False, 2, False), (False, 2, True)],
+    ids=["tuple", "dict", "by records", "by layers"],
+)
+def test_each_reader_gets_an_output(named: bool, workers: int, apart: bool, tmp_path: Path) -> None:
+    whole = job("Numbers", workers)
+    heads = {"module": f"{PLACE}:Heads", "args": {"named": named}, "num_outputs": 3}
+    layers = [each.model_dump(exclude_unset=True) for each in whole.conf.neuralnet.layer]
+    layers[1]["torchmodule_conf"] = heads
+    layers.insert(2, sd.layer("TorchModule", name="mixed", module=torch_models.Mixed, srclayers=["net", "net"]))
+    layers[3]["srclayers"] = ["mixed", "data"]
+    if apart:
+        for layer, place in zip(layers, (0, 0, 1, 1), strict=True):
+            layer["location"] = place
+    keys = whole.conf.model_dump(exclude_unset=True, exclude={"neuralnet"})
+    _, losses = train(sd.Job(layers, **keys), tmp_path)
+    wanted = by_torch(torch_models.Whole(), parts=1 if apart else workers)
+    np.testing.assert_allclose(losses, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("module", "conf", "message"),
+    [
+        ("Heads", {}, "Heads returns 3 tensors. Set num_outputs: 3."),
+        ("Heads", {"num_outputs": 2}, "Heads returns 3 tensors. Set num_outputs: 3."),
+        ("Numbers", {"num_outputs": 2}, "Numbers returns one tensor. Leave num_outputs out."),
+    ],
+)
+def test_another_number_of_outputs(module: str, conf: dict[str, Any], message: str) -> None:
+    wrong = job(module).replace({f"neuralnet.layer[net].torchmodule_conf.{key}": value for key, value in conf.items()})
+    with pytest.raises(sd.ConfigError, match=re.escape(message)):
+        wrong.nets()
+
+
+def test_a_module_that_reads_values(tmp_path: Path) -> None:
+    _, losses = train(job("Reading"), tmp_path)
+    np.testing.assert_allclose(losses, by_torch(torch_models.Reading()), rtol=1e-12)
+
+
+def test_values_are_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[str] = []
+    begin = torch_models.Numbers.__init__
+
+    def count(self: Any, **given: Any) -> None:
+        begin(self, **given)
+        built.append(self.first.weight.device.type)
+
+    monkeypatch.setattr(torch_models.Numbers, "__init__", count)
+    job("Numbers").nets()
+    assert set(built) == {"meta"}
+    train(job("Numbers"), tmp_path)
+    assert built.count("cpu") == 1

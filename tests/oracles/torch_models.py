@@ -75,3 +75,71 @@ def images(width: int) -> Any:
 def weighed(scores: Any, labels: Any, more: float = 1.0) -> Any:
     """Return a loss of its user: cross entropy, with the weight ``more`` for the last class."""
     return nn.functional.cross_entropy(scores, labels, weight=torch.tensor([1.0, 1.0, more], dtype=scores.dtype))
+
+
+class Numbers(nn.Module):
+    """A linear layer and a hidden one, whose initial values follow from ``start`` alone."""
+
+    def __init__(self, inputs: int = 64, hidden: int = 5, outputs: int = 3, start: int = 0) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(start)
+            self.first, self.last = nn.Linear(inputs, hidden), nn.Linear(hidden, outputs)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(torch.tanh(self.first(x.flatten(1))))
+
+
+class Flat(Numbers):
+    """A module that returns (N,)."""
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x)[:, 0]
+
+
+class Heads(Numbers):
+    """A module with three outputs, in a tuple or a dict; its reader takes the first two."""
+
+    def __init__(self, named: bool = False) -> None:
+        super().__init__()
+        self.named, self.second, self.unread = named, nn.Linear(3, 3), nn.Linear(3, 3)
+        for layer in (self.second, self.unread):
+            nn.init.constant_(layer.weight, 0.1)
+            nn.init.constant_(layer.bias, 0.0)
+
+    def forward(self, x: Any) -> Any:
+        first = super().forward(x)
+        outputs = {"first": first, "second": torch.tanh(self.second(first)), "unread": self.unread(first)}
+        return outputs if self.named else (*outputs.values(),)
+
+
+class Mixed(nn.Module):
+    """A module with two inputs."""
+
+    def forward(self, first: Any, second: Any) -> Any:
+        return first + 2 * second
+
+
+class Whole(nn.Module):
+    """`Heads`, then `Mixed`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads, self.mixed = Heads(), Mixed()
+
+    def forward(self, x: Any) -> Any:
+        return self.mixed(*self.heads(x)[:2])
+
+
+class Reading(Numbers):
+    """A module that reads values while it is built and while it computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = float(torch.linspace(0, 1, 3)[1])
+        self.scale = torch.tensor(2.0)
+
+    def forward(self, x: Any) -> Any:
+        if x.sum().item() > 1e9:
+            x = x * 0
+        return super().forward(x * self.factor) * self.scale

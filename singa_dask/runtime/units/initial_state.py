@@ -12,7 +12,7 @@ import numpy as np
 
 from singa_dask.comm.message import Address
 from singa_dask.comm.slices import ParamSlice
-from singa_dask.conf import JobConf, Phase
+from singa_dask.conf import InitConf, JobConf, Phase
 from singa_dask.errors import CheckpointError, ConfigError, DataError, Problem
 from singa_dask.inputs import StoreInput
 from singa_dask.layers import Param
@@ -136,8 +136,8 @@ class InitialState:
         self._check_scalings(net)
 
     def _has_own_values(self, owner: Param) -> bool:
-        """Return whether a param has the initial values of its layer: only if no checkpoint is named."""
-        return not self._initial.urls and isinstance(owner.initial, np.ndarray)
+        """Return whether a param has the initial values of its layer: only if no checkpoint has values."""
+        return not self._initial.has_params and owner.initial is not None and not isinstance(owner.initial, InitConf)
 
     def _check_scalings(self, net: NeuralNet) -> None:
         """Raise a CheckpointError if the net standardises records differently from the net that it continues."""
