@@ -23,6 +23,7 @@ from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.jobs.cluster import check_client, find_cluster
 from singa_dask.jobs.job import Job, as_job
 from singa_dask.jobs.net_values import Net, layer
+from singa_dask.jobs.torch_jobs import files_of, module_layer
 from singa_dask.layers import LAYERS
 from singa_dask.registry import suggest
 from singa_dask.runtime import blind_workers
@@ -44,6 +45,11 @@ PARAMETERS = """
         Job, or job file, to train instead of the default net. Its input layers read X and y; their ``path`` is
         ignored. X is not scaled, so the job has to do this, e.g. with ``std_value`` or a BatchNorm layer. The job's
         tests do not run during training.
+    module : class, function or str, optional
+        Class of a module of PyTorch, a function that returns the module, or a name such as ``"mymodels:Net"``, to train
+        instead of the default net. Arguments of the class have the prefix ``module__``, as in ``module__dim=64``. X is
+        not scaled, and the module reads it as float32. A classifier needs one output for each class, before softmax.
+        A regressor needs one for each target; its loss is a EuclideanLoss.
     solver : {"adam", "sgd"}, optional
         Adam, or SGD with Nesterov's momentum. Default: Adam, or the updater of the job.
     momentum : float
@@ -55,7 +61,7 @@ PARAMETERS = """
         Initial learning rate: ``base_lr`` of the updater. Default: 0.001, or the job's.
     alpha : float, optional
         L2 penalty of weights, divided by the number of records of a batch. Biases have no penalty. Default: 0. Not
-        allowed with ``job``.
+        allowed with ``job`` or ``module``.
     weight_decay : float, optional
         Weight decay of the updater. It also applies to biases, and is not divided by the number of records. Pass it
         instead of ``alpha``. Default: 0, or the job's.
@@ -68,13 +74,13 @@ PARAMETERS = """
     tol, n_iter_no_change : float, int
         The fit ends after more than ``n_iter_no_change`` epochs in a row that did not improve on the best epoch by
         ``tol``. Epochs are compared by the mean training loss, or by the score of ``early_stopping``. With ``job``,
-        ``cluster``, ``client``, ``run_dir`` or ``init_from``, only the score of ``early_stopping`` can end a fit;
-        without ``early_stopping`` both parameters must then have their defaults.
+        ``module``, ``cluster``, ``client``, ``run_dir`` or ``init_from``, only the score of ``early_stopping`` can end
+        a fit; without ``early_stopping`` both parameters must then have their defaults.
     early_stopping : bool
         Hold out ``validation_fraction`` of the records, and return the values of the epoch with the best score on
         these records: accuracy, or R2. In memory the split is stratified by class; records of Dask are drawn
-        uniformly. With Dask data, ``job``, ``cluster``, ``client``, ``run_dir`` or ``init_from``, workers compute the
-        score. This needs one worker group, no ``sample_weight`` and one class for each record.
+        uniformly. With Dask data, ``job``, ``module``, ``cluster``, ``client``, ``run_dir`` or ``init_from``, workers
+        compute the score. This needs one worker group, no ``sample_weight`` and one class for each record.
     validation_fraction : float
         Share of the records that ``early_stopping`` holds out.
     handle_unknown : {"error", "ignore"}
@@ -124,7 +130,7 @@ def documented(cls: C) -> C:
     if "__init__" in vars(cls):
         typed: Any = cls
         shared, own = (signature(each).parameters for each in (super(typed, typed).__init__, typed.__init__))
-        known = {**shared, **{name: each for name, each in own.items() if each.kind != Parameter.VAR_KEYWORD}}
+        known = {name: each for name, each in {**shared, **own}.items() if each.kind != Parameter.VAR_KEYWORD}
         typed.__init__.__signature__ = Signature(list(known.values()))
     _name_unknown(cls)
     return cls
@@ -138,25 +144,33 @@ MEANT = {
     "seed": "random_state",
 }
 """Names in other packages -> ours."""
+MODULE = "module__"
+"""Prefix of the arguments of ``module``."""
 
 
 def _name_unknown(cls: Any) -> None:
     """Make the ``__init__`` of a class suggest a known name when it gets an unknown argument."""
-    make, known = cls.__init__, [name for name in signature(cls).parameters if name != "self"]
+    make, parameters = cls.__init__, signature(cls).parameters.values()
+    known = [each.name for each in parameters if each.kind != Parameter.VAR_KEYWORD]
 
     @wraps(make)
     def init(self: Any, *values: Any, **given: Any) -> None:
         for name in given:
-            if name not in known:
+            if name not in known and not name.startswith(MODULE):
                 raise TypeError(f"{cls.__name__}: unknown argument {name!r}. {suggest(MEANT.get(name, name), known)}")
         make(self, *values, **given)
 
     cls.__init__ = init
 
 
+def module_args(estimator: Any) -> dict[str, Any]:
+    """Return the arguments of ``module`` among the parameters of an estimator, with their prefix."""
+    return {name: value for name, value in vars(estimator).items() if name.startswith(MODULE)}
+
+
 def is_distributed(estimator: Any) -> bool:
     """Return whether workers and servers train an estimator. Otherwise the calling thread trains it."""
-    return any(getattr(estimator, name) for name in ("job", "cluster", "client", "run_dir", "init_from"))
+    return any(getattr(estimator, name) for name in ("job", "module", "cluster", "client", "run_dir", "init_from"))
 
 
 def check_parameters(estimator: Any, max_iter: int | None, partial: bool) -> None:
@@ -182,17 +196,23 @@ def check_parameters(estimator: Any, max_iter: int | None, partial: bool) -> Non
         )
     if solver is not None and solver not in SOLVERS:
         raise ConfigError(f"solver: unknown {solver!r}. {suggest(str(solver), SOLVERS)}")
-    for one, other in (("solver", "updater"), ("alpha", "weight_decay"), ("alpha", "job")):
+    pairs = ("solver", "updater"), ("alpha", "weight_decay"), ("alpha", "job"), ("alpha", "module"), ("module", "job")
+    for one, other in pairs:
         if getattr(estimator, one) is not None and getattr(estimator, other) is not None:
             raise ConfigError(f"{one} and {other} are given. Expected one of them.")
+    has_defaults = estimator.activation == "relu" and (*np.ravel(estimator.hidden_layer_sizes),) == (100,)
+    if estimator.module is not None and not has_defaults:
+        raise ConfigError("hidden_layer_sizes, activation: the module has layers of its own. Expected the defaults.")
+    if estimator.module is None and (args := module_args(estimator)):
+        raise ConfigError(f"{', '.join(args)}: there is no module. Pass module, or leave these arguments out.")
     if estimator.early_stopping and partial:
         raise ConfigError("early_stopping: not with partial_fit. Expected False.")
     epochs = np.inf if estimator.job is not None and max_iter is None else max_iter or 200
     if is_distributed(estimator) and not estimator.early_stopping and estimator.n_iter_no_change < epochs:
         if (estimator.tol, estimator.n_iter_no_change) != (TOL, PATIENCE):
             raise ConfigError(
-                "tol, n_iter_no_change: with job, cluster, client, run_dir or init_from the loss does not end a fit. "
-                f"Expected early_stopping=True, or the defaults, {TOL} and {PATIENCE}, to train all epochs."
+                "tol, n_iter_no_change: with job, module, cluster, client, run_dir or init_from the loss does not end "
+                f"a fit. Expected early_stopping=True, or the defaults, {TOL} and {PATIENCE}, to train all epochs."
             )
     if estimator.early_stopping and not 0 < estimator.validation_fraction < 1:
         raise ConfigError(f"validation_fraction: {estimator.validation_fraction}. Expected a number between 0 and 1.")
@@ -248,13 +268,13 @@ def default_job(
     seed: int | None,
     is_weighted: bool,
 ) -> Job:
-    """Return the job that trains a multi-layer perceptron with the parameters of an estimator.
+    """Return the job that trains the default net, or ``module``, of an estimator.
 
     Parameters
     ----------
     estimator : SingaEstimator
     shape : tuple of int
-        (records, features).
+        (records, features); with ``module``, records may have several axes.
     n_outputs : int
         Number of outputs of the net.
     loss : str
@@ -273,19 +293,23 @@ def default_job(
     activation, alpha, sizes = estimator.activation, estimator.alpha, estimator.hidden_layer_sizes
     if activation not in ACTIVATIONS:
         raise ConfigError(f"activation: unknown function {activation!r}. {suggest(activation, ACTIVATIONS)}")
-    n, n_features = shape
+    n, *record = shape
     batch_size = min(estimator.batch_size or 200, n)
     if not estimator.batch_size:
         batch_size = max(batch_size - batch_size % _group_size(estimator.cluster), 1)
-    records = {"path": f"dask://{DATA}", "shape": [n_features], "batchsize": batch_size, "shuffle": "full"}
+    records = {"path": f"dask://{DATA}", "shape": record, "batchsize": batch_size, "shuffle": "full"}
     layers = [layer("RecordInput", name=FEATURES, store_conf=records)]
-    decay: dict[str, Any] = {} if alpha is None else {"param": [{}, {"wd_scale": 0.0}]}
     hidden = (int(sizes),) if isinstance(sizes, int | np.integer) else sizes
-    for number, units in enumerate(hidden, 1):
-        layers.append(layer("InnerProduct", name=f"fc{number}", num_output=units, **decay))
-        if ACTIVATIONS[activation]:
-            layers.append(layer(ACTIVATIONS[activation], name=f"act{number}"))
-    layers.append(layer("InnerProduct", name="out", num_output=n_outputs, **decay))
+    if estimator.module is None:
+        decay: dict[str, Any] = {} if alpha is None else {"param": [{}, {"wd_scale": 0.0}]}
+        for number, units in enumerate(hidden, 1):
+            layers.append(layer("InnerProduct", name=f"fc{number}", num_output=units, **decay))
+            if ACTIVATIONS[activation]:
+                layers.append(layer(ACTIVATIONS[activation], name=f"act{number}"))
+        layers.append(layer("InnerProduct", name="out", num_output=n_outputs, **decay))
+    else:
+        args = {name.removeprefix(MODULE): value for name, value in module_args(estimator).items()}
+        layers.append(module_layer(estimator.module, "out", args))
     if is_weighted:
         layers.append(layer("WeightInput", name="weight", store_conf=records))
     has_labels = loss == "SoftmaxLoss"
@@ -303,7 +327,8 @@ def default_job(
         name="regressor" if loss == "EuclideanLoss" else "classifier",
         train_one_batch={"alg": "BP"},
         updater=_updater(estimator, adam, weight_decay),
-        ops="numpy" if batch_size * _size([n_features, *hidden, n_outputs]) < SMALL else "auto",
+        ops="numpy" if batch_size * _size([math.prod(record), *hidden, n_outputs]) < SMALL else "auto",
+        modules=files_of(estimator.module),
         **_changes(estimator, n, batch_size, 200 if max_iter is None else max_iter, seed),
     )
     return job.replace(cluster=estimator.cluster) if isinstance(estimator.cluster, str | os.PathLike) else job

@@ -63,6 +63,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         activation: str = "relu",
         *,
         job: Job | str | os.PathLike[str] | None = None,
+        module: Callable[..., Any] | str | None = None,
         solver: str | None = None,
         momentum: float = 0.9,
         updater: str | Mapping[str, Any] | None = None,
@@ -84,10 +85,22 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         client: Client | str | None = None,
         run_dir: str | None = None,
         verbose: bool = False,
+        **module_args: Any,
     ) -> None:
         # scikit-learn needs each parameter, unchanged, as an attribute with the name of the parameter
         values = locals()
-        self.__dict__ |= {name: values[name] for name in SingaEstimator._get_param_names()}
+        self.__dict__ |= {name: values[name] for name in SingaEstimator._get_param_names()} | module_args
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name, with the arguments of ``module``."""
+        return {**super().get_params(deep), **arguments.module_args(self)}
+
+    def set_params(self: E, **params: Any) -> E:
+        """Set parameters, and arguments of ``module``."""
+        args = {name: params.pop(name) for name in list(params) if name.startswith(arguments.MODULE)}
+        super().set_params(**params)
+        self.__dict__ |= args
+        return self
 
     def fit(
         self: E, X: Any, y: Any, sample_weight: Any = None, *, on_epoch: Callable[[int, float], Any] | None = None
@@ -97,8 +110,8 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : (n, features) array or frame
-            Features as a NumPy, pandas or Dask collection, or as a SciPy sparse matrix. With ``job``, records may have
-            several axes, (n, ...). Columns of text or categories are one-hot encoded.
+            Features as a NumPy, pandas or Dask collection, or as a SciPy sparse matrix. With ``job`` or ``module``,
+            records may have several axes, (n, ...). Columns of text or categories are one-hot encoded.
         y : (n,), (n, labels) or (n, targets) array, series or frame
             For a classifier, the class of each record, or 0 or 1 for each label. For a regressor, the numbers to
             predict.
@@ -160,9 +173,9 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         if not goes_on:
             # if this fit fails, the values of the last fit must not be used with the new scaling
             self.__dict__.pop("_net", None)
-        has_job = self.job is not None
+        own_net = self._has_own_net
         records = fit_records.checked_records(
-            self, x, y, weights, several_axes=has_job, reset=not goes_on, **self._checks
+            self, x, y, weights, several_axes=own_net, reset=not goes_on, **self._checks
         )
         x = records.x
         targets, n_outputs = self._targets(records, goes_on, classes)
@@ -170,7 +183,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         if not goes_on:
             moments = records.x_facts.moments
             self._scaling = Scaling.of(moments) if moments else None
-            if sparse.is_sparse(x) and not has_job:
+            if sparse.is_sparse(x) and not own_net:
                 self._scaling = sparse.scaling_of_sparse(x)
             self._random = check_random_state(self.random_state)
         n_held_out = math.ceil(self.validation_fraction * x.shape[0]) if self.early_stopping else 0
@@ -185,7 +198,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         stopping = Stopping(self.tol, self.n_iter_no_change)
         if by_workers:
             parts = {arguments.DATA: rows} if held_out is None else {arguments.DATA: rows, arguments.HELD_OUT: held_out}
-            is_scaled = not has_job and self._scaling is not None
+            is_scaled = not own_net and self._scaling is not None
             run_job = arguments.standardising(job) if is_scaled else job
             if rows is not None:
                 is_weighted = records.weights is not None
@@ -293,6 +306,11 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         return hasattr(self, "_net")
 
     @property
+    def _has_own_net(self) -> bool:
+        """Whether a job or a module of the user replaces the default net, which scales its records."""
+        return self.job is not None or self.module is not None
+
+    @property
     def _loss(self) -> str:
         """Type of the loss layer of the default net."""
         raise NotImplementedError
@@ -392,7 +410,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
     def _predict(self, x: Any, proba: bool = False) -> Any:
         """Predict records in memory; for a Dask collection, return a lazy result."""
         check_is_fitted(self)
-        x = fit_records.checked_features(self, x, several_axes=self.job is not None)
+        x = fit_records.checked_features(self, x, several_axes=self._has_own_net)
         if not is_dask_collection(x):
             return self._predicted(x, proba)
         x = x.to_dask_array() if hasattr(x, "to_dask_array") else x
@@ -425,9 +443,9 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
 class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
     """Classifier.
 
-    By default it is a multi-layer perceptron with a SoftmaxLoss; pass ``job`` for another net. The default net
-    standardises features with the mean and standard deviation that each column of X has in `fit`. For sparse X, the
-    mean is not subtracted. ``classes_`` has the sorted values of y, numbers or strings.
+    By default it is a multi-layer perceptron with a SoftmaxLoss. Pass ``job`` or ``module`` for another net. The
+    default net standardises features with the mean and standard deviation that each column of X has in `fit`. For
+    sparse X, the mean is not subtracted. ``classes_`` has the sorted values of y, numbers or strings.
 
     If y has several columns of 0 and 1, each column is a label. The default net then has a SigmoidCrossEntropyLoss,
     averaged over the labels. `predict` returns such columns, and `predict_proba` the probability of each label.
@@ -591,9 +609,9 @@ def _shown(classes: Iterable[Any]) -> str:
 class SingaRegressor(RegressorMixin, SingaEstimator):  # type: ignore[misc]
     """Regressor.
 
-    By default it is a multi-layer perceptron with a EuclideanLoss; pass ``job`` for another net. The default net
-    standardises features and targets with the mean and standard deviation that each column of X and y has in `fit`. For
-    sparse X, the mean is not subtracted. `predict` returns targets on their original scale.
+    By default it is a multi-layer perceptron with a EuclideanLoss. Pass ``job`` or ``module`` for another net. The
+    default net standardises features and targets with the mean and standard deviation that each column of X and y has
+    in `fit`. For sparse X, the mean is not subtracted. `predict` returns targets on their original scale.
     """
 
     _checks: ClassVar[Mapping[str, bool]] = {"multi_output": True, "y_numeric": True}
@@ -619,7 +637,7 @@ class SingaRegressor(RegressorMixin, SingaEstimator):  # type: ignore[misc]
         targets = y.reshape(len(y), -1)
         if not goes_on:
             self._n_targets = targets.shape[1] if y.ndim > 1 else 0
-            self._target_scaling = Scaling.of(moments) if self.job is None and moments is not None else None
+            self._target_scaling = Scaling.of(moments) if not self._has_own_net and moments is not None else None
         n_targets = targets.shape[1]
         if n_targets != max(self._n_targets, 1):
             raise ValueError(f"y has {n_targets} targets. Expected {max(self._n_targets, 1)}, as in the first fit.")

@@ -197,7 +197,7 @@ def _checked(estimator: Any, several_axes: bool, reset: bool, x: Any, *y: Any, *
     options = {"dtype": kinds, "allow_nd": several_axes, "accept_sparse": "csr", **given}
     refuse_times(x)
     if reset:
-        estimator._categories = None if several_axes else categories_of(x)
+        estimator._categories = None if estimator.job is not None else categories_of(x)
     refuse_missing(x, [] if estimator._categories is None else estimator._categories.columns)
     for each in y:
         _refuse_missing_labels(each)
@@ -212,7 +212,7 @@ def _checked(estimator: Any, several_axes: bool, reset: bool, x: Any, *y: Any, *
         return check_X_y(x, *y, **options) if y else check_array(x, **options)
 
 
-def _checked_meta(estimator: BaseEstimator, x: Any, several_axes: bool, reset: bool) -> Any:
+def _checked_meta(estimator: Any, x: Any, several_axes: bool, reset: bool) -> Any:
     """Check names, number and types of a Dask collection's features.
 
     Returns
@@ -224,7 +224,8 @@ def _checked_meta(estimator: BaseEstimator, x: Any, several_axes: bool, reset: b
     meta = _meta_of(x)
     refuse_times(meta)
     if reset:
-        estimator._categories = None if several_axes else categories_of_parts(x, meta, estimator)
+        is_read_by_job = estimator.job is not None
+        estimator._categories = None if is_read_by_job else categories_of_parts(x, meta, estimator)
     if estimator._categories is None:
         x = _of_one_type(x, "X")
         validate_data(estimator, _meta_of(x), **options)
