@@ -1808,21 +1808,27 @@ def TorchModule(
     module: str | Callable[..., Any],
     *,
     args: Mapping[str, Any] = ...,
+    num_outputs: int | None = ...,
     seed: int | None = ...,
     torchmodule_conf: Mapping[str, Any] = ...,
     **rest: Any,
 ) -> dict[str, Any]:
-    r"""y = module(x, ...), computed and differentiated by PyTorch: x and y (N, ...), one x for each source.  Params
-    have the names of the module's state dict, and its initial values. Buffers of floats, such as the running mean
-    of a BatchNorm, are averaged over the workers and kept in checkpoints. Buffers of integers are kept in
-    checkpoints; each worker has its own. A param with ``requires_grad`` False is not trained.  Random numbers,
-    such as those of Dropout, follow from the job's seed, layer, step and worker. A module computes the rows that
-    its worker has: it can be partitioned by records, not by features.
+    r"""y = module(x, ...), computed and differentiated by PyTorch: x and y (N, ...), one x for each source.  A module
+    that returns several tensors, in a tuple or dict, needs ``num_outputs``.  Params have the names of the
+    module's state dict, and its initial values. Buffers of floats, such as the running mean of a BatchNorm, are
+    averaged over the workers and kept in checkpoints. Buffers of integers are kept in checkpoints; each worker
+    has its own. A param with ``requires_grad`` False is not trained.  Random numbers, such as those of Dropout,
+    follow from the job's seed, layer, step and worker. A module computes the rows that its worker has: it can be
+    partitioned by records, not by features.
 
     module: The class of the module, or a function that returns one: ``mymodels:Encoder`` is Encoder of
     mymodels.py.
 
     args: Keyword arguments of the class or function.
+
+    num_outputs: Number of tensors that the module returns in a tuple, list or dict. The first layer that reads
+    the module gets the first tensor, the next one the second, and so on. By default the module returns one
+    tensor, for all readers.
 
     seed: Seed of the initial values, as ``torch.manual_seed`` takes it. By default it follows from the job's seed
     and the name of the layer."""
