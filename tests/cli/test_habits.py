@@ -199,7 +199,7 @@ def test_paths_of_the_command_line_are_expanded(
 
 def test_every_text_of_the_command_line_is_a_path_or_known_to_be_none(call: Call) -> None:
     known = """4x6 ADDRESS BACKEND CHAR FORMAT HOST HxW INTERFACE[:PORTS] JOB JSON KEY=VALUE KEY=VALUE,... KIND
-        METRIC=VALUE MODULE.CLASS N,N,... NAME NAME,... NAMES NAME=SHARE,... TEXT UNIT URI WHAT WORDS [NAME]"""
+        METRIC=VALUE MODULE.CLASS N,N,... NAME NAMES NAME=SHARE,... TEXT UNIT URI WHAT WORDS [NAME]"""
     texts, context = set[str](), click.Context(main)
     commands = [main.get_command(context, name) for name in main.list_commands(context)]
     for command in filter(None, commands):

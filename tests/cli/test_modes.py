@@ -109,6 +109,7 @@ def test_a_net_over_time_needs_a_number_of_batches(call: Call, monkeypatch: pyte
 
 @pytest.mark.parametrize("suffix", circles([".arrow", ".lmdb", ".csv", ".bin", ".npz", ".parquet"], plain=2, long=1))
 def test_features_are_a_store(call: Call, job: Path, trained: Path, tmp_path: Path, suffix: str) -> None:
+    (tmp_path / "out").mkdir()
     out = tmp_path / "out" / f"fc{suffix}"
     result = call("extract", job, "--init-from", trained, "--layer", "fc", "--out", out, "--set", BATCH)
     assert result.exit_code == 0, result.output

@@ -206,7 +206,7 @@ def test_options_that_exclude_each_other(job: sd.Job, tmp_path: Path) -> None:
 
 
 def test_options_of_train_are_those_of_start() -> None:
-    assert RunOptions.__annotations__.keys() == start.__annotations__.keys() - {"job", "return"}
+    assert RunOptions.__annotations__.keys() == start.__annotations__.keys() - {"job", "keys", "return"}
 
 
 def test_warnings_on_a_job_are_warnings(job: sd.Job, tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_values_that_cannot_be_tables(value: Any, message: str) -> None:
         ([1, 2, np.nan, 4, 5, 6], {}, r"part-00001\.parquet, row group 0, record 0, column 'a': no value"),
         ([1, 2, 3, 4, np.inf, 6], {}, r"part-00002\.parquet, row group 0, record 0, column 'a': inf"),
         (list("abcabc"), {}, r"column 'a' holds strings, expected numbers\. If they are names, set categories"),
-        (pd.date_range("2020", periods=6), {}, r"column 'a' holds values of type timestamp.*Store days"),
+        (pd.date_range("2020", periods=6), {}, r"column 'a' holds values of type timestamp.*Name the column"),
         (
             [1, 2.5, 3, 4, 5, 6],
             {"label": "a", "features": ["b"]},
