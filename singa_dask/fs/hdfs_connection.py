@@ -45,6 +45,8 @@ HURRIED_FOR_S = 60.0
 WRITE_IDLE_S = 5.0
 # port of a NameNode whose URL has none, and seconds to wait for a first connection to a NameNode
 DEFAULT_PORT, CONNECT_S = 8020, 1.0
+# share of the deadline in which a refused connection is tried again, and seconds between two attempts
+CONNECT_SHARE, CONNECT_PAUSE_S = 0.8, 0.2
 # environment variables that hdfs-native reads
 TOKEN_FILE = "HADOOP_TOKEN_FILE_LOCATION"
 ENVIRONMENT = ("HADOOP_CONF_DIR", "HADOOP_HOME", "HADOOP_PROXY_USER", TOKEN_FILE, "HADOOP_USER_NAME", "KRB5CCNAME")
@@ -205,24 +207,33 @@ class HdfsConnection:
     def _check_address(self) -> None:
         """Raise an `OSError` if the host of the URL is unknown or refuses connections; hdfs-native would not say so.
 
+        A refused connection is tried again for most of the deadline, because a NameNode that restarts refuses, too.
         Names of HA groups and of mount tables are not checked, nor is a NameNode that has answered before.
         """
         place = urllib.parse.urlsplit(f"//{self._service}")
-        if self._has_answered or self._namenodes or not place.hostname or self.root.startswith("viewfs:"):
+        is_table = any(key.startswith(f"fs.viewfs.mounttable.{place.hostname}.") for key in self.settings)
+        if self._has_answered or self._namenodes or not place.hostname or is_table or self.root.startswith("viewfs:"):
             return
-        port = place.port or DEFAULT_PORT
-        try:
-            socket.create_connection((place.hostname, port), min(CONNECT_S, self.deadline_s)).close()
-        except socket.gaierror as error:
-            if error.errno != socket.EAI_AGAIN:
+        port, end = place.port or DEFAULT_PORT, time.monotonic() + CONNECT_SHARE * self.deadline_s
+        while True:
+            try:
+                socket.create_connection((place.hostname, port), min(CONNECT_S, self.deadline_s)).close()
+                return
+            except socket.gaierror as error:
+                if error.errno == socket.EAI_AGAIN:
+                    return
                 text = f"unknown host {place.hostname!r}. Is its name right? If it is the name of an HA group, "
                 text += "set HADOOP_CONF_DIR to the cluster's configuration."
                 raise with_errno(OSError, errno.EHOSTUNREACH, text) from error
-        except ConnectionRefusedError as error:
-            text = f"connection refused by {place.hostname}:{port}. Is the NameNode up, and is this its RPC port?"
-            raise with_errno(ConnectionRefusedError, errno.ECONNREFUSED, text) from error
-        except OSError:
-            pass  # the address may still answer hdfs-native, which tries for longer
+            except ConnectionRefusedError as error:
+                if time.monotonic() > end:
+                    text = (
+                        f"connection refused by {place.hostname}:{port}. Is the NameNode up, and is this its RPC port?"
+                    )
+                    raise with_errno(ConnectionRefusedError, errno.ECONNREFUSED, text) from error
+                time.sleep(CONNECT_PAUSE_S)
+            except OSError:
+                return  # the address may still answer hdfs-native, which tries for longer
 
     def guarded(self, path: str, offset: int | None, function: Callable[[], Result]) -> Result:
         """Call a function in another thread, and convert its errors and a timeout to an `OSError`.

@@ -96,9 +96,9 @@ KINDS: dict[Callable[[], str], dict[str, Any]] = {
     numbers_to_predict: {"target": ["price"], "features": ["area", "floor", "kind"], "shape": [6]},
     numbers_to_predict_of_parquet: {"target": ["price"], "categories": {"kind": ["", "flat", "house", "hut"]}},
     json_lines: {"user_conf": {"label": "species"}},
-    hugging_face: {"backend": "image-parquet", "resize": [64, 64], "shape": [3, 64, 64]},
-    webdataset: {"user_conf": {"label": "json.label"}, "resize": [64, 64]},
-    image_list: {"backend": "image-list", "resize": [64, 64]},
+    hugging_face: {"backend": "image-parquet", "resize": [20, 20], "shape": [3, 20, 20]},
+    webdataset: {"user_conf": {"label": "json.label"}, "resize": [20, 20]},
+    image_list: {"backend": "image-list", "resize": [20, 20]},
 }
 
 

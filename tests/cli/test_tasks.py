@@ -40,6 +40,8 @@ def source(tmp_path: Path) -> str:
 def test_the_bytes_do_not_depend_on_the_number_of_workers(
     source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for folder in ("here", "1", "3"):
+        (tmp_path / folder).mkdir()
     convert("arrow", [source], str(tmp_path / "here" / "{split}.arrow"), **OPTIONS)
     monkeypatch.setattr(convert_plan, "DIRECT_BYTES", 1000)
     monkeypatch.setattr(convert_plan, "RUN_BYTES", 1500)
@@ -55,6 +57,8 @@ def test_the_bytes_do_not_depend_on_the_number_of_workers(
 
 @pytest.mark.long
 def test_worker_processes_write_the_same_bytes(call: Call, source: str, tmp_path: Path) -> None:
+    for folder in ("here", "processes"):
+        (tmp_path / folder).mkdir()
     convert("arrow", [source], str(tmp_path / "here" / "{split}.arrow"), **OPTIONS)
     command = ["convert", "arrow", source, tmp_path / "processes" / "{split}.arrow", "--workers", 2]
     result = call(*command, "--shuffle", 3, "--split", "a=0.6,b=0.3", "--shards", 3, "--verify", "--quiet")
