@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import math
 import os
 import socket
 import sys
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING
 from singa_dask.fs.daemon_threads import DaemonThreads
 from singa_dask.fs.hadoop_conf import ha_namenodes, hadoop_settings, name_service
 from singa_dask.fs.hdfs_errors import DATANODES_FAILED, GSSAPI_LIBRARY, NEEDS_KERBEROS, REFUSED, os_error, with_errno
-from singa_dask.fs.retry import Result
+from singa_dask.fs.retry import Result, repeated
 from singa_dask.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -214,26 +215,23 @@ class HdfsConnection:
         is_table = any(key.startswith(f"fs.viewfs.mounttable.{place.hostname}.") for key in self.settings)
         if self._has_answered or self._namenodes or not place.hostname or is_table or self.root.startswith("viewfs:"):
             return
-        port, end = place.port or DEFAULT_PORT, time.monotonic() + CONNECT_SHARE * self.deadline_s
-        while True:
-            try:
-                socket.create_connection((place.hostname, port), min(CONNECT_S, self.deadline_s)).close()
-                return
-            except socket.gaierror as error:
-                if error.errno == socket.EAI_AGAIN:
-                    return
+        port, seconds = place.port or DEFAULT_PORT, CONNECT_SHARE * self.deadline_s
+
+        def connect(_: int) -> None:
+            socket.create_connection((place.hostname, port), min(CONNECT_S, self.deadline_s)).close()
+
+        try:
+            repeated(connect, [CONNECT_PAUSE_S] * math.ceil(seconds / CONNECT_PAUSE_S), seconds)
+        except socket.gaierror as error:
+            if error.errno != socket.EAI_AGAIN:
                 text = f"unknown host {place.hostname!r}. Is its name right? If it is the name of an HA group, "
                 text += "set HADOOP_CONF_DIR to the cluster's configuration."
                 raise with_errno(OSError, errno.EHOSTUNREACH, text) from error
-            except ConnectionRefusedError as error:
-                if time.monotonic() > end:
-                    text = (
-                        f"connection refused by {place.hostname}:{port}. Is the NameNode up, and is this its RPC port?"
-                    )
-                    raise with_errno(ConnectionRefusedError, errno.ECONNREFUSED, text) from error
-                time.sleep(CONNECT_PAUSE_S)
-            except OSError:
-                return  # the address may still answer hdfs-native, which tries for longer
+        except ConnectionRefusedError as error:
+            text = f"connection refused by {place.hostname}:{port}. Is the NameNode up, and is this its RPC port?"
+            raise with_errno(ConnectionRefusedError, errno.ECONNREFUSED, text) from error
+        except OSError:
+            pass  # the address may still answer hdfs-native, which tries for longer
 
     def guarded(self, path: str, offset: int | None, function: Callable[[], Result]) -> Result:
         """Call a function in another thread, and convert its errors and a timeout to an `OSError`.
