@@ -10,7 +10,7 @@ import re
 import shlex
 
 from singa_dask import fs
-from singa_dask.cli.init.records import Baseline, OutputSurvey, RecordSurvey, TextSurvey
+from singa_dask.cli.init.records import Baseline, OutputSurvey, RecordSurvey, TextSurvey, directory_of
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.errors import listed, quoted
 from singa_dask.shown import plural
@@ -87,10 +87,10 @@ def _new_run(data: RecordSurvey | TextSurvey, net: str, out: str, on_cluster: bo
 
     On a cluster it is beside remote data, because the Dask workers may share no disk with this host.
     """
-    beside, source = out, data.source
+    folder, source = posixpath.dirname(out), data.source
     if on_cluster and fs.local_path(source) is None and not source.startswith(("http://", "https://")):
-        beside = re.split(r"[*?[]", source.rstrip("/"))[0]
-    run = posixpath.join(posixpath.dirname(beside), "runs", _name(data, net, out))
+        folder = directory_of(source)
+    run = posixpath.join(folder, "runs", _name(data, net, out))
     others = (f"{run}-{i}" for i in itertools.count(2))
     return next(url for url in itertools.chain([run], others) if not fs.exists(fs.absolute(url)))
 

@@ -303,11 +303,16 @@ def stratify(labels: npt.NDArray[Any], options: InitOptions) -> Split:
     return np.delete(np.arange(len(codes)), test), test, how
 
 
+def directory_of(url: str) -> str:
+    """Return the directory that has the data at a URL or pattern."""
+    return posixpath.dirname(re.split(r"[*?[]", url.rstrip("/"))[0])
+
+
 def copies_folder(url: str, folder: str) -> str:
     """Return the folder for copies: beside the job file, or beside remote data."""
     if fs.local_path(url) is not None:
         return folder
-    return fs.join(posixpath.dirname(re.split(r"[*?[]", url.rstrip("/"))[0]), posixpath.basename(folder))
+    return fs.join(directory_of(url), posixpath.basename(folder))
 
 
 def with_split(
