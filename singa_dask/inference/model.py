@@ -44,7 +44,7 @@ from singa_dask.inference.records import (
 )
 from singa_dask.inference.stored_records import PYTHON, advised
 from singa_dask.inference.tasks import merge_metrics
-from singa_dask.inference.threshold import check_threshold, refuse_with_probabilities
+from singa_dask.inference.threshold import check_threshold, refuse_forecasts, refuse_with_probabilities
 from singa_dask.inputs import StoreInput
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.jobs.job import Job, as_job
@@ -342,8 +342,7 @@ class Model:
     def check_threshold(self, threshold: float, layer: str) -> None:
         """Raise a ConfigError unless a threshold can choose the class that a layer predicts; see `predict`."""
         check_threshold(threshold, layer, len(self.classes_of(layer)) if self.has_classes(layer) else 0)
-        if self._forecasts(layer):
-            raise ConfigError("threshold: the net forecasts a series from its likeliest classes. Leave it out.")
+        refuse_forecasts(self._forecasts(layer))
 
     def predictions_of(self, values: Array, layer: str, threshold: float | None = None) -> Array:
         """Convert the outputs of a layer to predictions: classes in the type of the label, or values.

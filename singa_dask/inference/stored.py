@@ -54,7 +54,7 @@ from singa_dask.inference.tasks import (
     merge_metrics,
     plan_tasks,
 )
-from singa_dask.inference.threshold import check_layer, check_threshold
+from singa_dask.inference.threshold import check_layer, check_threshold, refuse_forecasts
 from singa_dask.inference.value_files import check_texts
 from singa_dask.inputs import StoreInput
 from singa_dask.inputs.store_conf import StoreConf
@@ -376,8 +376,7 @@ class DistributedNet:
             topk = 2
             if without := [layer for layer in layers if not has_classes(self.read.job, layer)]:
                 check_threshold(threshold, without[0], 0)
-            if forecasts_itself(self.read.job, phase, layers):
-                raise ConfigError("threshold: the net forecasts a series from its likeliest classes. Leave it out.")
+            refuse_forecasts(forecasts_itself(self.read.job, phase, layers))
         are_values = topk > 0 and self._have_values(layers, topk)
         topk, keep = 0 if are_values else topk, tuple(dict.fromkeys(keep))
         kept = self._kept(layers, phase)

@@ -24,6 +24,12 @@ def check_threshold(threshold: float, layer: str, n_classes: int) -> None:
         raise ConfigError(f"threshold {threshold:g}: layer {layer!r} has {what}, expected two classes. Leave it out.")
 
 
+def refuse_forecasts(forecasts: bool) -> None:
+    """Raise a ConfigError if the net uses its predictions as later inputs, which are the likeliest classes."""
+    if forecasts:
+        raise ConfigError("threshold: the net forecasts a series from its likeliest classes. Leave it out.")
+
+
 def refuse_with_probabilities(threshold: float | None, proba: bool) -> None:
     """Raise a ConfigError if a threshold is given and probabilities are wanted, not classes."""
     if proba and threshold is not None:
