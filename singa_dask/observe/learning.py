@@ -19,8 +19,8 @@ CORE_WAIT, MIN_CORE_WAIT_MS = 0.2, 5_000
 """Share of a step that a worker has waited for a core, and sum of these waits, that are worth a warning."""
 
 STILL_FALLS, CLEARLY = 0.05, 3.0
-"""A loss still falls if the mean of its last quarter is lower than that of the quarter before: by this share of its
-whole fall, and by this many standard errors."""
+"""A loss still falls if its mean in the last quarter is lower than in the quarter before, by at least this share of its
+whole fall and this many standard errors."""
 RATE_ENDED = 0.05
 """A schedule has ended if the last learning rate is at most this share of the highest."""
 

@@ -294,7 +294,7 @@ def _pictures_of_tar(place: str, label: str) -> dict[str, Any]:
 
 
 def _size_of_first(place: str, backend: str, **options: Any) -> dict[str, Any]:
-    """Choose size and channels for pictures of several sizes within files, of which only the first is looked at."""
+    """Choose size and channels for pictures of several sizes in one file, by the first picture alone."""
     with open_store(place, backend, **options) as store:
         side = min(SIDE, max(MIN_SIDE, min(store.schema["pixel"].shape[1:])))
         return {"resize": [side, side], "channels": 3}

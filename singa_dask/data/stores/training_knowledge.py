@@ -19,7 +19,7 @@ from singa_dask.errors import DataError, listed
 class TrainingKnowledge:
     """Knowledge of the training data, by input layer of the training net.
 
-    It has class names and their types, what is known of tables, and scalings. All nets of the job share this object.
+    It has class names and their types, facts on tables, and scalings. All nets of the job share this object.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class TrainingKnowledge:
                 self.learn(name, *read())
 
     def table_of(self, layer: str, learns: bool) -> TableFacts | None:
-        """Return what is known of the columns of a layer; None if this layer is the first to learn it.
+        """Return the facts on the columns of a layer; None if this layer is the first to learn them.
 
         ``learns`` says whether the layer belongs to the training net. For other layers, the facts include the means of
         standardised columns.

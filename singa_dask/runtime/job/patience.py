@@ -34,8 +34,8 @@ class Patience(NamedTuple):
     def until(self, attempt: Callable[[], T]) -> T:
         """Repeat an attempt until it raises no `ClusterError`.
 
-        The user is told the first error. If its first sentence changes later, the user is told this sentence now and
-        then.
+        The first error is printed whole. If its first sentence changes later, this sentence is printed at most once in
+        `AGAIN_S`.
 
         Raises
         ------

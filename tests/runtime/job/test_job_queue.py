@@ -14,7 +14,7 @@ from tests.selection import few_examples
 
 
 class Line(JobQueue):
-    """Queued jobs, of which only the order matters."""
+    """A queue whose jobs have nothing but an order."""
 
     def __init__(self) -> None:
         scheduler: Any = SimpleNamespace()

@@ -64,7 +64,7 @@ ELSEWHERE = "another driver has taken over the job."
 QUEUE_LOOK_S = 0.5
 SHOWN = 3
 QUIET_S = 5.0
-"""Seconds after which the user is told what a job waits for before it starts."""
+"""Seconds until a message says why a job has not started."""
 
 
 @contextmanager
