@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from bisect import bisect_right
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -143,8 +143,9 @@ def assign_by_host(
 ) -> list[int]:
     """Order the blocks so that each span of the order has blocks of the host that reads the span.
 
-    Each block is assigned to the one of its hosts with the most free capacity, beginning with the blocks that have the
-    fewest hosts. With three copies of each block, nearly all blocks are local.
+    Each block is assigned to the one of its hosts with the most room, beginning with the blocks that have the fewest
+    hosts. Then the blocks that found no room are assigned by moving others, so that as many blocks as possible are
+    local if all have the same size.
 
     Parameters
     ----------
@@ -172,25 +173,74 @@ def assign_by_host(
     rooms.pop(-1, None)
     known = [[host for host in members if host in rooms] for members in hosts]
     shuffled = permutation(len(sizes), seed, "deal").tolist()
-    in_order = sorted(shuffled, key=lambda block: len(known[block]))
-    return _lay(sizes, _hosts_of(sizes, known, in_order, rooms), cuts, shuffled)
+    assignment = _Assignment(sizes, known, rooms)
+    filled = [block for block in shuffled if sizes[block]]
+    for block in sorted(filled, key=lambda block: len(known[block])):
+        assignment.assign(block)
+    for block in filled:
+        if assignment.host_of[block] == -1:
+            assignment.make_room(block)
+    return _lay(sizes, assignment.host_of, cuts, shuffled)
 
 
-def _hosts_of(
-    sizes: Sequence[int], hosts: Sequence[Sequence[int]], blocks: Iterable[int], rooms: dict[int, int]
-) -> list[int]:
-    """Give each block, in the order of ``blocks``, to the host of it with the most room; return the hosts.
+class _Assignment:
+    """The host that reads each block, and the room that each host has left, in records."""
 
-    A block stays unassigned, -1, if its hosts have no room. ``rooms`` has the room of each host in records.
-    """
-    host_of = [-1] * len(sizes)
-    for block in blocks:
-        best = max(hosts[block], key=lambda host: (rooms[host], -host), default=-1)
+    def __init__(self, sizes: Sequence[int], hosts: Sequence[Sequence[int]], rooms: dict[int, int]) -> None:
+        self._sizes, self._hosts, self._rooms = sizes, hosts, rooms
+        self.host_of = [-1] * len(sizes)
+        # by host, and by another host that also stores them, the blocks that the first host reads
+        self._movable = {host: defaultdict[int, dict[int, None]](dict) for host in rooms}
+        self._full: set[int] = set()
+
+    def assign(self, block: int) -> None:
+        """Give a block to the one of its hosts with the most room, if any has room."""
+        best = max(self._hosts[block], key=lambda host: (self._rooms[host], -host), default=-1)
+        if best != -1 and self._fits(block, self._rooms[best]):
+            self._move(block, best)
+
+    def make_room(self, block: int) -> None:
+        """Give a block to one of its full hosts, whose blocks move on along a chain of hosts to one that has room.
+
+        This is an augmenting path of a bipartite matching. Without such a chain, nothing changes.
+        """
+        came = {host: (block, -1) for host in self._hosts[block] if host not in self._full}
+        queue = deque(came)
+        while queue:
+            host = queue.popleft()
+            arriving = came[host][0]
+            if self._fits(arriving, self._rooms[host]):
+                while host != -1:
+                    arriving, previous = came[host]
+                    self._move(arriving, host)
+                    host = previous
+                return
+            for other, blocks in self._movable[host].items():
+                if other not in came and other not in self._full:
+                    for leaving in blocks:
+                        if self._fits(arriving, self._rooms[host] + self._sizes[leaving]):
+                            came[other] = (leaving, host)
+                            queue.append(other)
+                            break
+        # no chain from these hosts leads to room, and other chains cannot change that
+        self._full.update(came)
+
+    def _fits(self, block: int, room: int) -> bool:
         # a block that crosses a boundary between spans belongs to the reader of its larger part
-        if best != -1 and sizes[block] and 2 * rooms[best] >= sizes[block]:
-            host_of[block] = best
-            rooms[best] -= sizes[block]
-    return host_of
+        return 2 * room >= self._sizes[block]
+
+    def _move(self, block: int, host: int) -> None:
+        before = self.host_of[block]
+        others = self._hosts[block]
+        if before != -1:
+            self._rooms[before] += self._sizes[block]
+            for other in others:
+                self._movable[before][other].pop(block, None)
+        self.host_of[block] = host
+        self._rooms[host] -= self._sizes[block]
+        for other in others:
+            if other != host:
+                self._movable[host][other][block] = None
 
 
 def _lay(sizes: Sequence[int], host_of: Sequence[int], cuts: Sequence[HostSpan], shuffled: Sequence[int]) -> list[int]:

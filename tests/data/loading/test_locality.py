@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from singa_dask import fs
 from singa_dask.data.loading import HostSpan, Loader, assign_by_host, host_names, same_host
@@ -65,12 +67,18 @@ def test_all_is_local_where_each_block_has_one_host(n_hosts: int, per_host: int,
     assert local_blocks(assign_by_host(sizes, hosts, spans, 0), sizes, hosts, spans) == len(sizes)
 
 
-@pytest.mark.parametrize("copies", [2, 3])
-def test_nearly_all_is_local_where_each_block_has_several_hosts(copies: int) -> None:
-    random = np.random.default_rng(5)
-    hosts = [tuple(random.choice(8, copies, replace=False).tolist()) for _ in range(400)]
-    spans = [HostSpan(50 * (host + 1), host) for host in range(8)]
-    assert local_blocks(assign_by_host([1] * 400, hosts, spans, 3), [1] * 400, hosts, spans) >= 392
+@few_examples(25)
+@given(st.integers(2, 6), st.integers(1, 8), st.integers(1, 3), st.integers(0, 1 << 30))
+def test_as_many_blocks_are_local_as_a_maximum_matching_has(
+    n_hosts: int, per_host: int, copies: int, seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    n_blocks = n_hosts * per_host
+    hosts = [random.choice(n_hosts, min(copies, n_hosts), replace=False).tolist() for _ in range(n_blocks)]
+    places = np.array([[host in held for host in range(n_hosts) for _ in range(per_host)] for held in hosts])
+    most = (maximum_bipartite_matching(csr_matrix(places)) >= 0).sum()
+    spans = [HostSpan(per_host * (host + 1), host) for host in range(n_hosts)]
+    assert local_blocks(assign_by_host([1] * n_blocks, hosts, spans, 3), [1] * n_blocks, hosts, spans) == most
 
 
 def test_blocks_make_room_for_those_that_have_no_other_host() -> None:
