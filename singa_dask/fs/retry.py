@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -22,6 +23,33 @@ TRANSIENT = (errno.EIO, errno.ETIMEDOUT, errno.ECONNREFUSED)
 # seconds before each retry; a failure later than `WITHIN_S` after the first call is final
 BACK_OFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, *[8.0] * 8)
 WITHIN_S = 120.0
+
+
+class Outage:
+    """A time in which at least one call is retried."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._n_calls = 0
+        self._began = 0.0
+
+    def begin(self) -> bool:
+        """Count a call that is retried; return whether it is the first one."""
+        with self._lock:
+            self._n_calls += 1
+            if self._n_calls == 1:
+                self._began = time.monotonic()
+            return self._n_calls == 1
+
+    def end(self) -> float:
+        """Count the end of a call's retries; return how long the outage lasted, in s, or 0 if it goes on."""
+        with self._lock:
+            self._n_calls -= 1
+            return 0.0 if self._n_calls else time.monotonic() - self._began
+
+
+outages = {level: Outage() for level in (logging.DEBUG, logging.WARNING)}
+"""Outages by the level at which they are logged."""
 
 
 def patiently(function: Callable[[], Result]) -> Result:
@@ -48,8 +76,9 @@ def repeated(
         Seconds before each retry.
     within_s : float
         After this many seconds since the first call, a failure is final.
-    level : int
-        Level of `logging` for failures before a retry.
+    level : {logging.DEBUG, logging.WARNING}
+        Level for the first failure of an outage, and for its end. Other failures are logged at DEBUG:
+        in an outage, many threads fail again and again.
 
     Raises
     ------
@@ -57,14 +86,22 @@ def repeated(
         The last error; or the first error that retrying cannot help.
     """
     began = time.monotonic()
-    for attempt, delay_s in enumerate(delays_s):
-        try:
-            return function(attempt)
-        except (OSError, DataError) as error:
-            cause = error.__cause__ if isinstance(error, DataError) else error
-            is_transient = isinstance(cause, OSError) and cause.errno in TRANSIENT
-            if not is_transient or time.monotonic() - began > within_s:
-                raise
-            logger.log(level, "%s Retrying, attempt %d.", error, attempt + 2)
-        pause(delay_s)
-    return function(len(delays_s))
+    outage = outages[level]
+    has_failed = False
+    try:
+        for attempt, delay_s in enumerate(delays_s):
+            try:
+                return function(attempt)
+            except (OSError, DataError) as error:
+                cause = error.__cause__ if isinstance(error, DataError) else error
+                is_transient = isinstance(cause, OSError) and cause.errno in TRANSIENT
+                if not is_transient or time.monotonic() - began > within_s:
+                    raise
+                is_first = not has_failed and outage.begin()
+                has_failed = True
+                logger.log(level if is_first else logging.DEBUG, "%s Retrying, attempt %d.", error, attempt + 2)
+            pause(delay_s)
+        return function(len(delays_s))
+    finally:
+        if has_failed and (lasted_s := outage.end()):
+            logger.log(level, "No call is being retried any more, %.1f s after the first failure.", lasted_s)

@@ -159,26 +159,45 @@ def test_a_directory_of_a_table(call: Call, form: str) -> None:
 @pytest.mark.parametrize(
     ("form", "change", "said"),
     [
-        ("csv", "lacks", "1.csv: there is no column 'fare', unlike table/0.csv. Columns: age, kind."),
-        ("csv", "no header", "1.csv: there is no column 'age', unlike table/0.csv."),
-        ("parquet", "lacks", "1.parquet: there is no column 'fare', unlike table/0.parquet. Columns: age, kind."),
-        ("parquet", "other", "1.parquet: column 'fare' is of type string, but of type number in table/0.parquet."),
-        ("jsonl", "lacks", "1.jsonl: there is no column 'fare', unlike table/0.jsonl. Columns: age, kind."),
+        ("csv", "no header", "1.csv: there is no column 'age', unlike in other files of the table."),
+        ("parquet", "other", "1.parquet: column 'fare' is of type string, but of type number in other files of the"),
     ],
 )
 def test_parts_with_other_columns_are_refused(call: Call, form: str, change: str, said: str) -> None:
     Path("table").mkdir()
     first = second = FRAME.assign(kind=np.array(["a", "b", "c"])[KIND])
-    second = second.drop(columns="fare") if change == "lacks" else second
     second = second.assign(fare="high") if change == "other" else second
     for i, part in enumerate((first, second)):
         if form == "csv":
             part.to_csv(f"table/{i}.csv", index=False, header=not i or change != "no header")
-        elif form == "jsonl":
-            part.to_json(f"table/{i}.jsonl", orient="records", lines=True)
         else:
             part.to_parquet(f"table/{i}.parquet")
     assert said in refused(call, "table", "--label", "kind")
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["later files have it", "the first file has it"])
+@pytest.mark.parametrize("form", ["csv", "parquet", "jsonl"])
+def test_a_column_that_some_files_lack_has_missing_values_there(call: Call, form: str, first: bool) -> None:
+    """As pandas reads the files together, in training and in predictions."""
+    Path("table").mkdir()
+    whole = FRAME.assign(kind=np.array(["a", "b", "c"])[KIND])
+    parts = [whole[:40].drop(columns="fare"), whole[40:].assign(kind=whole.kind[40:])[["kind", "fare", "age"]]]
+    for i, part in enumerate(parts[::-1] if first else parts):
+        write = {"csv": part.to_csv, "parquet": part.to_parquet, "jsonl": part.to_json}[form]
+        write(f"table/{i}.{form}", **({"orient": "records", "lines": True} if form == "jsonl" else {"index": False}))
+    said = done(call, "table", "--label", "kind", "-o", "job.yaml")
+    assert "features: 2 of numbers" in said
+    assert "fare 40 no value the mean of the training data" in noted(said)
+    with TableStore("table", features=["age", "fare"], label="kind", missing="mean") as store:
+        read = np.concatenate([store.read_block(i)["data"] for i in range(len(store.blocks))])
+    together = pd.concat(parts[::-1] if first else parts)
+    fare = together.fare.fillna(together.fare.mean())
+    np.testing.assert_allclose(np.sort(read[:, 1]), np.sort(fare.to_numpy(np.float32)), rtol=1e-6)
+    run, predict = (line.split()[1:] for line in said.splitlines()[-2:])
+    assert call(*run, "--set", "train_steps=2").exit_code == 0
+    result = call(*predict[:-1], "table", "--keep", "fare")
+    assert (result.exit_code, len(result.stdout.splitlines())) == (0, N + 1), result.output
+    assert sum(line.split(",")[1] == "" for line in result.stdout.splitlines()) == 40
 
 
 def test_numbers_of_16_bits_and_lists_of_several_lengths(call: Call) -> None:

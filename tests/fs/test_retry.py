@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import logging
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -69,4 +72,29 @@ def test_repetitions_end_after_some_time(caplog: pytest.LogCaptureFixture) -> No
         return "there"
 
     assert patiently(answer) == "there"
-    assert caplog.messages == ["[Errno 110] no answer Retrying, attempt 2."]
+    first, last = caplog.messages
+    assert first == "[Errno 110] no answer Retrying, attempt 2."
+    assert last.startswith("No call is being retried any more, 0.")
+
+
+def test_an_outage_is_logged_once_for_all_threads(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    n_threads = 8
+    have_failed = threading.Barrier(n_threads)
+
+    def read(thread: int) -> int:
+        _, function = failing(*[SILENT] * 3)
+
+        def fail_with_others(attempt: int) -> int:
+            if attempt == 2:  # all have failed, and none has an answer
+                have_failed.wait()
+            return function(attempt)
+
+        return repeated(fail_with_others, [1.0] * 9, level=logging.WARNING)
+
+    with ThreadPoolExecutor(n_threads) as threads:
+        assert list(threads.map(read, range(n_threads))) == [3] * n_threads
+    assert [message.split(",")[0] for message in caplog.messages] == [
+        "[Errno 110] no answer Retrying",
+        "No call is being retried any more",
+    ]

@@ -29,7 +29,7 @@ from singa_dask.data.codecs.dates import DateForm
 from singa_dask.data.codecs.lags import DATE, are_compact_dates, times_of
 from singa_dask.data.codecs.numbers import NumberForm, Spelling
 from singa_dask.data.stores.tables.csv_records import SEPARATORS, check_charset, record_starts, split_rows
-from singa_dask.data.stores.tables.open_parts import OpenParts, check_columns, open_part
+from singa_dask.data.stores.tables.open_parts import OpenParts, open_part
 from singa_dask.data.stores.tables.table_files import LINES, format_of, table_files
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError, listed
@@ -204,6 +204,11 @@ class TableSurvey:
         return {each.name: each for each in self.columns}
 
     @property
+    def _keys(self) -> set[str]:
+        """Columns that names of directories give."""
+        return {name for name, _ in self.parts.files[0].keys}
+
+    @property
     def n_seen(self) -> int:
         """Number of records that were read."""
         return len(self.columns[0].values)
@@ -262,7 +267,7 @@ class TableSurvey:
         """Return the table with columns read as names, also if they look like numbers, such as 01234."""
         columns = []
         for each in self.columns:
-            if each.name in names and each.kind != "string" and each.name in self.parts(0).names:
+            if each.name in names and each.kind != "string" and each.name not in self._keys:
                 runs = [decoded(self.parts, file, run, {each.name: "string"}) for file, run in self.runs]
                 column = whole(pa.concat_tables(runs, promote_options="permissive").column(each.name))
                 texts = as_texts(column)
@@ -274,7 +279,7 @@ class TableSurvey:
 
     def keys(self, name: str) -> pa.Array:
         """Return the values of a column that were read, for `SplitConf.of_keys`."""
-        if name not in self.parts(0).names:
+        if name in self._keys:
             return key_texts(self.named[name].values)
         # read values as strings, because 007 is not a number
         found, at, kinds = list[pa.Array](), 0, {name: "string"}
@@ -303,6 +308,12 @@ class TableSurvey:
 
     def _lines(self, rows: Rows) -> Iterator[bytes]:
         first = self.parts(0)
+        for file in range(1, len(self.parts.files)):
+            if (other := self.parts(file)).names != first.names:
+                raise DataError(
+                    f"{other.url}: its header differs from that of {first.url}, so its records cannot be copied after "
+                    f"the same header. Leave out --copy, or write the files with the same header."
+                )
         yield bytes(first.source.read(0, first.start))
         at = 0
         for file, run in self.runs:
@@ -315,12 +326,13 @@ class TableSurvey:
 
 
 class OpenTable(NamedTuple):
-    """The format of a table, the options of its CSV, its files, and the kind of each column."""
+    """The format of a table, the options of its CSV, its files, and kinds and faults of its columns."""
 
     format: str
     text: Mapping[str, Any]
     parts: OpenParts
     kinds: dict[str, str]
+    faults: Mapping[str, str]
 
 
 def open_table(place: str, options: InitOptions, storage_options: fs.Options = None) -> OpenTable:
@@ -339,11 +351,11 @@ def open_table(place: str, options: InitOptions, storage_options: fs.Options = N
     if form == "csv" and options.classes:
         reading["listed"] = dict.fromkeys(options.label, options.classes)
     parts = OpenParts(files, lambda file: open_part(files[file].url, form, storage_options, **reading))
-    part = next((parts(file) for file in range(len(files)) if parts(file).kinds), None)
-    if part is None:
+    found = parts.find_columns()
+    if found.part is None:
         raise DataError(f"{place}: no records{' but the header' * (form == 'csv')}.")
-    kinds = {name: "string" if part.is_text(name) else kind for name, kind in part.kinds.items()}
-    return OpenTable(form, text, parts, kinds | {name: "string" for name, _ in files[0].keys})
+    kinds = {name: "string" if found.part.is_text(name) else kind for name, kind in found.kinds.items()}
+    return OpenTable(form, text, parts, kinds | {name: "string" for name, _ in files[0].keys}, found.faults)
 
 
 def read_table(place: str, options: InitOptions, storage_options: fs.Options = None) -> TableSurvey:
@@ -359,7 +371,7 @@ def read_table(place: str, options: InitOptions, storage_options: fs.Options = N
     try:
         opened = open_table(place, options, storage_options)
         kinds = opened.kinds
-        table = _looked_at(place, opened.format, opened.text, opened.parts, kinds)
+        table = _looked_at(place, *opened)
         if not options.na_values:
             return table
         spelling, read = Spelling(na_values=options.na_values), [each for each in table.columns if each.name in kinds]
@@ -375,7 +387,9 @@ def decoded(parts: OpenParts, file: int, run: RecordRun, kinds: Mapping[str, str
     return parts.decode(file, run, kinds, parts(file).fetch(run, parts.in_file(file, kinds)))
 
 
-def _looked_at(place: str, form: str, text: Mapping[str, Any], parts: OpenParts, kinds: dict[str, str]) -> TableSurvey:
+def _looked_at(
+    place: str, form: str, text: Mapping[str, Any], parts: OpenParts, kinds: dict[str, str], faults: Mapping[str, str]
+) -> TableSurvey:
     read = ("number", "boolean", "string", "vector", "empty")
     if form in LINES:
         # JSON values of other types, such as objects, are not read
@@ -387,7 +401,7 @@ def _looked_at(place: str, form: str, text: Mapping[str, Any], parts: OpenParts,
     sizes = []
     for file in range(len(parts.files)):
         part = parts(file)
-        check_columns(part, form, parts.in_file(file, wanted), parts.files[0].url)
+        parts.check(file, form, wanted)
         sizes.append(part.source.size)
     if form in LINES:
         (runs, n), group_bytes = _lines_of(parts, sizes, 4 * len(kinds)), 0
@@ -398,7 +412,7 @@ def _looked_at(place: str, form: str, text: Mapping[str, Any], parts: OpenParts,
     part, none = parts(0), pa.nulls(len(table))
     values = {name: whole(table.column(name)) for name in wanted}
     columns = [
-        ColumnSurvey(name, i, kind, values.get(name, none), name in part.index, part.faults.get(name, ""))
+        ColumnSurvey(name, i, kind, values.get(name, none), name in part.index, faults.get(name, ""))
         for i, (name, kind) in enumerate(kinds.items(), 1)
     ]
     return TableSurvey(place, form, text, columns, n, parts, wanted, runs, group_bytes)

@@ -106,7 +106,7 @@ def test_each_file_of_a_table_counts(tmp_path: Path, caplog: pytest.LogCaptureFi
             whole.replace("7.5", "8.5"),
             r"year=2021/part-0\.csv, block 1 \(.*\): the crc32c is .*, expected .*. The data is damaged, or newer",
         ),
-        (whole.replace("b", "c", 1), r"year=2021/part-0\.csv"),
+        (whole.replace("b", "c", 1), r"year=202\d/part-0\.csv: there is no column"),
         (
             whole.replace("7.5", "71.5"),
             r"year=2021/part-0\.csv, block 1: the block has 20 records, 192 bytes from 9 on, expected 20 ",

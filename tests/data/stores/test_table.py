@@ -354,7 +354,9 @@ def test_directories_of_csv_have_columns_by_name(tmp_path: Path) -> None:
     with TableStore(f"{tmp_path}/[ab].csv", features=["y"]) as store:
         assert rows_of(store) == [[2], [4]]
     (tmp_path / "d.csv").write_text("y,z\n5,6\n")
-    with pytest.raises(DataError, match=r"d.csv: there is no column 'x', unlike .*a.csv. Columns: y, z."):
+    with pytest.raises(
+        DataError, match=r"d.csv: there is no column 'x', unlike in other files of the table. Columns: y, z."
+    ):
         TableStore(str(tmp_path), features=["x", "y"])
 
 
@@ -419,7 +421,7 @@ def test_types_of_kept_keys(tmp_path: Path, texts: list[str], values: list[Any])
 def test_files_of_other_types_are_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [1.0]}), tmp_path / "0.parquet")
     pq.write_table(pa.table({"x": ["a"]}), tmp_path / "1.parquet")
-    with pytest.raises(DataError, match=r"1.parquet: column 'x' is of type string, but of type number in .*0.parquet"):
+    with pytest.raises(DataError, match=r"1.parquet: column 'x' is of type string, but of type number in other"):
         TableStore(str(tmp_path), features=["x"])
 
 

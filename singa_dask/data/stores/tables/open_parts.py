@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -18,7 +18,7 @@ from singa_dask.data.stores.tables.table_in_memory import read_whole
 from singa_dask.data.stores.tables.table_parquet import ParquetPart
 from singa_dask.data.stores.tables.table_part import OpenRuns, TablePart
 from singa_dask.data.types import RecordRun
-from singa_dask.errors import DataError, question_of
+from singa_dask.errors import DataError, Remedy, question_of
 from singa_dask.fs.sources import Bytes
 from singa_dask.lazy import LazyModule
 
@@ -51,19 +51,35 @@ class _Slot:
         self.part: TablePart | None = None
 
 
-def check_columns(part: TablePart, form: str, wanted: Mapping[str, str], first: str, *of_any: str) -> None:
-    """Raise a `DataError` unless a file has the ``first`` file's columns and kinds, except ``of_any``."""
-    # the kinds of CSV columns are guessed from the first records; other kinds come from the values when they are read
-    names = (part.kinds if form == "parquet" else {}) or dict.fromkeys(part.names, "empty")
-    for name, kind in wanted.items():
-        if name not in names:
-            raise DataError(
-                f"{part.url}: there is no column {name!r}, unlike {first}. "
-                f"{question_of(name, names)}{show_columns(names)}"
-            )
-        actual = "string" if kind == "string" and part.is_text(name) else names[name]
-        if actual not in (kind, "empty") and name not in of_any:
-            raise DataError(f"{part.url}: column {name!r} is of type {actual}, but of type {kind} in {first}.")
+class FoundColumns(NamedTuple):
+    """Columns of a table, whose files may have different ones.
+
+    Attributes
+    ----------
+    part : TablePart or None
+        The first file with records.
+    kinds : dict of str to str
+        Kind of each column; empty without records.
+    faults : dict of str to str
+        Like `TablePart.faults`.
+    floats : set of str
+        Like `TablePart.floats`.
+    """
+
+    part: TablePart | None
+    kinds: dict[str, str]
+    faults: dict[str, str]
+    floats: set[str]
+
+
+def no_column(part: TablePart, name: str, remedy: Remedy | None = None) -> DataError:
+    """Return the error for a file without a column that other files have."""
+    advice = f" {remedy.text}" if remedy else ""
+    return DataError(
+        f"{part.url}: there is no column {name!r}, unlike in other files of the table. "
+        f"{question_of(name, part.names)}{show_columns(part.names)}{advice}",
+        remedy=remedy,
+    )
 
 
 class OpenParts:
@@ -126,8 +142,58 @@ class OpenParts:
 
     def in_file(self, file: int, wanted: Mapping[str, str]) -> dict[str, str]:
         """Return the wanted columns that are in a file, not in the names of its directories."""
-        keys = dict(self.files[file].keys)
-        return {name: kind for name, kind in wanted.items() if name not in keys}
+        keys, part = dict(self.files[file].keys), self(file)
+        return {name: kind for name, kind in wanted.items() if name not in keys and not part.lacks(name)}
+
+    def check(self, file: int, form: str, wanted: Mapping[str, str], *of_any: str) -> list[str]:
+        """Check the columns of a file; return the wanted ones that neither the file nor its directories have.
+
+        Raises a `DataError` if all are missing, or if one has another kind than ``wanted``, except ``of_any``.
+        """
+        keys, part = dict(self.files[file].keys), self(file)
+        # the kinds of CSV columns are guessed from the first records, and the others are those of the values
+        names = (part.kinds if form == "parquet" else {}) or dict.fromkeys(part.names, "empty")
+        sought = [name for name in wanted if name not in keys]
+        missing = [name for name in sought if part.lacks(name)]
+        if missing and len(missing) == len(sought):
+            raise no_column(part, missing[0])
+        for name in sought:
+            kind, actual = wanted[name], names.get(name, "empty")
+            actual = "string" if kind == "string" and name in names and part.is_text(name) else actual
+            if actual not in (kind, "empty") and name not in of_any:
+                raise DataError(
+                    f"{part.url}: column {name!r} is of type {actual}, but of type {kind} in other files of the table."
+                )
+        return missing
+
+    def find_columns(self, needed: Collection[str] | None = None) -> FoundColumns:
+        """Find the columns of the first file with records, and those that only later files have.
+
+        Parameters
+        ----------
+        needed : collection of str, optional
+            Later files are opened only until all these columns are found. By default, all files are opened.
+        """
+        found = FoundColumns(None, {}, {}, set())
+        keys = {name for name, _ in self.files[0].keys}
+        for file in range(len(self.files)):
+            if found.part and needed is not None and all(name in found.kinds or name in keys for name in needed):
+                break
+            part = self(file)
+            # the kinds of all columns of a text file are found by reading it, so only if it has new columns
+            new = [name for name in part.names if found.kinds.get(name, "empty") == "empty"]
+            if found.part:
+                if part.names and {*part.names}.isdisjoint(found.part.names):
+                    raise no_column(part, found.part.names[0])
+                # some files of pandas have an index, and others have none
+                new = [name for name in new if name not in part.index or name in (needed or ())]
+            if not new or not (kinds := part.kinds):
+                continue
+            found = found._replace(part=found.part or part)
+            found.kinds.update({name: kinds[name] for name in new})
+            found.faults.update({name: part.faults[name] for name in new if name in part.faults})
+            found.floats.update(part.floats if len(new) == len(part.names) else {*new}.intersection(part.floats))
+        return found
 
     def fetch(self, file: int, run: RecordRun, wanted: Mapping[str, str], again: bool = False) -> list[memoryview]:
         """Read the bytes of columns of a run; see `TablePart.fetch`."""
@@ -135,11 +201,13 @@ class OpenParts:
 
     def decode(self, file: int, run: RecordRun, wanted: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
         """Return the rows of a run from its bytes."""
-        return with_keys(self(file).decode(run, self.in_file(file, wanted), data), self.files[file], wanted)
+        there = self.in_file(file, wanted)
+        table = self(file).decode(run, there, data) if there else pa.table({})
+        return with_keys(table, run.n, self.files[file], wanted)
 
     def rows(
         self, file: int, run: RecordRun, wanted: Mapping[str, str], data: Sequence[memoryview]
     ) -> Callable[[int, int], pa.Table]:
         """Return a function for a run that `decode` fails for; see `TablePart.rows`."""
         rows = self(file).rows(run, self.in_file(file, wanted), data)
-        return lambda first, stop: with_keys(rows(first, stop), self.files[file], wanted)
+        return lambda first, stop: with_keys(rows(first, stop), stop - first, self.files[file], wanted)

@@ -69,7 +69,8 @@ def read_columns(
     tables, kinds = list[pa.Table](), dict.fromkeys(names, "string")
     with contextlib.closing(opened) as parts:
         files[:] = with_outer_keys(files, names, lambda: parts(0).names)
-        known = (*parts(0).names, *(name for name, _ in files[0].keys))
+        known = (*parts(0).names, *parts.find_columns(names).kinds, *(name for name, _ in files[0].keys))
+        known = tuple(dict.fromkeys(known))
         if unknown := [name for name in names if name not in known]:
             known = (*known, *(name for name in outer_keys(files[0]) if name not in known))
             raise ConfigError(
@@ -83,11 +84,25 @@ def read_columns(
                     raise
                 # lists and objects, and columns whose first lines have other types than later ones
                 read = _json_columns(parts(file), parts.in_file(file, kinds))
-                tables.append(with_keys(read, files[file], kinds).select(names))
+                tables.append(with_keys(read, len(read), files[file], kinds).select(names))
         if not tables:
             types = parts(0).types
             tables.append(pa.schema([(name, types.get(name, pa.string())) for name in names]).empty_table())
+    if form == "jsonl" and len(tables) > 1:
+        tables = _without_guesses(tables)
     return _typed_keys(pa.concat_tables(tables, promote_options="permissive"), files), form
+
+
+def _without_guesses(tables: Sequence[pa.Table]) -> list[pa.Table]:
+    """Return tables in which a column without values has no type, if the same column of another table has values."""
+    with_values = {name for table in tables for name in table.column_names if table[name].null_count < len(table)}
+    typed = []
+    for table in tables:
+        for i, name in enumerate(table.column_names):
+            if name in with_values and table[name].null_count == len(table):
+                table = table.set_column(i, name, pa.nulls(len(table)))
+        typed.append(table)
+    return typed
 
 
 def _typed_keys(table: pa.Table, files: Sequence[TableFile]) -> pa.Table:

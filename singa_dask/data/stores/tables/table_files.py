@@ -195,11 +195,20 @@ def kind_of_key(files: Sequence[TableFile], i: int) -> str:
     return "number" if all(text is None or is_number(text) for text in texts) else "string"
 
 
-def with_keys(table: pa.Table, file: TableFile, wanted: Mapping[str, str]) -> pa.Table:
-    """Return the rows of a file with the wanted columns that its directories give."""
+def with_keys(table: pa.Table, n: int, file: TableFile, wanted: Mapping[str, str]) -> pa.Table:
+    """Return ``n`` rows of a file with the wanted columns that its directories give.
+
+    Wanted columns that neither the file nor its directories have are missing values.
+    """
     keys = dict(file.keys)
-    for name in wanted.keys() & keys.keys():
-        kind = pa.float64() if wanted[name] == "number" else pa.string()
-        value = float(keys[name] or "nan") if wanted[name] == "number" else keys[name]
-        table = table.append_column(name, pa.repeat(pa.scalar(value, kind), len(table)))
-    return table
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    for name in wanted:
+        if name in columns:
+            continue
+        if name in keys:
+            kind = pa.float64() if wanted[name] == "number" else pa.string()
+            value = float(keys[name] or "nan") if wanted[name] == "number" else keys[name]
+            columns[name] = pa.repeat(pa.scalar(value, kind), n)
+        else:
+            columns[name] = pa.nulls(n)
+    return table if len(columns) == table.num_columns else pa.table(columns)

@@ -63,6 +63,9 @@ class JsonPart(TablePart):
         if first and not tolerant and parse_lines(self._first, None) is None:
             raise self._error(self._first, first, self.kinds)
 
+    def lacks(self, column: str) -> bool:
+        return False  # any record may have more keys
+
     @property
     def kinds(self) -> dict[str, str]:
         return {name: column_kind(kind) for name, kind in self._types.items()}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -14,14 +15,18 @@ from singa_dask.data.codecs.columns import refuse_absent, show_columns
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.codecs.table_statistics import TableStatistics
-from singa_dask.data.stores.tables.open_parts import OpenParts, check_columns
+from singa_dask.data.stores.tables.open_parts import OpenParts, no_column
 from singa_dask.data.stores.tables.row_selection import RowSelection
 from singa_dask.data.stores.tables.table_files import LINES, kind_of_key
 from singa_dask.data.stores.tables.table_index import Runs, TableBlock, TableIndex
 from singa_dask.data.stores.tables.table_part import TablePart
-from singa_dask.errors import DataError, question_of
+from singa_dask.data.warn_once import warn_once
+from singa_dask.errors import DataError, Remedy, question_of
 from singa_dask.fs.io_threads import decode_threads, io_threads, map_ahead
 
+logger = logging.getLogger(__name__)
+
+FILLED = Remedy("missing", "Set missing: mean to fill its values there, or features without it.", ("mean", "skip"))
 # bytes of records that are decoded at a time when a table is read as a whole
 GROUP_BYTES = 1 << 26
 # minimum bytes and records of a block in a large row group. DECODED_RECORDS does not apply if the records exceed
@@ -46,12 +51,15 @@ class Columns(NamedTuple):
         Its class names of labels that are numbers.
     spec : TableSpec
         The specification of the table, with columns that the training data had as plain numbers.
+    floats : collection of str
+        Columns of numbers that may have decimals.
     """
 
     kinds: dict[str, str]
     part: TablePart
     class_names: dict[str, tuple[str, ...]]
     spec: TableSpec
+    floats: Collection[str]
 
 
 @dataclass
@@ -94,8 +102,7 @@ class TableLearner:
             There are no records, or a column that is used has a fault.
         """
         files, spec, known = self.parts.files, self.spec, self.known
-        parts = (self.parts(file) for file in range(len(files)))
-        part, part_kinds = next(((part, kinds) for part in parts if (kinds := part.kinds)), (None, {}))
+        part, part_kinds, faults, floats = self.parts.find_columns(self._needed())
         if part is None:
             if not known or not self.may_be_empty:
                 raise DataError(f"{self.url}: no records{' but the header' * (self.form == 'csv')}.")
@@ -105,11 +112,11 @@ class TableLearner:
             part_kinds = {name: known.kind_of(name) for name in part.names}
         kinds = dict(part_kinds)
         if not known:
-            self._check_faults(part.faults, kinds)
+            self._check_faults(faults, kinds)
         else:
             self._refuse_bytes(part, kinds, known)
             # a string among numbers raises its error when the record is read
-            faulty = part.faults.keys() - spec.spelling.numbers.keys()
+            faulty = faults.keys() - spec.spelling.numbers.keys()
             kinds |= {name: "number" for name in faulty if kinds[name] == "string" and spec.has_numbers(name, known)}
             spec = spec.with_plain(kinds, known)
         for i, (key, _) in enumerate(files[0].keys):
@@ -118,7 +125,15 @@ class TableLearner:
             kinds[key] = kind_of_key(files, i)
         names = {name: classes for name in spec.label if (classes := part.class_names(name))}
         named = {*spec.label, *spec.read_as_text}
-        return Columns(kinds | dict.fromkeys(filter(part.is_text, named), "string"), part, names, spec)
+        kinds |= dict.fromkeys(filter(part.is_text, named), "string")
+        return Columns(kinds, part, names, spec, floats)
+
+    def _needed(self) -> Collection[str] | None:
+        """Return the columns that the table must have; None if it has to be looked for features in all files."""
+        spec, features = self.spec, self.known.features if self.known else self.spec.features
+        if not features or not {*"*?["}.isdisjoint("".join(features)):
+            return None
+        return {*features, *spec.outputs, *self.selection.key, *spec.spelling.numbers, *spec.spelling.dates}
 
     def _refuse_bytes(self, part: TablePart, kinds: Mapping[str, str], known: TableFacts) -> None:
         """Raise a `DataError` for a file of text in another encoding if a column that is read is not UTF-8."""
@@ -156,7 +171,7 @@ class TableLearner:
         DataError
             The columns are not those that the specification, or the training data, needs.
         """
-        kinds, part, names, spec = columns
+        kinds, part, names, spec, floats = columns
         known, key = self.known, self.selection.key
         if known:
             refuse_absent(self.url, kinds, known.features)
@@ -178,11 +193,13 @@ class TableLearner:
         else:
             texts = {name: text.with_tokenizer(self.url, self.storage_options) for name, text in spec.texts.items()}
             spec = replace(spec, texts=texts)
+            if without := next((name for name in features if kinds[name] == "vector" and part.lacks(name)), None):
+                raise no_column(part, without)
             widths = {name: part.width(name) for name in features if kinds[name] == "vector"}
             widths |= {name: text.length for name, text in texts.items()}
         if empty := [name for name, width in widths.items() if not width]:
             raise DataError(f"{self.url}: column {empty[0]!r} has no values. Leave it out.")
-        statistics = TableStatistics(self.url, spec, features, kinds, known, names, widths, part.floats)
+        statistics = TableStatistics(self.url, spec, features, kinds, known, names, widths, floats)
         # number of values in a record; unknown categories do not count
         n_names = {
             name: len(known_names) for name, known_names in (known.categories if known else spec.categories).items()
@@ -227,13 +244,23 @@ class TableLearner:
         limit = max(DECODED_BYTES, min(DECODED_RECORDS * row_bytes, GROUP_BYTES))
         limit = self.block_bytes if self.form in LINES else limit
         threads, n_ahead = io_threads(self.parts.files[0].url), 1 if is_local else OPENED_AHEAD[self.form]
-        first = 0
+        first, without = 0, dict[str, list[str]]()
         for file, part in enumerate(map_ahead(self.parts, range(len(self.parts.files)), threads, n_ahead)):
-            if file:
-                wanted = self.parts.in_file(file, columns)
-                of_any = (*spec.read_as_text, *self.selection.key)
-                check_columns(part, self.form, wanted, self.parts.files[0].url, *of_any)
+            if len(self.parts.files) > 1:
+                for name in self.parts.check(file, self.form, columns, *spec.read_as_text, *self.selection.key):
+                    self._refuse_without(part, name, columns[name], spec)
+                    without.setdefault(name, []).append(part.url)
             for run in part.runs(limit, row_bytes) if runs is None else runs.get(file, ()):
                 n = self.selection.count(first, run.n)
                 yield TableBlock(file, run, first, n, n)
                 first += run.n
+        for name, urls in without.items():
+            which = f"{len(urls)} of {len(self.parts.files)} files have no column {name!r}, the first is {urls[0]}"
+            warn_once(logger, f"{self.url}: {which}. Its values are read as missing there.")
+
+    def _refuse_without(self, part: TablePart, name: str, kind: str, spec: TableSpec) -> None:
+        """Raise a `DataError` if a file must have a column that it lacks; otherwise the values are missing."""
+        if name in (*spec.true_columns, spec.weight, *self.selection.key) or kind == "vector":
+            raise no_column(part, name)
+        if spec.missing == "error" and name not in spec.categories and name not in spec.texts:
+            raise no_column(part, name, FILLED)

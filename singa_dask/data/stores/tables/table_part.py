@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -48,6 +49,14 @@ class TablePart(ABC):
     faults: Mapping[str, str] = MappingProxyType({})
     not_text: DataError | None = None
     floats: Collection[str] = frozenset()
+
+    @functools.cached_property
+    def _name_set(self) -> frozenset[str]:
+        return frozenset(self.names)
+
+    def lacks(self, column: str) -> bool:
+        """Return whether no record of the file has a column."""
+        return column not in self._name_set
 
     @property
     def types(self) -> Mapping[str, pa.DataType]:

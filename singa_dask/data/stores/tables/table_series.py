@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
-from singa_dask.data.stores.tables.open_parts import OpenParts, check_columns
+from singa_dask.data.stores.tables.open_parts import OpenParts
 from singa_dask.data.types import RecordRun
 
 
@@ -36,7 +36,7 @@ def read_series(
     tables, starts, runs = list[pa.Table](), [0], list[tuple[int, RecordRun]]()
     for file in range(len(parts.files)):
         part = parts(file)
-        check_columns(part, form, parts.in_file(file, wanted), parts.files[0].url, *wanted)
+        parts.check(file, form, wanted, *wanted)
         for run in part.runs(run_bytes, 4 * len(wanted)):
             data = parts.fetch(file, run, wanted)
             tables.append(read(parts.decode(file, run, wanted, data), part.place(run, data)))
