@@ -115,7 +115,12 @@ def _compare(predicted: pd.DataFrame, seed: int) -> tuple[bool, list[float]]:
     kind = str if has_classes and pd.api.types.is_string_dtype(test[name]) else float
     wanted, learned = test[name].astype(kind), train[name].astype(kind)
     ours = predicted["class" if has_classes else name].astype(kind)
-    features = pd.get_dummies(pd.concat([train, test])[store["features"]], dtype=float)
+    features = pd.concat([train, test])[store["features"]]
+    for date, form in store.get("dates", {}).items():
+        when = pd.to_datetime(features.pop(date))
+        for part in form["parts"] if isinstance(form, dict) else form:
+            features[f"{date}.{part}"] = getattr(when.dt, part).astype(float if part == "year" else str)
+    features = pd.get_dummies(features, dtype=float)
     features = features.fillna(features[: len(train)].mean())
     models: list[Any] = [MLPClassifier(early_stopping=True), LogisticRegression(max_iter=1000), MLPClassifier()]
     if not has_classes:

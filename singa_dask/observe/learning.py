@@ -41,6 +41,9 @@ ONE_CLASS, BALANCED = 0.005, 0.05
 WORSE = 0.01
 """Difference of areas, and relative difference of errors, from a baseline that is worth a warning."""
 LESS_DECAY = ["a lower weight_decay and dropout_ratio, and more train_steps"]
+MORE_DECAY = ["a higher weight_decay or dropout_ratio, and fewer train_steps"]
+OVERFITS = 1.3
+"""A net that is worse than a baseline overfits if its loss is this many times that of training."""
 OVERFIT = [
     "more records",
     "Dropout",
@@ -194,7 +197,9 @@ def _compare_with_constant(
     judged = area if area in known else metric
     if known and not learns_nothing and _is_worse(judged, result.get(prefix + judged, value), known[judged], n):
         text = f"worse than the baseline of the job: its {judged} is {known[judged]:.4g}"
-        warnings.append((text, [] if gap else LESS_DECAY))
+        trained = train.get(f"{prefix}loss", math.inf) if phase != "train" else math.inf
+        overfits = result.get(f"{prefix}loss", 0.0) > OVERFITS * trained
+        warnings.append((text, [] if gap else MORE_DECAY if overfits else LESS_DECAY))
     if gap:
         warnings.append((f"the {name} is {before:.4g} in training, and {value:.4g} in the {phase}", OVERFIT))
     places = ".4g" if is_loss else ".4f"

@@ -368,6 +368,16 @@ def test_the_index_of_a_frame_is_neither_feature_nor_label(call: Call, index: st
 
 
 @pytest.mark.parametrize(
+    ("freq", "parts"), [("YS", ["year"]), ("MS", ["year", "month"]), ("D", ["year", "month", "weekday"])]
+)
+def test_weekdays_are_features_only_of_dates_on_many_days_of_a_month(call: Call, freq: str, parts: list[str]) -> None:
+    when = pd.Series(pd.date_range("1980-01-01", periods=800, freq=freq, unit="s")).sample(400, random_state=0)
+    frame = pd.DataFrame({"when": when.dt.strftime("%Y-%m-%d"), "sold": ["no", "yes"] * 200})
+    frame.to_csv("dates.csv", index=False)
+    assert store_of(written(call, "dates.csv", "--label", "sold")[0])["dates"] == {"when": {"parts": parts}}
+
+
+@pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
         (["none.arrow"], 2, "none.arrow: no such file or directory."),

@@ -122,6 +122,12 @@ def test_the_baseline_of_the_job_is_compared() -> None:
     lines = sentences(facts, summary, train(FALLING), job={"baseline": {"rmse": 2.5, "records": 100}})
     assert lines[0] == "test rmse 3; always saying the mean has 5; the baseline has rmse 2.5"
     assert lines[1] == "warning: worse than the baseline of the job: its rmse is 2.5"
+    # the loss of the test is many times that of training
+    assert lines[2] == "try a higher weight_decay or dropout_ratio, and fewer train_steps"
+    lines = sentences(facts, summary, train(8 * FALLING), job={"baseline": {"rmse": 2.5, "records": 100}})
+    assert "a higher weight_decay" in lines[2]
+    lines = sentences(facts, summary, train(9 + FALLING), job={"baseline": {"rmse": 2.5, "records": 100}})
+    assert "a lower weight_decay" in lines[2]
 
 
 def test_the_step_of_the_last_test_is_told_and_one_before_training_is_no_result() -> None:

@@ -15,6 +15,8 @@ from singa_dask.errors import ConfigError, listed
 
 # minimum number of different values of each part in a table. With fewer, the part says little about other records
 ENOUGH = {"year": 2, "month": 12, "weekday": 7, "hour": 2}
+# minimum number of different days of the month for weekdays: those of yearly or monthly dates mean nothing
+ENOUGH_DAYS = 10
 
 
 def with_dates(table: TableSurvey, but: Collection[str]) -> TableSurvey:
@@ -29,10 +31,12 @@ def _form_of(column: ColumnSurvey) -> DateForm | None:
     if len(forms) != 1:
         return None
     times = forms[0].parse(column.present)
-    parts = []
-    for part, n in ENOUGH.items():
-        if len(np.unique(replace(forms[0], parts=(part,)).values(times), axis=0)) >= n:
-            parts.append(part)
+    n_values = {
+        part: len(np.unique(replace(forms[0], parts=(part,)).values(times), axis=0)) for part in (*ENOUGH, "day")
+    }
+    parts = [part for part, n in ENOUGH.items() if n_values[part] >= n]
+    if "weekday" in parts and n_values["day"] < ENOUGH_DAYS:
+        parts.remove("weekday")
     return replace(forms[0], parts=tuple(parts)) if parts else None
 
 

@@ -194,15 +194,15 @@ class _Assignment:
         self._full: set[int] = set()
 
     def assign(self, block: int) -> None:
-        """Give a block to the one of its hosts with the most room, if any has room."""
+        """Give a block to its host with the most room, if any has room."""
         best = max(self._hosts[block], key=lambda host: (self._rooms[host], -host), default=-1)
         if best != -1 and self._fits(block, self._rooms[best]):
             self._move(block, best)
 
     def make_room(self, block: int) -> None:
-        """Give a block to one of its full hosts, whose blocks move on along a chain of hosts to one that has room.
+        """Give a block to a full host, and move blocks along a chain of hosts until one has room.
 
-        This is an augmenting path of a bipartite matching. Without such a chain, nothing changes.
+        This is an augmenting path of a bipartite matching. If no chain leads to room, nothing changes.
         """
         came = {host: (block, -1) for host in self._hosts[block] if host not in self._full}
         queue = deque(came)

@@ -167,7 +167,7 @@ class OpenParts:
         return missing
 
     def find_columns(self, needed: Collection[str] | None = None) -> FoundColumns:
-        """Find the columns of the first file with records, and those that only later files have.
+        """Find the columns of all files, in the order in which the files have them.
 
         Parameters
         ----------

@@ -94,7 +94,7 @@ def read_columns(
 
 
 def _without_guesses(tables: Sequence[pa.Table]) -> list[pa.Table]:
-    """Return tables in which a column without values has no type, if the same column of another table has values."""
+    """Remove the type of columns without values, if another table has values of the same column."""
     with_values = {name for table in tables for name in table.column_names if table[name].null_count < len(table)}
     typed = []
     for table in tables:
