@@ -353,8 +353,11 @@ def _scaling(data: RecordSurvey) -> list[str]:
             f"std_value: {data.std:.6g}",
         ]
     if data.values == "columns" and len(data.shape) == 1:
-        said = "# Each value is centred by its mean and divided by its standard deviation in the training data."
-        return [said, "standardise: true"]
+        return [
+            "# Each value is centred by its mean and divided by its standard deviation in the training data.",
+            "# Columns of 0 and 1 are only centred.",
+            "standardise: true",
+        ]
     return []
 
 

@@ -79,8 +79,10 @@ class Scaling:
     mean, std : (D,) ndarray of float64
         ``std`` is the standard deviation of each column. It is larger if values of the training data would otherwise be
         scaled to more than `MAX_SCALED`. This limit is `MAX_OF_RARE` if the share of nonzero values is less than
-        `RARE`, because such a column has a small deviation and values far beyond it. ``std`` is 0 for a constant
-        column; its values are scaled to 0, also in other data.
+        `RARE`, because such a column has a small deviation and values far beyond it. ``std`` is 1 for a column of
+        zeros and ones, such as one of a category: divided by a small deviation, rare categories would weigh more than
+        frequent ones, and be learnt by heart. ``std`` is 0 for a constant column; its values are scaled to 0, also in
+        other data.
     """
 
     mean: Array
@@ -94,7 +96,10 @@ class Scaling:
         constant = std <= 10 * np.finfo(np.float64).eps * np.abs(moments.mean)
         farthest = np.maximum(moments.high - moments.mean, moments.mean - moments.low)
         most = np.where(moments.filled < RARE * moments.n, MAX_OF_RARE, MAX_SCALED)
-        return cls(moments.mean, np.where(constant, 0.0, np.maximum(std, farthest / most)))
+        std = np.where(constant, 0.0, np.maximum(std, farthest / most))
+        # the mean of values from 0 to 1 is smaller than the share of nonzero values, unless these are ones
+        are_ones = moments.mean >= (1 - 1e-9) * moments.filled / moments.n
+        return cls(moments.mean, np.where((moments.low == 0) & (moments.high == 1) & are_ones, 1.0, std))
 
     @property
     def divisor(self) -> Array:
