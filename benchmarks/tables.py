@@ -119,7 +119,8 @@ def _compare(predicted: pd.DataFrame, seed: int) -> tuple[bool, list[float]]:
     for date, form in store.get("dates", {}).items():
         when = pd.to_datetime(features.pop(date))
         for part in form["parts"] if isinstance(form, dict) else form:
-            features[f"{date}.{part}"] = getattr(when.dt, part).astype(float if part == "year" else str)
+            values = when.dt.day_of_week if part == "weekday" else getattr(when.dt, part)
+            features[f"{date}.{part}"] = values.astype(float if part == "year" else str)
     features = pd.get_dummies(features, dtype=float)
     features = features.fillna(features[: len(train)].mean())
     models: list[Any] = [MLPClassifier(early_stopping=True), LogisticRegression(max_iter=1000), MLPClassifier()]

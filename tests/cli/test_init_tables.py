@@ -200,6 +200,15 @@ def test_a_column_that_some_files_lack_has_missing_values_there(call: Call, form
     assert sum(line.split(",")[1] == "" for line in result.stdout.splitlines()) == 40
 
 
+def test_files_with_other_headers_are_not_copied_below_one(call: Call) -> None:
+    Path("table").mkdir()
+    whole = FRAME.assign(kind=KIND)
+    whole[:60].to_csv("table/0.csv", index=False)
+    whole[60:][["fare", "age", "kind"]].to_csv("table/1.csv", index=False)
+    said = refused(call, "table", "--label", "kind", "--copy")
+    assert "table/1.csv: its header differs from that of table/0.csv" in said
+
+
 def test_numbers_of_16_bits_and_lists_of_several_lengths(call: Call) -> None:
     lists = {"vector": [[1.0, i] for i in range(N)], "lists": [[1.0] * (i % 3) for i in range(N)]}
     FRAME.assign(half=np.float16(np.arange(N) % 7), **lists, kind=KIND).to_parquet("x.parquet")
