@@ -289,6 +289,16 @@ class TableSurvey:
             at += run.n
         return pa.concat_arrays(found)
 
+    def check_copy(self) -> None:
+        """Raise a `DataError` if `write` cannot write records of all files to one file."""
+        first = self.parts(0)
+        for file in range(1, len(self.parts.files) if self.format == "csv" else 0):
+            if (other := self.parts(file)).names != first.names:
+                raise DataError(
+                    f"{other.url}: its header differs from that of {first.url}, so its records cannot be copied after "
+                    f"the same header. Leave out --copy, or write the files with the same header."
+                )
+
     def write(self, url: str, rows: Rows) -> None:
         """Write rows to a file: CSV records unchanged, other tables as Parquet."""
         fs.write_atomic(url, self._rows(rows))
@@ -308,12 +318,6 @@ class TableSurvey:
 
     def _lines(self, rows: Rows) -> Iterator[bytes]:
         first = self.parts(0)
-        for file in range(1, len(self.parts.files)):
-            if (other := self.parts(file)).names != first.names:
-                raise DataError(
-                    f"{other.url}: its header differs from that of {first.url}, so its records cannot be copied after "
-                    f"the same header. Leave out --copy, or write the files with the same header."
-                )
         yield bytes(first.source.read(0, first.start))
         at = 0
         for file, run in self.runs:

@@ -155,6 +155,8 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     if options.lags and not split:
         raise DataError(f"{url}: --lags: expected more records, no --test, and a share for --test-split.")
     is_copied = bool(split) and options.copy
+    if is_copied:
+        table.check_copy()
     unlabelled = max(each.n_missing for each in used[: len(outputs)]) if table.is_counted else 0
     if (unlabelled or len(rows) < table.n_seen) and not is_copied and reading.get("missing") != "skip":
         reading["unlabelled"] = "skip"
