@@ -129,11 +129,11 @@ class Journal:
                 now = time.monotonic()
                 self._save_after = now + max(REWRITE_S, REWRITE_SHARE * (now - started))
 
-    def close(self) -> None:
-        """Save, and close the file."""
+    def close(self, drop: bool = False) -> None:
+        """Save, and close the file. With ``drop`` the file was deleted, and is not saved again."""
         if self._file is not None:
             self._file.close()
-        else:
+        elif not drop:
             self.save()
 
 

@@ -54,6 +54,7 @@ logger = logging.getLogger(__name__)
 SAME = ("event", "phase", "group", "step")
 COMMANDS = "commands.jsonl"
 METRICS = "metrics.jsonl"
+DRIVER_LOG = "log/driver.log"
 OWN_FILES = ("job.yaml", "resolved.yaml", METRICS, COMMANDS, "bad_records.jsonl", TRACE, "summary.json")
 OWN_NAMES = {*OWN_FILES, "log", "checkpoint", "tensorboard", SPANS}
 
@@ -156,6 +157,9 @@ class RunDirectory:
         self._journals: dict[str, Journal] = {}
         self._trace = TraceFile(url, 0.0)
         self._has_warned = False
+        path = fs.local_path(url)
+        # URLs that `withdraw` removes
+        self._created = [url] if self._is_new and path is not None and not path.exists() else []
 
     def _check_free(self, is_ours: bool) -> None:
         """Raise a ConfigError if the directory has a run that this one must not replace, or that is running."""
@@ -197,7 +201,11 @@ class RunDirectory:
             self._trace = TraceFile(self.url, event["time"], self._check)
             if not begun:
                 self._texts["resolved.yaml"] = _with_steps(self._texts["resolved.yaml"], event.get("train_steps", 0))
-                self._begin()
+                try:
+                    self._begin()
+                except ConfigError:
+                    self._created = []  # the files are of the other run
+                    raise
             elif self._command is not None:
                 self._journal(COMMANDS)  # the lock on this file marks the run as running
         else:
@@ -262,9 +270,12 @@ class RunDirectory:
             self._check_free(self._journal(COMMANDS).is_ours or self._replaces_driver)
         # remote file systems have no locks, so the first run to create job.yaml wins
         is_remote = fs.local_path(self.url) is None
+        new = [fs.join(self.url, name) for name in (*self._texts, OWNER)]
+        new = [url for url in new if self._is_new and not fs.exists(url)]
         if self._is_new and is_remote and not fs.create(fs.join(self.url, "job.yaml"), b""):
             raise ConfigError(f"{self.url}: {ALREADY_THERE}")
         self._take()
+        self._created += new
         if self._replaces:
             for name in OWN_NAMES - set(self._journals):
                 self._remove(name)
@@ -319,9 +330,32 @@ class RunDirectory:
 
     def _journal(self, name: str) -> Journal:
         if name not in self._journals:
+            if self._is_new and name in (COMMANDS, DRIVER_LOG):
+                urls = (fs.join(self.url, "log"), fs.join(self.url, name))
+                self._created += [url for url in urls if not fs.exists(url)]
             known_once = self._replaces_driver and name != COMMANDS
             self._journals[name] = Journal(fs.join(self.url, name), name == COMMANDS, known_once, self._check)
         return self._journals[name]
+
+    def withdraw(self) -> None:
+        """Remove the files that this run has created, because its job was refused before any unit started.
+
+        The same command can then be repeated. Files that were there before, also those of a resumed run, stay.
+        """
+        with self._warn_once(), contextlib.suppress(TakenOverError):
+            self._check()
+            # as long as job.yaml is there, no other run starts in the directory
+            last = (fs.join(self.url, "job.yaml"), fs.join(self.url, "log"), self.url)
+            for url in sorted({*self._created}, key=lambda url: last.index(url) if url in last else -1):
+                path = fs.local_path(url)
+                if url not in last[1:]:
+                    fs.remove_tree(url)
+                elif path is not None and path.is_dir():
+                    with contextlib.suppress(OSError):  # others have files there
+                        path.rmdir()
+            for journal in self._journals.values():
+                journal.close(drop=journal.url in self._created)
+            self._journals, self._created = {}, []
 
     def check_writable(self) -> None:
         """Check that files can be written to the directory; DataError if not."""

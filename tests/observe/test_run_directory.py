@@ -15,8 +15,9 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.errors import ConfigError, DataError
+from singa_dask.fs.ownership import OWNER
 from singa_dask.observe import journal, new_job_id, run_directory, to_json
-from singa_dask.observe.run_directory import RunDirectory, newest_run
+from singa_dask.observe.run_directory import OWN_FILES, RunDirectory, newest_run
 
 STARTED = {"event": "started", "job": "j", "time": 0.0, "topology": {}}
 METRICS = {"event": "metrics", "phase": "train", "group": 0, "step": 10, "time": 1.5, "loss": 0.25, "accuracy": 0.5}
@@ -93,6 +94,30 @@ def test_a_job_that_never_started_leaves_nothing(url: str) -> None:
     with RunDirectory(url, "", ""):
         pass
     assert not fs.exists(url)
+
+
+def test_a_refused_job_removes_its_own_files_alone(url: str) -> None:
+    first, again = {"time": 0.0}, {"time": 1.0}
+    for theirs in ("log/driver.log", "notes.txt", ""):
+        if theirs:
+            fs.write_atomic(fs.join(url, theirs), "theirs\n")
+        with RunDirectory(url, "", "", command=first) as directory:
+            directory.on_event({**LOG, "event": "notice", "unit": "driver"})
+            directory.on_event(STARTED)
+            directory.withdraw()
+        left = [name for name in (*OWN_FILES, OWNER, "log/driver.log", "notes.txt") if fs.exists(fs.join(url, name))]
+        assert left == [theirs] * bool(theirs)
+        if theirs:
+            assert read(url, theirs).startswith("theirs\n")
+            fs.remove_tree(url)
+    if fs.local_path(url):
+        assert not fs.exists(url)
+    with RunDirectory(url, "", "", command=first) as directory:
+        directory.on_event(STARTED)
+    with RunDirectory(url, "", "", goes_on=True, command=again) as directory:
+        directory.on_event(STARTED)
+        directory.withdraw()
+    assert len(read(url, "commands.jsonl").splitlines()) == 2
 
 
 @pytest.mark.parametrize(
@@ -272,6 +297,7 @@ def test_of_two_runs_that_begin_at_the_same_moment_one_is_refused(tmp_path: Path
         first.on_event(STARTED)
         with pytest.raises(ConfigError, match="another process is running a job in this directory"):
             second.on_event(STARTED)
+        second.withdraw()
         assert read(url, "job.yaml") == "first"
     assert len(read(url, "commands.jsonl").splitlines()) == (2 if "goes_on" in how else 1)
 

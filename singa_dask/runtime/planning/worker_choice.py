@@ -95,7 +95,7 @@ def place(
         needed = plural(len(layout.processes), "Dask worker")
         raise NotNowError(
             f"the job does not fit: it needs {needed} with {wanted}; "
-            f"{len(workers)}{matching} can be used (free threads: {there or 'none'}). "
+            f"{len(workers)}{matching} {'is' if len(workers) == 1 else 'are'} ready (free threads: {there or 'none'}). "
             f"{_sentence('Threads are taken on', taken)}{_sentence('Not used', unused)}"
             f"{'It fits once other jobs are done; run --queue waits for them. ' * fits_later}"
             f"Start more workers (dask-worker ADDRESS --nthreads {sizes[0]}), or change the job's cluster block."

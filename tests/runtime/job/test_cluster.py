@@ -219,7 +219,7 @@ def test_the_driver_hears_of_steps_that_are_not_displayed(client: Client, tmp_pa
 
 def test_a_job_that_does_not_fit_is_refused_with_the_numbers(client: Client, tmp_path: Path) -> None:
     job = mlp(cluster={"nworkers_per_group": 3, "nservers_per_group": 3})
-    with pytest.raises(ClusterError, match=r"needs 3 Dask workers with 2 free threads each; 2 can be used"):
+    with pytest.raises(ClusterError, match=r"needs 3 Dask workers with 2 free threads each; 2 are ready"):
         Driven(job, client, tmp_path)
 
 
@@ -319,7 +319,7 @@ def test_without_nannies_a_killed_process_ends_the_job_too(tmp_path: Path, tmp_p
         result = Driven(job, client, tmp_path, kill_worker(-1)).result
         assert (result.exit_code, result.state) == (4, "failed")
         assert "Lost: server-0-0, server-0-1." in result.reason
-        with pytest.raises(ClusterError, match="1 can be used"):
+        with pytest.raises(ClusterError, match="1 is ready"):
             Driven(digits("allreduce"), client, tmp_path)
         assert Driven(digits("single"), client, tmp_path).result.state == "done"
 
@@ -462,7 +462,7 @@ def test_a_silent_dask_worker_has_no_room(client: Client) -> None:
     wait_for_room(client, wanted, Patience())
     silent = next(iter(workers))
     client.run_on_scheduler(set_silent, silent)
-    said = rf"{len(workers) - 1} can be used .*\. Not used: {silent} \(it is silent\)\."
+    said = rf"{len(workers) - 1} are ready .*\. Not used: {silent} \(it is silent\)\."
     try:
         with pytest.raises(ClusterError, match=said):
             wait_for_room(client, wanted, Patience())

@@ -80,5 +80,5 @@ def test_a_job_is_confined_to_some_dask_workers(tmp_path: Path) -> None:
         (placed,) = [event for event in run.events if event["event"] == "placed"]
         assert [process["address"] for process in placed["processes"]] == [second]
         for wanted in ("name=gpu-*", "resources={GPU: 2}"):
-            with pytest.raises(ClusterError, match=r"0 that match cluster\.workers can be used .* \(it does not match"):
+            with pytest.raises(ClusterError, match=r"0 that match cluster\.workers are ready .* \(it does not match"):
                 Driven(digits("single", "train_steps=3", f"cluster.workers.{wanted}"), client, tmp_path)

@@ -131,7 +131,7 @@ def test_a_lost_driver_is_started_elsewhere_and_nothing_is_written_twice(client:
 def test_a_detached_job_that_does_not_fit_is_refused_as_another_is(client: Client, tmp_path: Path) -> None:
     done = call(*arguments(client, tmp_path / "run", "--detach", "--set", "cluster.nworker_groups=5"))
     assert done.exit_code == 3
-    assert "2 can be used" in done.stderr
+    assert "2 are ready" in done.stderr
     assert not done.stdout
     assert not (tmp_path / "run/job.yaml").exists()
 

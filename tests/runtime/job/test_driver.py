@@ -40,6 +40,8 @@ class Recorder(nullcontext[None]):
 class FakeDriver:
     """A driver whose job has some events, and ends with a result or an error."""
 
+    has_begun = True
+
     result: Any = None
 
     def __init__(self, job: Any, client: Any, *, on_event: Any, **given: Any) -> None:

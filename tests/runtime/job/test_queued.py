@@ -11,7 +11,7 @@ from distributed import Client
 
 from singa_dask.errors import ClusterError, DataError, NotNowError, SingaError, UnloadableError
 from singa_dask.runtime import Driver
-from singa_dask.runtime.job.client import detached
+from singa_dask.runtime.job.client import detached, job_run
 from singa_dask.runtime.job.client import driver as module
 from singa_dask.runtime.job.client.dask_tasks import on_dask
 from singa_dask.runtime.job.client.detached import DriverHost
@@ -63,6 +63,36 @@ def test_the_scheduler_says_whether_a_job_that_it_refuses_may_ask_again(again: b
     with pytest.raises(ClusterError, match="no") as caught:
         driver._submit(Placed(["w"], {}, []))
     assert isinstance(caught.value, NotNowError) == again
+
+
+@pytest.mark.parametrize("answers", [[("no.", True)] * 2, [("no.", False)], [("no.", True), ("", False)]], ids=str)
+def test_a_refused_job_is_placed_once_more_and_leaves_no_run_directory(
+    answers: list[tuple[str, bool]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refused(Driver):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            cast("Any", self._follower).ask = lambda op, **given: left.pop(0)
+            cast("Any", self._follower).follow_to_its_end = end
+
+        def _prepare(self) -> None:
+            pass
+
+        def _place(self) -> Placed:
+            return Placed(["w"], {}, [])
+
+    def end() -> None:
+        raise KeyboardInterrupt
+
+    left, url = list(answers), str(tmp_path / "run")
+    monkeypatch.setattr(job_run, "Driver", Refused)
+    run = JobRun.of(digits("single"), run_url=url, job_id="job", recording={"job_text": "", "resolved_text": ""})
+    client = cast("Any", SimpleNamespace(id="me", scheduler=None))
+    is_refused = bool(answers[-1][0])
+    with pytest.raises(ClusterError if is_refused else KeyboardInterrupt):
+        run.carry_out(client, run.directory(), run.observers())
+    assert not left
+    assert (tmp_path / "run").exists() != is_refused
 
 
 @pytest.mark.parametrize("error", ENDS, ids=repr)

@@ -47,7 +47,7 @@ def test_a_network_that_is_silent_for_minutes_ends_no_job(seconds: float) -> Non
     said = [each["message"] for each in world.told if "the job waits for Dask workers" in each.get("message", "")]
     assert said == [
         "the job waits for Dask workers, 10 minutes at most: the job does not fit: it needs 2 Dask workers with 2 free "
-        "threads each; 0 can be used (free threads: none). Start more workers (dask-worker ADDRESS --nthreads 2), or "
+        "threads each; 0 are ready (free threads: none). Start more workers (dask-worker ADDRESS --nthreads 2), or "
         "change the job's cluster block. Not used: w0 (nothing is heard), w1 (nothing is heard)."
     ]
 

@@ -20,6 +20,7 @@ from singa_dask.runtime.job.scheduler.record import JobRecord
 from singa_dask.runtime.job.state import events as ev
 from singa_dask.runtime.job.state.events import JobSpec
 from singa_dask.runtime.job.state.job_state import JobState
+from singa_dask.runtime.planning.worker_choice import WorkerFacts
 from tests.runtime.processes import digits
 
 WORKER = "tcp://127.0.0.1:1"
@@ -305,6 +306,23 @@ def test_a_job_may_ask_again_if_others_wait_or_there_is_no_room() -> None:
         here.jobs.queue.turn({"id": "new", "name": "new"}, "me")
         here.jobs.queue.stop("new", "SIGTERM")
         assert (await here.jobs.submit(spec_of("new")))[1]
+
+    on_a_scheduler(test)
+
+
+def test_a_job_that_came_too_late_is_refused_with_all_dask_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(here: Here) -> None:
+        jobs = here.jobs
+        busy = WorkerFacts(2, 2, "host", "w", note="2 by job first")
+        facts = {WORKER: busy, "tcp://also:1": busy, "tcp://free:1": WorkerFacts(1, 0, "host", "v")}
+        monkeypatch.setattr(jobs, "_room", lambda workers, wanted: {each: facts[each] for each in workers})
+        monkeypatch.setattr(jobs.scheduler, "workers", facts)
+        refusal, again = await jobs.submit(spec_of("new"))
+        assert again and "3 are ready" in refusal and f"Threads are taken on: {WORKER} (2 by job first)" in refusal
+        facts["tcp://free:1"] = WorkerFacts(2, 0, "host", "v")
+        refusal, again = await jobs.submit(spec_of("new"))
+        assert again and "There is room on others" in refusal
+        monkeypatch.setattr(jobs.scheduler, "workers", {})
 
     on_a_scheduler(test)
 

@@ -186,12 +186,12 @@ def test_each_process_gets_a_dask_worker_with_room_for_its_units() -> None:
 @pytest.mark.parametrize(
     ("there", "busy", "said"),
     [
-        ((), {}, "0 can be used (free threads: none)"),
-        ((2,), {}, "1 can be used (free threads: tcp://host:9000: 2 of 2)"),
+        ((), {}, "0 are ready (free threads: none)"),
+        ((2,), {}, "1 is ready (free threads: tcp://host:9000: 2 of 2)"),
         ((2, 1), {}, "tcp://host:9001: 1 of 1"),
         ((2, 2), {"tcp://host:9000": 1}, "tcp://host:9000: 1 of 2"),
         ((2, 2), {"tcp://host:9000": 6}, "tcp://host:9000: 0 of 2"),
-        ((1, 1, 1, 1), {}, "4 can be used"),
+        ((1, 1, 1, 1), {}, "4 are ready"),
     ],
 )
 def test_a_job_that_does_not_fit_is_refused_with_the_numbers(
@@ -215,7 +215,7 @@ def test_the_refusal_says_why_dask_workers_have_no_room() -> None:
     with pytest.raises(ClusterError) as caught:
         place(layout(nworkers_per_group=2, nservers_per_group=2), there)
     unused = ", ".join(f"{address} (it closes)" for address in others[:8])
-    said = f"2 can be used (free threads: {first}: 2 of 2, {second}: 1 of 2). Threads are taken on: {second} (1 by job "
+    said = f"2 are ready (free threads: {first}: 2 of 2, {second}: 1 of 2). Threads are taken on: {second} (1 by job "
     assert f"{said}mlp-1). Not used: {unused} and 12 more. It fits once other jobs are done" in str(caught.value)
     assert place(layout(nworkers_per_group=1), there) == [first]
 

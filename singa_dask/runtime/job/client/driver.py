@@ -103,6 +103,11 @@ class Driver:
         The lease of a driver on the cluster. If an earlier driver has submitted the job, this one only follows it.
     queue : bool
         If there is no room for the job, wait in the queue. A job with a lease has already waited.
+
+    Attributes
+    ----------
+    has_begun : bool
+        Whether units of the job may have started.
     """
 
     def __init__(
@@ -123,6 +128,7 @@ class Driver:
         self._follower = Follower(client, run.job_id, on_event, driver=lease.number if lease else 0)
         self._stopped_by = ""
         self._has_started = False
+        self.has_begun = lease is not None and lease.has_begun
         self._scalings: Mapping[str, Mapping[str, Any]] | None = None
         self._queue = queue
 
@@ -226,7 +232,13 @@ class Driver:
         what = f"waiting for the Dask workers, which open {listed([*paths], SHOWN) or 'the records'}"
         with said_late(what, self._notice):
             placed = self._place()
-        self._submit(placed)
+        try:
+            self._submit(placed)
+        except NotNowError:
+            if self._queue or self._lease is not None:
+                raise  # the job waits
+            # another job has taken the workers meanwhile, and others may be free
+            self._submit(self._place())
 
     def _place(self) -> Placed:
         """Choose Dask workers, which look at the records of the job."""
@@ -276,6 +288,7 @@ class Driver:
 
     def _result(self, over: JobEnd) -> Result:
         if over.failure and over.failure.is_hosting:
+            self.has_begun = over.last_step >= 0 or over.restarts > 0
             kind = ClusterError if over.failure.exit_code == ClusterError.exit_code else UnitError
             raise kind(over.reason)
         if over.stuck:
@@ -309,8 +322,10 @@ class Driver:
             first_incarnation=self._lease.first_incarnation if self._lease else 0,
             scalings=self._scalings or {},
         )
+        self.has_begun = True  # also if the answer is lost
         refusal, may_try_again = self._follower.ask(Op.SUBMIT, spec=asdict(spec))
         if refusal:
+            self.has_begun = False
             raise (NotNowError if may_try_again else ClusterError)(refusal)
         for note in placed.notes:
             self._follower.log("INFO", note)

@@ -11,7 +11,7 @@ from distributed import Client
 
 from singa_dask import modules
 from singa_dask.conf import JobConf
-from singa_dask.errors import ConfigError, SingaError, UnitError
+from singa_dask.errors import ConfigError, NotNowError, ReplacedError, SingaError, UnitError
 from singa_dask.observe.observers import Observers, open_observers
 from singa_dask.observe.run_directory import RunDirectory
 from singa_dask.redaction import readable
@@ -131,8 +131,12 @@ class JobRun(Submission):
         with in_job(self.job_id), observers, directory:
             try:
                 result = judge(driver.run())
-            except SingaError:
-                if not errors:
+            except BaseException as error:
+                # the next driver of a detached job needs the directory
+                goes_on = isinstance(error, ReplacedError) or (self.queue and isinstance(error, NotNowError))
+                if not driver.has_begun and not (lease is not None and goes_on):
+                    directory.withdraw()
+                if not errors or not isinstance(error, SingaError):
                     raise
                 raise errors[0] from errors[0].__cause__
             if errors and result.state == "stopped":

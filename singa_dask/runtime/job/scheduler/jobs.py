@@ -214,7 +214,14 @@ class Jobs(SchedulerPlugin):
         """Check that a job fits on the Dask workers that were chosen for it."""
         workers, layout = state.spec.workers, plan_processes(state.cluster)
         packed = len(workers) < len(layout.processes)
-        place_again(layout, self._room(workers, state.cluster.workers), (), (1, len(workers)), packed=packed)
+        try:
+            place_again(layout, self._room(workers, state.cluster.workers), (), (1, len(workers)), packed=packed)
+        except NotNowError:
+            self._check_room(state.cluster)  # this error describes all Dask workers
+            raise NotNowError(
+                "the Dask workers that were chosen for this job have too few free threads now. There is room on "
+                "others: start the job again."
+            ) from None
 
     def _room_for(self, wanted: Mapping[str, Any], beside_tasks: bool = True) -> dict[str, WorkerFacts]:
         """Return the facts of Dask workers for a job.
