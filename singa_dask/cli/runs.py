@@ -179,7 +179,7 @@ MAX_DEVICES = 8
 
 def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of the description."""
-    why = ": no summary; it was killed, or runs on another machine" if facts["state"] == "unknown" else ""
+    why = ": no summary; it was killed, or runs on another machine" if facts["state"] == "lost" else ""
     yield f"{facts['id']}: {facts['state']}{why}"
     if facts.get("reason"):
         yield f"  {facts['reason']}"

@@ -80,9 +80,9 @@ class Run:
 
     @property
     def state(self) -> str:
-        """State of the run: ``running``, ``done``, ``stopped``, ``failed`` or ``unknown``.
+        """State of the run: ``running``, ``done``, ``stopped``, ``failed`` or ``lost``.
 
-        It is ``unknown`` for a run of another process that sends no reports.
+        It is ``lost`` for a run that has no summary, and to whose directory no process writes.
         """
         if self._training is None:
             return self._stored().state

@@ -12,6 +12,7 @@
     trace/              spans of each process, if steps were profiled
     trace.json          all spans
     owner.json          the process that writes here
+    heartbeat.json      while the run is running, on a remote filesystem, see `Heartbeat`
     commands.jsonl      an object for each start or resume of the run:
         {"time", "arguments", "directory", "host", "pid", "version", "init_from", "resume", "seconds_before"}
     summary.json        written last
@@ -41,6 +42,7 @@ from singa_dask.conf.yaml_text import read_plain, redact_job
 from singa_dask.errors import ConfigError, DataError, TakenOverError
 from singa_dask.fs.ownership import OWNER, Ownership
 from singa_dask.observe.event_texts import layer_metrics, log_text
+from singa_dask.observe.heartbeat import HEARTBEAT, Heartbeat
 from singa_dask.observe.journal import Journal, is_in_use, read_objects
 from singa_dask.observe.json_values import to_json
 from singa_dask.observe.learning import PREFERRED_PHASES, sentences
@@ -56,7 +58,7 @@ COMMANDS = "commands.jsonl"
 METRICS = "metrics.jsonl"
 DRIVER_LOG = "log/driver.log"
 OWN_FILES = ("job.yaml", "resolved.yaml", METRICS, COMMANDS, "bad_records.jsonl", TRACE, "summary.json")
-OWN_NAMES = {*OWN_FILES, "log", "checkpoint", "tensorboard", SPANS}
+OWN_NAMES = {*OWN_FILES, HEARTBEAT, "log", "checkpoint", "tensorboard", SPANS}
 
 ALREADY_THERE = (
     "a run is already there. Continue it with --resume, replace it with --overwrite, or choose another --run-dir."
@@ -156,6 +158,7 @@ class RunDirectory:
         self._texts = {"job.yaml": redact_job(job_text), "resolved.yaml": redact_job(resolved_text)}
         self._journals: dict[str, Journal] = {}
         self._trace = TraceFile(url, 0.0)
+        self._heartbeat = Heartbeat(url, self._check)
         self._has_warned = False
         path = fs.local_path(url)
         # URLs that `withdraw` removes
@@ -208,6 +211,8 @@ class RunDirectory:
                     raise
             elif self._command is not None:
                 self._journal(COMMANDS)  # the lock on this file marks the run as running
+            if self._command is not None:
+                self._heartbeat.start()
         else:
             with self._warn_once():
                 self._record(event)
@@ -342,6 +347,7 @@ class RunDirectory:
 
         The same command can then be repeated. Files that were there before, also those of a resumed run, stay.
         """
+        self._heartbeat.stop()
         with self._warn_once(), contextlib.suppress(TakenOverError):
             self._check()
             # as long as job.yaml is there, no other run starts in the directory
@@ -407,6 +413,7 @@ class RunDirectory:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._heartbeat.stop()
         for close in (self._trace.save, *(journal.close for journal in self._journals.values())):
             # if another process has taken over the run, it has all files
             with self._warn_once(), contextlib.suppress(TakenOverError):

@@ -21,8 +21,8 @@ def list_runs(url: str) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        See `singa_dask.runtime.job.scheduler.views.Views.list`. ``state`` may also be ``"lost"``, if there is no
-        summary and no process is known to write to the run. On remote file systems this cannot be detected.
+        See `singa_dask.runtime.job.scheduler.views.Views.list`. ``state`` may also be ``"lost"``, see
+        `StoredRun.state`, or ``"unknown"`` for a run whose files cannot be read.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def _row_of(run: StoredRun) -> dict[str, Any]:
         "name": name[1] if name else "",
         "owner": run.commands[0].get("owner", "") if run.commands else "",
         "run_url": redact(fs.absolute(run.url)),
-        "state": run.state if summary or run.state == "running" else "lost",
+        "state": run.state,
         "train_steps": int(steps[1]) if steps else 0,
         "began": _number(run.commands[0].get("time") if run.commands else None),
         "reason": str(summary.get("reason", "")),

@@ -11,6 +11,7 @@ from singa_dask import fs
 from singa_dask.conf.yaml_text import read_plain
 from singa_dask.errors import ConfigError
 from singa_dask.observe.event_texts import layer_metrics
+from singa_dask.observe.heartbeat import is_alive
 from singa_dask.observe.journal import is_in_use, read_objects
 from singa_dask.observe.run_directory import COMMANDS, METRICS, read_summary
 
@@ -63,14 +64,15 @@ class StoredRun:
 
     @functools.cached_property
     def state(self) -> str:
-        """The state: done, failed, stopped, running, or unknown.
+        """The state: done, failed, stopped, running, or lost.
 
-        Without a summary the state is unknown, unless a process on this machine writes to the directory. The run may
-        have been killed, may be on a remote file system, or may run on another machine.
+        Without a summary the run is lost, unless a process writes to the directory: one on this machine, or, on a
+        remote filesystem, any process.
         """
         if self.summary:
-            return str(self.summary.get("state", "unknown"))
-        return "running" if is_in_use(fs.join(self.url, COMMANDS)) else "unknown"
+            return str(self.summary.get("state", "lost"))
+        is_running = is_in_use(fs.join(self.url, COMMANDS)) or is_alive(self.url)
+        return "running" if is_running else "lost"
 
 
 def _runs_in(url: str) -> str:

@@ -22,7 +22,7 @@ def test_facts_of_a_run_that_is_done(tmp_path: Path) -> None:
 
 def test_facts_of_a_run_that_was_killed(tmp_path: Path) -> None:
     facts = facts_of(StoredRun(write_run(tmp_path, training())))
-    assert (facts["state"], facts["steps"], facts["seconds"]) == ("unknown", 91, 1.9)
+    assert (facts["state"], facts["steps"], facts["seconds"]) == ("lost", 91, 1.9)
     assert facts["layers"] == {}
 
 

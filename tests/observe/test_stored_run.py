@@ -26,7 +26,7 @@ def test_a_run_in_memory_is_read() -> None:
         directory.on_event({"event": "started", "time": BEGAN})
         directory.on_event(metrics(0, loss=1.0))
     run = StoredRun(url)
-    assert (run.name, run.state, [event["loss"] for event in run.metrics]) == ("run", "unknown", [1.0])
+    assert (run.name, run.state, [event["loss"] for event in run.metrics]) == ("run", "lost", [1.0])
 
 
 def test_a_running_run_is_read_without_its_half_written_line(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_a_running_run_is_read_without_its_half_written_line(tmp_path: Path) -> 
             file.write('{"event": "metrics", "st')
         run = StoredRun(str(tmp_path))
         assert (run.state, len(run.metrics)) == ("running", 1)
-    assert StoredRun(str(tmp_path)).state == "unknown"
+    assert StoredRun(str(tmp_path)).state == "lost"
 
 
 def test_the_summary_of_an_earlier_incarnation_is_not_that_of_a_resumed_run(tmp_path: Path) -> None:
