@@ -93,7 +93,7 @@ def logs(job: str, scheduler: str | None, scheduler_file: str | None, unit: str,
     keeps the newest events of each job; log/ in the run directory has all of them.
     """
     with jobs_of(scheduler, scheduler_file) as jobs:
-        row = jobs.find(job)
+        row = _find(jobs, job)
         if unit:
             _check_unit(unit, row["id"], jobs.events(row["id"]))
         files = f"log files: {row['run_url']}/log/"
@@ -160,7 +160,7 @@ def view(job: str, scheduler: str | None, scheduler_file: str | None, as_json: b
     JOB is its id, at least 4 characters of the id's beginning or end, its name, or its run directory.
     """
     with jobs_of(scheduler, scheduler_file) as jobs:
-        facts = jobs.view(jobs.find(job)["id"])
+        facts = jobs.view(_find(jobs, job)["id"])
     if as_json:
         echo(observe.to_json(facts))
         return
@@ -209,7 +209,7 @@ def show(jobs: runtime.RemoteJobs, row: dict[str, Any]) -> dict[str, Any]:
     Raises a ClusterError if the scheduler or the job is gone.
     """
     n_groups = jobs.view(row["id"])["topology"]["nworker_groups"]
-    echo(f"{row['id']}: {row['state']}, step {max(row['step'], 0)} of {row['train_steps']}", err=True)
+    echo(f"{row['id']}: {row['state']}, step {_made(row)} of {row['train_steps']}", err=True)
     with observe.start_progress(n_groups, row["train_steps"], run_url=row["run_url"]) as progress:
         over = _follow(runtime.Follower(jobs.client, row["id"], progress.on_event, after=row["n_events"] - 1))
         if over is not None:
@@ -298,6 +298,14 @@ def _check_unit(unit: str, job_id: str, events: Iterable[Mapping[str, Any]]) -> 
         raise ConfigError(f"--unit {unit}: {job_id} has no such unit. Known: {', '.join(sorted(known))}.")
 
 
+def _find(jobs: runtime.RemoteJobs, piece: str) -> dict[str, Any]:
+    """Return the row of a job; print a line if it is the newest of several that have ended."""
+    row = jobs.find(piece)
+    if row.get("also"):
+        echo(f"{piece}: {row['id']} is the newest of {len(row['also']) + 1} matching jobs. All have ended.", err=True)
+    return row
+
+
 def find_running(jobs: runtime.RemoteJobs, piece: str, with_units: bool = False) -> dict[str, Any] | None:
     """Return the row of a job; if it has ended, print how, and return None.
 
@@ -306,7 +314,7 @@ def find_running(jobs: runtime.RemoteJobs, piece: str, with_units: bool = False)
     ConfigError
         The job is queued, and the caller needs it ``with_units``.
     """
-    row = jobs.find(piece)
+    row = _find(jobs, piece)
     if with_units and row["state"] == "queued":
         raise ConfigError(f"{row['id']}: the job is queued, and has no units yet.")
     if row["ended"] is None:
@@ -374,8 +382,13 @@ def _cut(reason: str) -> str:
 
 
 def _steps(row: Row) -> str:
-    total, step = row["train_steps"], max(row["step"], 0)
-    return f"{step}/{total}" if total else str(step)
+    total, step = row["train_steps"], _made(row)
+    return f"{step}/{total}" if total else step
+
+
+def _made(row: Row) -> str:
+    """Return the step of a job; a dash if this scheduler knows of none."""
+    return str(row["step"]) if row["step"] >= 0 else "-"
 
 
 def describe(job: Mapping[str, Any], width: int | None, now: float) -> Iterator[str]:
@@ -386,7 +399,7 @@ def describe(job: Mapping[str, Any], width: int | None, now: float) -> Iterator[
     if job["reason"]:
         yield job["reason"]
     rate = f", {job['samples_per_s']:.0f} samples/s" if running and job["samples_per_s"] else ""
-    yield f"step {job['step']} of {job['train_steps']}{rate}"
+    yield f"step {_made(job)} of {job['train_steps']}{rate}"
     for phase, metrics in job["metrics"].items():
         yield f"{phase}: {observe.show_metrics(metrics)}"
     yield f"run directory: {observe.short_url(job['run_url'])}"

@@ -101,6 +101,7 @@ def load(
     sets: Iterable[str] = (),
     cluster_file: str | os.PathLike[str] | None = None,
     registries: Mapping[str, Registry[Any]] | None = None,
+    set_option: str = "--set",
 ) -> JobFile:
     """Read a job file; ``~``, ``$VAR`` and ``${VAR}`` in paths are expanded as in a shell.
 
@@ -109,7 +110,7 @@ def load(
     path : path
         Path or URL of a file in YAML, or in SINGA's own format, which the suffix ``.conf`` or the text shows; ``-`` for
         standard input.
-    sets, cluster_file, registries
+    sets, cluster_file, registries, set_option
         See `loads`.
 
     Raises
@@ -118,7 +119,8 @@ def load(
         The job is wrong. The error lists all mistakes, in the order of the file.
     """
     file = os.fspath(path)
-    return loads(_read(file), STDIN if file == "-" else file, sets, cluster_file, registries)
+    name = STDIN if file == "-" else file
+    return loads(_read(file), name, sets, cluster_file, registries, set_option=set_option)
 
 
 def loads(
@@ -128,6 +130,7 @@ def loads(
     cluster_file: str | os.PathLike[str] | None = None,
     registries: Mapping[str, Registry[Any]] | None = None,
     with_lines: bool = True,
+    set_option: str = "--set",
 ) -> JobFile:
     """Read a job from text; see `load`.
 
@@ -167,7 +170,7 @@ def loads(
         place = cluster if ours is None else f"--cluster {cluster}"
         problems += replace_cluster(root, _read(cluster) if ours is None else ours, place)
     for change in sets:
-        problems += apply_set(root, change)
+        problems += apply_set(root, change, set_option)
     problems += expand_paths(root)
     if registries is not None:
         wrong = _load_modules(root, registries)

@@ -22,13 +22,13 @@ class _NoPlace(Exception):
     """Raised if a path does not exist, with the existing part of the path and the message."""
 
 
-def apply_set(root: TreeMap, text: str) -> list[Problem]:
+def apply_set(root: TreeMap, text: str, option: str = "--set") -> list[Problem]:
     """Change one value: ``updater.momentum=0.9``, ``neuralnet.layer[fc1].innerproduct_conf.num_output=20``.
 
     Items of lists are selected by name or by index; all items of a name are changed. Values are YAML. Returns the
-    problems; the models report unknown keys.
+    problems; the models report unknown keys. Errors name the ``option``.
     """
-    place = Mark(f"--set {text}")
+    place = Mark(f"{option} {text}")
     match = SET.fullmatch(text)
     if not match:
         message = "expected KEY=VALUE, such as updater.momentum=0.9 or neuralnet.layer[fc1].share_src_blobs=true."

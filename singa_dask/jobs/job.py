@@ -100,7 +100,8 @@ class Job:
         ConfigError
             A change is wrong. The error lists all mistakes.
         """
-        return Job.of(loads(self.to_yaml(), HERE, _changes(set), cluster, REGISTRIES, with_lines=False))
+        read = loads(self.to_yaml(), HERE, _changes(set), cluster, REGISTRIES, with_lines=False, set_option="set")
+        return Job.of(read)
 
     def nets(self) -> JobNets:
         """Build the nets of the job, with all checks that are possible without starting it.
@@ -159,7 +160,7 @@ def load(
     ConfigError
         The job file is wrong. The error lists all mistakes, in the order of the file.
     """
-    return Job.of(load_file(path, _changes(set), cluster, REGISTRIES))
+    return Job.of(load_file(path, _changes(set), cluster, REGISTRIES, "set"))
 
 
 def as_job(job: object) -> Job:

@@ -142,7 +142,9 @@ class Run:
         """
         training = self._training
         if training is None:
-            raise ConfigError(f"{self.url}: this run was not started here. Its state is {self.state}.")
+            state = self.state
+            advice = "Its metrics are in run.metrics" if state == "running" else "Its result is in run.summary"
+            raise ConfigError(f"{self.url}: this run was not started here, and is {state}. {advice}.")
         if not futures.wait([training.ended], timeout).done:
             return None
         result = training.ended.result()

@@ -79,7 +79,7 @@ def test_changed_jobs(job: sd.Job) -> None:
     assert other.conf.updater.learning_rate.base_lr == 0.25
     assert other.conf.cluster.nworkers_per_group == 2
     assert job.conf.updater.learning_rate.base_lr == 0.05
-    with pytest.raises(sd.ConfigError, match=r"--set updater.momentun=1: .*Did you mean 'momentum'"):
+    with pytest.raises(sd.ConfigError, match=r"^set updater.momentun=1: .*Did you mean 'momentum'"):
         job.replace({"updater.momentun": 1})
 
 

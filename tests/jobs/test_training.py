@@ -112,8 +112,8 @@ def test_a_run_of_another_process(job: sd.Job, tmp_path: Path) -> None:
     run = sd.open_run(str(tmp_path / "run"))
     assert run.state == "done"
     assert list(run.history.step) == [0, 2, 4, 5]
-    for ask in (run.wait, run.stop):
-        with pytest.raises(sd.ConfigError, match="was not started here"):
+    for ask, advice in ((run.wait, "and is done. Its result is in run.summary"), (run.stop, "Use singa-dask stop")):
+        with pytest.raises(sd.ConfigError, match=f"was not started here.*{advice}"):
             ask()
     with pytest.raises(sd.ConfigError, match="no run is here"):
         sd.open_run(str(tmp_path))

@@ -17,6 +17,7 @@ from singa_dask.shown import plural
 
 SHOWN = 8
 """Number of Dask workers that each part of an error names."""
+TO_WAIT = "To wait for them, pass --queue to run, or queue=True to sd.train."
 
 Gain = Callable[[Sequence[int], Sequence[str], Mapping[int, str]], np.ndarray]
 
@@ -97,7 +98,7 @@ def place(
             f"the job does not fit: it needs {needed} with {wanted}; "
             f"{len(workers)}{matching} {'is' if len(workers) == 1 else 'are'} ready (free threads: {there or 'none'}). "
             f"{_sentence('Threads are taken on', taken)}{_sentence('Not used', unused)}"
-            f"{'It fits once other jobs are done; run --queue waits for them. ' * fits_later}"
+            f"{f'It fits once other jobs are done. {TO_WAIT} ' * fits_later}"
             f"Start more workers (dask-worker ADDRESS --nthreads {sizes[0]}), or change the job's cluster block."
         )
     if gain is not None:

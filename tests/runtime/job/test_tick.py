@@ -20,7 +20,7 @@ from singa_dask.runtime.job.scheduler.record import JobRecord
 from singa_dask.runtime.job.state import events as ev
 from singa_dask.runtime.job.state.events import JobSpec
 from singa_dask.runtime.job.state.job_state import JobState
-from singa_dask.runtime.planning.worker_choice import WorkerFacts
+from singa_dask.runtime.planning.worker_choice import TO_WAIT, WorkerFacts
 from tests.runtime.processes import digits
 
 WORKER = "tcp://127.0.0.1:1"
@@ -347,7 +347,7 @@ def test_a_job_that_does_not_wait_is_refused_before_it_has_a_driver() -> None:
         jobs = here.jobs
         jobs.queue.turn({"id": "first", "name": "first"}, "me")
         await jobs.drivers.restore()
-        refusal = "queued on this cluster: 1 job of this priority or a higher one, first first. To wait, pass --queue."
+        refusal = f"queued on this cluster: 1 job of this priority or a higher one, first first. {TO_WAIT}"
         assert [jobs.refusal("new", 0), jobs.refusal("new", 1), jobs.refusal("new")] == [refusal, "", ""]
         assert await jobs._detach({"job_id": "new", "queue": False, "priority": 0}, "me") == refusal
         assert not jobs.drivers.has("new")

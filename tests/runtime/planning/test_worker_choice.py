@@ -202,7 +202,7 @@ def test_a_job_that_does_not_fit_is_refused_with_the_numbers(
     assert "it needs 2 Dask workers with 2 free threads each" in str(caught.value)
     assert said in str(caught.value)
     # there will be room once other jobs are done
-    assert ("run --queue" in str(caught.value)) == bool(busy)
+    assert ("pass --queue to run, or queue=True to sd.train" in str(caught.value)) == bool(busy)
     assert caught.value.exit_code == 3
 
 

@@ -383,7 +383,8 @@ def match_job(piece: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the row of the job that ``piece`` refers to.
 
     ``piece`` is an id, at least `MIN_PIECE` characters from its beginning or end, the name of a job, or a run
-    directory. If it fits several jobs, it refers to the only one that has not ended.
+    directory. If it fits several jobs, it refers to the only one that has not ended. If all have ended, it refers to
+    the newest; the key ``also`` then has the ids of the others.
 
     Parameters
     ----------
@@ -393,14 +394,14 @@ def match_job(piece: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     Raises
     ------
     ConfigError
-        There is no such job, or there are several.
+        There is no such job, or several that have not ended.
     """
     matching = [row for row in rows if piece == row["id"]]
     matching = matching or [row for row in rows if _fits(piece, row)]
     running = [row for row in matching if row["ended"] is None]
     matching = running or matching
-    if len(matching) == 1:
-        return dict(matching[0])
+    if matching and (len(matching) == 1 or not running):
+        return {**matching[0], "also": [row["id"] for row in matching[1:]]}
     if matching:
         raise ConfigError(
             f"{piece}: several jobs have this in their id or name: {_names(matching)}. Give more of the id."

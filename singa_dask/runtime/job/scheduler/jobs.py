@@ -40,7 +40,7 @@ from singa_dask.runtime.job.state import events as ev
 from singa_dask.runtime.job.state.events import JobSpec
 from singa_dask.runtime.job.state.job_state import JobState
 from singa_dask.runtime.planning.layout import plan_processes
-from singa_dask.runtime.planning.worker_choice import WorkerFacts, place_again, place_first
+from singa_dask.runtime.planning.worker_choice import TO_WAIT, WorkerFacts, place_again, place_first
 from singa_dask.shown import plural
 
 logger = logging.getLogger(__name__)
@@ -148,7 +148,7 @@ class Jobs(SchedulerPlugin):
     def _queue_refusal(self, job_id: str, priority: int) -> str:
         ahead = self.queue.ahead_of(job_id, priority)
         waiting = f"queued on this cluster: {plural(len(ahead), 'job')} of this priority or a higher one"
-        return f"{waiting}, {ahead[0]} first. To wait, pass --queue." if ahead else ""
+        return f"{waiting}, {ahead[0]} first. {TO_WAIT}" if ahead else ""
 
     async def submit(self, spec: Mapping[str, Any]) -> tuple[str, bool]:
         """Start a job. Return the reason if it is refused, else an empty text, and whether to ask again later."""

@@ -561,9 +561,9 @@ class JobState:
         step = self._incarnation.known_step(self.steps)
         for unit in lost:
             self._incarnation.reports.setdefault(unit, {"unit": unit, "state": "lost", "step": step})
-        when = f"after step {step}" if step >= 0 else "before its first step"
+        when = f"the last step that it reported is {step}" if step >= 0 else "it has reported no step"
         where = f"process {', '.join(map(str, processes))} of the job, on the Dask worker at {worker}"
-        text = f"{where}: {reason}, {when}. Lost: {', '.join(lost)}."
+        text = f"{where}: {reason}; {when}. Lost: {', '.join(lost)}."
         if not self._replace(processes, text):
             self._recover(text)
 
