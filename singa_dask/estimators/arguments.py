@@ -92,7 +92,7 @@ PARAMETERS = """
         Source of the job's seed. Default: a new seed in each fit, or the job's.
     warm_start : bool
         Start `fit` with the fitted values, if there are any, as `partial_fit` does.
-    init_from : str or sequence of str
+    init_from : Run, str, path or sequence of them
         Runs or checkpoints with initial values. Fitted values take precedence.
     cluster : str, path or mapping, optional
         Topology: a name such as ``"allreduce"``, a file, or the ``cluster`` block of a job file. Default: one worker,
@@ -101,7 +101,7 @@ PARAMETERS = """
         Client of the Dask cluster that trains and that computes Dask collections, or the address of its scheduler. An
         estimator with a Client cannot be cloned or pickled; pass the address for that. Default: train in this process
         or in processes started for the fit, and compute Dask collections as Dask is configured.
-    run_dir : str, optional
+    run_dir : str, path or Run, optional
         URL of the run directory, a different one for each fit. Default: a temporary directory, deleted after the fit.
         Needed if the Dask workers share no directory with this process.
     verbose : bool

@@ -40,6 +40,7 @@ from singa_dask.jobs.datasets.array_records import ArrayWriter
 from singa_dask.jobs.datasets.making import as_dataset
 from singa_dask.jobs.datasets.records import Dataset
 from singa_dask.jobs.job import Job
+from singa_dask.jobs.run import AnyRun, url_of, urls_of
 from singa_dask.jobs.starting import train
 from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.lookup import find_steps
@@ -80,10 +81,10 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         n_jobs: int | None = None,
         random_state: Any = None,
         warm_start: bool = False,
-        init_from: str | Sequence[str] = (),
+        init_from: AnyRun | Sequence[AnyRun] = (),
         cluster: str | os.PathLike[str] | Mapping[str, Any] | None = None,
         client: Client | str | None = None,
-        run_dir: str | None = None,
+        run_dir: AnyRun | None = None,
         verbose: bool = False,
         **module_args: Any,
     ) -> None:
@@ -345,20 +346,20 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     @contextlib.contextmanager
-    def _places(self, job: Job, goes_on: bool) -> Iterator[tuple[str, str | Sequence[str]]]:
+    def _places(self, job: Job, goes_on: bool) -> Iterator[tuple[str, Sequence[str]]]:
         """Provide the URL of the run directory, and the URLs of initial values.
 
         Fitted values are written to a temporary checkpoint.
         """
         with tempfile.TemporaryDirectory(prefix="singa-dask-") as directory:
-            run_dir = self.run_dir or os.path.join(directory, "run")
+            run_dir = url_of(self.run_dir or os.path.join(directory, "run"))
+            urls = [*urls_of(self.init_from)]
             scalings = {} if self.job is not None or self._scaling is None else {arguments.FEATURES: self._scaling}
             encodings = self._encodings()
             if not (goes_on or scalings or encodings):
-                yield run_dir, self.init_from
+                yield run_dir, urls
                 return
             url = f"{run_dir}.initial-{uuid.uuid4().hex[:8]}"
-            urls = [self.init_from] if isinstance(self.init_from, str) else [*self.init_from]
             try:
                 if goes_on:
                     urls = [f"{url}/values"]

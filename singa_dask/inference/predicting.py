@@ -27,10 +27,10 @@ from singa_dask.inference.stored_records import StoredRecords
 from singa_dask.inference.threshold import refuse_with_probabilities
 from singa_dask.jobs.cluster import check_client, compute_on, find_cluster
 from singa_dask.jobs.datasets.lazy_parts import parts_of
-from singa_dask.jobs.run import Run
+from singa_dask.jobs.run import AnyRun, url_of
 
 AnyPath = str | os.PathLike[str]
-AnyModel = Model | Run | AnyPath
+AnyModel = Model | AnyRun
 
 
 def predict(
@@ -220,7 +220,7 @@ def _stored(
     if isinstance(model, Model):
         source = model.source
     else:
-        source = find_source(model.url if isinstance(model, Run) else os.fspath(model))
+        source = find_source(url_of(model))
     source = source.reading(missing, unknown)
     check_client(client, call)
     workers = functools.partial(use_workers, client)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import Any
 
@@ -222,12 +223,26 @@ class Run:
         return run_page({**facts_of(self._stored()), "state": self.state})
 
 
-def open_run(url: str) -> Run:
+# a run, the URL of its run directory, or the URL of one of its checkpoints
+AnyRun = Run | str | os.PathLike[str]
+
+
+def url_of(run: AnyRun) -> str:
+    """Return the URL of a run or of a checkpoint, however a caller passes it."""
+    return run.url if isinstance(run, Run) else os.fspath(run)
+
+
+def urls_of(runs: AnyRun | Sequence[AnyRun]) -> tuple[str, ...]:
+    """Return the URLs of one or more runs or checkpoints."""
+    return tuple(map(url_of, [runs] if isinstance(runs, (Run, str, os.PathLike)) else runs))
+
+
+def open_run(url: AnyRun) -> Run:
     """Open a run that was started earlier or by another process.
 
     Parameters
     ----------
-    url : str
+    url : str or path
         URL of the run directory.
 
     Raises
@@ -235,4 +250,4 @@ def open_run(url: str) -> Run:
     ConfigError
         There is no run at this URL.
     """
-    return Run(StoredRun(url).url)
+    return Run(StoredRun(url_of(url)).url)

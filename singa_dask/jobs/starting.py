@@ -22,7 +22,7 @@ from singa_dask.jobs.datasets.making import as_datasets
 from singa_dask.jobs.job import Job, as_job
 from singa_dask.jobs.job_checks import warnings_on
 from singa_dask.jobs.preparing import changes_of, prepare_run
-from singa_dask.jobs.run import Run, Training
+from singa_dask.jobs.run import AnyRun, Run, Training, url_of, urls_of
 from singa_dask.jobs.torch_jobs import is_module, module_job
 from singa_dask.observe import start_progress
 from singa_dask.runtime import Result, plan_processes
@@ -34,10 +34,10 @@ class RunOptions(TypedDict, total=False):
 
     data: Any
     client: Client | str | None
-    run_dir: str | None
-    resume: str | bool
+    run_dir: AnyRun | None
+    resume: AnyRun | bool
     overwrite: bool
-    init_from: str | Sequence[str]
+    init_from: AnyRun | Sequence[AnyRun]
     queue: bool
     priority: int
     progress: bool
@@ -49,10 +49,10 @@ def start(
     *,
     data: Any = None,
     client: Client | str | None = None,
-    run_dir: str | None = None,
-    resume: str | bool = False,
+    run_dir: AnyRun | None = None,
+    resume: AnyRun | bool = False,
     overwrite: bool = False,
-    init_from: str | Sequence[str] = (),
+    init_from: AnyRun | Sequence[AnyRun] = (),
     queue: bool = False,
     priority: int = 0,
     progress: bool = True,
@@ -75,15 +75,15 @@ def start(
         Client of the Dask cluster to run on, or the address of its scheduler. By default a cluster of the job's size is
         started for this job. If this cluster has several processes, a script needs ``if __name__ == "__main__":``, as
         for multiprocessing.
-    run_dir : str, optional
+    run_dir : str, path or Run, optional
         URL of the run directory. The default is a new directory in the job's ``cluster.workspace``, or in ``runs/``.
-    resume : str or bool
-        URL of a run to resume, or of one of its checkpoints. True resumes the run in ``run_dir``, or else the newest
-        run of this job.
+    resume : Run, str, path or bool
+        A run to resume, its URL, or the URL of one of its checkpoints. True resumes the run in ``run_dir``, or else the
+        newest run of this job.
     overwrite : bool
         Replace the run in ``run_dir``.
-    init_from : str or sequence of str
-        Checkpoints with initial values. If several have a param, the last one is used.
+    init_from : Run, str, path or sequence of them
+        Runs or checkpoints with initial values. If several have a param, the last one is used.
     queue : bool
         If the cluster has no room for the job, wait in its queue.
     priority : int
@@ -119,7 +119,7 @@ def start(
         _check_keys(keys)
     job = as_job(job)
     check_client(client, "sd.train, job")
-    checkpoints = (init_from,) if isinstance(init_from, str) else tuple(init_from)
+    checkpoints = urls_of(init_from)
     elsewhere = client is not None
     if resume and checkpoints:
         raise ConfigError(
@@ -138,8 +138,8 @@ def start(
     with contextlib.ExitStack() as stack:
         prepared = prepare_run(
             replace(job.file, job=conf),
-            run_dir=run_dir,
-            resume=resume,
+            run_dir=None if run_dir is None else url_of(run_dir),
+            resume=resume if isinstance(resume, bool) else url_of(resume),
             overwrite=overwrite,
             init_from=checkpoints,
             elsewhere=elsewhere,

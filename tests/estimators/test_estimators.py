@@ -146,7 +146,8 @@ def test_a_net_of_a_job(tmp_path: Path) -> None:
     assert sd.load(tmp_path / "run" / "job.yaml").conf.train_steps == 9
     assert set(found.predict(x)) <= {5, 6}
     # records may have the shape of the job, and start from values of before
-    again = sd.SingaClassifier(job=job, init_from=str(tmp_path / "run"), max_iter=1, learning_rate_init=0.0)
+    run = sd.open_run(tmp_path / "run")
+    again = sd.SingaClassifier(job=job, init_from=run, max_iter=1, learning_rate_init=0.0)
     again.fit(x.reshape(48, 2, 3, 2), y)
     np.testing.assert_allclose(again.predict_proba(x.reshape(48, 2, 3, 2)), found.predict_proba(x), rtol=1e-5)
     assert again.n_iter_ == 1

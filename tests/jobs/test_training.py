@@ -138,8 +138,11 @@ def test_a_run_is_stopped_and_goes_on(job: sd.Job, tmp_path: Path) -> None:
     assert (result.reason, result.exit_code) == ("stopped by run.stop()", 130)
     reached = result.steps
     more = job.replace({"train_steps": reached + 3})
-    again = sd.train(more, run_dir=str(tmp_path / "run"), resume=True, **QUIET)
-    assert again.summary["steps"] == reached + 3
+    # each place that takes the URL of a run takes the run
+    again = sd.train(more, run_dir=run, resume=run, **QUIET)
+    assert (again.url, again.summary["steps"]) == (run.url, reached + 3)
+    other = sd.train(job.replace({"train_steps": 1}), init_from=sd.open_run(again), run_dir=tmp_path / "b", **QUIET)
+    assert sd.export(other, tmp_path / "net.npz").urls == (str(tmp_path / "net.npz"),)
 
 
 def test_an_error_of_a_callback_stops_a_job_with_a_checkpoint(job: sd.Job, tmp_path: Path) -> None:
