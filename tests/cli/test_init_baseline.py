@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn import datasets
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.metrics import accuracy_score, mean_squared_error, roc_auc_score
@@ -16,7 +17,10 @@ from sklearn.model_selection import LeaveOneOut, StratifiedKFold, cross_val_pred
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from singa_dask.cli.init.columns import read_table
+from singa_dask.cli.init.leaks import leak_warnings
 from singa_dask.cli.init.logistic import class_probabilities, held_out_probabilities, standardised
+from singa_dask.cli.init.records import InitOptions, OutputSurvey
 from singa_dask.conf import load
 from singa_dask.data.stores.split import SplitConf
 from tests.cli.conftest import Call
@@ -190,3 +194,34 @@ def test_records_that_say_nothing_still_make_a_job(call: Call) -> None:
     frame = table(noise=1.0).assign(a=1e300, b=[float("nan")] * (N - 2) + [1.0, 2.0])
     assert said(call, frame, "--target", "sales", "--missing", "mean") > 0
     assert load("job.yaml").job.train_steps
+
+
+def leaks(frame: pd.DataFrame, name: str, has_classes: bool = True) -> list[str]:
+    frame.to_csv("leaks.csv", index=False)
+    table = read_table("leaks.csv", InitOptions())
+    features = [each for each in table.columns if each.name != name]
+    output = OutputSurvey(name, "given", (1,) * has_classes)
+    return list(leak_warnings(table, features, [output], np.arange(len(frame))))
+
+
+def test_features_that_tell_the_label_alone_are_named() -> None:
+    random = np.random.default_rng(2)
+    left = random.random(600) < 0.3
+    frame = pd.DataFrame({"churned": np.where(left, "Yes", "No"), "age": random.integers(18, 80, 600)})
+    frame["survey"] = pd.Series(random.choice(["price", "service"], 600)).where(left)
+    frame["refund"] = pd.Series(random.normal(size=600)).where(left & (random.random(600) < 0.3))
+    frame["status"] = np.where(left, "closed", random.choice(["new", "open"], 600))
+    frame["end"] = np.where(left, random.normal(5, 1, 600), random.normal(50, 1, 600))
+    # of 20 values of one class, 0.7 ** 20 is still likely by chance in some column
+    frame["note"] = pd.Series(1.5, range(600)).where(np.cumsum(~left) <= 20).where(~left)
+    assert leaks(frame, "churned") == [
+        "survey, refund: a value only if churned is Yes. Pass --drop survey,refund unless they are known when you "
+        "predict",
+        "status, end: tells churned alone, nearly without an error. Pass --drop status,end unless they are known when "
+        "you predict",
+    ]
+    frame["fee"] = frame.age * 3.0 + 7
+    assert [each.split(":")[0] for each in leaks(frame.drop(columns="note"), "age", has_classes=False)] == ["fee"]
+    for name in ("iris", "wine", "breast_cancer", "digits", "diabetes"):
+        known = getattr(datasets, f"load_{name}")(as_frame=True).frame
+        assert leaks(known, "target", has_classes=name != "diabetes") == []

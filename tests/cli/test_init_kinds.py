@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
+from singa_dask.cli.init.column_kinds import are_like_names, sentinel_of
+from singa_dask.cli.init.columns import ColumnSurvey
 from singa_dask.conf import load
 from singa_dask.inputs.store_conf import StoreConf
 from tests.cli.conftest import ROOT, Call
@@ -163,3 +166,28 @@ def test_a_net_learns_a_number(call: Call, tmp_path: Path, monkeypatch: pytest.M
     assert ran.exit_code == 0, ran.output
     # of a variance of about 4e8
     assert json.loads(ran.stdout)["test"]["loss"] < 1e8
+
+
+@pytest.mark.parametrize(
+    ("values", "noted"),
+    [
+        ((101, 205, 330, 412, 577, 698), "names"),
+        ((102, 204, 5330), "names"),
+        ((1, 2, 3, 4, 5), ""),
+        ((0, 1, 2, 3, 5), ""),
+        ((2001, 2004, 2010), ""),
+        ((1, 2, 4, 8, 256, 512), ""),
+        ((100, 110, 150, 200), ""),
+        ((150, 300, 450), ""),
+        ((101, 102, 103, 105), ""),
+        ((1, 2, 3, -999), "-999"),
+        ((0.5, 0.75, 9999), "9999"),
+        ((-1, 0, 1), ""),
+        ((18, 60, 99), ""),
+    ],
+)
+def test_numbers_that_may_be_names_or_mean_a_missing_value(values: tuple[float, ...], noted: str) -> None:
+    column = ColumnSurvey("x", 1, "number", pa.array(np.resize(np.array(values, np.float64), 600)))
+    found = sentinel_of(column)
+    assert ("names" if are_like_names(column) else str(found[0]) if found else "") == noted
+    assert found is None or found[1] == 600 // len(values)

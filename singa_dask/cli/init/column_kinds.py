@@ -21,6 +21,14 @@ ID = re.compile(r"(?i:id|index|uuid|guid|row|rowid|.*[ _.-]id|unnamed: \d+)|.*[a
 CODE = re.compile(r"(?i:(?:.*[ _.-])?(?:zip|plz|postal|post|postcode|zipcode|code|id))|.*[a-z](?:Code|I[dD])")
 # numbers of this range are codes if all of them have as many digits; smaller ones may be years, larger ones times
 SMALLEST_CODE, LARGEST_CODE = 10**4, 10**9
+# at most MAX_NAMES different numbers from SMALLEST_NAME on, each in MIN_REPEATED records on average, may be names
+MAX_NAMES, SMALLEST_NAME, MIN_REPEATED = 20, 100, 20
+# numbers with a larger common divisor, such as tens, are amounts
+MAX_DIVISOR = 4
+YEARS = (1900, 2100)
+# numbers that may mean a missing value, if at least this share of the values, and MIN_SENTINELS, are this number
+SENTINELS = (-1, -9, -99, -999, -9999, -99999, 99, 999, 9999, 99999)
+SENTINEL_SHARE, MIN_SENTINELS = 0.01, 5
 # reasons to leave out a column because it identifies records
 KEYS = ("texts, another in each record", "an id by its name", "numbers the records")
 YES_OR_NO = frozenset({"yes", "no", "y", "n", "true", "false", "t", "f"})
@@ -62,6 +70,40 @@ def is_like_code(column: ColumnSurvey) -> bool:
     least, most = column.numbers.min(), column.numbers.max()
     are_alike = SMALLEST_CODE <= least <= most < LARGEST_CODE and len(f"{least:.0f}") == len(f"{most:.0f}")
     return are_alike or bool(CODE.fullmatch(column.name))
+
+
+def are_like_names(column: ColumnSurvey) -> bool:
+    """Return whether a few whole numbers that repeat look like names, such as numbers of shops.
+
+    Counts, years, and numbers at equal distances or with a common divisor look like amounts.
+    """
+    if column.forms or not column.is_whole:
+        return False
+    known = len(column.distinct)
+    if not 3 <= known <= min(MAX_NAMES, column.n_present // MIN_REPEATED):
+        return False
+    numbers = as_floats(column.distinct)
+    least, most = numbers[0], numbers[-1]
+    if not SMALLEST_NAME <= least <= most < LARGEST_CODE or YEARS[0] <= least <= most <= YEARS[1]:
+        return False
+    gaps = np.diff(numbers).astype(np.int64)
+    is_dense = 2 * known > (most - least) / np.gcd.reduce(gaps) + 1
+    return not is_dense and bool(np.gcd.reduce(numbers.astype(np.int64)) <= MAX_DIVISOR)
+
+
+def sentinel_of(column: ColumnSurvey) -> tuple[float, int] | None:
+    """Return a number that may mean a missing value, as it is frequent and far from all others, and its count."""
+    if column.kind != "number" or column.date or not len(column.present):
+        return None
+    numbers = column.numbers
+    for value in SENTINELS:
+        is_value = numbers == value
+        n, others = int(is_value.sum()), numbers[~is_value]
+        if n >= max(MIN_SENTINELS, SENTINEL_SHARE * len(numbers)) and len(others):
+            low, high = others.min(), others.max()
+            if low < high and max(low - value, value - high) > high - low:
+                return value, n
+    return None
 
 
 def unfit(column: ColumnSurvey, is_wide: bool) -> str:

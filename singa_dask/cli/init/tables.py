@@ -7,8 +7,8 @@ import logging
 import posixpath
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singa_dask.cli.init.baseline import baseline_of
-from singa_dask.cli.init.column_kinds import KEYS, MIN_NUMBERED, has_words, is_like_code, is_like_id, unfit
+from singa_dask.cli.init.column_kinds import (
+    KEYS,
+    MIN_NUMBERED,
+    has_words,
+    is_like_id,
+    unfit,
+)
 from singa_dask.cli.init.columns import (
     DATES,
     MAX_BYTES,
@@ -27,11 +33,11 @@ from singa_dask.cli.init.columns import (
     show_value,
 )
 from singa_dask.cli.init.date_columns import date_doubts, date_notes, with_dates
+from singa_dask.cli.init.leaks import exact_warnings, leak_warnings
 from singa_dask.cli.init.never_learned import categories_never_learned, classes_never_learned
 from singa_dask.cli.init.numbers import (
     MAX_LISTED,
     PLAIN,
-    Spellings,
     are_mostly_numbers,
     refuse_faults,
     spellings_of,
@@ -59,6 +65,14 @@ from singa_dask.cli.init.series import (
     series_in_blocks,
     series_side_by_side,
 )
+from singa_dask.cli.init.table_notes import (
+    code_notes,
+    form_notes,
+    left_out_notes,
+    sentinel_notes,
+    unmet_words,
+    value_notes,
+)
 from singa_dask.data.codecs.category_names import in_order, name_key
 from singa_dask.data.codecs.columns import as_texts, is_number, missing_of, whole
 from singa_dask.data.codecs.labels import is_point, labels_among
@@ -78,8 +92,6 @@ logger = logging.getLogger(__name__)
 # numbers
 FEW, MANY = 10, 100
 MAX_NAMED = 20
-# maximum number of columns that are listed as left out for the same reason
-MAX_SHARED = 6
 
 
 def survey_table(url: str, test_url: str, backend: str, options: InitOptions, folder: str) -> RecordSurvey:
@@ -126,10 +138,17 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     # formats without default words for missing values know only the words in na_values
     if found := {word for words in spelled.words.values() for word in words}.difference(na_values):
         reading["na_values"] = [*na_values, *sorted(found)]
-    trouble += _unmet(table, spelled, options.na_values)
+    trouble += unmet_words(table, spelled, options.na_values)
     trouble += _doubts_of_lags(series, options, lags) if lags else date_doubts(table)
-    notes = [*_forms(used), *date_notes(used), *_notes_of(spelled, used, outputs, reading), *_left_out(table, left_out)]
-    notes += _codes(each for each in features if each.name not in lagged | {*spelled.zeros})
+    notes = [
+        *form_notes(used),
+        *date_notes(used),
+        *value_notes(spelled, used, outputs, reading),
+        *left_out_notes(table, left_out),
+    ]
+    notes += code_notes(each for each in features if each.name not in lagged | {*spelled.zeros})
+    labels = {each.name for each in outputs if each.is_label}
+    notes += sentinel_notes(table, [each for each in used if each.name not in lagged | labels])
     notes += gaps_note(table.named[lags.order]) if lags and lags.order else ()
     required = used if reading.get("missing") == "skip" else used[: len(outputs)]
     rows = np.flatnonzero(~np.logical_or.reduce([missing_of(each.values) for each in required]))
@@ -170,6 +189,9 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         text: dict[str, Any] = {"length": width, "vocab_size": measure.vocab_size, "lowercase": True}
         text |= {"tokens": measure.tokens} if measure.tokens != "words" else {}
         reading |= {"texts": {features[0].name: text}}
+    leaks = list[str]()
+    if not (lags or measure):
+        trouble += (leaks := list(leak_warnings(table, features, outputs, rows)))
     trouble += _doubts_of_key(table, options.split_by) if options.split_by else ()
     records = RecordSurvey(
         source=url,
@@ -205,7 +227,9 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     if not measure:
         of_tests = categories_never_learned(table, features, (train, test), options, _sorted_by(table, options))
         records = replace(records, trouble=[*records.trouble, *of_tests])
-    records = replace(records, baseline=baseline_of(table, features, outputs, train, test, measure))
+    baseline = baseline_of(table, features, outputs, train, test, measure)
+    together = [] if lags or leaks else exact_warnings(baseline, outputs)
+    records = replace(records, baseline=baseline, trouble=[*records.trouble, *together])
     if lags:
         steps = _steps_of(series, options)
         records = replace(records, naive=naive_forecasts(series, outputs, steps, test + lags.n))
@@ -291,73 +315,6 @@ def _doubts(used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey]) -> It
         for name in output.names:
             alike[name.removesuffix(".").casefold()].append(repr(name))
         yield from (f"{output.name}: {' and '.join(each)} are different classes" for each in alike.values() if each[1:])
-
-
-def _forms(used: Sequence[ColumnSurvey]) -> Iterator[Note]:
-    """Yield a note on each column of numbers that are written as text, which says how they are read."""
-    for each in (each for each in used if each.forms):
-        keys = [f"{key} {value!r}" for key, value in asdict(each.forms[0]).items() if value and value != "."]
-        number = each.forms[0].parse(pa.array([each.example]))[0].as_py()
-        done = f"{number:.10g}{f' ({listed(keys)})' if keys else ''}{f', as {each.proof}' if each.proof else ''}"
-        yield Note(each.name, f"numbers written as {each.example!r}", len(each.present), f"read as {done}")
-
-
-def _codes(features: Iterable[ColumnSurvey]) -> Iterator[Note]:
-    """Yield a note on each column of numbers that may be codes, which are categories."""
-    for each in filter(is_like_code, features):
-        done = f"read as numbers; --category {shlex.quote(each.name)} if they are codes"
-        yield Note(each.name, "whole numbers like codes", len(each.present), done)
-
-
-def _left_out(table: TableSurvey, left_out: Mapping[str, str]) -> Iterator[Note]:
-    """Yield a note on the columns that are left out, with the reasons."""
-    for reason in dict.fromkeys(filter(None, left_out.values())):
-        names = [name for name, why in left_out.items() if why == reason]
-        shown = [" ".join(name.split()) or "a column without a name" for name in names]
-        n = sum(len(table.named[name].present) for name in names)
-        yield Note(listed(shown, MAX_SHARED), reason, n, "left out")
-
-
-def _unmet(table: TableSurvey, spelled: Spellings, na_values: Sequence[str]) -> Iterator[str]:
-    """Yield each word of ``--na-values`` that does not occur in the records that were read."""
-    met = {word for words in spelled.words.values() for word in words}
-    for word in na_values if table.format == "csv" else ():
-        if word not in met:
-            yield f"--na-values: no column has the value {word!r}"
-
-
-def _notes_of(
-    spelled: Spellings, used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey], reading: Mapping[str, Any]
-) -> Iterator[Note]:
-    """Yield notes on how missing values are handled, and on what reading changes in CSV values."""
-    named = {each.name: each for each in outputs}
-    lags = LagsConf(**reading["lags"]) if "lags" in reading else None
-    steps = {f"{name}_lag{k}": (name, k) for name in lags.columns for k in range(1, lags.n + 1)} if lags else {}
-    for each in used:
-        if each.name in steps and each.n_missing:
-            # the columns of all steps lack about the same number of values
-            if steps[each.name][1] == 1:
-                shown = f"{steps[each.name][0]}, 1 to {lags.n if lags else 0} steps before"
-                yield Note(shown, "no value", each.n_missing, _filled(each, reading))
-        elif missing := each.n_missing:
-            said = [f"{word!r} ({count})" for word, count in sorted(spelled.words.get(each.name, {}).items())]
-            done = "record left out" if each.name in named else _filled(each, reading)
-            if said and each.name in named and named[each.name].is_label:
-                done += "; --classes can name it"
-            yield Note(each.name, f"no value{f': {listed(said)}' * bool(said)}", missing, done)
-    for name, count in sorted(spelled.blanks.items()):
-        yield Note(name, "blanks around values", count, "no part of them")
-    for name, count in sorted(spelled.zeros.items()):
-        yield Note(name, "numbers with leading zeros", count, f"lost; --category {shlex.quote(name)} keeps codes")
-
-
-def _filled(column: ColumnSurvey, reading: Mapping[str, Any]) -> str:
-    """Return a text that says how missing values of a feature are handled."""
-    missing = reading.get("missing", "error")
-    if "" in reading.get("categories", {}).get(column.name, ()):
-        return "category ''"
-    words = {"mean": "the mean of the training data", "skip": "record left out", "error": "refused by run"}
-    return words.get(missing, f"{missing:g}" if isinstance(missing, float) else "")
 
 
 def _with_lags(table: TableSurvey, options: InitOptions) -> tuple[TableSurvey, LagsConf]:

@@ -1,0 +1,120 @@
+"""Features that tell the label or target alone, which often means that they are not known when a job predicts."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from singa_dask.cli.init.columns import ColumnSurvey, TableSurvey
+from singa_dask.cli.init.records import Baseline, OutputSurvey, Rows
+from singa_dask.data.codecs.columns import as_floats, as_texts, missing_of
+from singa_dask.errors import listed, quoted
+
+# only MAX_RECORDS are compared; with fewer than MIN_RECORDS, or fewer than MIN_OTHERS of all classes but the largest,
+# a feature may tell the label by chance
+MAX_RECORDS, MIN_RECORDS, MIN_OTHERS = 10_000, 50, 10
+# a feature tells the classes if it is wrong in at most this share of the records that the largest class does not have
+MAX_WRONG = 0.01
+# a feature tells a target if this share of its variance is left
+MAX_LEFT = 1e-4
+# largest probability that values which are there in one class only are there by chance
+CHANCE = 1e-6
+MAX_SHOWN = 6
+
+Codes = npt.NDArray[np.int64]
+
+
+def leak_warnings(
+    table: TableSurvey, features: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey], rows: Rows
+) -> Iterator[str]:
+    """Yield warnings about features each of which tells a label or target alone, from some of the labelled rows."""
+    rows = rows[np.linspace(0, len(rows) - 1, min(MAX_RECORDS, len(rows))).astype(np.int64)]
+    if len(rows) < MIN_RECORDS:
+        return
+    for output in outputs:
+        values = table.named[output.name].values.take(pa.array(rows))
+        reason = _reasons_of_label(output, values) if output.is_label else _reasons_of_target(output, values)
+        found = dict[str, list[str]]()
+        for each in features:
+            if each.kind != "vector" and (why := reason(each, each.values.take(pa.array(rows)))):
+                found.setdefault(why, []).append(each.name)
+        for why, names in found.items():
+            drop = f"Pass --drop {shlex.quote(','.join(names))}"
+            unless = "it is" if len(names) == 1 else "they are"
+            yield f"{listed(names, MAX_SHOWN)}: {why}. {drop} unless {unless} known when you predict"
+
+
+def exact_warnings(baseline: Baseline | None, outputs: Sequence[OutputSurvey]) -> Iterator[str]:
+    """Yield a warning if a linear model of several features predicts the targets without an error."""
+    if baseline and baseline.linear > 1 - MAX_LEFT and not outputs[0].is_label:
+        names = listed([each.name for each in outputs])
+        said = "a linear formula of the features, nearly without an error"
+        yield f"{names}: {said}. Pass --drop for features that are not known when you predict"
+
+
+def _reasons_of_label(output: OutputSurvey, values: pa.Array) -> Callable[[ColumnSurvey, pa.Array], str]:
+    """Return a function that says how a feature tells a label; it returns an empty text for other features."""
+    encoded = as_texts(values).dictionary_encode()
+    classes, names = encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
+    shares = np.bincount(classes) / len(classes)
+    n_others = len(classes) * (1 - shares.max())
+
+    def reason(feature: ColumnSurvey, known: pa.Array) -> str:
+        present = ~missing_of(known)
+        with_value = classes[present]
+        only = with_value[0] if len(with_value) else 0
+        if len(with_value) < len(known) and (with_value == only).all() and shares[only] ** len(with_value) < CHANCE:
+            return f"a value only if {output.name} is {quoted(names[only])}"
+        if n_others < MIN_OTHERS or _n_wrong(feature, known, present, classes) > MAX_WRONG * n_others:
+            return ""
+        return f"tells {output.name} alone, nearly without an error"
+
+    return reason
+
+
+def _n_wrong(feature: ColumnSurvey, values: pa.Array, present: npt.NDArray[np.bool_], classes: Codes) -> float:
+    """Return in how many records the best rule is wrong that predicts the classes from one feature.
+
+    The rule has a class for each category, or for each interval of numbers. Missing values are a category. Categories
+    of one record, and intervals beyond one for each class, count as wrong.
+    """
+    if feature.kind == "number":
+        numbers = np.where(present, as_floats(values), -np.inf)
+        codes = np.unique(numbers, return_inverse=True)[1]
+    else:
+        texts = pc.if_else(pa.array(present), as_texts(values), None)
+        codes = texts.dictionary_encode("encode").indices.to_numpy().astype(np.int64)
+    pairs, counts = np.unique(codes * (classes.max() + 1) + classes, return_counts=True)
+    order = np.lexsort((counts, pairs // (classes.max() + 1)))
+    of_value, of_class = np.divmod(pairs[order], classes.max() + 1)
+    # the last pair of each value has its most frequent class
+    is_last = np.append(of_value[1:] != of_value[:-1], True)
+    n_wrong = len(classes) - counts[order][is_last].sum()
+    if feature.kind == "number":
+        changes = np.count_nonzero(np.diff(of_class[is_last]))
+        return float(n_wrong + max(changes - classes.max(), 0))
+    return float(n_wrong + np.count_nonzero(np.bincount(codes) == 1))
+
+
+def _reasons_of_target(output: OutputSurvey, values: pa.Array) -> Callable[[ColumnSurvey, pa.Array], str]:
+    """Return a function that says how a feature tells a target; it returns an empty text for other features."""
+    targets = as_floats(values)
+    targets = targets - targets.mean()
+
+    def reason(feature: ColumnSurvey, known: pa.Array) -> str:
+        if feature.kind != "number":
+            return ""
+        numbers = as_floats(known)
+        finite = np.isfinite(numbers)
+        if np.count_nonzero(finite) < MIN_RECORDS:
+            return ""
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            explained = np.corrcoef(numbers[finite], targets[finite])[0, 1] ** 2
+        return f"tells {output.name} alone, by a straight line" if 1 - explained < MAX_LEFT else ""
+
+    return reason
