@@ -695,7 +695,8 @@ class Model:
         """Return how an input layer reads records in memory. It is made once, as one record is read in less time."""
         key = layer, outputs, skips
         if key not in self._readings:
-            self._readings[key] = MemoryReading(layer.store_conf, self._facts_of(layer), outputs=outputs, skips=skips)
+            facts, scaling = self._facts_of(layer), self._loaded.knowledge.scaling_of(layer.conf_name)
+            self._readings[key] = MemoryReading(layer.store_conf, facts, outputs=outputs, skips=skips, scaling=scaling)
         return self._readings[key]
 
     def _forecasts(self, layer: str) -> bool:

@@ -29,6 +29,7 @@ from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.codecs.numbers import Spelling
 from singa_dask.data.codecs.percents import count_percents, percent_columns, percent_warnings
 from singa_dask.data.codecs.plain_arrays import as_array, as_stored, check_numbers, class_numbers
+from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_encoder import FILLED, ZEROS, TableEncoder
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.table_spec import TableSpec
@@ -99,15 +100,23 @@ class MemoryReading:
         Also read labels and targets from the columns.
     skips : bool
         Skip records with missing values if the job says so. Otherwise missing values are errors.
+    scaling : Scaling, optional
+        Mean and deviation of the values in the training data, if they are known.
     """
 
     def __init__(
-        self, conf: StoreConf, facts: TableFacts | None, *, outputs: bool = False, skips: bool = False
+        self,
+        conf: StoreConf,
+        facts: TableFacts | None,
+        *,
+        outputs: bool = False,
+        skips: bool = False,
+        scaling: Scaling | None = None,
     ) -> None:
         self._conf, self._facts = conf, facts
         self._spelling = conf.spelling if facts is None else _spelling(conf, facts)
         self._named = _wanted(conf, facts)
-        self._columns = None if facts is None else _Columns(conf, facts, self._spelling, outputs, skips)
+        self._columns = None if facts is None else _Columns(conf, facts, self._spelling, outputs, skips, scaling)
 
     def records(self, x: Any, name: str = "x", forecasts: Sequence[Any] | None = None) -> MemoryRecords:
         """Return data as records that the input layer can read.
@@ -401,8 +410,16 @@ def _spelling(conf: StoreConf, facts: TableFacts) -> Spelling:
 class _Columns:
     """How named columns are read and encoded."""
 
-    def __init__(self, conf: StoreConf, facts: TableFacts, spelling: Spelling, outputs: bool, skips: bool) -> None:
-        self.conf, self.facts, self.spelling = conf, facts, spelling
+    def __init__(
+        self,
+        conf: StoreConf,
+        facts: TableFacts,
+        spelling: Spelling,
+        outputs: bool,
+        skips: bool,
+        scaling: Scaling | None,
+    ) -> None:
+        self.conf, self.facts, self.spelling, self.scaling = conf, facts, spelling, scaling
         self.spec = spec = _spec(conf, facts, outputs)
         self.wanted = {*facts.features, *spec.outputs}
         self.required = spec.required(facts.features)
@@ -478,14 +495,12 @@ class _Frame(MemoryRecords):
         """Return a warning if a percent column has fractions; else empty."""
         columns = self._frame.column_names if isinstance(self._frame, pa.Table) else [*map(str, self._frame.columns)]
         indices = [columns.index(name) for name in percent_columns(self._how.facts)]
-        if not indices or self.n < 2:
+        if not indices or not self.n:
             return ""
         written, table = self._rows_of(0, self.n, indices)
         kinds = {each.name: column_kind(each.type) for each in written.schema}
-        return " ".join(
-            f"{self._name}, {text}"
-            for text in percent_warnings(count_percents(table, self._how.facts, self._how.spelling, kinds))
-        )
+        counts = count_percents(table, self._how.facts, self._how.spelling, kinds, self._how.scaling)
+        return " ".join(f"{self._name}, {text}" for text in percent_warnings(counts))
 
     def _rows_of(self, first: int, stop: int, indices: Sequence[int]) -> tuple[pa.Table, pa.Table]:
         """Return columns of the rows from ``first`` to ``stop``, as written and as read."""

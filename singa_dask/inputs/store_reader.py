@@ -94,6 +94,7 @@ class StoreReader(InputLayer):
             with self._waiting(": opens the store"):
                 self._store = self.open_checked()
                 self._store.counts_filled = self.counts_filled
+                self._store.scaling = self.context.knowledge.scaling_of(self.conf_name)
                 self._loader = self.make_loader(self._store)
             self.context.cancellation.on_cancel(self._abort)
             self.context.cancellation.check()

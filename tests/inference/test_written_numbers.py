@@ -16,6 +16,7 @@ import pytest
 
 import singa_dask as sd
 from singa_dask.data.codecs.fill_counts import FillCounts
+from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.errors import ConfigError, DataError
@@ -207,12 +208,16 @@ def test_fractions_in_a_percent_column_are_warned_of(tmp_path: Path) -> None:
             return store.table_facts
 
     facts, small = facts_of(["12%", "56%", "0.5%"]), facts_of(["0.5%", "0.7%", "1.2%"])
+    usual = Scaling(np.array([45.0, 5.0]), np.array([20.0, 3.0]))
+    low = Scaling(np.array([3.0, 5.0]), np.array([4.0, 3.0]))
 
-    def is_warned(rates: Any, known: TableFacts = facts) -> list[bool]:
+    def is_warned(rates: Any, known: TableFacts = facts, scaling: Scaling | None = usual) -> list[bool]:
         """Return whether frames, records and files of all formats with these rates are warned of."""
         frame, warned = pd.DataFrame({"rate": rates, "x": range(len(rates))}), []
         for given in (frame, pa.table(frame), frame.to_dict("records")):
-            warned.append(MemoryReading(StoreConf(shape=[2], missing="mean"), known).records(given).warning)
+            warned.append(
+                MemoryReading(StoreConf(shape=[2], missing="mean"), known, scaling=scaling).records(given).warning
+            )
         frame.to_csv(tmp_path / "new.csv", index=False)
         frame.to_parquet(tmp_path / "new.parquet")
         frame.to_json(tmp_path / "new.jsonl", orient="records", lines=True)
@@ -221,7 +226,7 @@ def test_fractions_in_a_percent_column_are_warned_of(tmp_path: Path) -> None:
         for path, numbers in (("new.csv", without_signs), ("new.parquet", {}), ("new.jsonl", {})):
             keys = reading | {"facts": known.to_dict(), "numbers": numbers}
             with TableStore(str(tmp_path / path), **keys) as store:
-                store.counts_filled = True
+                store.counts_filled, store.scaling = True, scaling
                 store.read_block(0)
                 warned.append(" ".join(FillCounts.total(store.filled.values()).warnings()))
         assert all("0.56 is read as 0.56 %" in each for each in warned if each)
@@ -231,8 +236,10 @@ def test_fractions_in_a_percent_column_are_warned_of(tmp_path: Path) -> None:
     assert not any(is_warned([0.56, 12.0]))
     assert not any(is_warned([0.0, 1.0, 1.0]))
     assert not any(is_warned(["0.56%", "0.12%"]))
-    # one value cannot be judged, nor can small values if the training data has them, too
-    assert not any(is_warned([0.56]))
+    # a single value is judged by the mean and the deviation of the training data
+    assert all(is_warned([0.56]))
+    assert not any([*is_warned([0.56], scaling=None), *is_warned([0.56], scaling=low), *is_warned([1.2])])
+    # small values cannot be judged if the training data has them, too
     assert not any(is_warned([0.56, 0.12], small))
 
 

@@ -10,24 +10,38 @@ import pyarrow as pa
 
 from singa_dask.data.codecs.columns import as_floats, column_kind, whole
 from singa_dask.data.codecs.numbers import PERCENT, Spelling
+from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.errors import listed
 
+# a single value looks like a fraction if it is more than LOW standard deviations of the training data below the mean,
+# and 100 times the value is at most NEAR of them from the mean
+LOW, NEAR = 1.5, 3.0
+
 
 class Percents(NamedTuple):
-    """Numbers of values in a column: all, those between 0 and 1, and those below 0 or above 1."""
+    """Numbers of values in a column: all, those between 0 and 1, those below 0 or above 1, and those far too small.
+
+    A value between 0 and 1 is far too small if it is unusual in the training data, but 100 times the value is usual.
+    """
 
     n: int = 0
     n_between: int = 0
     n_beyond: int = 0
+    n_too_small: int = 0
 
     @classmethod
-    def of(cls, column: pa.ChunkedArray) -> Percents:
-        """Count the values of a column of numbers; missing values do not count."""
+    def of(cls, column: pa.ChunkedArray, mean: float = 0.0, std: float = np.inf) -> Percents:
+        """Count the values of a column of numbers; missing values do not count.
+
+        ``mean`` and ``std`` are those of the training data, if known.
+        """
         values = as_floats(whole(column))
         values = values[~np.isnan(values)]
         between, beyond = (values > 0) & (values < 1), (values < 0) | (values > 1)
-        return cls(len(values), int(between.sum()), int(beyond.sum()))
+        are_near = np.abs(100 * values - mean) <= NEAR * std
+        too_small = between & (values < mean - LOW * std) & are_near
+        return cls(len(values), int(between.sum()), int(beyond.sum()), int(too_small.sum()))
 
     def plus(self, other: Percents) -> Percents:
         """Return the sum of both counts."""
@@ -35,8 +49,8 @@ class Percents(NamedTuple):
 
     @property
     def are_fractions(self) -> bool:
-        """Whether all values are from 0 to 1. A single value cannot be judged."""
-        return self.n > 1 and self.n_between > 0 and not self.n_beyond
+        """Whether all values are from 0 to 1. A single value is judged by the training data."""
+        return self.n_between > 0 and not self.n_beyond and (self.n > 1 or self.n_too_small > 0)
 
 
 def percent_columns(facts: TableFacts) -> list[str]:
@@ -50,7 +64,7 @@ def percent_columns(facts: TableFacts) -> list[str]:
 
 
 def count_percents(
-    table: pa.Table, facts: TableFacts, spelling: Spelling, kinds: Mapping[str, str]
+    table: pa.Table, facts: TableFacts, spelling: Spelling, kinds: Mapping[str, str], scaling: Scaling | None = None
 ) -> dict[str, Percents]:
     """Count the values of percent columns that a table has as plain numbers.
 
@@ -66,11 +80,26 @@ def count_percents(
         How this table writes its numbers.
     kinds : mapping of str to str
         Kinds of the columns before texts became numbers.
+    scaling : Scaling, optional
+        Mean and deviation of each value of a record in the training data.
     """
     forms = spelling.numbers
     signed = {name for name, form in forms.items() if form.unit == PERCENT and kinds.get(name) == "string"}
     names = [name for name in percent_columns(facts) if name not in signed]
-    return {name: Percents.of(table.column(name)) for name in names if column_kind(table.column(name).type) == "number"}
+    moments = _moments(facts, scaling)
+    return {
+        name: Percents.of(table.column(name), *moments.get(name, ()))
+        for name in names
+        if column_kind(table.column(name).type) == "number"
+    }
+
+
+def _moments(facts: TableFacts, scaling: Scaling | None) -> dict[str, tuple[float, float]]:
+    """Return mean and deviation of each feature that is one value of a record."""
+    values = [name for feature in facts.features for name in facts.values_of(feature)]
+    if scaling is None or scaling.mean.size != len(values):
+        return {}
+    return dict(zip(values, zip(scaling.mean.flat, scaling.std.flat, strict=True), strict=True))
 
 
 def percent_warnings(counts: Mapping[str, Percents]) -> list[str]:

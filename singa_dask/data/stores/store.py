@@ -23,6 +23,7 @@ from singa_dask import fs
 from singa_dask.conf.base import Conf
 from singa_dask.conf.parts import read_options
 from singa_dask.data.codecs.fill_counts import FillCounts
+from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.types import Arrays, Block, Field, FileSum, Records, TableColumn
 from singa_dask.errors import ConfigError, DataError
@@ -115,6 +116,8 @@ class Store(ABC):
         Message about gaps in the times of a series with ``lags``; empty if there are none.
     counts_filled : bool
         Whether to count missing values that are filled in while blocks are read.
+    scaling : Scaling, optional
+        Mean and deviation of the values in the training data, to judge plain numbers in percent columns.
     filled : dict of int to FillCounts
         How many missing values were filled in, for each block that was read. Empty unless they are counted.
     n_history : int
@@ -168,6 +171,7 @@ class Store(ABC):
     left_out: int = 0
     gaps: str = ""
     counts_filled: bool = False
+    scaling: Scaling | None = None
     n_history: int = 0
     runs: npt.NDArray[np.int64] | None = None
     n_later: int = 0

@@ -192,7 +192,7 @@ class PartStore(RangeStore):
         if "data" in arrays and self.counts_filled:
             self.filled[block_id] = counts = self._encoder.count_filled(table, arrays["data"])
             kinds = {each.name: column_kind(each.type) for each in written.schema}
-            counts.percents.update(count_percents(table, self._index.facts, self._spec.spelling, kinds))
+            counts.percents.update(count_percents(table, self._index.facts, self._spec.spelling, kinds, self.scaling))
         return arrays
 
     def _table(self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
