@@ -57,6 +57,7 @@ from singa_dask.inference.tasks import (
 from singa_dask.inference.threshold import check_layer, check_threshold, refuse_forecasts
 from singa_dask.inference.value_files import check_texts
 from singa_dask.inputs import StoreInput
+from singa_dask.inputs.open_records import open_records
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.jobs.cluster import find_cluster
 from singa_dask.jobs.datasets.hosts import placed_job
@@ -463,7 +464,10 @@ class DistributedNet:
         return names[number] if names else str(number)
 
     def _columns(self, records: StoredRecords, names: Sequence[str]) -> tuple[pa.Table, str]:
-        """Return columns of a table as its files contain them, and the format of the files."""
+        """Return columns of a table as its files contain them, and the format of the files.
+
+        Pictures have one column, ``label``, with the class of each picture.
+        """
         layer = next(layer for layer in self.read.job.neuralnet.layer if layer.given_block(StoreConf))
         conf = layer.block(StoreConf)
         options = {name: getattr(conf, name) for name in ("separator", "charset", "header", "quotes")}
@@ -471,6 +475,10 @@ class DistributedNet:
         try:
             if fs.look(place, conf.storage_options) == (False, 0):
                 raise ConfigError(f"{records.named or records.url}: it is empty.")
+            if (labels := self._classes_of_pictures(records, layer.name)) is not None:
+                if [*names] != ["label"]:
+                    raise ConfigError(f"{place}: pictures have only the column 'label', with their classes.")
+                return labels, "pictures"
             return read_columns(place, names, conf.storage_options, spelling=conf.spelling, **options)
         except (ConfigError, DataError) as error:
             # a line that cannot be read is no fault of --keep
@@ -478,6 +486,20 @@ class DistributedNet:
                 readers = sharing_layers(self.read.job, [layer.name])
                 raise records.renamed(error, (), readers) or error from None
             raise type(error)(str(error) if "it is empty" in str(error) else f"--keep: {error}") from None
+
+    def _classes_of_pictures(self, records: StoredRecords, layer: str) -> pa.Table | None:
+        """Return the class of each picture as a column ``label``; None if the records are no pictures."""
+        job = with_data(self.read.job, [layer], fs.absolute(records.url), records.backend, outputs=True)
+        conf = next(each for each in job.neuralnet.layer if each.name == layer).block(StoreConf)
+        # pictures of Parquet are in a table with columns
+        if not conf.backend or conf.backend == "image-parquet" or STORES.find(conf.backend).holds != "images":
+            return None
+        with open_records(conf, conf.backend) as store:
+            if "label" not in store.schema:
+                raise ConfigError(f"{records.url}: its pictures have no labels.")
+            numbers = np.concatenate([store.read_labels(block) for block in range(len(store.blocks))])
+            names = store.class_names
+        return pa.table({"label": pa.array(numbers if not names else [names[i] for i in numbers])})
 
     def _have_values(self, layers: Sequence[str], topk: int) -> bool:
         """Return whether layers predict numbers or several labels, instead of classes."""

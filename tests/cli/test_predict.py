@@ -145,6 +145,14 @@ def test_classes_have_their_names(call: Call, job: Path, pictures: Path) -> None
     named = {row[f"number{rank}"]: row[f"class{rank}"] for rank in ("", "_2", "_3")}
     assert named == {"0": "even", "1": "odd, high", "2": "odd, low"}
     assert '"odd, low"' in result.stdout
+    # the class of a picture is the name of its folder
+    kept = table(call("predict", job, "--init-from", "run", "--data", "classes", "--keep", "label").stdout)
+    assert len(kept) == 7 and all(Path(row["file"]).parent.name == row["label"] for row in kept)
+    refused = call("predict", job, "--init-from", "run", "--data", "classes", "--keep", "name")
+    assert "pictures have only the column 'label', with their classes." in refused.stderr
+    Path("flat.png").write_bytes(Path("classes/even/1.png").read_bytes())
+    refused = call("predict", job, "--init-from", "run", "--data", "flat.png", "--keep", "label")
+    assert "flat.png: its pictures have no labels." in refused.stderr
 
 
 @pytest.mark.parametrize(
