@@ -335,6 +335,8 @@ def test(
     started = time.perf_counter()
     if confusion and not confusion.lower().endswith((".csv", ".svg", ".png")):
         raise click.UsageError(f"--confusion {confusion}: expected a file that ends in .csv, .svg or .png.")
+    if CONFUSION in metrics and not confusion:
+        raise click.UsageError(f"--metrics {CONFUSION}: it is a table. Write it to a file: --confusion FILE.")
     reading = {key: value for key, value in (("missing", missing), ("unknown", unknown)) if value is not None}
     if not urls and (reading or backend):
         raise click.UsageError("--backend, --missing and --unknown are for --data.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from sklearn.utils import check_array
 from singa_dask.arrays import Array
 from singa_dask.data.codecs.category_names import NameNumbers, distinct_names
 from singa_dask.data.codecs.table_facts import are_too_many
-from singa_dask.errors import listed
+from singa_dask.errors import listed, warn_caller
 from singa_dask.estimators.not_numbers import naming_values
 from singa_dask.jobs.cluster import compute_on
 from singa_dask.jobs.datasets.lazy_parts import map_parts, parts_of
@@ -122,10 +121,9 @@ class Categories:
                 "to numbers."
             )
         if n and len(values) > MANY_NUMBERS and all(NUMBER.fullmatch(str(value).strip()) for value in values):
-            warnings.warn(
+            warn_caller(
                 f"column {name!r} of X: {len(values)} different texts, such as {values[0]!r}, are taken for "
-                "categories. Convert the column to numbers if it means numbers.",
-                stacklevel=2,
+                "categories. Convert the column to numbers if it means numbers."
             )
         if len({type(value) for value in values}) > 1:
             raise ValueError(f"column {name!r} of X has values of several types. Expected texts, or numbers.")

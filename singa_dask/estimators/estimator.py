@@ -8,7 +8,6 @@ import math
 import os
 import tempfile
 import uuid
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,7 +28,7 @@ from singa_dask.arrays import Array
 from singa_dask.data.codecs.category_names import name_key
 from singa_dask.data.codecs.class_values import BOOLEAN, INTEGER, NUMBER, class_values
 from singa_dask.data.codecs.scaling import Scaling
-from singa_dask.errors import ConfigError, listed
+from singa_dask.errors import ConfigError, listed, warn_caller
 from singa_dask.estimators import arguments, fit_records, sparse
 from singa_dask.estimators.local_fit import OTHER_NET, FittedNet, LocalFit, Stopping
 from singa_dask.estimators.not_numbers import naming_values
@@ -273,7 +272,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         curve, stopping.scores = ([values[step] for step in sorted(values)] for values in (losses, scores))
         stopping.best_loss, stopping.best_score = min(curve, default=np.inf), scores.get(best, -np.inf)
         if stopping.best_score < max(stopping.scores, default=-np.inf):
-            warnings.warn(f"early_stopping: better values than those of step {best} were not kept.", stacklevel=4)
+            warn_caller(f"early_stopping: better values than those of step {best} were not kept.")
         return curve, len(scores) or math.ceil(job.conf.train_steps / job.conf.disp_freq)
 
     def _split(self, records: fit_records.FitRecords, n_held_out: int) -> tuple[Any, Any]:
@@ -536,6 +535,8 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
         unknown = set(found.tolist()) - set(known.tolist())
         if unknown:
             raise ValueError(f"y has unknown classes: {_shown(unknown)}. Known: {_shown(known)}.")
+        if len(known) == 1 and not is_multilabel:
+            warn_caller(f"y has only the class {known.tolist()[0]!r}. The net predicts it for every record.")
         self.classes_, self._is_multilabel = known, is_multilabel
         return y.astype(np.float32) if is_multilabel else fit_records.labels_of(y, known), len(known)
 

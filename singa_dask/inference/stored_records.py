@@ -30,7 +30,7 @@ class Door(NamedTuple):
 
 
 # keys of store_conf that commands set by --set, as they have no option for them
-SETTABLE = ("charset", "separator", "quotes", "na_values", "unlabelled", "numbers")
+SETTABLE = ("charset", "separator", "quotes", "na_values", "unlabelled", "numbers", "dates")
 WORDS = {"missing": "mean or a number", "unknown": "ignore"}
 COMMAND = Door("pass ", "--{} {}", WORDS)
 SERVER = Door("start serve with ", "--{} {}", WORDS)
@@ -79,7 +79,7 @@ def with_options(error: DataError, layers: Sequence[str]) -> DataError:
         return error
     words, value = f"[{', '.join(remedy.values)}]", remedy.values[0]
     text = value if re.fullmatch(r"[\w-]+", value) else json.dumps(value)
-    if remedy.key == "numbers":
+    if remedy.key in ("numbers", "dates"):
         text = value
     if remedy.key == "na_values":
         value, text = words, json.dumps(list(remedy.values), ensure_ascii=False)

@@ -80,6 +80,8 @@ def test_pictures(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         rows = list(csv.DictReader(text.splitlines()))
         assert rows[0]["file"] == rf"pics/{SEEN}/{SEEN}0.png"
         assert {row["class"] for row in rows} <= {SEEN, "dog"}
+    asked = call("test", *given, "--metrics", "confusion_matrix")
+    assert asked.exit_code == 2 and "it is a table. Write it to a file: --confusion FILE." in asked.stderr
     assert call("test", *given, "--confusion", "c.csv").exit_code == 0
     assert SEEN in Path("c.csv").read_text()
     several = call("run", "job.yaml", "--run-dir", f"run{ODD}", "--overwrite", "--cluster", "allreduce")

@@ -355,8 +355,14 @@ def test_categories() -> None:
     with pytest.raises(ValueError, match="contains NaN"):
         found.predict(frame.assign(a=np.nan))
     percents = frame.assign(text=[f"{i % 50}.5%" for i in range(150)])
-    with pytest.warns(UserWarning, match=r"'text' of X: 50 different texts, such as '0\.5%', are taken for categories"):
+    with pytest.warns(
+        UserWarning, match=r"'text' of X: 50 different texts, such as '0\.5%', are taken for categories"
+    ) as told:
         classifier().fit(percents, NAMES)
+    with pytest.warns(UserWarning, match="y has only the class 'a'. The net predicts it for every record") as single:
+        assert set(classifier().fit(numbers, ["a"] * 150).predict(numbers)) == {"a"}
+    # the warnings show the line of the caller
+    assert {each.filename for each in (*told, *single)} == {__file__}
     # postcodes that repeat are categories like others
     classifier().fit(frame.assign(text=[f"{i % 9}0210" for i in range(150)]), NAMES)
 

@@ -191,6 +191,7 @@ def _arguments(options: InitOptions) -> list[str]:
 def _check_fits(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
     from singa_dask.cli.init.job_file import UNROLL
     from singa_dask.cli.init.records import RecordSurvey, TextSurvey
+    from singa_dask.cli.init.survey import MIN_SIDE
 
     fault = ""
     if isinstance(surveyed, TextSurvey) and net != "char-rnn":
@@ -199,7 +200,8 @@ def _check_fits(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
         fault = f"a text of {surveyed.n_characters} characters. Expected more than {UNROLL}."
     elif isinstance(surveyed, RecordSurvey) and net == "convnet" and not surveyed.is_image:
         shape = by_shape(surveyed.shape)
-        fault = f"records of {shape} values. Expected images for --net convnet. Try --net mlp."
+        fault = f"records of {shape} values. --net convnet takes images of at least {MIN_SIDE} x {MIN_SIDE} pixels. "
+        fault += "Try --net mlp."
     elif isinstance(surveyed, RecordSurvey) and (net == "word-rnn") != ("texts" in surveyed.reading):
         fault = "--net word-rnn is for a column of texts, which take no other net. Pass --text NAME, or another --net."
     if fault:
@@ -240,7 +242,7 @@ def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
         lines.append(f"{surveyed.test_url}: {tested}" if surveyed.test_url else "no test set is beside it")
     if 0 < surveyed.n_test < MIN_TESTED:
         lines.append(f"warning: {plural(surveyed.n_test, 'test record')}: too few to judge a net.")
-    lines += [line for i, each in enumerate(surveyed.outputs) if (line := _constant(each, surveyed.baseline, i))]
+    lines += [line for i, each in enumerate(surveyed.outputs) if (line := _constant(surveyed, each, i))]
     lines += [f"to beat: {text}" for text in surveyed.naive]
     if surveyed.baseline:
         lines.append(f"to beat: {_score(surveyed, surveyed.baseline)}")
@@ -286,9 +288,11 @@ def _score(surveyed: RecordSurvey, baseline: Baseline) -> str:
     return f"a linear model{of} (logistic regression) is right in about {baseline.score:.1%} {how}{more}"
 
 
-def _constant(output: OutputSurvey, baseline: Baseline | None, index: int) -> str:
-    """Return what the best constant answer achieves, on the test records if ``baseline`` has that."""
-    known, total = baseline.constants[index:] if baseline else (), sum(output.counts)
+def _constant(surveyed: RecordSurvey, output: OutputSurvey, index: int) -> str:
+    """Return what the best constant answer achieves, on the test records if that is known."""
+    baseline, total = surveyed.baseline, sum(output.counts)
+    known = baseline.constants[index:] if baseline else ()
+    known = known or ((surveyed.largest,) if surveyed.largest else ())
     where = " on the test records" if known else ""
     if not output.is_label:
         value = f"{known[0] if known else output.std:.6g}"

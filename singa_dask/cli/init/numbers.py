@@ -240,7 +240,7 @@ def refuse_faults(table: TableSurvey, columns: Sequence[ColumnSurvey], options: 
         if asked:
             mark = next(f"--{name} {mark}" for name, mark in asked.choices[0][1].items())
             question = str(asked).removeprefix(f"{table.url}: ")
-            advice += f" Also, {question} To answer all at once: {answer} {mark}."
+            advice += f" Also, {question} To answer all at once:\n  {answer} {mark}"
         raise DataError(f"{table.url}: {' '.join(faults)} {advice}")
     if asked:
         raise asked

@@ -211,6 +211,8 @@ class RecordSurvey:
         How good naive forecasts of a time series are.
     unlabelled_url : str
         Records that are named like a test set, but have no labels.
+    largest : float
+        Share of the largest class among the test records that a split chose; 0 if it is not known.
     """
 
     source: str
@@ -243,6 +245,7 @@ class RecordSurvey:
     group_bytes: int = 0
     write: Callable[[str], None] | None = None
     is_counted: bool = False
+    largest: float = 0.0
 
     @property
     def has_classes(self) -> bool:
@@ -284,6 +287,11 @@ NOT_COPIED = f"--copy: more than {MAX_COPIED >> 20} MiB are not copied. Leave it
 MAX_DRAWS, MAX_DRAWN = 1000, 1_000_000
 Split = tuple[Rows, Rows, str]
 """Rows to train and to test on, and how they were chosen."""
+
+
+def _largest(labels: npt.NDArray[Any]) -> float:
+    """Return the share of the largest class."""
+    return float(np.unique(labels, return_counts=True)[1].max() / len(labels))
 
 
 def _tested(counts: Rows, share: float) -> Rows:
@@ -368,7 +376,10 @@ def split_by_rule(
             if not wanted.any():
                 return survey
             rule["seed"] = _even_seed(codes, kept, wanted, options)
-        n_test = len(np.intersect1d(SplitConf.model_validate({"part": "test", **rule}).rows(0, kept[-1] + 1), kept))
+        is_test = np.isin(kept, SplitConf.model_validate({"part": "test", **rule}).rows(0, kept[-1] + 1))
+        n_test = int(is_test.sum())
+        if labels is not None and n_test:
+            survey = replace(survey, largest=_largest(labels[is_test]))
     if not 0 < n_test < n:
         return survey
     of_each = ", about the same share of each class" * (labels is not None and survey.has_classes)
@@ -447,14 +458,19 @@ def split_store(survey: RecordSurvey, closed: Store, options: InitOptions, folde
         keys = write_options(ArrowStore, classes, facts)
         ArrowStore.write(url, {name: values[rows] for name, values in records.items()}, **keys)
 
-    survey = replace(survey, backend=backend, reading={key: value for key, value in reading.items() if value})
+    largest = _largest(records["label"][test])
+    survey = replace(
+        survey, backend=backend, largest=largest, reading={key: value for key, value in reading.items() if value}
+    )
     return with_split(survey, folder, suffix, (train, test, how), write)
 
 
 def count_test(
     test_url: str, backend: str, reading: Mapping[str, Any], facts: TableFacts | None, url: str, output: OutputSurvey
-) -> tuple[int, int]:
-    """Return how many records of a test set are used, and how many are left out.
+) -> tuple[int, int, float]:
+    """Return how many records of a test set are used, how many are left out, and the share of the largest class.
+
+    The share is 0 if the labels are not read.
 
     Raises
     ------
@@ -463,12 +479,17 @@ def count_test(
     """
     with open_store(test_url, backend, **reading) as store:
         label_table(test_url, store.class_names, output.names, "training")
+        found = list[npt.NDArray[Any]]()
         for block in range(len(store.blocks) if facts or store.reads_labels_alone else 0):
             labels = store.read_block(block).get("label") if facts else store.read_labels(block)
-            n, high = len(output.counts), 0 if labels is None or labels.ndim > 1 else labels.max(initial=0)
+            if labels is None or labels.ndim > 1:
+                continue
+            found.append(labels)
+            n, high = len(output.counts), labels.max(initial=0)
             if output.is_label and not output.names and high >= n:
                 raise DataError(f"{test_url}: label {high}. Expected labels from 0 to {n - 1}, as in {url}.")
         difference = store.table_facts.compare(facts) if facts and store.table_facts else ""
         if difference:
             raise DataError(f"{test_url}: {difference} in {url}. Expected the same columns in the same order.")
-        return store.count, store.left_out
+        largest = _largest(np.concatenate(found)) if output.is_label and sum(map(len, found)) else 0.0
+        return store.count, store.left_out, largest

@@ -96,6 +96,7 @@ def survey_arrays(url: str, test_url: str, backend: str, options: InitOptions, f
     counts = tuple(labels[i] for i in range(n_classes))
     why = {"image-folder": "by folder", "image-list": "by the list"}.get(backend, "by the format")
     output = OutputSurvey(label or "label", "given" if label else why, counts, names)
+    n_test, _, largest = count_test(test_url, backend, keys, facts, url, output) if test_url else (0, 0, 0.0)
     records = RecordSurvey(
         source=url,
         url=url,
@@ -106,7 +107,8 @@ def survey_arrays(url: str, test_url: str, backend: str, options: InitOptions, f
         seed=options.seed,
         values=kind,
         test_url=test_url,
-        n_test=count_test(test_url, backend, keys, facts, url, output)[0] if test_url else 0,
+        n_test=n_test,
+        largest=largest,
         is_image=is_image,
         mean=mean,
         std=std,

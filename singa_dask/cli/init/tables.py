@@ -272,12 +272,12 @@ def _with_test_set(records: RecordSurvey, outputs: Sequence[OutputSurvey]) -> Re
     more = {"facts": facts.to_dict()} if facts is not None else {}
     skips = reading.get("missing") == "skip"
     opened = {**reading, **more, **({} if skips else {"unlabelled": "skip"})}
-    n_test, n_left_out = count_test(test_url, "table", opened, facts, url, outputs[0])
+    n_test, n_left_out, largest = count_test(test_url, "table", opened, facts, url, outputs[0])
     if n_left_out and not skips:
         names = listed([each.name for each in outputs])
         notes = [*records.notes, Note(names, f"no value in {test_url}", n_left_out, "record left out")]
         records = replace(records, notes=notes, reading={**reading, "unlabelled": "skip"})
-    return replace(records, n_test=n_test)
+    return replace(records, n_test=n_test, largest=largest if len(outputs) == 1 else 0.0)
 
 
 def _refuse_before_count(table: TableSurvey, options: InitOptions) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import zoneinfo
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -15,7 +16,7 @@ import pyarrow as pa
 from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field, Shorthand
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, Remedy
 from singa_dask.lazy import LazyModule
 
 pc = LazyModule("pyarrow.compute")
@@ -167,7 +168,20 @@ class DateForm:
 
     def refusal(self, where: str, column: str, value: Any) -> DataError:
         """Return the error for a value that is not a date in this form."""
-        return DataError(f"{where}, column {column!r}: {self._fault_of(value)}.")
+        message, orders = f"{where}, column {column!r}: {self._fault_of(value)}.", self._orders_of(value)
+        if not orders:
+            return DataError(message)
+        setting = json.dumps({column: orders[0].to_dict()}, ensure_ascii=False)
+        remedy = Remedy("dates", f"Set dates: {setting}", (setting,))
+        message += f" {remedy.text}{', or day_first to false if the month is first' * (len(orders) > 1)}."
+        return DataError(message, remedy=remedy)
+
+    def _orders_of(self, value: Any) -> list[DateForm]:
+        """Return this form with another order of day and month, if the value is a date in it but not in this form."""
+        if not isinstance(value, str):
+            return []
+        orders = [DateForm(self.parts, first, self.zone) for first in (True, False) if first != self.day_first]
+        return [each for each in orders if each.parse(pa.array([value]))[0].is_valid]
 
     def _fault_of(self, value: Any) -> str:
         """Return what is wrong with a value, and what helps."""
@@ -179,10 +193,8 @@ class DateForm:
             return f"{shown} has a time zone. Write dates without one, or set the key zone of this column in dates"
         if self._times_of(column)[0].is_valid:
             return f"{shown} is after 2036, where summer time is not known. Set the zone of this column in dates to UTC"
-        orders = [DateForm(self.parts, first, self.zone) for first in (True, False) if first != self.day_first]
-        if helps := [str(each.day_first).lower() for each in orders if each.parse(column)[0].is_valid]:
-            said = f"set the key day_first of this column in dates to {' or '.join(helps)}"
-            return f"{shown} has the year last. Write it as 2024-01-31, or {said}"
+        if self._orders_of(value):
+            return f"{shown} has the year last. Write it as 2024-01-31, or set the order of day and month"
         return f"{shown} is not a date. {EXPECTED}"
 
     def values(self, times: pa.Array) -> npt.NDArray[np.float64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from singa_dask.data.codecs.dates import DateForm
 from singa_dask.data.codecs.numbers import NumberConf, NumberForm
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.tables.table import TableStore
@@ -224,3 +226,16 @@ def test_one_setting_reads_all_columns_that_lack_their_units(tmp_path: Path) -> 
     setting = json.loads(refused.value.remedy.values[0])
     with TableStore(str(tmp_path / "new.csv"), facts=facts, numbers=setting, missing=0) as store:
         np.testing.assert_array_equal(read_all(store)["data"], wanted)
+
+
+def test_a_date_in_another_order_names_the_option_that_reads_it(tmp_path: Path) -> None:
+    form = DateForm(("month", "day"), day_first=True)
+    refused = form.refusal("new.csv, line 2", "when", "01/31/2024")
+    assert refused.wants("dates")
+    told = str(with_options(refused, ["data"]))
+    setting = re.search(r"Pass --set '(neuralnet.layer\[data\].store_conf.dates=(.*))'", told)
+    assert setting, told
+    again = DateForm.from_dict(json.loads(setting[2])["when"])
+    assert again.parse(pa.array(["01/31/2024"])).to_pylist() == [datetime(2024, 1, 31)]
+    # "2024-01-99" is no date in any order
+    assert not form.refusal("new.csv, line 2", "when", "2024-01-99").wants("dates")
