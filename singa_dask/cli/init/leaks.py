@@ -1,4 +1,7 @@
-"""Features that tell the label or target alone, which often means that they are not known when a job predicts."""
+"""Find features that tell the label alone.
+
+Such a feature is often not known when a job predicts.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ Codes = npt.NDArray[np.int64]
 def leak_warnings(
     table: TableSurvey, features: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey], rows: Rows
 ) -> Iterator[str]:
-    """Yield warnings about features each of which tells a label or target alone, from some of the labelled rows."""
+    """Yield warnings about features that tell a label or target alone, from some labelled rows."""
     rows = rows[np.linspace(0, len(rows) - 1, min(MAX_RECORDS, len(rows))).astype(np.int64)]
     if len(rows) < MIN_RECORDS:
         return
@@ -58,7 +61,7 @@ def exact_warnings(baseline: Baseline | None, outputs: Sequence[OutputSurvey]) -
 
 
 def _reasons_of_label(output: OutputSurvey, values: pa.Array) -> Callable[[ColumnSurvey, pa.Array], str]:
-    """Return a function that says how a feature tells a label; it returns an empty text for other features."""
+    """Return a function that says how a feature tells a label, or returns an empty text."""
     encoded = as_texts(values).dictionary_encode()
     classes, names = encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
     shares = np.bincount(classes) / len(classes)
@@ -102,7 +105,7 @@ def _n_wrong(feature: ColumnSurvey, values: pa.Array, present: npt.NDArray[np.bo
 
 
 def _reasons_of_target(output: OutputSurvey, values: pa.Array) -> Callable[[ColumnSurvey, pa.Array], str]:
-    """Return a function that says how a feature tells a target; it returns an empty text for other features."""
+    """Return a function that says how a feature tells a target, or returns an empty text."""
     targets = as_floats(values)
     targets = targets - targets.mean()
 

@@ -468,7 +468,7 @@ def split_store(survey: RecordSurvey, closed: Store, options: InitOptions, folde
 def count_test(
     test_url: str, backend: str, reading: Mapping[str, Any], facts: TableFacts | None, url: str, output: OutputSurvey
 ) -> tuple[int, int, float]:
-    """Return how many records of a test set are used, how many are left out, and the share of the largest class.
+    """Return how many records of a test set are used and left out, and the share of the largest class.
 
     The share is 0 if the labels are not read.
 
@@ -491,5 +491,6 @@ def count_test(
         difference = store.table_facts.compare(facts) if facts and store.table_facts else ""
         if difference:
             raise DataError(f"{test_url}: {difference} in {url}. Expected the same columns in the same order.")
-        largest = _largest(np.concatenate(found)) if output.is_label and sum(map(len, found)) else 0.0
+        is_known = output.is_label and any(len(each) for each in found)
+        largest = _largest(np.concatenate(found)) if is_known else 0.0
         return store.count, store.left_out, largest

@@ -177,7 +177,7 @@ class DateForm:
         return DataError(message, remedy=remedy)
 
     def _orders_of(self, value: Any) -> list[DateForm]:
-        """Return this form with another order of day and month, if the value is a date in it but not in this form."""
+        """Return this form with each other order of day and month in which a value is a date."""
         if not isinstance(value, str):
             return []
         orders = [DateForm(self.parts, first, self.zone) for first in (True, False) if first != self.day_first]

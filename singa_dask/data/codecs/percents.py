@@ -20,7 +20,7 @@ LOW, NEAR = 1.5, 3.0
 
 
 class Percents(NamedTuple):
-    """Numbers of values in a column: all, those between 0 and 1, those below 0 or above 1, and those far too small.
+    """Numbers of values: all, those between 0 and 1, those below 0 or above 1, and those far too small.
 
     A value between 0 and 1 is far too small if it is unusual in the training data, but 100 times the value is usual.
     """
