@@ -21,6 +21,8 @@ from singa_dask.errors import listed, quoted
 # only MAX_RECORDS are compared; with fewer than MIN_RECORDS, or fewer than MIN_OTHERS of all classes but the largest,
 # a feature may tell the label by chance
 MAX_RECORDS, MIN_RECORDS, MIN_OTHERS = 10_000, 50, 10
+# in wider tables, some of the many features tell the label by chance
+MAX_FEATURES = 2_000
 # a feature tells the classes if it is wrong in at most this share of the records that the largest class does not have
 MAX_WRONG = 0.01
 # a feature tells a target if this share of its variance is left
@@ -37,7 +39,7 @@ def leak_warnings(
 ) -> Iterator[str]:
     """Yield warnings about features that tell a label or target alone, from some labelled rows."""
     rows = rows[np.linspace(0, len(rows) - 1, min(MAX_RECORDS, len(rows))).astype(np.int64)]
-    if len(rows) < MIN_RECORDS:
+    if len(rows) < MIN_RECORDS or len(features) > MAX_FEATURES:
         return
     for output in outputs:
         values = table.named[output.name].values.take(pa.array(rows))
