@@ -1,8 +1,8 @@
 """Run jobs on a Dask cluster.
 
-Workers and servers are long-running tasks; a driver starts and follows them. Commands import the names below on first
-use, so importing this package loads neither Dask nor the nets.
-``dask_setup`` is for ``dask scheduler --preload singa_dask.runtime``.
+Workers and servers run as long Dask tasks. A driver starts them and follows them to the end. The names below are
+imported on first use, so that ``import singa_dask.runtime`` loads neither Dask nor the nets.
+``dask scheduler --preload singa_dask.runtime`` calls ``dask_setup``.
 """
 
 from typing import TYPE_CHECKING

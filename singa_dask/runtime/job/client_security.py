@@ -13,7 +13,7 @@ def as_client(security: Security, role: str) -> Security:
     Parameters
     ----------
     role : {"scheduler", "worker"}
-        Role of the process. Its own certificate is used if there is none for clients.
+        Role of the Dask process. If no client certificate is configured, the client uses the certificate of this role.
     """
     own = security.get_tls_config_for_role(role)
     if security.get_tls_config_for_role("client")["cert"] or not own["cert"]:

@@ -1,8 +1,8 @@
 """Stacks of all threads, without the deadlock of Python 3.11 before 3.11.9 (python/cpython#106883).
 
-In these versions ``sys._current_frames`` holds a lock that new threads need. If it runs the garbage collector, and a
-callback of the garbage collector switches to a thread that starts another thread, the process hangs. Dask calls
-``sys._current_frames`` a hundred times a second, and has such callbacks.
+In these versions, ``sys._current_frames`` holds a lock that a starting thread needs. The call may run the garbage
+collector. If a callback of the garbage collector then switches to a thread that starts another thread, the process
+hangs. Dask registers such callbacks, and calls ``sys._current_frames`` a hundred times a second.
 """
 
 from __future__ import annotations

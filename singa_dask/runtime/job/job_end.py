@@ -18,11 +18,13 @@ class Failure:
     Attributes
     ----------
     error : str
-        Traceback; empty if the reason alone is enough.
-    unit, cause : str
-        The unit that failed, and its error without names of units; empty if no unit failed.
+        Traceback; empty if ``reason`` explains the failure by itself.
+    unit : str
+        The unit that failed; empty if no unit failed.
+    cause : str
+        Error of the unit without names of units, so that equal errors of several units can be counted.
     is_hosting : bool
-        Whether a process could not be hosted.
+        Whether the failure is that no Dask worker could run a process of the job.
     """
 
     reason: str
@@ -46,23 +48,25 @@ class JobEnd:
     Attributes
     ----------
     reports : mapping of str to mapping
-        Reports of units; empty if the scheduler is gone or does not know the job any more.
+        Last report of each unit, by unit; empty if the scheduler is gone or no longer knows the job.
     failure : Failure or None
         The first failure.
-    signal, by : str
-        Name of the signal that stopped the job, and who sent it; ``by`` is empty if the client sent it.
+    signal : str
+        Name of the signal that stopped the job; empty without a signal.
+    by : str
+        Who sent the signal; empty if the client of the job sent it.
     processes : sequence of sequence of str
         The units of each process.
     stuck : sequence of str
-        Units that do not end.
+        Units that did not end when they were asked to.
     restarts, recomputed_steps, lost_s
         See `Restarts`.
     latest : mapping of str to mapping
         The last metrics of each phase.
     samples_per_s : float
-        The speed that was reported last, summed over the worker groups.
+        The last reported speed, summed over the worker groups.
     is_heard : bool
-        Whether the scheduler has reported the end.
+        True if the scheduler reported this end; False if the client gave up waiting for the scheduler.
     """
 
     reports: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -82,25 +86,25 @@ class JobEnd:
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> JobEnd:
-        """Return the end in an event ``over``."""
+        """Return the end that an event ``over`` describes."""
         known = {each.name: event[each.name] for each in fields(cls) if each.name in event}
         return cls(**{**known, "failure": Failure(**event["failure"]) if event.get("failure") else None})
 
     @property
     def reason(self) -> str:
-        """The reason of the failure; empty if there is none."""
+        """The reason of the failure; empty if the job did not fail."""
         return self.failure.reason if self.failure else ""
 
 
 def exit_code_of(state: str, over: JobEnd) -> int:
-    """Return the exit code of a job that has ended in this state."""
+    """Return the exit code of a job, given its final state and its end."""
     if state == "stopped":
         return SIGNAL_CODES.get(over.signal, 1)
     return over.failure.exit_code if over.failure else 0
 
 
 def outcome(over: JobEnd) -> tuple[str, int, str]:
-    """Return how a job ended: state, number of steps, and the reason."""
+    """Return how a job ended: its state, its number of steps, and the reason."""
     reports, failure = over.reports, over.failure
     workers = [report for report in reports.values() if "step_ms" in report]
     step = max((int(report.get("step", -1)) for report in reports.values()), default=-1)
@@ -109,14 +113,14 @@ def outcome(over: JobEnd) -> tuple[str, int, str]:
         return "failed", max(step, 0), _reason_of(failure, reports) + last
     waited = bool(over.signal) and any(report["state"] != "done" for report in reports.values())
     if waited or any(report["stopped"] for report in workers):
-        # if a Dask worker closes, its units stop without a signal; here the job was not placed again
+        # units also stop without a signal when their Dask worker closes and the job cannot be placed again
         what = f"stopped by {over.by or over.signal or 'a Dask worker that has closed'}"
         return "stopped", max(step, 0), f"{what} while it waited for Dask workers" if waited else what
     return "done", max(step, 0), next((report["ended"] for report in workers if report.get("ended")), "")
 
 
 def _reason_of(failure: Failure, reports: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return why the job failed, and how many other units failed in the same way."""
+    """Return why the job failed, with the number of other units that failed in the same way."""
     reason, unit = failure.reason, failure.unit
     n_others = sum(report.get("cause") == failure.cause != "" for name, report in reports.items() if name != unit)
     return reason.replace(unit, f"{unit} and {plural(n_others, 'other')}", 1) if n_others else reason

@@ -1,7 +1,8 @@
-"""All timeouts of jobs on a cluster: settings of Dask, and limits that are derived from them.
+"""All timeouts of jobs on a cluster: Dask settings, and limits that are derived from these settings.
 
-``distributed.singa-dask.NAME`` in Dask's configuration sets a timeout, e.g. to ``60s``. The defaults suit clusters that
-are overloaded by a factor of thirty. A process is ended sooner only on evidence, such as a closed connection.
+``distributed.singa-dask.NAME`` in Dask's configuration sets a timeout, e.g. to ``60s``. The defaults tolerate a cluster
+that is thirty times slower than usual. Before its timeout, a process is ended only on evidence of its loss, such as a
+closed connection.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ class Limit(NamedTuple):
     Attributes
     ----------
     meaning : str
-        What must have happened before the timeout.
+        What must happen before the timeout.
     default : str
-        Default of a setting; empty for a derived limit.
+        Default of the setting; empty for a derived limit.
     of : str
-        The limit from which this one is derived: ``times`` times that limit, plus ``plus_s`` seconds.
+        Name of the limit from which this one is derived; empty for a setting. The derived limit is ``times`` times the
+        limit ``of``, plus ``plus_s`` seconds.
     at_least : sequence of str
-        Limits that may not be longer than this one.
+        Names of limits. This limit must be at least as long as each of them.
     """
 
     meaning: str
@@ -54,7 +56,7 @@ LIMITS = {
     "end": Limit("the units of a process have ended after a request to end", "8s"),
     "stop": Limit("a job that lost its client has stopped with a checkpoint", "60s", at_least=("end",)),
     "nanny": Limit("a nanny has restarted its Dask worker; until then, units share no other Dask worker", "6s"),
-    # limit for a single question; after it, the question is repeated, or dropped if nothing depends on the answer
+    # timeout of a single question: it is then asked again, or dropped if nothing depends on the answer
     "question": Limit("the scheduler has answered one question", of="answer", times=1 / 3),
     "connect": Limit("a scheduler identifies itself to a client that connects", of="answer", times=1 / 5),
     "close": Limit("the scheduler has received the message that a client leaves", of="answer", times=2 / 5),
@@ -72,8 +74,8 @@ LIMITS = {
     "aborted": Limit("it is known why units were aborted, else the job restarts", of="answer", times=1 / 6),
     "driver": Limit("a Dask worker for the driver of a detached job is there", of="answer", times=2.0),
     "driver-left": Limit("a driver has left the Dask worker that closes", of="answer", times=1 / 10),
-    # each of these limits waits for the one before: units end, then their Dask worker, the scheduler and the client
-    # learn it
+    # These limits grow, because each includes the one before: units end, their Dask worker notices it, then the
+    # scheduler, then the client.
     "ended": Limit("the scheduler has heard that the units of a Dask worker have ended", of="end", plus_s=1.0),
     "has-ended": Limit("a Dask worker has answered that its units have ended", of="end", plus_s=2.0),
     "departed": Limit("units have left a Dask worker that is retired", of="end", plus_s=4.0),
@@ -82,7 +84,7 @@ LIMITS = {
 
 
 def limit(name: str) -> float:
-    """Return one of `LIMITS` in seconds; raise `ConfigError` if its setting is not a duration."""
+    """Return one of the `LIMITS` in seconds; raise `ConfigError` if its setting is not a duration."""
     known = LIMITS[name]
     if known.of:
         return known.times * limit(known.of) + known.plus_s
@@ -94,12 +96,17 @@ def limit(name: str) -> float:
 
 
 def check_limits(process: str) -> None:
-    """Check all limits in the configuration of this process. ``process`` is its name in errors.
+    """Check all limits in the Dask configuration of this process.
+
+    Parameters
+    ----------
+    process : str
+        Name of this process in error messages.
 
     Raises
     ------
     ConfigError
-        A limit is not a duration, or is shorter than a limit that it has to exceed.
+        A limit is not a duration, or is shorter than a limit in its ``at_least``.
     """
     try:
         for name, known in LIMITS.items():
@@ -120,5 +127,5 @@ def _where(name: str) -> str:
 
 
 def state_url() -> str:
-    """Return ``distributed.singa-dask.state``, the URL where detached jobs are saved; empty if not set."""
+    """Return ``distributed.singa-dask.state``, the URL where the scheduler saves detached jobs; empty if not set."""
     return str(dask.config.get(f"{KEY}.state", ""))

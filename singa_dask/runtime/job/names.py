@@ -1,4 +1,4 @@
-"""Names of plug-ins, operations, events and tasks of jobs, of signals, and of the user."""
+"""Names that the processes of a job share: plug-ins, operations, events, tasks, signals and the user."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import socket
 from typing import Any
 
 JOBS = "singa-dask-jobs"
-"""The scheduler plug-in."""
+"""Name of the scheduler plug-in."""
 SITE = "singa-dask"
-"""The worker plug-in, and its entry in the metrics of a Dask worker."""
+"""Name of the worker plug-in, and of its entry in the metrics of a Dask worker."""
 DRIVERS = "singa-dask-drivers"
-"""The worker plug-in that runs drivers of detached jobs."""
+"""Name of the worker plug-in that runs the drivers of detached jobs."""
 EVENTS = "singa-dask-event"
-"""Stream from Dask workers to the scheduler."""
+"""Name of the stream that carries events from Dask workers to the scheduler."""
 TAKEN_OVER = "taken over"
-"""Event for a driver that was replaced by another one."""
+"""Event for a driver whose job another driver has taken over."""
 NOTICES = ("SIGUSR1", "SIGUSR2", "SIGXCPU")
-"""Signals of batch systems before the end. They may come repeatedly, so a second one does not abort a job."""
+"""Signals that batch systems send before they end a job. They may repeat, so a second one does not abort the job."""
 STOPS = ("SIGINT", "SIGTERM", "SIGHUP", *NOTICES)
 """Signals that stop a job with a checkpoint."""
 RUN_STOP = "run.stop()"
-"""The "signal" of `Run.stop` in Python."""
+"""Used like the name of a signal when a program calls `Run.stop`."""
 SIGNAL_CODES = {name: 128 + signal.Signals[name] for name in (*STOPS, "SIGKILL")} | {RUN_STOP: 128 + signal.SIGINT}
-"""Exit codes of jobs that ended by a signal."""
+"""Exit codes of jobs that were ended by a signal."""
 
 
 class Op:
-    """Operations of the scheduler plug-in and of the worker plug-in."""
+    """Names of the remote operations that the scheduler plug-in and the worker plug-in offer."""
 
     SUBMIT = "singa_dask_submit"
     SIGNAL = "singa_dask_signal"
@@ -77,12 +77,12 @@ def stopped(when: str, name: str, by: str = "") -> dict[str, Any]:
 
 
 def units_key(job_id: str, unit: object, incarnation: int) -> str:
-    """Return the key of the Dask task that runs units, by the first unit."""
+    """Return the key of the Dask task that runs the units of a process; ``unit`` is the first of them."""
     return f"singa-dask-{job_id}-{unit}-incarnation-{incarnation}"
 
 
 def job_of(key: object) -> str:
-    """Return the job of a Dask task that runs units; empty for other tasks."""
+    """Return the id of the job whose units a Dask task runs; empty for other tasks."""
     match = re.fullmatch(r"singa-dask-(.+)-(worker|server)-\d+-\d+-incarnation-\d+", str(key))
     return match[1] if match else ""
 

@@ -1,4 +1,4 @@
-"""Patience: how long to wait for a cluster, and how to tell the user."""
+"""Patience: how long to wait for a cluster, and where to send messages meanwhile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from singa_dask.errors import ClusterError
 ATTEMPT_S = 0.5
 """Time between two attempts, while waiting for a cluster."""
 AGAIN_S = 10.0
-"""Shortest time between two messages on the same obstacle, whose numbers have changed."""
+"""Shortest time between two messages about the same obstacle with other numbers, e.g. of free threads."""
 
 T = TypeVar("T")
 
@@ -25,22 +25,21 @@ class Patience(NamedTuple):
     seconds : float
         Maximum time to wait; 0 means not to wait.
     say : callable
-        Called with each message, one line of text.
+        Called with each message for the user, one line of text.
     """
 
     seconds: float = 0.0
     say: Callable[[str], None] = lambda line: None
 
     def until(self, attempt: Callable[[], T]) -> T:
-        """Repeat an attempt until it raises no `ClusterError`.
+        """Repeat an attempt until it raises no `ClusterError`; return its result.
 
-        The first error is printed whole. If its first sentence changes later, this sentence is printed at most once in
-        `AGAIN_S`.
+        The user sees the first error in full. Later, only a changed first sentence is shown, at most once in `AGAIN_S`.
 
         Raises
         ------
         ClusterError
-            All attempts failed. This is the error of the last attempt.
+            The last attempt failed, too; this is its error.
         """
         end = time.monotonic() + self.seconds
         obstacle, said, said_at = "", "", 0.0

@@ -38,27 +38,29 @@ def prepare(
     check_sources: bool = True,
     absent: Collection[int] = (),
 ) -> dict[Phase, NeuralNet]:
-    """Check wiring, shapes, topology, records and initial values of a job.
+    """Check wiring, shapes, topology, records and initial values of a job; return its nets.
 
     Parameters
     ----------
     resume, init_from : str, sequence of str
         See `Driver`.
     check_sources : bool
-        Whether this process must be able to read the records. Pass False if only the workers of a cluster can read
-        them.
+        Whether to read the records in this process to check them. Pass False if only Dask workers can reach the
+        records.
     absent : collection of int
-        Indices of layers whose records are not checked; see `absent_records`.
+        Indices of layers whose records are missing and not checked; see `absent_records`.
 
     Returns
     -------
     dict of Phase to NeuralNet
-        The nets, without memory. Only the test net if the job does not train.
+        The nets, whose arrays are not allocated. A job that does not train has only the test net.
 
     Raises
     ------
-    ConfigError, CheckpointError
-        The job is wrong.
+    ConfigError
+        The job has an error.
+    CheckpointError
+        The job cannot start from its checkpoints.
     """
     nets = build_nets(job) if job.trains else {Phase.TEST: build_net(job, Phase.TEST)}
     check_memory(nets, here=check_sources and not (job.gpu or job.ops == "cupy"))
@@ -89,7 +91,7 @@ def prepare(
 
 
 def _check_standardised(nets: Mapping[Phase, NeuralNet]) -> None:
-    """Check that tests and validations standardise the records that training does."""
+    """Check that test and validation nets standardise the same records as the training net."""
     trained: dict[str, bool] = {}
     for net in nets.values():  # the training net is the first one
         for node, layer in zip(net.nodes, net.all_layers, strict=True):
@@ -105,7 +107,7 @@ def _check_standardised(nets: Mapping[Phase, NeuralNet]) -> None:
 
 
 def _check_splits(nets: Mapping[Phase, NeuralNet]) -> None:
-    """Check that layers divide a store by the same rule, and that layers of one net read the same part."""
+    """Check that all layers split a store by the same rule, and that layers of one net read the same part of it."""
     chosen: dict[str, dict[Phase, SplitConf | None]] = {}
     for phase, net in nets.items():
         for node, layer in zip(net.nodes, net.all_layers, strict=True):
@@ -123,7 +125,10 @@ def _check_splits(nets: Mapping[Phase, NeuralNet]) -> None:
 
 
 def _check_metrics(job: JobConf, nets: Mapping[Phase, NeuralNet], of_phase: Mapping[Phase, PassMetrics]) -> None:
-    """Check that the nets have the metrics that a job tracks, if all layers declare their metrics."""
+    """Check that early stopping and kept checkpoints name a metric that the net has.
+
+    The check is skipped if a layer may have metrics that it does not declare, such as a user's own layer.
+    """
     for key, conf in (("early_stopping", job.early_stopping), ("keep_checkpoints", job.keep_checkpoints)):
         phase, name = split_metric(conf.metric if conf else "")
         if not phase:
@@ -150,12 +155,13 @@ def check_memory(nets: Mapping[Phase, NeuralNet], here: bool) -> None:
     Parameters
     ----------
     here : bool
-        Whether this machine computes the nets. If False, they only have to fit on some machine.
+        Whether this machine computes the nets. If False, the nets only have to fit on the largest possible machine
+        (`MAX_MEMORY`).
 
     Raises
     ------
     ConfigError
-        The nets do not fit. The message names the layer that needs most memory.
+        The nets do not fit. The message names the layer that needs the most memory.
     """
     available = machine.machine_memory() if here else MAX_MEMORY
     for phase, net in nets.items():
@@ -178,8 +184,7 @@ def check_memory(nets: Mapping[Phase, NeuralNet], here: bool) -> None:
 def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
     """Return warnings about unused, constant and writing layers, and about batches larger than the data.
 
-    There is no warning for a layer that only the test or validation net has, because it may be there for `extract` and
-    `predict`.
+    An unused layer that only the test or validation net has causes no warning, as `extract` or `predict` may use it.
     """
     if Phase.TRAIN not in nets:
         return []
@@ -215,8 +220,8 @@ def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
 
 
 def _batch_warnings(net: NeuralNet) -> Iterable[Problem]:
-    """Return warnings on input layers with less than a batch, and on a BatchNorm of one value."""
-    problems = {}  # path of a layer in the job -> problem; all parts of a layer have the same problem
+    """Return warnings about inputs with fewer records than a batch, and about BatchNorm layers that see one value."""
+    problems = {}  # path of a layer in the job file -> problem; all parts of a partitioned layer have the same problem
     for layer, node in zip(net.all_layers, net.nodes, strict=True):
         path = ("neuralnet", "layer", node.index)
         if isinstance(layer, StoreInput) and layer.source.n_records is not None:
@@ -232,13 +237,13 @@ def _batch_warnings(net: NeuralNet) -> Iterable[Problem]:
 
 
 def _ends(layer: Layer) -> bool:
-    """Return whether the output of a layer may be unused. It always may for a user's layer."""
+    """Return whether the output of a layer may be unused; always True for a user's own layer."""
     own = not type(layer).__module__.startswith("singa_dask.")
     return own or layer.traits.role in ("loss", "output", "unsupervised") or bool(layer.traits.metrics)
 
 
 def absent_records(job: JobConf) -> dict[int, Problem]:
-    """Return warnings, by index in the job, on input layers whose local file does not exist."""
+    """Return warnings about input layers whose local file does not exist, by index of the layer in the job."""
     problems = {}
     for index, layer in enumerate(job.neuralnet.layer):
         if LAYERS.find(layer.type).traits.role != "input":
@@ -252,7 +257,7 @@ def absent_records(job: JobConf) -> dict[int, Problem]:
 
 
 def missing_gpus(job: JobConf) -> list[Problem]:
-    """Return a warning if a job asks for GPUs and this machine has none."""
+    """Return a warning if a job asks for GPUs and this process sees none."""
     if not (job.gpu or job.ops == "cupy"):
         return []
     path = ("gpu",) if job.gpu else ("ops",)
@@ -268,7 +273,7 @@ def missing_gpus(job: JobConf) -> list[Problem]:
 
 
 def worker_warnings(job: JobConf) -> list[Problem]:
-    """Return a warning if a job that trains on this machine has more workers than there are cores."""
+    """Return a warning if a job trains on this machine with more workers than the machine has cores."""
     n_cores, cluster = machine.cpu_count(), job.cluster
     processes = [sum(unit.kind == "worker" for unit in units) for units in layout.plan_processes(cluster).processes]
     n_workers = sum(n - devices.n_on_gpus(job, n) for n in processes)

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 def present_workers(client: Client) -> dict[str, dict[str, Any]]:
-    """Return what the scheduler knows of each Dask worker (``nthreads``, ``host``, ...), by address.
+    """Return the scheduler's information on each Dask worker (``nthreads``, ``host``, ...), by address.
 
-    The result is empty without a connection. `Client.scheduler_info` is not used because it may lack workers.
+    Without a connection the result is empty. `Client.scheduler_info` is not used, because it may omit workers.
     """
     if client.scheduler is None:
         return {}
@@ -50,7 +50,7 @@ def _silent_logs() -> Iterator[None]:
     def is_critical(record: logging.LogRecord) -> bool:
         return record.levelno >= logging.CRITICAL
 
-    # keep handlers of users, such as files, which are of other types
+    # users may have added handlers of other types, such as files, which continue to get all messages
     handlers = [
         handler for handler in logging.getLogger("distributed").handlers if type(handler) is logging.StreamHandler
     ]
@@ -64,9 +64,9 @@ def _silent_logs() -> Iterator[None]:
 
 
 def _start_client(address: str, timeout: float, say: Callable[[str], None]) -> Client:
-    """Connect to a scheduler, and reconnect for up to ``timeout`` seconds.
+    """Return a client that tries to connect, and later to reconnect, for up to ``timeout`` seconds.
 
-    Differences between the versions of packages are reported with ``say``.
+    Calls ``say`` if package versions on the cluster differ from the versions here.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", VersionMismatchWarning)
@@ -113,7 +113,7 @@ def connect(
     _refuse_fork()
     check_limits("this process")
     with _silent_logs(), warnings.catch_warnings():
-        # show the warning about other versions once, and not after each reconnection
+        # `_start_client` shows the warning about other versions once; do not repeat it after each reconnection
         warnings.simplefilter("ignore", VersionMismatchWarning)
         client = patience.until(lambda: _connected(address, scheduler_file, patience.say))
         try:
@@ -143,7 +143,10 @@ _USED_BY: dict[str, int] = {}
 
 
 def _refuse_fork() -> None:
-    """Raise `ClusterError` in a forked child of a process that has used Dask, as it lacks Dask's threads."""
+    """Raise `ClusterError` if this process was forked from a process that has used Dask.
+
+    Such a process lacks Dask's threads, so calls would hang.
+    """
     if _USED_BY.setdefault("pid", os.getpid()) != os.getpid():
         text = "Dask was used before this process was forked. Start processes by spawn or forkserver instead."
         raise ClusterError(text)
@@ -155,7 +158,7 @@ def address_in(scheduler_file: str) -> str:
     Raises
     ------
     ClusterError
-        The file has no address.
+        The file cannot be read, or has no address.
     """
     try:
         return str(json.loads(Path(scheduler_file).read_bytes())["address"])
@@ -169,12 +172,12 @@ def address_in(scheduler_file: str) -> str:
 
 
 def threads_by_host(client: Client) -> Counter[str]:
-    """Return the number of threads of the workers on each host.
+    """Return the total number of threads of the Dask workers on each host.
 
     Raises
     ------
     ClusterError
-        There are no workers.
+        The cluster has no Dask workers.
     """
     threads = Counter[str]()
     for facts in present_workers(client).values():
@@ -185,12 +188,13 @@ def threads_by_host(client: Client) -> Counter[str]:
 
 
 QUIET = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "500ms"}
-"""Settings for clusters without a dashboard, whose processes would sample themselves some 150 times a second."""
+"""Dask settings for local clusters, which have no dashboard. By default each process would sample itself some 150 times
+a second."""
 
 
 @contextmanager
 def embedded_cluster(layout: Layout) -> Iterator[Client]:
-    """Start a cluster of the size of a job on this machine. A job with one process runs in this process."""
+    """Start a cluster on this machine that fits a job. A job with one process runs in this process."""
     n_processes = len(layout.processes)
     with local_cluster(n_processes, layout.n_threads, processes=n_processes > 1) as client:
         yield client
@@ -202,10 +206,10 @@ def check_processes() -> None:
     Raises
     ------
     ClusterError
-        This process cannot start processes.
+        This process is a daemon, which cannot start processes.
     SystemExit
-        This process is itself a process of a cluster, which imports the script that has started the cluster. The first
-        process reports the error.
+        This process belongs to a cluster and is importing the script that started the cluster: the script lacks a
+        ``__main__`` guard. The process that runs the script reports the error.
     """
     process = multiprocessing.current_process()
     if getattr(process, "_inheriting", False):
@@ -219,7 +223,10 @@ def check_processes() -> None:
 
 @contextmanager
 def _main_for_children() -> Iterator[None]:
-    """Hide a main module without a file during the context, as processes of a cluster would import it."""
+    """Hide the path of the main module during the context if the file does not exist, e.g. for a script from stdin.
+
+    Otherwise new processes would try to import the file.
+    """
     main: Any = sys.modules["__main__"]
     file = getattr(main, "__file__", None)
     if file is None or os.path.exists(file):
@@ -233,7 +240,7 @@ def _main_for_children() -> Iterator[None]:
 
 
 def _missing_guard() -> str:
-    """Return advice on the ``__main__`` guard that the running script lacks; empty if it has one."""
+    """Return advice to add a ``__main__`` guard to the running script; empty if the script has one."""
     script = getattr(sys.modules["__main__"], "__file__", None)
     try:
         text = Path(script).read_text(errors="replace") if script else ""
@@ -245,12 +252,12 @@ def _missing_guard() -> str:
 
 
 def _start(n_workers: int, n_threads: int, processes: bool) -> LocalCluster:
-    """Start a cluster on this machine, see `local_cluster`.
+    """Start a cluster on this machine; see `local_cluster`.
 
     Raises
     ------
     ClusterError
-        Its processes do not start.
+        The processes of the cluster do not start.
     """
     if processes:
         check_processes()
@@ -270,13 +277,20 @@ def _start(n_workers: int, n_threads: int, processes: bool) -> LocalCluster:
 
 @contextmanager
 def local_cluster(n_workers: int, n_threads: int = 1, processes: bool = True) -> Iterator[Client]:
-    """Provide a cluster of processes on this machine, or of threads of this process.
+    """Provide a client of a new cluster on this machine, and close the cluster at the end of the context.
+
+    Parameters
+    ----------
+    n_workers, n_threads : int
+        Number of Dask workers, and of threads of each.
+    processes : bool
+        Whether each Dask worker is a process. If False, all of them run in this process.
 
     Raises
     ------
     ClusterError
-        Processes cannot be started here (see `check_processes`), or do not start. Or this process was forked from a
-        process that has used Dask.
+        This process cannot start processes (see `check_processes`), the processes do not start, or this process was
+        forked from a process that has used Dask.
     """
     _refuse_fork()
     before = set(multiprocessing.active_children())
@@ -290,7 +304,7 @@ def local_cluster(n_workers: int, n_threads: int = 1, processes: bool = True) ->
         ):
             yield client
     finally:
-        # processes are left if the start was interrupted, or if a worker did not end in time
+        # processes remain if the start was interrupted, or if a Dask worker did not end in time
         for process in set(multiprocessing.active_children()) - before if processes else ():
             process.kill()
             process.join()
@@ -298,7 +312,7 @@ def local_cluster(n_workers: int, n_threads: int = 1, processes: bool = True) ->
 
 
 def _release_handlers() -> None:
-    """Clear a cache in distributed that would keep all schedulers and workers of this process in memory."""
+    """Clear a cache of `distributed` that would keep closed schedulers and workers of this process in memory."""
     cached: Any = getattr(distributed_core, "_expects_comm", None)
     if hasattr(cached, "cache_clear"):
         cached.cache_clear()

@@ -20,7 +20,7 @@ from singa_dask.runtime.job.dask_worker.part_files import reading
 from singa_dask.runtime.job.limits import limit
 
 LOOK_S = 2.0
-"""Interval of checks for Dask workers."""
+"""Seconds between two checks for a cancelled job and for lost Dask workers."""
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class Runner(Protocol):
     """Runs tasks in any order, and yields their results."""
 
     def __call__(self, tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
-        """Run the tasks."""
+        """Run the tasks; yield each result when its task has ended."""
 
 
 def run_here(tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
@@ -45,9 +45,16 @@ def on_dask(
 ) -> Runner:
     """Return a runner that runs tasks on a cluster.
 
-    If a task fails, all other tasks are cancelled. Tasks can read the part files of ``datasets``, which are catalogs as
-    plain values. They run on ``workers`` if possible. ``check`` is called every few seconds; if it raises an error, the
-    tasks are cancelled.
+    If a task fails, the runner cancels all other tasks.
+
+    Parameters
+    ----------
+    datasets : sequence
+        Catalogs, as plain values, of the part files that the tasks may read.
+    workers : sequence of str, optional
+        Dask workers that run the tasks if possible. By default any Dask worker may run them.
+    check : callable
+        Called every few seconds. If it raises an error, the runner cancels the tasks and raises the error.
     """
 
     def run(tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
@@ -69,9 +76,9 @@ def on_dask(
 def on_each_worker(
     client: Client, workers: Sequence[str] | None = None
 ) -> Callable[[Callable[[], T]], Mapping[str, T]]:
-    """Return a function that calls a function on each of ``workers`` and returns the results.
+    """Return a caller: it calls any given function on each of ``workers``, and returns the results by address.
 
-    By default it is called on all Dask workers. Dask workers that do not answer soon are left out.
+    By default it calls the function on all Dask workers. Results of Dask workers that do not answer soon are missing.
     """
 
     def call(function: Callable[[], T]) -> Mapping[str, T]:
@@ -85,12 +92,19 @@ def on_each_worker(
 
 
 def next_ended(client: Client, done: SimpleQueue[Future[T]], check: Callable[[], None]) -> Future[T]:
-    """Wait for the next task in the queue ``done``, and return it; call ``check`` every few seconds.
+    """Wait until a task ends, and return it; call ``check`` every few seconds.
+
+    Parameters
+    ----------
+    done : SimpleQueue
+        Queue into which each task is put when it ends.
+    check : callable
+        May raise an error to end the wait.
 
     Raises
     ------
     LostUnitError
-        There have been no Dask workers for too long.
+        The cluster has had no Dask workers for too long.
     """
     since = time.monotonic()
     while True:
@@ -105,7 +119,15 @@ def next_ended(client: Client, done: SimpleQueue[Future[T]], check: Callable[[],
 
 
 def result_of(ended: Future[T]) -> T:
-    """Return the result of an ended task; raise `LostUnitError` or `UnloadableError` if it did not run."""
+    """Return the result of an ended task, or raise its error.
+
+    Raises
+    ------
+    UnloadableError
+        The Dask worker could not import a module that the task needs.
+    LostUnitError
+        The task was lost with its Dask worker or its scheduler.
+    """
     try:
         return ended.result()
     except ImportError as error:
@@ -126,7 +148,7 @@ def _call(task: bytes, datasets: Sequence[Sequence[Any]]) -> Any:
 
 
 def task_memory() -> int | None:
-    """Return the memory that this task may take, in bytes; None if unknown."""
+    """Return the memory that this task may use: its Dask worker's limit per thread, in bytes; None if unknown."""
     try:
         worker = get_worker()
     except ValueError:

@@ -1,4 +1,4 @@
-"""Run the drivers of detached jobs on Dask workers, and hand a run over to them."""
+"""Run the drivers of detached jobs on Dask workers, and hand a run over to the cluster."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DriverHost(WorkerPlugin):
     name = DRIVERS
 
     def setup(self, worker: Worker) -> None:
-        """Register the handler that `Jobs` calls."""
+        """Register the handler by which `Jobs` starts a driver here."""
         self.worker = worker
         self._drivers: dict[threading.Thread, Driver | None] = {}
         self._leaving = threading.Event()
@@ -61,7 +61,7 @@ class DriverHost(WorkerPlugin):
             await worker.loop.run_in_executor(None, thread.join, limit("driver-left"))
 
     def _drive(self, run: Mapping[str, Any], **lease_fields: Any) -> dict[str, Any]:
-        """Start a driver, with the fields of a `JobRun` and of its `Lease`."""
+        """Start a driver in a new thread, given the fields of a `JobRun` and of its `Lease`."""
         job_run, lease = JobRun(**run), Lease(**lease_fields)
         with in_job(job_run.job_id):
             drive = partial(copy_context().run, self._run, job_run, lease)
@@ -71,7 +71,7 @@ class DriverHost(WorkerPlugin):
         return {}
 
     def _run(self, run: JobRun, lease: Lease) -> None:
-        """Drive a job to its end, and report the failure to the scheduler until it answers."""
+        """Drive a job to its end, and report the outcome to the scheduler, repeatedly until the scheduler answers."""
         failure: dict[str, Any] = {}
         try:
             self._carry_out(run, lease)
@@ -91,7 +91,7 @@ class DriverHost(WorkerPlugin):
             self._drivers.pop(threading.current_thread(), None)
         facts = {"job_id": run.job_id, "number": lease.number, "failure": failure}
         ask = getattr(self.worker.scheduler, Op.DRIVEN)
-        while True:  # this loop ends with its Dask worker, which closes when its scheduler is gone
+        while True:  # the loop ends when this Dask worker closes, as Dask workers do when their scheduler is gone
             with suppress(*GONE):
                 sync(self.worker.loop, ask, **facts, callback_timeout=limit("question"))
                 return
@@ -126,7 +126,7 @@ DETACH_LOOK_S = 0.2
 
 
 def detach(client: Client, run: JobRun) -> dict[str, Any]:
-    """Hand a run over to the cluster. Return its state once it has started, is queued or was refused.
+    """Hand a run over to the cluster; return its state once it has started, is queued or was refused.
 
     Returns
     -------
@@ -144,7 +144,7 @@ def detach(client: Client, run: JobRun) -> dict[str, Any]:
             raise ClusterError(refusal)
         while (progress := ask_jobs(client, Op.DETACHED, job_id=run.job_id))["state"] == "starting":
             pause(DETACH_LOOK_S)
-    except (KeyboardInterrupt, SystemExit):  # stop the job, because the user does not know its id yet
+    except (KeyboardInterrupt, SystemExit):  # stop the job: the user has not seen its id, so cannot stop it later
         with suppress(*GONE):
             for _ in range(2):
                 ask_jobs(client, Op.SIGNAL, job_id=run.job_id, name="SIGINT")
@@ -157,7 +157,10 @@ def detach(client: Client, run: JobRun) -> dict[str, Any]:
 
 
 def remote_hosts(client: Client, run_url: str) -> list[str]:
-    """Return the hosts of Dask workers that may lack a run directory on a local disk of this host."""
+    """Return the other hosts of the cluster, which may not see a run directory on a disk of this host.
+
+    The result is empty if ``run_url`` is not a local path.
+    """
     workers = present_workers(client).values()
     comm: Any = client.scheduler_comm
     if fs.local_path(run_url) is None or comm is None:

@@ -35,19 +35,19 @@ from singa_dask.runtime.planning.layout import plan_processes
 
 @dataclass(frozen=True)
 class Lease:
-    """The permission for a driver on the cluster to drive a job. A lost driver is replaced by another one.
+    """Permission for one driver on the cluster to drive a detached job. If the driver is lost, the next one gets it.
 
     Attributes
     ----------
     number : int
-        Number of the driver; 1 for the first.
+        Number of the driver, counted from 1.
     has_begun : bool
-        Whether an earlier driver has submitted the job.
+        Whether an earlier driver has already submitted the job.
     first_incarnation : int
-        First incarnation of the job under this scheduler. If it is not 0, an earlier scheduler began the job, and the
-        job continues from its newest checkpoint.
+        Number of the job's first incarnation (start or restart) under this scheduler. If it is not 0, the job began
+        under an earlier scheduler, and continues from its newest checkpoint.
     is_kept : bool
-        Whether the scheduler saves the job for the next scheduler.
+        Whether the scheduler has saved the job, so that a restarted scheduler can continue it.
     """
 
     number: int
@@ -57,19 +57,19 @@ class Lease:
 
 
 class UnheardError(ReplacedError):
-    """The scheduler does not answer. It has saved the job and will start another driver."""
+    """The scheduler does not answer. It saved the job earlier, so it will start another driver when it is back."""
 
 
 ELSEWHERE = "another driver has taken over the job."
 QUEUE_LOOK_S = 0.5
 SHOWN = 3
 QUIET_S = 5.0
-"""Seconds until a message says why a job has not started."""
+"""Seconds after which a message says why a job has not started."""
 
 
 @contextmanager
 def said_late(line: str, say: Callable[[str], None], seconds: float = QUIET_S) -> Iterator[None]:
-    """Call ``say`` with a line, in another thread, if the context lasts longer than some seconds."""
+    """Call ``say(line)`` from another thread if the context lasts longer than ``seconds``."""
     timer = threading.Timer(seconds, say, (line,))
     timer.daemon = True
     timer.start()
@@ -80,7 +80,7 @@ def said_late(line: str, say: Callable[[str], None], seconds: float = QUIET_S) -
 
 
 def _one_at_a_time(on_event: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
-    """Return a function that calls ``on_event`` by one thread at a time."""
+    """Return a thread-safe form of ``on_event``, which only one thread at a time can call."""
     lock = threading.RLock()
 
     def publish(event: dict[str, Any]) -> None:
@@ -98,11 +98,12 @@ class Driver:
     run : Submission
         The job, with absolute paths and URLs.
     on_event : callable
-        Called with each event, a dict, in the thread of `run`. Metrics are means over the workers of a group.
+        Called with each event, a dict, mostly in the thread of `run`. Metrics are means over the workers of a group.
     lease : Lease, optional
-        The lease of a driver on the cluster. If an earlier driver has submitted the job, this one only follows it.
+        Set only for a driver on the cluster. If an earlier driver has submitted the job, this driver only follows it.
     queue : bool
-        If there is no room for the job, wait in the queue. A job with a lease has already waited.
+        If the job does not fit on the cluster, wait in the queue. Has no effect with a lease: that job has already
+        waited.
 
     Attributes
     ----------
@@ -141,11 +142,11 @@ class Driver:
         self._follower.signal(signal_name, by)
 
     def warn(self, message: str) -> None:
-        """Show a warning to the user, and add it to the log of the run. Call it in the thread of `run`."""
+        """Show a warning to the user, and add it to the log of the run. Call this method in the thread of `run`."""
         self._follower.warn(message)
 
     def leave(self) -> None:
-        """End `run`, but not the job."""
+        """Make `run` return without ending the job, so that another driver can follow it."""
         self._follower.leave()
 
     def run(self) -> Result:
@@ -156,15 +157,15 @@ class Driver:
         ClusterError
             The job does not fit on the cluster. Nothing was started.
         DataError
-            A Dask worker cannot reach files that the job reads, or its run directory. Nothing was started.
+            A Dask worker cannot reach the run directory, or files that the job reads. Nothing was started.
         LeftQueueError
-            The job was stopped while it was queued.
+            The job was stopped before it started.
         UnitError
             A process cannot load a module of the user.
         ReplacedError
-            Another driver has taken over.
+            Another driver has taken over the job.
         TakenOverError
-            Another run has taken the run directory. The job is stopped.
+            Another run has taken over the run directory. This job is stopped.
         """
         if self._lease is not None and self._lease.has_begun:
             self._publish({**self._started(), "begun": True})
@@ -181,7 +182,7 @@ class Driver:
         return self._result(over)
 
     def _begin_queued(self) -> None:
-        """Wait in the queue, and begin the job when it is the first and there is room."""
+        """Wait in the queue; begin the job when it is first in the queue and fits on the cluster."""
         run = asdict(self._submission)
         asked = {"facts": JobFacts.of_run(run).to_dict(), "client": self._client.id}
         asked |= {"ticket": secrets.token_hex(8), "cluster": self.job.cluster.model_dump(mode="json")}
@@ -207,7 +208,7 @@ class Driver:
             self._wait_for_signal()
 
     def _wait_for_signal(self) -> None:
-        """Wait for `QUEUE_LOOK_S`; leave the queue if a signal comes."""
+        """Wait for `QUEUE_LOOK_S`; leave the queue if a signal arrives meanwhile."""
         request = self._follower.next_request(QUEUE_LOOK_S)
         if request is None:
             return
@@ -216,8 +217,8 @@ class Driver:
         self._leave_queue({"reason": reason, "exit_code": SIGNAL_CODES.get(name, 1)})
 
     def _tell_left(self, failure: Mapping[str, Any]) -> None:
-        """Take the job out of the queue, and tell the scheduler the ``failure``."""
-        with suppress(*GONE):  # if this fails, the scheduler drops the client, because it no longer asks for events
+        """Tell the scheduler to remove the job from the queue, because of ``failure``."""
+        with suppress(*GONE):  # if this fails, the scheduler removes the job itself once this client asks no more
             ask_jobs(self._client, Op.LEAVE, job_id=self._submission.job_id, failure=dict(failure))
 
     def _leave_queue(self, failure: Mapping[str, Any]) -> None:
@@ -241,7 +242,7 @@ class Driver:
             self._submit(self._place())
 
     def _place(self) -> Placed:
-        """Choose Dask workers, which look at the records of the job."""
+        """Choose a Dask worker for each process of the job; count its steps and scale its records on these workers."""
         given, resume = self._submission, self._submission.resume
         sources = given.modules
         room = self._follower.ask(Op.ROOM, wanted=self.job.cluster.workers.model_dump(mode="json"))
@@ -252,7 +253,7 @@ class Driver:
         self._check_seen(placed.workers)
         run = self._on_workers(placed.workers)
         self.job = steps_by_task(self.job, sources, resume, run)
-        if self._scalings is None and resume is None:  # a checkpoint of the run already contains the scaling
+        if self._scalings is None and resume is None:  # the checkpoint of a resumed run already contains the scaling
             self._scalings = compute_scalings(self.job, sources, given.init_from, run, self._follower.warn)
         return placed
 
@@ -266,7 +267,7 @@ class Driver:
         check_seen(self._client, [*files_of(self.job), *values], workers, given.run_url)
 
     def _share_scans(self, workers: Sequence[str], scans: Sequence[TableScan]) -> None:
-        """Scan the large tables of the job on its Dask workers."""
+        """Scan the large text tables of the job on its Dask workers."""
         self._check_seen(workers)
         share_scans(self._client, scans, self._on_workers(workers), self._notice)
 
@@ -295,7 +296,7 @@ class Driver:
             self._follower.warn(
                 f"units that do not end: {', '.join(over.stuck)}; they hold threads of their Dask workers"
             )
-        if not over.reports:  # no further events of this job will come
+        if not over.reports:  # the scheduler is gone, so report all units as lost
             lost = {"state": "lost", "step": over.last_step}
             reports = {str(unit): {"unit": str(unit), **lost} for unit in self._layout.units}
             over = replace(over, reports=reports, processes=self._layout.describe()["processes"])
@@ -306,10 +307,10 @@ class Driver:
         return {"event": "started", "job": self._submission.job_id, "time": time.time(), **facts}
 
     def _submit(self, placed: Placed) -> None:
-        if not self._has_started:  # do this before any unit writes to the run directory
+        if not self._has_started:  # open the run directory before any unit writes to it
             lease, job_id = self._lease, self._submission.job_id
             if lease is not None and not self._follower.ask(Op.RENEW, job_id=job_id, number=lease.number):
-                raise ReplacedError(ELSEWHERE)  # another driver owns the run directory now
+                raise ReplacedError(ELSEWHERE)  # another driver now writes the run directory
             self._publish(self._started())
             self._has_started = True
         spec = JobSpec(

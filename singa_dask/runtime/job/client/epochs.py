@@ -28,14 +28,20 @@ INSTEAD = "Set train_steps, the number of batches, instead of epochs."
 def with_steps(job: JobConf, net: NeuralNet, resume: str | None = None) -> JobConf:
     """Return the job with ``train_steps`` instead of ``epochs``.
 
-    The number of steps follows from the number of training records. A learning rate schedule without an end ends with
-    the job. A job that continues from the checkpoint ``resume``, whose batches may have another size, gets the steps of
-    its remaining epochs.
+    The steps of an epoch are counted from the training records. A learning rate schedule that sets no end gets the last
+    step as its end.
+
+    Parameters
+    ----------
+    resume : str or None
+        URL of the checkpoint that the job continues from. Records that the checkpoint has seen count as done, even if
+        its batches had another size.
 
     Raises
     ------
     ConfigError
-        There are no records, layers read different numbers of records, or the records cannot be counted.
+        No layer reads stored records, layers need different numbers of steps for an epoch, or the records cannot be
+        counted.
     """
     if job.epochs is None:
         return _lasting(job, job.train_steps)
@@ -51,7 +57,7 @@ def with_steps(job: JobConf, net: NeuralNet, resume: str | None = None) -> JobCo
         message = f"layers read their records once in different numbers of batches: {numbers}. {INSTEAD}"
         raise ConfigError(Problem(("epochs",), message))
     name, per_epoch = next(iter(counted.items()))
-    # use a decimal fraction, so that 0.1 is exactly one tenth
+    # a fraction from the decimal text, so that 0.1 is exactly one tenth
     left, n_done = Fraction(repr(job.epochs)), 0
     groups = Checkpoint(resume).groups if resume else {}
     seen = groups[0]["cursors"].get("train", {}).get(name, {}) if len(groups) == job.cluster.nworker_groups else {}
@@ -72,7 +78,17 @@ def _lasting(job: JobConf, n_steps: int) -> JobConf:
 
 
 def steps_by_task(job: JobConf, sources: Sequence[modules.Source], resume: str | None, run: Runner) -> JobConf:
-    """Return the result of `with_steps`, computed by a task, as only Dask workers may reach the records."""
+    """Return the result of `with_steps`, computed by a task, because perhaps only Dask workers can reach the records.
+
+    Parameters
+    ----------
+    sources : sequence of Source
+        The user's own modules.
+    resume : str or None
+        See `with_steps`.
+    run : Runner
+        Runs the task.
+    """
     if job.epochs is None:
         return _lasting(job, job.train_steps)
     (n_steps,) = run([partial(_count_steps, job.to_json(), sources, resume)])
@@ -80,7 +96,7 @@ def steps_by_task(job: JobConf, sources: Sequence[modules.Source], resume: str |
 
 
 def _count_steps(job: str, sources: Sequence[modules.Source], resume: str | None) -> int:
-    """Return the ``train_steps`` of a job that uses the user's own modules."""
+    """Load the user's own modules, and return the ``train_steps`` of a job. Runs as a task."""
     modules.load(sources, REGISTRIES.values())
     conf = JobConf.from_json(job, REGISTRIES)
     return with_steps(conf, build_nets(conf)[Phase.TRAIN], resume).train_steps

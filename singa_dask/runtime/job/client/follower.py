@@ -27,22 +27,22 @@ fs = LazyModule("singa_dask.fs")
 
 LOOK_S = 1.0
 WAIT_S = 1.0
-"""How long the scheduler waits for the next event before it answers that there is none."""
+"""How long the scheduler waits for the next event before it sends an empty answer."""
 GATHER_S = 0.02
 MANY = 100
-"""After fewer events than this there is a short pause, in which others gather."""
+"""After an answer with fewer events than this, the follower pauses for `GATHER_S`, so that more events gather."""
 
 MEANWHILE = "Units that run train on meanwhile"
 LOST = "the scheduler could not be reached again; units that it had started stop with a checkpoint"
 
-# errors of a client whose scheduler is gone; a client that has given up has no attributes for scheduler and workers
+# Errors of a client whose scheduler is gone. AttributeError is one: a client that has given up has no scheduler.
 GONE = (AttributeError, ClosedClientError, KeyError, OSError, RuntimeError, TimeoutError)
 
 
 def ask_jobs(client: Client, op: str, /, timeout_s: float | None = None, **arguments: Any) -> Any:
-    """Call an operation of `Jobs` on the scheduler.
+    """Call an operation of the scheduler plug-in `Jobs`, and return the answer.
 
-    ``timeout_s`` is the time within which it must answer; the default is the limit ``question``.
+    The scheduler must answer within ``timeout_s``, by default the limit ``question``.
     """
     scheduler: Any = client.scheduler
     timeout_s = limit("question") if timeout_s is None else timeout_s
@@ -53,22 +53,22 @@ def ask_jobs(client: Client, op: str, /, timeout_s: float | None = None, **argum
 
 
 class Follower:
-    """Reads each event of one job once, in order, even if the connection is lost in between.
+    """Reads the events of one job in order, each exactly once, even if the connection is lost in between.
 
     Parameters
     ----------
     on_event : callable
         Called with each event, a dict, in the thread of `follow`. Metrics are means over the workers of a group.
     after : int
-        Number of the event after which to begin; -1 reads all events that the scheduler has kept.
+        Number of the last event to skip; -1 reads all events that the scheduler has kept.
     driver : int
-        Number of the driver that follows the job, if it is on the cluster; else 0. `follow` ends when another driver
-        replaces it.
+        Number of the driver that uses this follower, if the driver runs on the cluster; else 0. `follow` ends when
+        another driver replaces it.
 
     Attributes
     ----------
     n : int
-        Number of the event that was read last.
+        Number of the last event that was read.
     """
 
     def __init__(
@@ -84,10 +84,10 @@ class Follower:
         self._client = client
         self._publish = on_event
         self._driver = driver
-        # (signal, sender): the sender is empty for the user, and an empty signal stands for `leave`
+        # (signal, sender): an empty sender means the user, and an empty signal means `leave`
         self._requests: SimpleQueue[tuple[str, str]] = SimpleQueue()
         self._n_signals = 0
-        # time since which the connection is lost, or the scheduler does not answer
+        # since when the connection is lost or the scheduler does not answer; None while it answers
         self._unheard_since: float | None = None
         self._is_lost = self._is_told = False
         self._has_left = False
@@ -100,16 +100,17 @@ class Follower:
     def signal(self, name: str, by: str = "") -> None:
         """Stop the job with a checkpoint; a second call ends it immediately. Safe in a signal handler.
 
-        Signals that the user has not sent, as ``by`` says, and `NOTICES` do not count as a second call.
+        Two kinds of signals do not count as a second call: `NOTICES`, and signals not sent by the user. For the latter,
+        ``by`` names the sender.
         """
         self._requests.put((name, by))
 
     def leave(self) -> None:
-        """End `follow`, but not the job. Safe in a signal handler."""
+        """Make `follow` return without ending the job. Safe in a signal handler."""
         self._requests.put(("", ""))
 
     def next_request(self, timeout_s: float) -> tuple[str, str] | None:
-        """Return the next signal and its sender, an empty signal after `leave`, or None after a timeout."""
+        """Return the next signal and its sender; None after a timeout. After `leave` the signal is empty."""
         try:
             return self._requests.get(timeout=timeout_s)
         except Empty:
@@ -124,9 +125,12 @@ class Follower:
         self._publish({"event": "log", "unit": "driver", "level": level, "time": time.time(), "message": message})
 
     def ask(self, op: str, *, wait: Callable[[], None] | None = None, **arguments: Any) -> Any:
-        """Call an idempotent operation of `Jobs` until the scheduler answers.
+        """Repeat a call of `Jobs` until the scheduler answers. The operation must be idempotent.
 
-        ``wait`` is called between two calls; it may raise an error.
+        Parameters
+        ----------
+        wait : callable, optional
+            Called between two attempts, to pause. It may raise an error to give up.
 
         Raises
         ------
@@ -151,12 +155,12 @@ class Follower:
         raise NotNowError(over.reason)
 
     def follow_to_its_end(self) -> JobEnd | None:
-        """Follow the job as `follow` does; stop it with a checkpoint if this fails.
+        """Follow the job as `follow` does. If that raises an error, stop the job with a checkpoint.
 
         Raises
         ------
         ReplacedError
-            Another driver of the job has taken over the directory for the events. The job continues.
+            Another driver has taken over the run directory of the job. The job continues.
         """
         try:
             return self.follow()
@@ -170,7 +174,7 @@ class Follower:
     def follow(self) -> JobEnd | None:
         """Read events until the job has ended; return its end, or None after `leave`.
 
-        If the scheduler is gone or does not know the job any more, the ``failure`` of the end says so.
+        If the scheduler is gone or no longer knows the job, the ``failure`` of the returned end says this.
         """
         pause_s, deadline = 0.0, None
         while self._over is None and not self._has_left:
@@ -196,7 +200,7 @@ class Follower:
         arguments = {"job_id": self.job_id, "after": self.n, "wait_s": WAIT_S, "driver": self._driver}
         try:
             events = ask_jobs(self._client, Op.EVENTS, WAIT_S + self._timeout_s, client=self._client.id, **arguments)
-        except GONE:  # the connection is lost, or the scheduler is busy
+        except GONE:  # the connection is lost, or the scheduler is too busy to answer
             self._note_silence()
             return LOOK_S
         self._note_answer()
@@ -217,13 +221,10 @@ class Follower:
         return limit("late" if self._unheard_since is None else "question")
 
     def _note_silence(self) -> None:
-        """Warn that the scheduler is silent.
-
-        Ends the job after a while, or if the scheduler was restarted.
-        """
+        """Warn that the scheduler is silent; give it up after a timeout, or at once if it was restarted."""
         is_lost, now = self._client.status != "running", time.monotonic()
         if self._unheard_since is None or is_lost != self._is_lost:
-            # the unanswered question has already taken this long
+            # the unanswered call has already lasted for its timeout
             self._unheard_since = now - (0.0 if is_lost else limit("late"))
             self._is_lost, self._is_told = is_lost, False
         limit_s, unheard_s = limit("client" if is_lost else "scheduler"), now - self._unheard_since
@@ -245,10 +246,7 @@ class Follower:
         self._unheard_since = None
 
     def _was_restarted(self) -> bool:
-        """Return whether the scheduler lacks `Jobs`.
-
-        Then it was restarted, and does not answer calls to `Jobs`.
-        """
+        """Return whether the scheduler answers but lacks the plug-in `Jobs`, because it was restarted."""
         scheduler: Any = self._client.scheduler
         try:
             asked = {"keys": [JOBS], "default": False, "callback_timeout": limit("late")}
@@ -269,7 +267,7 @@ class Follower:
             facts = {name: value for name, value in event.items() if name not in ("metrics", "n")}
             self._publish({**facts, **event["metrics"]})
         elif kind == "steps" and event["steps"] == self._steps:
-            return  # each answer repeats the newest steps
+            return  # each answer of the scheduler repeats the newest steps
         elif kind != "unit":
             self._steps = event["steps"] if kind == "steps" else self._steps
             self._publish({name: value for name, value in event.items() if name != "n"})
@@ -284,7 +282,7 @@ class Follower:
                 self._over = self._give_up(f"aborted by a second {name}", SIGNAL_CODES.get(name, 1))
 
     def _give_up(self, reason: str, exit_code: int = LostUnitError.exit_code) -> JobEnd:
-        """Return the end of a job whose scheduler is gone or has forgotten it."""
+        """Return the end of a job whose scheduler is gone or no longer knows the job."""
         return JobEnd(
             failure=Failure(f"{reason}.", exit_code),
             latest=self._latest,
@@ -295,13 +293,13 @@ class Follower:
 
 
 MIN_PIECE = 4
-"""Shorter parts of an id match no job, as they often match by accident."""
+"""Shortest part of an id that may identify a job. A shorter part would often match by accident."""
 NAMED = 8
-"""Number of jobs that an error names at most."""
+"""Maximum number of jobs that an error names."""
 
 
 class RemoteJobs:
-    """Calls the scheduler about its jobs.
+    """Lists, describes, stops and ends jobs by calls to the scheduler.
 
     Every method raises `ClusterError` if the scheduler does not answer.
     """
@@ -310,7 +308,7 @@ class RemoteJobs:
         self.client = client
 
     def rows(self, ended: bool = True) -> list[dict[str, Any]]:
-        """Return a row for each job, the newest first; see `Views.list`. Without ``ended``, leave out ended jobs."""
+        """Return a row for each job, the newest first; see `Views.list`. ``ended=False`` leaves out ended jobs."""
         try:
             load_on_scheduler(self.client, version.__name__, limit("load"))
             if not self.client.get_metadata([JOBS], default=False):
@@ -331,11 +329,19 @@ class RemoteJobs:
         return match_job(piece, self.rows())
 
     def view(self, job_id: str) -> dict[str, Any]:
-        """Describe a job, see `Views.view`."""
+        """Return a description of a job; see `Views.view`."""
         return dict(self._ask_job(Op.VIEW, job_id))
 
     def room(self, wanted: Mapping[str, Any], beside_tasks: bool) -> dict[str, Sequence[Any]]:
-        """Return the facts of Dask workers for a job with this block ``cluster.workers``; see `Jobs`."""
+        """Return facts about the Dask workers, such as free threads, for a job that is to be placed.
+
+        Parameters
+        ----------
+        wanted : mapping
+            The block ``cluster.workers`` of the job.
+        beside_tasks : bool
+            See `wait_for_room`.
+        """
         return dict(self._ask(Op.ROOM, wanted=wanted, beside_tasks=beside_tasks))
 
     def stop(self, job_id: str) -> None:
@@ -347,15 +353,15 @@ class RemoteJobs:
         self._ask_job(Op.SIGNAL, job_id, name="SIGKILL", by=this_user())
 
     def checkpoint(self, job_id: str) -> int:
-        """Request a checkpoint now; return the smallest step that it can have."""
+        """Request a checkpoint now; return the earliest step at which it can be taken."""
         return int(self._ask_job(Op.CHECKPOINT, job_id))
 
     def stacks(self, job_id: str, unit: str = "") -> dict[str, dict[str, Any]]:
-        """Return the stacks of units, see `Views.stacks`."""
+        """Return the stacks of the threads of units; see `Views.stacks`."""
         return dict(self._ask_job(Op.STACKS, job_id, unit=unit))
 
     def events(self, job_id: str) -> Iterator[dict[str, Any]]:
-        """Yield the events of a job that the scheduler has kept so far."""
+        """Yield the events of a job that the scheduler has kept so far, the oldest first."""
         after = -1
         while events := self._ask(Op.EVENTS, job_id=job_id, after=after):
             yield from events
@@ -382,19 +388,19 @@ class RemoteJobs:
 def match_job(piece: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the row of the job that ``piece`` refers to.
 
-    ``piece`` is an id, at least `MIN_PIECE` characters from its beginning or end, the name of a job, or a run
-    directory. If it fits several jobs, it refers to the only one that has not ended. If all have ended, it refers to
-    the newest; the key ``also`` then has the ids of the others.
-
     Parameters
     ----------
+    piece : str
+        One of these: the id of a job; at least `MIN_PIECE` characters from the beginning or end of an id; the name of a
+        job; or a run directory. If ``piece`` fits several jobs, only running and queued jobs count. If all of them have
+        ended, the newest counts; the key ``also`` of its row then has the ids of the others.
     rows : sequence of mapping
         Rows with ``id``, ``name``, ``run_url`` and ``ended``, the newest job first.
 
     Raises
     ------
     ConfigError
-        There is no such job, or several that have not ended.
+        No job fits, or several jobs fit that have not ended.
     """
     matching = [row for row in rows if piece == row["id"]]
     matching = matching or [row for row in rows if _fits(piece, row)]

@@ -13,7 +13,7 @@ from singa_dask.runtime.job.scheduler.jobs import Jobs
 
 
 def install_jobs(client: Client) -> None:
-    """Install `Jobs` on the scheduler, unless it is installed."""
+    """Install the plug-in `Jobs` on the scheduler, unless it is already installed."""
     load_on_scheduler(client, Jobs.__module__, limit("load"))
     try:
         client.register_plugin(Jobs(), name=JOBS)

@@ -31,9 +31,9 @@ class JobRun(Submission):
     Attributes
     ----------
     recording : mapping
-        Arguments of `RunDirectory` except its URL.
+        Arguments of `RunDirectory`, except its URL.
     queue : bool
-        Wait in the queue if there is no room.
+        Whether to wait in the queue if the job does not fit on the cluster.
     """
 
     recording: Mapping[str, Any] = field(default_factory=dict)
@@ -41,25 +41,22 @@ class JobRun(Submission):
 
     @classmethod
     def of(cls, job: JobConf, **fields: Any) -> JobRun:
-        """Return the run of a job, with absolute paths and the source of the user's own modules."""
+        """Return the run of a job, with absolute paths, and with the source code of the user's own modules."""
         sources = [list(source) for source in modules.read(job.modules)]
         return cls(job=absolute_paths(job).to_json(), sources=sources, **fields)
 
     def directory(self, driver: int = 0) -> RunDirectory:
-        """Return the run directory for the driver with this number.
+        """Return the run directory, to be written by the driver with this number.
 
         Raises
         ------
         ConfigError
-            The directory has another run.
+            The directory contains another run.
         """
         return RunDirectory(self.run_url, **self.recording, job_id=self.job_id, driver=driver)
 
     def going_on(self) -> JobRun:
-        """Return a run that continues from the newest checkpoint of this one.
-
-        Without a checkpoint it starts over.
-        """
+        """Return a run that continues this one from its newest checkpoint, or starts over if it has no checkpoint."""
         checkpoint = find(self.run_url) if has_checkpoints(self.run_url) else None
         goes_on = {"goes_on": checkpoint is not None, "replaces": checkpoint is None}
         command = {**self.recording["command"], "time": time.time(), "resume": checkpoint or self.resume}
@@ -67,7 +64,7 @@ class JobRun(Submission):
         return replace(self, resume=checkpoint or self.resume, recording=recording)
 
     def observers(self) -> Observers:
-        """Return the observers, which pass events on to other programs.
+        """Return the observers, which pass the events of the run on to programs such as MLflow.
 
         Raises
         ------
@@ -93,14 +90,14 @@ class JobRun(Submission):
         directory, observers : RunDirectory, Observers
             See `directory` and `observers`.
         on_event : callable
-            Called with each event after it was recorded. If it raises an error, the job stops with a checkpoint, and
-            the error is raised at the end.
+            Called with each event after the event was recorded. If it raises an error, the job stops with a
+            checkpoint, and this method raises the error at the end.
         on_driver : callable
-            Called with the driver before it runs.
+            Called with the driver before the driver runs.
         lease : Lease, optional
-            The lease of a driver on the cluster.
+            Set only if this process is a driver on the cluster.
         judge : callable
-            Called with the result. Returns the result to write.
+            Called with the result of the job; returns the result to write.
         """
         if self.run_url != readable(self.run_url) and "inproc:" not in str(getattr(client.scheduler, "address", "")):
             raise ConfigError(f"{self.run_url}: the name is not UTF-8, so it cannot be sent. Choose another --run-dir.")
@@ -127,7 +124,7 @@ class JobRun(Submission):
 
         driver = Driver(self, client, on_event=record, lease=lease, queue=self.queue)
         on_driver(driver)
-        # observers are last to end, because they read the finished directory
+        # observers end after the directory, because they read the finished directory
         with in_job(self.job_id), observers, directory:
             try:
                 result = judge(driver.run())

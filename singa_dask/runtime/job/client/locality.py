@@ -1,4 +1,4 @@
-"""Find the hosts that store a job's records, and choose Dask workers and assign blocks accordingly."""
+"""Find the hosts that store a job's records; choose Dask workers and assign blocks so that most reads are local."""
 
 from __future__ import annotations
 
@@ -34,24 +34,25 @@ from singa_dask.runtime.planning.nets import build_nets, store_of
 from singa_dask.runtime.planning.worker_choice import WorkerFacts, place, place_first
 
 SCANNED_BYTES = 1 << 28
-"""A smaller table is scanned by each host: that takes a second."""
+"""Tables of this many bytes or more are scanned once by the cluster. Each host scans a smaller table itself, in about a
+second."""
 TABLES = ("", "table", "csv", "jsonl")
-"""Backends of stores that may be tables of text."""
+"""Store backends that may be text tables."""
 
 
 class Surveyed(NamedTuple):
-    """Hosts of the training records of a job.
+    """Hosts that store the training records of a job.
 
     Attributes
     ----------
     stores : dict of str to Survey
-        Hosts of blocks by input layer, if the filesystem reports them.
+        For each input layer whose filesystem reports hosts: the hosts that store each block.
     silent : list of str
-        Input layers whose filesystem should report hosts but does not.
+        Input layers whose filesystem should report hosts but reports none.
     assignments : dict of str to list of int
-        Assignments of blocks in the checkpoint that the job continues from.
+        Block assignments of each input layer in the checkpoint that the job continues from.
     unscanned : sequence of TableScan
-        Large text tables that this host has not scanned. If there are any, the hosts are not known yet.
+        Large text tables that must be scanned first. Until then the hosts of their records are not known.
     """
 
     stores: dict[str, Survey]
@@ -61,7 +62,7 @@ class Surveyed(NamedTuple):
 
 
 def reads_remote_stores(job: JobConf) -> bool:
-    """Return whether a job may read records that only some hosts store."""
+    """Return whether a job reads records by a URL, which may be stored on some hosts only."""
     confs = [layer.given_block(StoreConf) for layer in job.neuralnet.layer]
     return any(conf and conf.path and fs.local_path(conf.path) is None for conf in confs)
 
@@ -81,7 +82,18 @@ def survey(
 ) -> Surveyed:
     """Find the hosts that store the training records of a job. Runs as a task on a Dask worker.
 
-    Text tables of ``scanned_bytes`` bytes or more are not scanned.
+    Parameters
+    ----------
+    job : str
+        The job as JSON.
+    resume : str or None
+        URL of the checkpoint that the job continues from.
+    timeout_s : float
+        Maximum duration of the search.
+    sources : sequence of Source
+        The user's own modules.
+    scanned_bytes : float
+        Text tables of this size or more are not scanned, but returned as ``unscanned``.
 
     Raises
     ------
@@ -123,7 +135,7 @@ def _survey_stores(job: str, resume: str | None, scanned_bytes: float) -> Survey
 
 
 class _Blocks:
-    """The blocks of one input layer, with the indices of the hosts that store each block."""
+    """The blocks of one input layer, with the hosts that store each block, as indices into the list of hosts."""
 
     def __init__(self, survey: Survey, numbers: Mapping[str, Collection[int]]) -> None:
         self.survey = survey
@@ -132,9 +144,17 @@ class _Blocks:
         self._record_bytes = np.asarray(survey.lengths) / np.maximum(survey.sizes, 1)
 
     def held(self, rows: Any, n_hosts: int, split: bool = False) -> Any:
-        """Return how many bytes of ``rows`` each host stores of each block.
+        """Return how many bytes of the given rows each host stores, (n_hosts,).
 
-        With ``split``, the bytes are divided by the number of copies.
+        Parameters
+        ----------
+        rows : (n_blocks,) array_like of int
+            Number of rows of each block that count.
+        n_hosts : int
+            Number of hosts.
+        split : bool
+            Whether the bytes of a block are divided evenly among the hosts that store a copy of it. By default each of
+            these hosts counts all bytes.
         """
         blocks, hosts = self._pairs.T
         n_bytes = (self._record_bytes * rows)[blocks]
@@ -143,14 +163,15 @@ class _Blocks:
 
 
 class Locality:
-    """Rates Dask workers and assigns blocks, so that many bytes are read on the host that stores them.
+    """Rates Dask workers and assigns blocks, so that as many bytes as possible are read on the host that stores them.
 
     Parameters
     ----------
     names : mapping of str to collection of str
-        Result of `host_names_of` for each Dask worker.
+        Names of the host of each Dask worker, by address; see `host_names_of`.
     fresh : bool
-        Whether the job does not continue another run, so that shuffled blocks may be assigned in any order.
+        True if the job starts from the beginning: shuffled blocks may then be assigned in any order. False if it
+        continues another run, whose assignments stay.
     """
 
     def __init__(
@@ -180,12 +201,16 @@ class Locality:
         self._held, self._share = self._count_assigned()
 
     def gain(self, processes: Sequence[int], workers: Sequence[str], chosen: Mapping[int, str]) -> np.ndarray:
-        """Return how many bytes per epoch each process would read from its own host, on each Dask worker.
+        """Return how many bytes per epoch each process would read from its own host, for each possible Dask worker.
 
         Parameters
         ----------
+        processes : sequence of int
+            Numbers of the processes to place.
+        workers : sequence of str
+            Dask workers to rate.
         chosen : mapping of int to str
-            Dask workers that are already chosen for other processes.
+            Dask workers that are already chosen, by number of the process.
 
         Returns
         -------
@@ -196,16 +221,19 @@ class Locality:
         for other, address in chosen.items():
             if self._host_of.get(address, -1) != -1:
                 there[self._host_of[address]] += self._n_workers[other]
-        # prefer hosts without other processes; if several are equal, count copies of records, too
+        # prefer hosts whose records no chosen process reads; among equal hosts, prefer the one with more copies
         most = self._share * np.array([self._n_workers[process] for process in processes])[:, None]
         free, copies = (np.clip(held - there * self._share, 0.0, most) for held in self._held)
-        # the last column is for hosts without records, which have number -1
+        # Dask workers on hosts without records have index -1, so append a column of zeros for them
         worth = np.pad(self._wanted[processes] + free + copies / 1024, ((0, 0), (0, 1)))
         rated: np.ndarray = worth[:, [self._host_of[address] for address in workers]]
         return rated
 
     def _count_wanted(self) -> Any:
-        """Return the bytes that each process reads from each host, (n_processes, n_hosts), for known orders."""
+        """Return the bytes that each process reads from each host, (n_processes, n_hosts).
+
+        Counts only layers whose block assignment is fixed.
+        """
         wanted = np.zeros((len(self._layout.processes), self._n_hosts))
         for name, (layer, blocks) in self._layers.items():
             if name in self._assigned:
@@ -218,9 +246,10 @@ class Locality:
         return wanted
 
     def _count_assigned(self) -> tuple[Any, float]:
-        """Return the bytes of assignable blocks on each host, and the bytes that each worker reads.
+        """Return the bytes of freely assignable blocks on each host, and the bytes of them that each worker reads.
 
-        The bytes on a host are counted without and with copies.
+        The first result has shape (2, n_hosts). Its first row divides each block among the hosts with a copy; the
+        second row counts each copy in full.
         """
         held = np.zeros((2, self._n_hosts))
         n_bytes = 0
@@ -239,7 +268,9 @@ class Locality:
         return orders
 
     def assignments(self, workers: Sequence[str]) -> dict[str, list[int]]:
-        """Return the order in which to assign the blocks of each input layer, if the order matters.
+        """Return the order in which the blocks of each input layer are assigned to workers.
+
+        Layers whose order is fixed, or has no effect on locality, are left out.
 
         Parameters
         ----------
@@ -269,9 +300,9 @@ class Placed(NamedTuple):
     workers : list of str
         Address of the Dask worker of each process.
     assignments : dict of str to list of int
-        For each input layer, the order in which its blocks are assigned to workers, if it was chosen.
+        Result of `Locality.assignments`; empty if the hosts of the records are not known.
     notes : list of str
-        Reasons why hosts of records are not known, for the log of the run.
+        Notes for the log of the run, e.g. why the hosts of records are not known.
     """
 
     workers: list[str]
@@ -289,7 +320,7 @@ def place_on_cluster(
     datasets: Sequence[Sequence[Any]],
     share_scans: Callable[[Sequence[str], Sequence[TableScan]], None],
 ) -> Placed:
-    """Choose a Dask worker for each process of a job, if possible on hosts that store its records.
+    """Choose a Dask worker for each process of a job, if possible on a host that stores the records it reads.
 
     Parameters
     ----------
@@ -302,8 +333,8 @@ def place_on_cluster(
     datasets : sequence
         Catalogs, as plain values, of the part files that the job reads.
     share_scans : callable
-        Scans text tables, before the search for their hosts. Called with the Dask workers that have room for the job,
-        and the scans.
+        Called with Dask workers that have room for the job, and with the text tables to scan, before their hosts are
+        searched.
 
     Raises
     ------
@@ -346,7 +377,7 @@ def place_on_cluster(
 
 @contextmanager
 def _noting(notes: list[str]) -> Iterator[None]:
-    """Turn an error in the context into a note, because locality only makes a job faster."""
+    """Append an error in the context to ``notes`` instead of raising it: a job also runs without locality."""
     try:
         yield
     except Exception as error:

@@ -25,14 +25,23 @@ from singa_dask.runtime.units.initial_state import InitialState
 
 NONE = Moments.of(np.empty((0, 1)))
 GROUP_BYTES, MAX_GROUPS = 8 << 20, 32
-"""Records are merged in groups of this many bytes, so that results have the same bits for any number of tasks. Of more
-groups than the maximum, a sample at equal distances is read."""
+"""Moments are computed for groups of blocks of about `GROUP_BYTES`, so that results are bit-identical for any number of
+tasks. If there are more than `MAX_GROUPS`, every n-th group is read."""
 
 
 class GroupMoments(NamedTuple):
-    """Moments of groups of blocks, beginning with group ``first``.
+    """Moments of consecutive groups of blocks.
 
-    Also has the names of the columns, and whether values were rounded.
+    Attributes
+    ----------
+    first : int
+        Number of the first group.
+    moments : list of Moments
+        Moments of each group.
+    names : sequence of str
+        Names of the columns; empty if the store has none.
+    is_rounded : bool
+        Whether the store holds 32-bit floats, which may have been rounded.
     """
 
     first: int
@@ -42,7 +51,7 @@ class GroupMoments(NamedTuple):
 
 
 def measure(layer: StoreInput, index: int, count: int) -> GroupMoments:
-    """Return the moments of a layer's records in part ``index`` of ``count`` parts.
+    """Return the moments of a layer's records, for task ``index`` of ``count`` tasks that divide the records.
 
     Raises
     ------
@@ -51,9 +60,9 @@ def measure(layer: StoreInput, index: int, count: int) -> GroupMoments:
     """
     conf = layer.store_conf
     with layer.open_checked() as store:
-        # do not read ahead, because the sampled groups are far apart
+        # do not read ahead: the sampled groups are far apart
         store.limit_runs(1)
-        # a block begins a new group if its first record is GROUP_BYTES further
+        # a block belongs to the group of the GROUP_BYTES in which its first record begins
         numbers = store.starts[:-1] * store.record_bytes // GROUP_BYTES
         groups = np.split(np.arange(len(numbers)), np.flatnonzero(np.diff(numbers)) + 1)
         groups = groups[:: -(-len(groups) // MAX_GROUPS)]
@@ -90,7 +99,7 @@ def _column(names: Sequence[str], *place: int) -> str:
 
 
 def scaling_of(layer: str, parts: Sequence[GroupMoments], warn: Callable[[str], None]) -> Scaling:
-    """Return the scaling of a layer, given the moments of all parts; warn if it is not exact.
+    """Return the scaling of a layer from the moments of all its records; call ``warn`` if it is not exact.
 
     Raises
     ------
@@ -119,9 +128,9 @@ def scaling_of(layer: str, parts: Sequence[GroupMoments], warn: Callable[[str], 
 def _measure(
     job: str, sources: Sequence[modules.Source], init_from: Sequence[str], index: int, of: int
 ) -> list[tuple[str, Scaling | GroupMoments]]:
-    """Return the moments of each standardised layer's records in part ``index`` of ``of`` parts.
+    """Run task ``index`` of ``of`` tasks: return the moments of its share of each standardised layer's records.
 
-    If a checkpoint that the job starts with has a scaling of the layer, that scaling is returned instead.
+    If a checkpoint in ``init_from`` contains the scaling of a layer, this scaling is returned instead.
     """
     modules.load(sources, REGISTRIES.values())
     conf = JobConf.from_json(job, REGISTRIES)
@@ -145,7 +154,7 @@ def compute_scalings(
 ) -> dict[str, Mapping[str, Any]]:
     """Return the `Scaling.to_dict` of each standardised layer of the training net.
 
-    If a checkpoint in ``init_from`` has a scaling, it is used, because its params were trained with it.
+    If a checkpoint in ``init_from`` contains a scaling, that scaling is used, because the params were trained with it.
 
     Parameters
     ----------
@@ -154,9 +163,9 @@ def compute_scalings(
     init_from : sequence of str
         URLs of checkpoints.
     run : Runner
-        Runs the tasks, one for each worker. The result does not depend on the number of workers.
+        Runs one task for each worker. The result does not depend on the number of workers.
     warn : callable
-        Called with a warning.
+        Called with each warning.
 
     Raises
     ------

@@ -17,7 +17,7 @@ from singa_dask.runtime.units.server import MORE
 
 @dataclass(frozen=True)
 class Result:
-    """Result of a job. It has the fields of ``summary.json``, and ``error``.
+    """Result of a job: the fields of ``summary.json``, and ``error``.
 
     Attributes
     ----------
@@ -26,45 +26,48 @@ class Result:
     restarts : int
         Number of times that units were restarted after a process was lost.
     recomputed_steps : int
-        Number of steps that the first worker group computed again.
+        Number of steps that the first worker group had to compute again after restarts.
     lost_s : float
-        Seconds from each loss until the job reached the step of the loss again, summed over all losses.
+        Time lost by restarts, in seconds: from the loss of a process until the job reached the same step again, summed
+        over all losses.
     step_ms, wait_ms : dict of str to float
-        Milliseconds per step; see `StepTimer`. Empty if the job was killed. A worker waits for ``data``, for
-        ``params``, and for ``cores`` that other threads use.
+        Milliseconds per step; see `StepTimer`. Empty if the job was killed. ``wait_ms`` has the times that a worker
+        waits for ``data``, for ``params``, and for ``cores`` that other threads use.
     bytes : dict of str to int
-        ``sent`` and ``received``: bytes of arrays sent between processes. ``local`` and ``remote``: bytes of blocks of
-        records that were read from the worker's own host, and from other hosts.
+        ``sent`` and ``received``: bytes of arrays that processes exchanged. ``local`` and ``remote``: bytes of record
+        blocks that workers read from their own host, and from other hosts.
     ops : str
-        Name of the kernels of the first worker.
+        Name of the kernels ("ops") that the first worker used.
     devices : dict of str to str
-        Device of each worker, ``"cpu"`` or ``"cuda:<index in its process>"``, and its kernels.
+        Device and kernels of each worker, e.g. ``"cuda:0 (cupy)"``. The device is ``"cpu"`` or ``"cuda:<index in its
+        process>"``.
     threads : int
         Number of threads of the first worker.
     layers : dict of str to dict of str to float
-        If the job is profiled: ``forward_ms`` and ``backward_ms`` of each layer, without waits, as medians over the
-        recorded steps of the first worker. If workers compute parts of one net, the values of the slowest worker.
+        Only of a profiled job: ``forward_ms`` and ``backward_ms`` of each layer, without waits, as medians over the
+        recorded steps. If several workers compute parts of a layer, the time of the slowest worker.
     step_parts : dict of str to float
-        If the job is profiled: ``compute_ms`` of the recorded steps, and the waits ``data_ms``, ``params_ms`` and
-        ``workers_ms``. The last is the wait for other workers of a partitioned net.
+        Only of a profiled job: ``compute_ms`` of the recorded steps, and the waits ``data_ms``, ``params_ms`` and
+        ``workers_ms``. The latter is the wait for other workers of a partitioned net.
     peak_memory : int
-        Peak memory of a process of the job, in bytes; the maximum over all processes.
+        Largest peak memory of any process of the job, in bytes.
     bad_records : int
-        Number of records that could not be read. Each counts once for every input layer of a worker.
+        Number of records that could not be read. A record counts once for every input layer of a worker that reads it.
     samples : int
         Number of records that all workers have trained on since the last start.
     updates : dict of str to int
-        ``applied``: number of updates of slices by the servers since the last start. Each slice has one for each step
-        of each worker group. ``refused``: number of updates that arrived a second time.
+        ``applied``: number of slice updates by the servers since the last start. In each step of a worker group, each
+        slice is updated once. ``refused``: number of updates that the servers ignored because they arrived twice.
     staleness : dict of str to int
         Number of gradients by staleness, ``"0"`` to ``"64"`` or ``"more"``. The staleness of a gradient is the number
-        of updates of its slice since the values that the gradient was computed from.
+        of updates that its slice received after the worker read the values for this gradient.
     staleness_mean : float
         Mean staleness of all gradients.
     learning : dict
-        Facts of the first worker group; see `facts_of_workers`. ``summary.json`` also has ``sentences``.
+        Facts about the learning of the first worker group; see `facts_of_workers`. ``summary.json`` also has
+        ``sentences``.
     reason : str
-        Why the job ended, in one line; empty if it is done and did not end early.
+        Why the job failed, was stopped or ended early, in one line; empty if it made all its steps.
     error : str
         Traceback of the unit that failed; empty if ``reason`` is enough.
     """
@@ -112,7 +115,7 @@ class Result:
 
 
 def summarise(name: str, job_id: str, layout: Layout, over: JobEnd) -> Result:
-    """Combine the reports of a job into its result, with the ``layout`` of the job file."""
+    """Combine the last reports of a job's units into its result."""
     reports, latest = over.reports, over.latest
     workers = [report for report in reports.values() if "step_ms" in report]
     first = [report for report in workers if report["unit"].startswith("worker-0-")]
@@ -180,7 +183,7 @@ def _merge_layers(tables: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[s
 
 
 def _bytes(reports: Mapping[str, Mapping[str, Any]], units: Iterable[str], key: str) -> int:
-    """Return the traffic of a process in bytes, when its last unit ended."""
+    """Return the bytes that a process sent or received, as counted when its last unit ended."""
     return max((int(reports.get(unit, {}).get("bytes", {}).get(key, 0)) for unit in units), default=0)
 
 

@@ -15,19 +15,19 @@ from singa_dask.runtime.planning.worker_choice import WorkerFacts, place_first
 
 
 def wait_for_room(client: Client, layout: Layout, patience: Patience = AT_ONCE, beside_tasks: bool = True) -> None:
-    """Wait until a job can start on a cluster. An elastic job may start with fewer processes than it has.
+    """Wait until a job can start on a cluster. An elastic job may start before all its processes fit.
 
     Parameters
     ----------
     patience : Patience
-        How long to wait. By default the job has to fit immediately.
+        How long to wait. By default the job must fit immediately.
     beside_tasks : bool
-        Whether threads that run other tasks count as taken. Pass False if these tasks compute the data of the job.
+        Whether threads that run other Dask tasks count as occupied. Pass False if these tasks compute the job's data.
 
     Raises
     ------
     ClusterError
-        The job does not fit in time. The message has the numbers.
+        The job does not fit in time. The message has the numbers of wanted and free threads.
     """
 
     def attempt() -> None:
@@ -39,5 +39,5 @@ def wait_for_room(client: Client, layout: Layout, patience: Patience = AT_ONCE, 
 
 
 def worker_facts(room: Mapping[str, Sequence[Any]]) -> dict[str, WorkerFacts]:
-    """Return the facts of Dask workers in an answer of the scheduler."""
+    """Convert an answer of the scheduler to facts about each Dask worker, by address."""
     return {address: WorkerFacts(*facts) for address, facts in room.items()}

@@ -22,7 +22,7 @@ from singa_dask.runtime.planning.nets import store_of
 from singa_dask.runtime.planning.whole_pass import KEYS
 
 SHOWN = 3
-"""Number of Dask workers that an error names."""
+"""Maximum number of Dask workers that an error names."""
 
 
 def files_of(job: JobConf) -> list[str]:
@@ -35,15 +35,23 @@ def files_of(job: JobConf) -> list[str]:
 
 
 def check_seen(client: Client, urls: Iterable[str], workers: Collection[str] | None = None, run_url: str = "") -> None:
-    """Check that Dask workers can reach files and a run directory that are on disks of this host.
+    """Check that Dask workers can reach local files of this host, and a run directory on a local disk.
 
-    By default all Dask workers are checked. Dask workers that do not answer soon are left out. The run directory is
-    created if it is missing.
+    A missing run directory is created. Dask workers that do not answer soon are not checked.
+
+    Parameters
+    ----------
+    urls : iterable of str
+        The files. Only local paths are checked.
+    workers : collection of str, optional
+        Dask workers to check; by default all.
+    run_url : str
+        The run directory. An empty string checks no directory.
 
     Raises
     ------
     DataError
-        A Dask worker cannot reach one of them, or the run directory cannot be created.
+        A Dask worker cannot reach a file or the run directory, or the run directory cannot be created.
     """
     paths = sorted({url for url in urls if fs.local_path(url) is not None})
     with _marked(run_url) as marker:
@@ -52,7 +60,8 @@ def check_seen(client: Client, urls: Iterable[str], workers: Collection[str] | N
         ask = on_each_worker(client, sorted(set(workers)) if workers else None)
         asked = ask(partial(_unseen, [*paths, *marker]))
         for address, (host, unseen) in asked.items():
-            # where the run directory is not seen, neither is what stands beside it, as initial values of an estimator
+            # a host that does not see the run directory also lacks its neighbours, e.g. an estimator's initial values;
+            # the error about the run directory below explains both
             beside = [Path(each).parents[1] for each in marker if each in unseen]
             for path in paths:
                 if path in unseen and not any(Path(path).is_relative_to(folder) for folder in beside):
@@ -78,10 +87,10 @@ def _blind(asked: Mapping[str, tuple[str, list[str]]]) -> list[str]:
 
 @contextmanager
 def _marked(url: str) -> Iterator[list[str]]:
-    """Create a run directory and a file with a random name in it.
+    """Create a run directory, and in it a marker file with a random name, which is removed at the end of the context.
 
-    The file distinguishes the directory from a directory with the same path on another host. Yields a list with the
-    file, empty if the directory is not on a disk. After an error a new directory is removed.
+    The marker distinguishes the directory from one with the same path on another host. The context yields a list with
+    the marker; the list is empty if ``url`` is not a local path. After an error, a newly created directory is removed.
     """
     path = fs.local_path(url) if url else None
     if path is None:
@@ -116,7 +125,7 @@ def _explain_file(client: Client, path: str, who: str) -> str:
 
 
 def _without_scheduler(client: Client) -> str:
-    """Return advice on how not to use a cluster that only an environment variable names."""
+    """Return advice on how to run without a cluster, if the cluster was chosen by an environment variable."""
     named = os.environ.get("DASK_SCHEDULER_ADDRESS")
     is_this = named is not None and client.scheduler is not None and named == client.scheduler.address
     return " To use no cluster, unset DASK_SCHEDULER_ADDRESS, which names this one." if is_this else ""
@@ -126,7 +135,7 @@ def _unseen(paths: Sequence[str]) -> tuple[str, list[str]]:
     """Return the name of this host, and the paths and patterns that it cannot reach."""
     unseen = [path for path in paths if not _is_seen(path)]
     for folder in sorted({folder for path in unseen for folder in Path(path).parents}):
-        with suppress(OSError):  # NFS may have cached that a file is missing, until its folder is opened
+        with suppress(OSError):  # an NFS client may cache that a file is missing; opening the folder ends that
             os.scandir(folder).close()
     unseen = [path for path in unseen if not _is_seen(path)]
     return socket.gethostname(), unseen
