@@ -1,4 +1,4 @@
-"""The units of a job, which are workers and servers, and the host that runs them in a process.
+"""The units of a job (its workers and servers), and the host that runs them in a process.
 
 A process
     `unit_host`: sets up messages and memory for the units of a process. `run_unit`: runs one unit. `router`: delivers
@@ -12,7 +12,7 @@ A server
 Checkpoints
     `checkpointing`: decides when to save. `reporter`: sends a worker's part of a checkpoint. `pending`: collects the
     parts. `snapshot_schedule`: chooses the times of snapshots.
-Measured
+Measurements
     `worker_metrics`: reports the metrics of a worker. `step_timer`: measures steps. `profiler`: measures layers and
     waits. `learning`: observes whether the net learns.
 """

@@ -1,7 +1,8 @@
 """Checkpointing: decide when to save a checkpoint or a snapshot, and collect its parts from all units.
 
-The first worker of the first group takes checkpoints and snapshots (`Checkpointing`), and tracks the parts that other
-units write (`Pending`). Every worker reports its position and the states of its layers to the first worker
+A checkpoint is written to the run directory. A snapshot is a checkpoint in the memory of Dask workers, from which a job
+restarts after a failure. The first worker of the first group takes both (`Checkpointing`), and tracks the parts that
+other units write (`Pending`). Every worker reports its position and the states of its layers to that worker
 (`Reporter`).
 """
 
@@ -33,14 +34,26 @@ logger = logging.getLogger(__name__)
 
 
 PATIENCE_S = 5.0
-"""Seconds after which the next checkpoint or snapshot is skipped rather than waiting for the one before."""
+"""If the previous checkpoint or snapshot is still being written after this many seconds, the next one is skipped."""
 
 
 class Checkpointing:
-    """Takes the checkpoints and snapshots of a job on the first worker; on others contributes to them.
+    """Takes the checkpoints and snapshots of a job on its first worker, and contributes to them on other workers.
 
-    ``url`` is the directory with the ``step-<n>`` directories. ``state`` must be at the first step of the job, which
-    never has a checkpoint. ``in_background`` calls a function in a thread that may wait minutes for file systems.
+    Parameters
+    ----------
+    url : str
+        Directory that contains the ``step-<n>`` directories of checkpoints.
+    state : RunState
+        Must be at the first step of the job. No checkpoint is due before that step.
+    save_later : callable
+        Saves the layer states of this worker in the background; see `SaveLater`.
+    in_background : callable
+        Calls a function in a thread that may wait minutes for file systems.
+    takes_snapshots : bool
+        Whether the job takes snapshots besides checkpoints.
+    author : Author
+        Identifies this run in the files that it writes.
     """
 
     def __init__(
@@ -71,21 +84,21 @@ class Checkpointing:
         self._author = author
         self._retention = Retention(url, job.keep_checkpoints, stopping is not None and stopping.restore_best, author)
         self._others = range(1, job.cluster.nworkers_per_group)
-        # kind -> its frequency, and its first step
+        # kind -> (number of steps between two, first step)
         self._freq = {"checkpoint": (job.checkpoint_freq, job.checkpoint_after)}
         requester = secrets.token_hex(4)
         self._pending = {"checkpoint": Pending("checkpoint", job.cluster, requester, self._write_later)}
         if takes_snapshots:
             self._freq["snapshot"] = job.cluster.snapshot_freq or 0, 0
             self._pending["snapshot"] = Pending("snapshot", job.cluster, requester, self._end_snapshot)
-        self._known = state.step  # step of the newest snapshot that the scheduler knows
+        self._known = state.step  # step of the newest snapshot that the scheduler has
         self._written: Event = {}  # event of the newest complete checkpoint of this run
         self._copying: set[tuple[str, Address]] = set()
-        # workers of other groups that wait or have left, and the request for which they wait
+        # workers of other groups: those that wait for the request `_asked`, and those that have left
         self._arrived: set[Address] = set()
         self._gone: set[Address] = set()
         self._asked: tuple[str, int] | None = None
-        # messages of other workers, which may arrive some steps before this worker asks for them
+        # `learned` messages of other workers, which may arrive some steps before this worker needs them
         self._arrivals: list[Message] = []
         channel.on("learned", self._arrivals.append)
         for kind in ("part", "r-progress", "written"):
@@ -105,7 +118,7 @@ class Checkpointing:
     def save_due(self, facts: Callable[[], Mapping[str, Any]]) -> None:
         """Begin the checkpoint or snapshot that is due before this step.
 
-        If both are due, a checkpoint serves as both. ``facts`` returns the argument ``facts`` of `save`.
+        If both are due, only the checkpoint is taken. ``facts`` is called to get the argument ``facts`` of `save`.
         """
         if self._channel.address.group:
             if self.reporter.is_due():
@@ -116,7 +129,7 @@ class Checkpointing:
     def _is_due(self, kind: str) -> bool:
         """Return whether a checkpoint or snapshot is due before this step.
 
-        If it is due by time or was requested, the first worker chooses its step.
+        If it is due by time or on request, the first worker chooses a step for the whole group.
         """
         state = self._state
         if state.step <= self._first_step:
@@ -135,11 +148,19 @@ class Checkpointing:
     def save(self, facts: Mapping[str, Any], kind: str = "checkpoint", *, last: bool = False) -> None:
         """Begin a checkpoint or snapshot as the first worker, or contribute to it as another worker.
 
-        The other workers of the first group report their positions, and wait until servers have copied their slices.
-        ``facts`` are additional values for the manifest. Pass ``last=True`` after the last step.
+        Every worker of the first group reports its position, and waits until the servers have copied their slices.
 
         A checkpoint is skipped while the previous one is being written. The last checkpoint is skipped only if the job
         has resumed from a complete checkpoint of the same step.
+
+        Parameters
+        ----------
+        facts : mapping
+            Additional values for the manifest.
+        kind : {"checkpoint", "snapshot"}
+            What to save.
+        last : bool
+            Whether this is the checkpoint at the end of the training.
         """
         where: Mapping[str, Any] = {}
         if self._channel.address.group:
@@ -163,18 +184,18 @@ class Checkpointing:
                 self._schedule.paused(time.perf_counter() - started)
 
     def _arrive(self) -> Mapping[str, Any]:
-        """Report to the first worker that this one waits.
+        """Report to the first worker that this worker waits; return its answer.
 
-        Returns the destination of the states of its layers; empty if they are not saved.
+        The answer is the destination for the states of this worker's layers; empty if the checkpoint is skipped.
         """
         net = self._trainer.net
-        if net.is_partitioned:  # the first worker of a partitioned net does not have all params
+        if net.is_partitioned:  # the first worker waits only for its own params, which are not all of them
             self._trainer.collect_all()
         self._channel.send("learned", FIRST, info=net.context.knowledge.known.to_dict())
         return self._channel.wait_for("taken").info
 
     def _complete(self, facts: Mapping[str, Any]) -> Checkpoint | None:
-        """Return the complete checkpoint of this step, if there is one and no group has made a step since."""
+        """Return the complete checkpoint of this step, if one exists and no group has trained since; else None."""
         if self._state.step != self._first_step:
             return None
         try:
@@ -187,7 +208,10 @@ class Checkpointing:
         return known if stays and is_same and len(known.groups) == n_groups else None
 
     def _is_free(self, kind: str, last: bool) -> bool:
-        """Wait until the previous checkpoint or snapshot is complete; return False if that takes too long."""
+        """Wait until the previous checkpoint or snapshot is complete; return False if it takes over `PATIENCE_S`.
+
+        The last checkpoint waits without a limit.
+        """
         pending = self._pending[kind]
         while pending and (last or pending.seconds < PATIENCE_S):
             self._channel.receive(f"the {kind} before this", None if last else max(PATIENCE_S - pending.seconds, 0.0))
@@ -199,7 +223,7 @@ class Checkpointing:
         return not pending
 
     def _manifest(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Wait for all updates and all other workers; return the manifest without positions."""
+        """Wait for all updates and for the other workers of the group; return the manifest without positions."""
         self._trainer.collect_all()
         while len(self._arrivals) < len(self._others):
             self._channel.receive("the other workers")
@@ -222,10 +246,10 @@ class Checkpointing:
         }
 
     def _request_parts(self, kind: str, manifest: Mapping[str, Any], last: bool) -> dict[str, Any]:
-        """Request the part of every server; return the destination of the parts.
+        """Request a part from each server that writes one; return the request, which contains the destination.
 
-        Returns once all servers have copied their slices. The other worker groups wait meanwhile. With several server
-        groups, the group that writes first gets all changes of the other groups.
+        Returns once these servers have copied their slices. The other worker groups wait meanwhile. Of several server
+        groups, only group 0 writes; before that, the other groups send their changes to it.
         """
         step, cluster = self._state.step, self._job.cluster
         self._state.requested -= {"snapshot", kind}
@@ -249,7 +273,7 @@ class Checkpointing:
         return info
 
     def _ask_servers(self, kind: str, groups: Iterable[int], step: int, info: Mapping[str, Any]) -> None:
-        """Send a request to all servers of some groups, and wait for their answers."""
+        """Send a request to all servers of some server groups, and wait for all answers."""
         n = self._job.cluster.nservers_per_group
         for server in (Address.server(group, i) for group in groups for i in range(n)):
             self._copying.add((info["requester"], server))
@@ -258,19 +282,22 @@ class Checkpointing:
             self._channel.receive("copies of the servers")
 
     def finish(self, wait: bool) -> None:
-        """Handle messages about checkpoints and snapshots; with ``wait``, until all checkpoints are complete."""
+        """Handle the messages about checkpoints and snapshots that have arrived.
+
+        With ``wait``, go on until all checkpoints are complete.
+        """
         while (wait and self._pending["checkpoint"]) or (self._state.is_first and self._channel.has_messages()):
             self._channel.receive("parts of checkpoints")
 
     def _count_arrival(self, message: Message) -> None:
-        """Count a waiting worker of another group; release a worker that waits for another request."""
+        """Count a waiting worker of another group. If it waits for an outdated request, release it."""
         if (message.info["requester"], message.step) == self._asked:
             self._arrived.add(message.src)
         else:
             self._channel.send("taken", message.src, step=message.step, info=message.info)
 
     def _ask_again(self, message: Message) -> None:
-        """Repeat requests to units that restart, and stop waiting for workers that have left."""
+        """Send pending requests again to units that restart, and stop waiting for workers that have left."""
         workers = [unit for unit in message.info["units"] if unit.kind == "worker"]
         awaited = self._asked[1] if self._asked and not self._copying else None
         for pending in self._pending.values():
@@ -288,7 +315,7 @@ class Checkpointing:
                     self._emit(event)
 
     def _end_snapshot(self, step: int, parts: Sequence[Event], facts: Mapping[str, Any]) -> None:
-        """Send a snapshot to the scheduler. It counts as complete once the scheduler has it."""
+        """Send the manifest of a snapshot to the scheduler. The snapshot is complete once the scheduler has it."""
         event = {"event": "snapshot", "step": step, "time": time.time(), "manifest": make_manifest(parts, facts)}
         there, here = self._emit(event), self._channel.address
 
@@ -302,20 +329,20 @@ class Checkpointing:
             there.add_done_callback(know)
 
     def _confirm_snapshot(self, message: Message) -> None:
-        """Record that the scheduler has a snapshot, or cannot receive it."""
+        """Record that the scheduler has received a snapshot, or could not receive it."""
         self._pending["snapshot"].end(message.step)
         if message.info["known"]:
             self._known = message.step
 
     def _write_later(self, step: int, parts: Sequence[Event], facts: Mapping[str, Any]) -> None:
-        """Write the manifest in the background, and put the resulting event in the inbox."""
+        """Write the manifest in the background, then put the resulting event in this worker's inbox."""
         pending, here = self._pending["checkpoint"], self._channel.address
         last, steps = pending.asked(step).get("rescue", False), frozenset(pending.steps)
 
         def write() -> None:
             try:
                 event = self._write(step, parts, facts, last, steps)
-            except Exception as error:  # this worker handles the error
+            except Exception as error:  # the worker's thread handles the error when it reads the event
                 event = pending.failure(step, text_of(error))
             info = {"requester": pending.requester, "event": event}
             self._channel.put(Message("written", src=here, dst=here, step=step, info=info))
@@ -334,13 +361,13 @@ class Checkpointing:
         return {"event": "checkpoint", "step": step, "time": time.time(), "url": url}
 
     def _handle(self, message: Message) -> None:
-        """Handle a part, a report or a result; raise CheckpointError if the last checkpoint was not written."""
+        """Handle a part, a report, or a written manifest; raise CheckpointError if the last checkpoint failed."""
         for pending in self._pending.values():
             if event := pending.take(message):
                 self._emit(event)
 
     def _emit(self, event: Event) -> Future[Any] | None:
-        """Emit the event of a checkpoint or snapshot; schedule the next snapshot."""
+        """Emit the event of a finished checkpoint or snapshot; after a snapshot, schedule the next one."""
         if self._job.cluster.snapshot_freq is None and event["event"] != "checkpoint" and "error" not in event:
             self._schedule_next(event)
         if "error" in event and event["step"] == self._state.step and self._state.is_over:
@@ -359,7 +386,7 @@ class Checkpointing:
         self._schedule.end(now, sum(seconds) / len(processes))
 
     def _loss_text(self, event: Event) -> str:
-        """Return what is lost without the last checkpoint, and how to continue."""
+        """Describe what is lost because the last checkpoint failed, and how to continue."""
         if "kept_at" in event:
             places, url = " and ".join(event["kept_at"]), event["url"]
             return f"Its files are kept at {places}. To complete it, copy all of them to {url}; then resume the run."
@@ -370,7 +397,7 @@ class Checkpointing:
 
 
 def describe_params(net: NeuralNet) -> dict[str, dict[str, Any]]:
-    """Describe each whole param for the manifest: its shape, dtype, and shards on servers."""
+    """Describe each whole param for the manifest: its shape, its dtype, and the shards that servers hold."""
     described: dict[str, dict[str, Any]] = {}
     for key, kept in net.logical.items():
         facts = {"shape": list(kept.owner.whole_shape), "dtype": kept.owner.dtype.name}

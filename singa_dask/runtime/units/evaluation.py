@@ -24,8 +24,12 @@ from singa_dask.training.pass_metrics import PassMetrics
 class Evaluation:
     """Runs the tests and validations of one worker when they are due.
 
-    The first worker of the first group collects the metrics of all workers of the group, and decides for them.
-    ``manifest`` is the manifest of the checkpoint from which the run resumed; it is empty for a new run.
+    The first worker of the first group collects the metrics of its group, and decides whether the training ends early.
+
+    Parameters
+    ----------
+    manifest : mapping
+        Manifest of the checkpoint from which the run resumed; empty for a new run.
     """
 
     def __init__(
@@ -34,7 +38,7 @@ class Evaluation:
         self._trainer = trainer
         self._state = state
         self._channel = channel
-        # phase -> number of batches (None for all records), frequency, and first step
+        # phase -> number of batches (None for all records), steps between two tests, and first step
         self._tests = {
             Phase.VALIDATION: (job.validate_steps, job.validate_freq, job.validate_after),
             Phase.TEST: (job.test_steps, job.test_freq, job.test_after),
@@ -42,14 +46,14 @@ class Evaluation:
         self._watch = Watch(job, manifest)
         self.restores_best = job.early_stopping is not None and job.early_stopping.restore_best
         self._others = range(1, job.cluster.nworkers_per_group)
-        # step before which the last tests ran
+        # step before which the newest tests ran
         self._tested = state.step if manifest.get("tested") else -1
-        # (phase, step) -> metrics of other workers, which may arrive before this worker has computed its own
+        # (phase, step) -> metrics of other workers, which may be done before this worker
         self._measured: defaultdict[tuple[str, int], list[Message]] = defaultdict(list)
         channel.on("measured", lambda message: self._measured[message.info["phase"], message.step].append(message))
 
     def begin(self) -> None:
-        """End a resumed run immediately if its metric had already stopped improving."""
+        """End a resumed run immediately if early stopping had already ended it."""
         self._state.end_early(self._watch.reason)
 
     def run_due(self) -> None:
@@ -64,9 +68,9 @@ class Evaluation:
     def run_last(self) -> None:
         """Run every test and validation once more at the end, unless the training was stopped."""
         state = self._state
-        counts = self._tested != state.step  # otherwise the step was evaluated before the run resumed
+        counts = self._tested != state.step  # False if early stopping has already counted the tests of this step
         for phase, (n_batches, freq, after) in self._tests.items():
-            # after the last step, a stop may find that other workers of the group already wait here
+            # after the last step, test even if a user has stopped the job: other workers may already wait in this test
             is_left = state.is_trained or (state.reason and not is_due(state.step, freq, after))
             if phase in self._trainer.nets and is_left:
                 self._test(phase, n_batches, counts)
@@ -74,7 +78,7 @@ class Evaluation:
             self._tested = state.step
 
     def state(self) -> dict[str, Any]:
-        """Return the state for a checkpoint of the current step."""
+        """Return the state of tests and early stopping, for a checkpoint of the current step."""
         return {"tested": self._tested == self._state.step, **self._watch.state()}
 
     def _test(self, phase: Phase, n_batches: int | None, counts: bool = True) -> None:
@@ -101,7 +105,7 @@ class Evaluation:
             self._judge(info)
 
     def _judge(self, info: Mapping[str, Any]) -> None:
-        """End the training or save the best params so far, as the first worker decided."""
+        """Do what the first worker decided: end the training, or save a checkpoint because the params are the best."""
         if info["saves"]:
             self._state.save_at["checkpoint"] = self._state.step
         self._state.end_early(str(info["reason"]))
@@ -114,7 +118,7 @@ class Evaluation:
         self._channel.send("measured", Address.worker(0, 0), step=self._state.step, info=info, arrays=arrays)
 
     def _receive(self, phase: str) -> list[Message]:
-        """Return the metrics of the other workers of the group, in their order."""
+        """Wait for the metrics of the other workers of the group; return them in the order of the workers."""
         key = phase, self._state.step
         while len(self._measured[key]) < len(self._others):
             self._channel.receive("metrics of the other workers")
@@ -122,10 +126,19 @@ class Evaluation:
 
 
 class Watch:
-    """Tracks the metrics that ``early_stopping`` and ``keep_checkpoints`` name, in these ``phases``.
+    """Tracks the metrics that ``early_stopping`` and ``keep_checkpoints`` name.
 
-    Counts consecutive tests that did not improve the metric of ``early_stopping``. ``state`` is the result of `state`
-    in the checkpoint from which the run resumed; it is empty for a new run.
+    Counts how many tests in a row did not improve the metric of ``early_stopping``.
+
+    Parameters
+    ----------
+    state : mapping
+        Result of the method `state` in the checkpoint from which the run resumed; empty for a new run.
+
+    Attributes
+    ----------
+    phases : set of str
+        The phases, test or validation, that have a tracked metric.
     """
 
     def __init__(self, job: JobConf, state: Mapping[str, Any]) -> None:
@@ -147,7 +160,7 @@ class Watch:
 
     @property
     def reason(self) -> str:
-        """Reason why the training ends; empty if it continues."""
+        """Reason why early stopping ends the training; empty if the training continues."""
         if self._conf is None or self._n_worse < self._conf.patience:
             return ""
         best = "no finite value" if self._best is None else f"{self._best:.6g} at step {self._best_step}"
@@ -155,7 +168,18 @@ class Watch:
         return f"early stopping: {self._conf.metric} has not improved {worse} in a row. Best: {best}."
 
     def add(self, phase: str, step: int, measured: Sequence[Mapping[str, Sequence[float]]]) -> None:
-        """Add the (sum, count) of a test's metrics from each worker; raise ConfigError for an unknown metric."""
+        """Add the metrics of a test.
+
+        Parameters
+        ----------
+        measured : sequence of mapping
+            For each worker, the (sum, count) of each metric by name.
+
+        Raises
+        ------
+        ConfigError
+            The net has no metric of a tracked name.
+        """
         known = add_totals(measured)
         for metric, key in self._keys.items():
             where, name = split_metric(metric)
@@ -184,7 +208,7 @@ class Watch:
         self._n_worse = 0 if better else self._n_worse + 1
 
     def is_best_at(self, step: int) -> bool:
-        """Return whether the best value so far of the ``early_stopping`` metric was measured at a step."""
+        """Return whether ``step`` has the best value so far of the ``early_stopping`` metric."""
         return self._best_step == step
 
     def state(self) -> dict[str, Any]:

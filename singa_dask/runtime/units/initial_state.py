@@ -1,4 +1,4 @@
-"""InitialState: start a job with new values, with values of another run, or where a run has stopped."""
+"""InitialState: start a job with new values, with values of another run, or from the point where a run stopped."""
 
 from __future__ import annotations
 
@@ -32,8 +32,14 @@ logger = logging.getLogger(__name__)
 class Rejoin:
     """Describes how a process joins a job whose other processes continue.
 
-    ``running`` are the units in the other processes. ``left`` are workers that have finished. ``steps`` has the first
-    step of each worker group that restarts.
+    Attributes
+    ----------
+    running : frozenset of Address
+        Units in the other processes.
+    left : frozenset of Address
+        Workers that have finished.
+    steps : mapping of int to int
+        First step of each worker group that restarts, by group.
     """
 
     running: frozenset[Address]
@@ -42,12 +48,19 @@ class Rejoin:
 
 
 class InitialState:
-    """The first step, values, updater state and cursors of a job.
+    """The first step, values, updater state and reading positions (cursors) of a job.
 
-    ``resume`` is the checkpoint to continue from, open or as a URL. Without ``resume``, values are read by name from
-    the checkpoints ``init_from``, or from the job's ``checkpoint_path``; if several have a param, the last one is used.
-    ``rejoin`` is set if other processes continue, which are ahead of ``resume``. ``recovers`` is set if the job itself
-    has written ``resume`` and continues after a failure.
+    Parameters
+    ----------
+    resume : str or Checkpoint, optional
+        Checkpoint to continue from, open or as a URL.
+    init_from : sequence of str
+        URLs of checkpoints from which initial values are read by the names of params. If several contain a param, the
+        last one counts. Ignored with ``resume``; by default the job's ``checkpoint_path`` is used.
+    rejoin : Rejoin, optional
+        Set if this process joins running processes, which are ahead of ``resume``.
+    recovers : bool
+        Whether the job continues after a failure, from a checkpoint that it has itself written.
     """
 
     def __init__(
@@ -77,15 +90,15 @@ class InitialState:
         return self._resumed_step(group)
 
     def _resumed_step(self, group: int) -> int:
-        """Return the step at which the run has stopped; 0 for a new run."""
+        """Return the step of a worker group in the resumed checkpoint; 0 for a new run."""
         if self.resumed and group in self.resumed.groups:
             return int(self.resumed.groups[group]["step"])
         return self.step
 
     def window_of(self, worker: Address, plan: JobPlan) -> Mapping[str, Any]:
-        """Return the metrics that a worker had not reported yet.
+        """Return the metrics that a worker had measured but not reported when the run stopped.
 
-        The result is empty if records are now divided among the workers in another way.
+        The result is empty if the job now has other numbers of workers or groups, which divide the records differently.
         """
         cluster, group = plan.layout.cluster, worker.group
         if self.resumed is None or self.step_of(group) != self._resumed_step(group):
@@ -98,22 +111,22 @@ class InitialState:
         return window
 
     def manifest_of(self, group: int) -> dict[str, Any]:
-        """Return the manifest from which a worker group continues; empty for a new run."""
+        """Return the manifest of the checkpoint from which a worker group continues; empty for a new run."""
         if self.resumed is None:
             return {}
-        # repeat the tests if the run has not reached this step before
+        # "tested" is about the step of the checkpoint; at another step, the tests have not run yet
         is_there = self.step_of(group) == self._resumed_step(group)
         return {**self.resumed.manifest, "tested": is_there and self.resumed.manifest.get("tested", False)}
 
     def check(self, net: NeuralNet) -> None:
-        """Check that every param has a source of initial values, of the right shape.
+        """Check that every param has initial values of the right shape, from a checkpoint or an initialiser.
 
         Raises
         ------
         CheckpointError
-        The checkpoint belongs to another net, or does not exist.
+            The checkpoint does not exist, or belongs to another net.
         ConfigError
-        Params have no initial values. The error lists all of them.
+            Params have no initial values. The error lists all of them.
         """
         problems = []
         owners = whole_params(net.logical)
@@ -136,11 +149,11 @@ class InitialState:
         self._check_scalings(net)
 
     def _has_own_values(self, owner: Param) -> bool:
-        """Return whether a param has the initial values of its layer: only if no checkpoint has values."""
+        """Return whether the layer of a param supplies its initial values, as it may if no checkpoint is used."""
         return not self._initial.has_params and owner.initial is not None and not isinstance(owner.initial, InitConf)
 
     def _check_scalings(self, net: NeuralNet) -> None:
-        """Raise a CheckpointError if the net standardises records differently from the net that it continues."""
+        """Raise a CheckpointError if the net standardises records in another way than the net in the checkpoint."""
         known = net.context.knowledge.known.scalings
         for layer in net.all_layers:
             if isinstance(layer, StoreInput) and (self.resumed or layer.conf_name in known):
@@ -151,7 +164,10 @@ class InitialState:
                     raise CheckpointError(f"{url}: {error}") from None
 
     def check_files(self, files: Mapping[str, str]) -> None:
-        """Warn if remote files were replaced; raise a DataError if the job recovers from a failure."""
+        """Warn if a remote file was replaced since the checkpoint; raise DataError if the job recovers from a failure.
+
+        ``files`` has the version of each file by its URL.
+        """
         known: Mapping[str, str] = self.resumed.manifest.get("files", {}) if self.resumed else {}
         replaced = [url for url, version in files.items() if known.get(url, version) != version]
         if self.resumed is None or not replaced:
@@ -163,10 +179,11 @@ class InitialState:
         logger.warning("%s The run continues with the new file.", what)
 
     def give_knowledge(self, net: NeuralNet) -> None:
-        """Set the knowledge of the training net from the resumed run or the initial checkpoints.
+        """Pass to the training net what a run has learned from records: class names, tables, encodings and scalings.
 
-        Class names in initial checkpoints are used only if all values come from checkpoints, so that labels keep their
-        meaning. Scalings of records in them are always used, because the params were trained on scaled records.
+        The source is the resumed run or the initial checkpoints. Class names of initial checkpoints are used only if
+        all values come from checkpoints, so that labels keep their meaning. Scalings of records are always used,
+        because the params were trained on scaled records.
         """
         knowledge = net.context.knowledge
         if self.resumed:
@@ -180,7 +197,7 @@ class InitialState:
         knowledge.inherited = learned if is_complete else learned._replace(class_names={}, tables={})
 
     def values(self, param: Param) -> tuple[np.ndarray, int]:
-        """Return the initial values of a param, or of a shard of it, and their version."""
+        """Return the initial values of a param (or of its shard, if it is one), and the version of these values."""
         whole, version = self._whole(param)
         whole = whole.reshape(param.whole_shape)
         return param.shard.of(whole) if param.shard else whole, version
@@ -196,7 +213,7 @@ class InitialState:
         return initial_values(init, param.name, param.whole_shape, self.job.seed, param.dtype), 0
 
     def updater_state(self, plan: JobPlan, what: str, piece: ParamSlice) -> np.ndarray | None:
-        """Return the updater state of a slice; None if there is none."""
+        """Return the array ``what`` of a slice's updater state in the checkpoint; None if the checkpoint lacks it."""
         if self.resumed is None:
             return None
         name, shard = plan.owners[piece.param], plan.shards[piece.param]
@@ -206,7 +223,7 @@ class InitialState:
         return None if whole is None else shard.of(whole).reshape(-1)[piece.start : piece.stop]
 
     def applied(self, plan: JobPlan, piece: ParamSlice) -> dict[int, int]:
-        """Return the newest step of each worker group that is applied to the values of a slice."""
+        """Return, for each worker group, the newest step whose gradient is included in the values of a slice."""
         if self.resumed is None:
             return {}
         n_groups = plan.layout.cluster.nworker_groups
@@ -215,7 +232,7 @@ class InitialState:
         return self.resumed.applied(plan.names[piece.param], piece.start, piece.stop)
 
     def release(self) -> None:
-        """Release the memory of loaded values, once a unit has started."""
+        """Free the memory of loaded values. Call this method once a unit has started."""
         if self.resumed:
             self.resumed.release()
         self._initial.release()
@@ -223,14 +240,15 @@ class InitialState:
     def seek(self, nets: Nets, group: int, n_groups: int) -> None:
         """Restore the positions of all readers and the states of layers.
 
-        If the group rejoins the job, readers of the training net skip records up to its first step.
+        If the group joins a running job, the readers of the training net then skip the records of the steps between the
+        checkpoint and the group's first step.
         """
         n_ahead = self.step_of(group) - self._seek(nets, group, n_groups)
         if n_ahead:
             nets[Phase.TRAIN].advance(n_ahead)
 
     def _seek(self, nets: Nets, group: int, n_groups: int) -> int:
-        """Restore readers and states; return the step that the readers of the training net have reached."""
+        """Restore readers and layer states; return the step at which the readers of the training net now stand."""
         if self.resumed is None:
             return self.step
         if len(self.resumed.groups) != n_groups:
@@ -248,7 +266,7 @@ class InitialState:
         return self._resumed_step(group) if cursors else 0
 
     def _restore_states(self, resumed: Checkpoint, nets: Mapping[Phase, NeuralNet], group: int) -> None:
-        """Restore the states of layers; warn about states that do not fit."""
+        """Restore the states of layers. If they do not fit, warn and leave them reset."""
         layers = {layer["layer"] for part in resumed.manifest.get("states", ()) for layer in part["layers"]}
         if not layers:
             return

@@ -1,4 +1,4 @@
-"""Record the job of each thread, so that log messages of several jobs in one process do not mix."""
+"""Record for which job each thread works, so that log messages of several jobs in one process do not mix."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _JOB: ContextVar[str] = ContextVar("job", default="")
 
 @contextmanager
 def in_job(job_id: str) -> Iterator[None]:
-    """Assign this thread, and threads started in a copy of its context, to a job."""
+    """Assign this thread to a job during the context, and with it each thread that runs in a copy of its context."""
     token = _JOB.set(job_id)
     try:
         yield
@@ -21,7 +21,7 @@ def in_job(job_id: str) -> Iterator[None]:
 
 
 class JobFilter(logging.Filter):
-    """Passes the log messages of threads that work for one job, or for none."""
+    """Passes the log messages of threads that work for one given job, or for no job."""
 
     def __init__(self, job_id: str) -> None:
         super().__init__()

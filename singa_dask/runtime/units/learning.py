@@ -1,7 +1,7 @@
 """LearningFacts: observe a worker, so that `observe.learning` can judge whether its net has learned.
 
-Observing does not change any value. Labels are counted in tests, or in the first epoch of a job without tests.
-Activations are inspected in four steps, params before the first step and after the last one.
+Observing changes no value. Labels are counted during tests, or during the first epoch of a job without tests.
+Activations are inspected in four steps. Params are inspected before the first step and after the last step.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ from singa_dask.ops.contract import Array
 from singa_dask.runtime.planning.nets import phase_name
 
 MIN_RECORDS, DEAD = 64, 0.9
-"""A unit is dead if it was zero for at least this many records, and a layer if this share of its units is."""
+"""A unit is dead if it was zero for all of at least `MIN_RECORDS` records. A layer is dead if at least the share `DEAD`
+of its units is dead."""
 SAMPLE = 4096
-"""Values of a param that are compared before and after training, and most outputs of a loss for values."""
+"""Number of values of a param that are compared before and after training. A loss with more outputs than this is not
+observed, unless its outputs are classes."""
 
 
 class LearningFacts:
-    """Observes labels, targets, and layers that do not work, from the first ``step`` of a run."""
+    """Observes labels, targets, changes of params, and layers that do not work, from the first ``step`` of a run."""
 
     def __init__(self, nets: Mapping[Phase, NeuralNet], job: JobConf, step: int) -> None:
         self._net, self._updater, n_steps = nets[Phase.TRAIN], job.updater, job.train_steps
-        # inspect steps in the second half, when the net has changed
+        # inspect four steps in the second half of the run, when the net has changed
         self._is_new = step == 0
         self._inspected_steps = {step + (n_steps - step) * i // 8 - 1 for i in range(5, 9)}
         self._until = float("inf") if len(nets) == 1 else 0.0
@@ -50,11 +52,11 @@ class LearningFacts:
         self._before = self._samples() if self._is_new else {}
 
     def begin_test(self, phase: Phase) -> None:
-        """Drop the counts of earlier tests."""
+        """Drop the counts of earlier tests of a phase."""
         self._answers.pop(phase_name(phase), None)
 
     def count(self, phase: Phase, net: NeuralNet) -> None:
-        """Count the labels and targets of a computed batch."""
+        """Count the labels and targets of the batch that a net has just computed."""
         known = self._answers.setdefault(phase_name(phase), {})
         for layer in net.layers:
             kind = layer.traits.predicts if layer.traits.role == "loss" else ""
@@ -87,7 +89,7 @@ class LearningFacts:
                 self._alive[layer.conf_name] = n + len(y), before | alive
 
     def facts(self) -> dict[str, Any]:
-        """Return plain values for `facts_of_workers`."""
+        """Return the observations of this worker as plain values, for `facts_of_workers`."""
         known = self._net.context.knowledge
         answers = {
             phase: {name: _described(loss, counted, known) for name, (loss, counted) in losses.items()}
@@ -105,7 +107,7 @@ class LearningFacts:
         return {"answers": answers, "broken": broken, "changes": changes}
 
     def _samples(self) -> dict[str, Array]:
-        """Return samples of the values of each trained param with columns."""
+        """Return a sample of the values of each trained param with at least two dimensions."""
         values = {}
         for owner in self._net.owners:
             lr_scale, _ = self._updater.scales_of(owner.name, owner.conf.lr_scale, owner.conf.wd_scale)
@@ -115,11 +117,11 @@ class LearningFacts:
 
 
 def _described(loss: Layer, counted: Any, known: TrainingKnowledge) -> dict[str, Any]:
-    """Return the counts of a loss layer as plain values, with other values that its metrics depend on."""
+    """Return the counts of a loss layer as plain values, together with its settings that affect its metrics."""
     names: list[str] = []
     with contextlib.suppress(DataError):
         names = list(known.find(loss.conf.srclayers[1]))
-    # weights of records and smoothed labels change the loss of a constant answer
+    # with record weights or smoothed labels, the loss of a constant answer cannot be computed from the counts
     has_loss = len(loss.sources) == 2 and not any(
         getattr(loss, name, None) for name in ("smoothing", "factors", "delta")
     )
@@ -138,12 +140,16 @@ def _has_equal_units(layer: Layer) -> bool:
 
 
 def facts_of_workers(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Combine the facts of the workers of a group.
+    """Combine the observations of the workers of a group.
 
-    ``baselines`` has for each phase and metric the ``value`` of the best constant answer, this ``answer`` in words, and
-    the numbers of ``records`` and ``classes``. ``is_square`` marks the mean squared error of a single target.
-    ``broken`` has the names of layers that are ``constant`` or ``dead``, or whose units are ``equal``. ``changes`` has
-    the change of each param relative to its norm at the start.
+    Returns
+    -------
+    dict
+        Has three keys. ``baselines`` is a nested dict by phase and metric. It describes the best constant answer: its
+        ``value`` of the metric, the ``answer`` in words, and the numbers of ``records`` and ``classes``; ``is_square``
+        marks the mean squared error of a single target. ``broken`` lists layers by fault: ``constant`` output,
+        ``equal`` units, or ``dead``. ``changes`` has the norm of each param's change, divided by its norm at the
+        start.
     """
     baselines: dict[str, dict[str, Any]] = {}
     broken: dict[str, list[str]] = {}
@@ -164,7 +170,7 @@ def facts_of_workers(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _constant_answers(parts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the metrics of the best constant answer to the labels or targets of a loss layer."""
+    """Yield each metric that the best constant answer would reach on the labels or targets of a loss layer."""
     loss, counted = parts[0], [part["counted"] for part in parts]
     answers: dict[str, tuple[Any, str]]
     more: dict[str, dict[str, Any]] = {}

@@ -14,12 +14,16 @@ from singa_dask.conf import ClusterConf
 from singa_dask.runtime.checkpoints.manifest import newest_step, why_inconsistent
 
 Event = dict[str, Any]
-"""An event for people and the scheduler."""
+"""An event for the user and the scheduler, as plain values."""
 
 
 @dataclass
 class _Request:
-    """An incomplete checkpoint or snapshot: its facts, the request that was sent, and the answers so far."""
+    """An incomplete checkpoint or snapshot.
+
+    ``facts`` are values for the manifest, and ``asked`` is the request that was sent. ``parts`` and ``reports`` are the
+    answers so far.
+    """
 
     facts: dict[str, Any]
     asked: dict[str, Any]
@@ -30,12 +34,20 @@ class _Request:
 
 
 class Pending:
-    """Collects parts and reports, and completes a checkpoint or snapshot after the last one.
+    """Collects parts and reports of checkpoints or snapshots, and completes each after the last answer.
 
-    Each server of a group writes a part, and each worker sends a report. Answers repeat the ``requester`` of their
-    request, which is a random text of this worker. So answers to an earlier worker, which this one replaces, are
-    ignored. ``complete`` takes the step, the descriptions of the parts, and additional values for the manifest. It
-    returns an event, or None if the event comes later with a message ``written``.
+    Each server of one group writes a part, and each worker sends a report.
+
+    Parameters
+    ----------
+    kind : {"checkpoint", "snapshot"}
+        What is collected.
+    requester : str
+        A random text that identifies this worker in its requests. Answers repeat it. Answers to an earlier worker that
+        this worker replaces are therefore recognised and ignored.
+    complete : callable
+        Called with the step, the descriptions of the parts, and values for the manifest. Returns an event, or None if
+        the event comes later in a message ``written``.
     """
 
     def __init__(
@@ -64,19 +76,24 @@ class Pending:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the oldest request; 0 if there is none."""
+        """Seconds since the oldest pending request; 0 if none is pending."""
         return max((time.monotonic() - request.since for request in self._requests.values()), default=0.0)
 
     def asked(self, step: int) -> dict[str, Any]:
-        """Return the request that was sent for a step."""
+        """Return the request that was sent for a checkpoint or snapshot of a step."""
         return self._requests[step].asked
 
     def begin(self, step: int, facts: Mapping[str, Any], where: Mapping[str, Any]) -> dict[str, Any]:
-        """Expect the parts of a checkpoint or snapshot; return the request to send to other units.
+        """Begin to collect a checkpoint or snapshot; return the request to send to other units.
 
-        ``where`` has the destination of the parts: a ``url``; or ``snapshot``, the step of the previous snapshot, whose
-        parts are kept meanwhile. For the last checkpoint of the job it also has ``rescue``: hosts then keep files
-        that they cannot write.
+        Parameters
+        ----------
+        facts : mapping
+            Values for the manifest.
+        where : mapping
+            Destination of the parts. For a checkpoint it has the ``url``. For a snapshot it has ``snapshot``, the step
+            of the previous snapshot, whose parts are kept meanwhile. For the last checkpoint of the job it also has
+            ``rescue``: a host that cannot write a file to the URL then keeps it on its own disk.
         """
         request = self._requests[step] = _Request(dict(facts), {**where, "requester": self.requester})
         for worker in self._left:
@@ -88,9 +105,15 @@ class Pending:
     ) -> list[tuple[int, Address, dict[str, Any]]]:
         """Return the requests that restarting workers must answer, as (step, worker, request).
 
-        ``units`` are all restarting workers of other groups. All reports of a worker group have to be for the same
-        step, so the whole group is asked again. ``awaited`` is a step for which servers have not yet copied their
-        slices. A restarting group no longer waits for this, so its reports for that step are void.
+        All reports of a worker group must be for the same step, so the whole group is asked again.
+
+        Parameters
+        ----------
+        units : collection of Address
+            All restarting workers of other groups.
+        awaited : int or None
+            Step of a request for which the servers have not yet copied their slices. Restarting workers no longer wait
+            for these copies, so reports that they sent for this step are dropped.
         """
         again = []
         for step, request in self._requests.items():
@@ -102,10 +125,10 @@ class Pending:
         return again
 
     def leave(self, worker: Address) -> list[Event]:
-        """Expect no report of a worker that has left; return the events that follow, as `take` does.
+        """Stop expecting reports of a worker that has left; return the resulting events, as `take` does.
 
-        The worker's reading position is unknown unless other workers of its group report it. Its last step is the last
-        one that servers have applied.
+        The step and reading position of its group are then taken from other workers of the group. If all of them have
+        left, the step is derived from the newest update that servers have applied, and the position is unknown.
         """
         self._left.add(worker)
         steps = [step for step, request in self._requests.items() if worker not in request.reports]
@@ -117,12 +140,13 @@ class Pending:
         return Message("r-progress", src=worker, dst=worker, step=step, info=info)
 
     def take(self, message: Message) -> Event | None:
-        """Handle the ``part`` of a server, the ``r-progress`` of a worker, or ``written`` from the background.
+        """Handle a message: the ``part`` of a server, the ``r-progress`` of a worker, or ``written``.
 
-        Return an event once the checkpoint is written or has failed; a failure has the key ``error``.
+        Returns an event once the checkpoint or snapshot is complete or has failed, else None. The event of a failed
+        checkpoint has the key ``error``.
         """
         request = self._requests.get(message.step)
-        # the message is about the other kind, or for a replaced worker
+        # ignore messages about the other kind (checkpoint or snapshot), and answers to a replaced worker
         if request is None or message.info["requester"] != self.requester:
             return None
         event = message.info["event"] if message.kind == "written" else self._collect(request, message)
@@ -131,11 +155,11 @@ class Pending:
         return event
 
     def end(self, step: int) -> None:
-        """Expect no more answers for a step."""
+        """Stop expecting answers for a step."""
         self._requests.pop(step, None)
 
     def _collect(self, request: _Request, message: Message) -> Event | None:
-        """Store a part or a report; complete the checkpoint with the last one."""
+        """Store a part or a report; complete the checkpoint or snapshot if it was the last one."""
         if request.is_collected:
             return None
         (request.reports if message.kind == "r-progress" else request.parts)[message.src] = message
@@ -154,7 +178,7 @@ class Pending:
         return self._complete(message.step, described, facts)
 
     def _merge(self, reports: Sequence[Message], parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return positions and layer states of all workers for the manifest."""
+        """Return the positions and layer states of all workers, for the manifest."""
         groups, states = dict[str, Any](), []
         for group, messages in groupby(reports, key=lambda message: message.src.group):
             infos = [message.info for message in messages]
@@ -178,7 +202,8 @@ class Pending:
 def merge_positions(positions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the position of a group: its step, and the cursors and unreported metrics of its workers.
 
-    Workers may read different layers. If workers are at different steps, only the lowest step is returned.
+    Workers may read different input layers, so their cursors are merged. If workers are at different steps, the result
+    has the lowest step, and no cursors and metrics.
     """
     step = min(position["step"] for position in positions)
     cursors: dict[str, dict[str, Any]] = {}

@@ -26,24 +26,26 @@ logger = logging.getLogger(__name__)
 
 DIRECTIONS = ("forward", "backward")
 MAX_SPANS = 50_000
-"""Spans that a process keeps; later ones are only counted."""
+"""Maximum number of spans that a process keeps. Later spans are only counted."""
 
 Span = list[Any]
 
 
 class Trace:
-    """Collects spans of time of one process, and emits them as an event ``profile``. Thread-safe.
+    """Collects the spans (timed sections) of one process, and emits them as an event ``profile``. Thread-safe.
 
     Times are values of ``time.monotonic_ns``, in nanoseconds. A span is a list of track, name, kind, start, duration,
-    arguments, and the end of an arrow: ``"out <id>"``, ``"in <id>"`` or an empty string.
+    arguments, and an arrow. An arrow connects the spans of sending and of receiving a message: it is ``"out <id>"``
+    on the sender and ``"in <id>"`` on the receiver, else an empty string.
 
     Parameters
     ----------
     process : int
+        Number of this process in the job.
     emit : callable
-        Called with an event. The event ``profile`` has ``process``; ``began``, the time at which ``time.monotonic_ns``
-        was 0 on this host, in seconds since the epoch; ``spans``, all spans, including spans of earlier events; and
-        ``recorded``, the number of spans including dropped ones.
+        Called with each event ``profile``, which has these keys. ``process``; ``began``: when ``time.monotonic_ns`` was
+        0 on this host, in seconds since the epoch; ``spans``: all spans, including the spans of earlier events;
+        ``recorded``: the number of spans, including dropped ones.
     """
 
     def __init__(self, process: int, emit: Callable[[dict[str, Any]], object]) -> None:
@@ -51,11 +53,11 @@ class Trace:
         self._emit = emit
         self._spans: list[Span] = []
         self._n_recorded = self._n_passed_on = 0
-        # the set is replaced and never changed, because other threads read it without the lock
+        # replace this set instead of changing it, because other threads read it without the lock
         self._windows: frozenset[range] = frozenset()
         self._n_recording = 0
-        # process -> number of messages to it or from it; both ends count alike, because each message arrives once and
-        # in order
+        # Process -> number of messages sent to it or received from it. The number identifies a message on both ends,
+        # because each message arrives exactly once and in order.
         self._n_sent: Counter[int] = Counter()
         self._n_received: Counter[int] = Counter()
         self._lock = threading.Lock()
@@ -76,12 +78,12 @@ class Trace:
         return all(step >= window.stop for window in self._windows)
 
     def record_all(self, on: bool) -> None:
-        """Start or stop recording messages that belong to no step, for one worker."""
+        """Start or stop recording, for one worker, the messages that belong to no step."""
         with self._lock:
             self._n_recording += 1 if on else -1
 
     def add(self, track: str, name: str, kind: str, start: int, shortest: int = 0, **arguments: Any) -> None:
-        """Add a span that ends now, unless it is shorter than ``shortest``."""
+        """Add a span that ends now, unless it is shorter than ``shortest`` nanoseconds."""
         duration = time.monotonic_ns() - start
         if duration >= shortest:
             self._add([track, name, kind, start, duration, arguments, ""])
@@ -93,7 +95,7 @@ class Trace:
                 self._spans.append(span)
 
     def send(self, process: int, message: Message, send: Callable[[], None]) -> None:
-        """Send a message to another process, and record it."""
+        """Call ``send`` to send a message to another process, and record the time."""
         with self._sending:
             start = time.monotonic_ns()
             send()
@@ -102,7 +104,7 @@ class Trace:
             self._add_message("messages sent", message, start, arrow)
 
     def receive(self, process: int, message: Message, deliver: Callable[[], None]) -> None:
-        """Deliver a message from another process, and record it."""
+        """Call ``deliver`` to deliver a message from another process, and record the time."""
         start = time.monotonic_ns()
         self._n_received[process] += 1
         arrow = f"in {process}-{self._process}-{self._n_received[process]}"
@@ -126,7 +128,7 @@ class Trace:
         self._add([track, first.kind, "message", start, time.monotonic_ns() - start, facts, arrow])
 
     def flush(self) -> None:
-        """Emit all spans, if any are new."""
+        """Emit all spans, if there are new ones since the last event."""
         with self._flushing:
             with self._lock:
                 spans, n_before, self._n_passed_on = list(self._spans), self._n_passed_on, self._n_recorded
@@ -137,15 +139,25 @@ class Trace:
 
 
 SHORTEST_NS = 10_000
-"""Shorter waits, tests and checkpoints are not recorded: there was nothing to do."""
+"""Waits, tests and checkpoints that are shorter than this are not recorded, because there was nothing to do."""
 
 
 class Profiler:
-    """Records those steps of a worker, ``unit``, that the job profiles.
+    """Records the profiled steps of one worker.
 
-    On a GPU these steps are slower than others, because the profiler waits for each layer, and kernels are not
-    captured. ``trace`` is the trace of the process, or None if the job is not profiled. See `WorkerMetrics.times_s` for
-    ``times_s``.
+    On a GPU a profiled step is slower than other steps, because the profiler waits for the end of each layer, and
+    kernels are not captured in a CUDA graph.
+
+    Parameters
+    ----------
+    unit : str
+        Name of the worker.
+    trace : Trace or None
+        Trace of the process; None if the job is not profiled.
+    window : range
+        The steps to record.
+    times_s : callable
+        Returns the durations that `WorkerMetrics.times_s` returns.
     """
 
     def __init__(
@@ -177,11 +189,11 @@ class Profiler:
         self._trace.open(window)
 
     def begin(self, step: int) -> None:
-        """Begin a step, including the tests and checkpoints before it."""
+        """Begin a step. The tests and checkpoints before its training part belong to it."""
         self._step = step
         self._switch(step in self._window)
         self._marked = time.monotonic_ns()
-        if step == self._window.stop + 1:  # by this step, the last gradients have been answered
+        if step == self._window.stop + 1:  # by now, servers have answered the gradients of the last recorded step
             self._trace.flush()
 
     def end(self) -> None:
@@ -197,7 +209,7 @@ class Profiler:
                 net.on_layer = self._on_layer if on else None
 
     def mark(self, name: str) -> None:
-        """Record the time since the previous mark under a name, unless it is very short."""
+        """Record the time since the previous mark as a span with this name, unless it is very short."""
         if self._is_on:
             self._trace.add(self._unit, name, name, self._marked, SHORTEST_NS)
             self._marked = time.monotonic_ns()
@@ -224,7 +236,7 @@ class Profiler:
         self._parts.append({"compute_ms": compute, "data_ms": data, "params_ms": params, "workers_ms": others})
 
     def _on_layer(self, layer: Layer, direction: str, start: int) -> None:
-        """Record the computation of a layer, or of a copy of it in an unrolled net."""
+        """Record the computation of a layer. The copies of a layer in an unrolled net count as one layer."""
         self._ops.synchronize()
         if self._in_step:
             waited = sum(duration for since, duration in self._waits if since >= start)
@@ -238,10 +250,13 @@ class Profiler:
         self._trace.add(self._unit, what, "wait", start, SHORTEST_NS)
 
     def summary(self) -> dict[str, Any]:
-        """Return the medians of the recorded steps in milliseconds; empty if there are none.
+        """Return medians over the recorded steps, in milliseconds; empty if no step was recorded.
 
-        ``layers`` has ``forward_ms`` and ``backward_ms`` of each layer, without its waits. ``step_parts`` has
-        ``compute_ms``, ``data_ms``, ``params_ms``, and in a partitioned net ``workers_ms``, the waits for workers.
+        Returns
+        -------
+        dict
+            ``layers`` has ``forward_ms`` and ``backward_ms`` of each layer, without waits. ``step_parts`` has
+            ``compute_ms``, and the waits ``data_ms``, ``params_ms`` and, in a partitioned net, ``workers_ms``.
         """
         if not self._parts:
             return {}
@@ -257,7 +272,7 @@ class Profiler:
         return {"layers": layers, "step_parts": parts}
 
     def _log_slow(self, layers: Mapping[str, Mapping[str, float]], step_ms: float) -> None:
-        """Warn about custom layers without kernels that take more than half of a step."""
+        """Warn about a user's own layer that calls no kernels and takes more than half of a step."""
         own = {
             layer.conf_name: type(layer)
             for layer in self._nets[Phase.TRAIN].layers
@@ -280,10 +295,14 @@ def _median(values: Iterable[float]) -> float:
 def profiled(
     server: Server, trace: Trace, windows: Collection[range], names: Sequence[str]
 ) -> Callable[[Message], list[Message]]:
-    """Return a function that passes messages to a server and records them in profiled steps.
+    """Return a handler that passes messages to a server, and records those of profiled steps.
 
-    ``windows`` are the ranges of steps to record, for each worker group that the server serves. ``names`` are the names
-    of the params by index.
+    Parameters
+    ----------
+    windows : collection of range
+        The steps to record, one range for each worker group that the server serves.
+    names : sequence of str
+        Name of each param by its index.
     """
     past: set[int] = set()
     for window in windows:

@@ -17,9 +17,10 @@ from singa_dask.runtime.units.trainer import Trainer
 FIRST = Address.worker(0, 0)
 
 SaveLater = Callable[[int, Mapping[str, Any], Callable[[Save], Event], Callable[[Event], None]], None]
-"""(step, where, write, then) calls ``write`` in the background with a `Save` for ``where``, a ``url`` or memory.
+"""A function of (step, where, write, then) that saves a part of a checkpoint or snapshot in the background.
 
-``then`` takes its result, the description of a part, or an ``error``."""
+It calls ``write`` with a `Save` for the destination ``where``: a ``url``, or the memory of Dask workers. Then it calls
+``then`` with the result of ``write``, which describes the part, or with an ``error``."""
 
 
 class _Report(NamedTuple):
@@ -28,16 +29,17 @@ class _Report(NamedTuple):
 
 
 class Reporter:
-    """Sends the reports of one worker.
+    """Sends the reports of one worker for checkpoints and snapshots.
 
-    The first group takes checkpoints at steps that all of its workers know. Another group may be asked for reports at
-    any time. Its workers agree on the step of each report and on the request that it answers, because a request may
-    have reached only some of them if its sender was lost. The report at the end of the training answers all remaining
-    requests. No other report answers requests for the last checkpoint.
+    A report has the position of the worker and the states of its layers. The first worker group reports at steps that
+    all its workers know in advance. Other groups get requests for reports at any time. The workers of such a group
+    agree on the step of each report, and on the request that it answers: if the sender of a request was lost, the
+    request may have reached only some of them. The report at the end of the training answers all remaining requests.
+    Requests for the last checkpoint are answered only by this report.
 
-    A checkpoint is consistent: before a worker reports, servers have answered all its gradients, and the worker begins
-    no step before the servers have copied their slices (``taken``). If the first worker is replaced, its replacement
-    also releases the workers that wait because of earlier requests.
+    Reports keep checkpoints consistent. A worker reports only after servers have answered all its gradients. It begins
+    its next step only after the servers have copied their slices, as the message ``taken`` says. If the first worker is
+    replaced, its replacement also releases workers that wait because of earlier requests.
     """
 
     def __init__(self, trainer: Trainer, state: RunState, channel: Channel, save_later: SaveLater) -> None:
@@ -48,7 +50,7 @@ class Reporter:
         self._requests: dict[tuple[str, int], Message] = {}
         self._reports: dict[tuple[str, int], _Report] = {}
         self._last: _Report | None = None
-        # requests that were answered, because a request may be repeated when units are replaced
+        # answered requests, to ignore a request that is repeated after units were replaced
         self._answered: deque[tuple[str, int]] = deque(maxlen=8)
         self._held: tuple[str, int] | None = None
         self._first_step = state.step
@@ -57,7 +59,7 @@ class Reporter:
             channel.on("taken", self._release)
 
     def report_now(self, step: int, where: Mapping[str, Any]) -> None:
-        """Report for the checkpoint of a step. States are copied now and saved in the background."""
+        """Send a report for the checkpoint of a step. Layer states are copied now, and saved in the background."""
         self._send(self._make(), step, where)
 
     def _make(self) -> _Report:
@@ -79,12 +81,12 @@ class Reporter:
         self._save_later(step, where, write, send)
 
     def accept(self, request: Message) -> None:
-        """Accept a request of the first worker. Called in other threads."""
+        """Accept a request of the first worker. Other threads call this method."""
         requester, step = request.info["requester"], request.step
         with self._lock:
             if (requester, step) in self._answered:
                 return
-            # drop requests of a worker that was replaced
+            # drop requests of an earlier first worker, which was replaced
             self._requests = {key: each for key, each in self._requests.items() if key[0] == requester}
             self._requests[requester, step] = request
         self._answer()
@@ -92,7 +94,8 @@ class Reporter:
     def is_due(self) -> bool:
         """Return whether a report is due before this step. The first worker of the group chooses the step.
 
-        No report is due before the first step, because some servers may already have updates of a group that restarts.
+        No report is due before the first step: if the group has restarted, some servers may already have applied its
+        update of that step.
         """
         state = self._state
         if self._requests and self._channel.address.id == 0 and not state.reports_at and state.step > self._first_step:
@@ -103,7 +106,10 @@ class Reporter:
         return state.step in state.reports_at
 
     def report(self, last: bool = False) -> None:
-        """Create a report, and send it once it is requested. Unless it is the last one, wait for the servers."""
+        """Create a report, and send it once it is requested; then wait until the servers have copied their slices.
+
+        The ``last`` report, at the end of the training, does not wait.
+        """
         self._trainer.collect_all()
         report = self._make()
         with self._lock:
@@ -119,7 +125,7 @@ class Reporter:
             self._channel.receive("the copies of the servers")
 
     def repeat_arrival(self) -> None:
-        """Report again to the first worker that this one waits, if it does. Any thread may call this."""
+        """If this worker waits for copies, tell the first worker again. Any thread may call this method."""
         held = self._held
         if held is not None:
             self._channel.send("arrived", FIRST, step=held[1], info={"requester": held[0]})
@@ -129,7 +135,7 @@ class Reporter:
             self._held = None
 
     def _answer(self) -> None:
-        """Send the reports that exist and are requested."""
+        """Send each report that exists and was requested."""
         while True:
             with self._lock:
                 key = next((key for key in self._requests if self._last or key in self._reports), None)

@@ -1,8 +1,8 @@
 """Router: deliver the messages of one process to its units, its stub, and other processes.
 
-Messages of local units are routed in the caller's thread, messages of other processes in the thread of the transport.
-Routing never waits. It has no thread of its own, because waking a thread for each message would cost more than it
-saves.
+Messages of local units are routed in the thread of the unit that sends them, messages of other processes in the thread
+of the transport. Routing never waits. The router has no thread of its own, because waking a thread for each message
+would cost more than it saves.
 """
 
 from __future__ import annotations
@@ -31,16 +31,26 @@ from singa_dask.runtime.units.worker import Worker
 
 
 class Coordinator:
-    """Counts the units of a job at barriers. It is a state machine like the stub.
+    """Counts the units of a job at three barriers. It is a state machine without I/O, like the stub.
 
-    There are three barriers. Units start when all units have sent ``hello``. Workers train when all have their params
-    and have sent ``ready``. Servers end when all workers have sent ``leave``. Units that join a running job wait only
-    for each other. A repeated message counts once, and is answered again if no unit is missing.
+    - ``hello``: all units start when every unit has sent it.
+    - ``ready``: all workers train when every worker has its params and has sent it.
+    - ``leave``: all servers end when every worker has sent it.
+
+    Units that join a running job wait only for each other. A repeated message counts once; if no unit is missing, it is
+    answered again.
 
     With ``ready`` a worker sends facts that must be equal on all workers: versions of remote files, and digests of what
-    it has learned from the records. The answer ``go`` lists the facts that differ from the first worker's, with the
-    first worker's value and host. If a ``leave`` has an ``error``, the job ends with this error once all workers have
-    left.
+    it has learned from the records. The coordinator compares them with the facts of the worker whose ``ready`` came
+    first. The answer ``go`` lists the facts that differ, with the value and the host of that worker. If a ``leave`` has
+    an ``error``, the job ends with this error once all workers have left.
+
+    Parameters
+    ----------
+    process_of : mapping of Address to int
+        Process of each unit.
+    rejoin : Rejoin, optional
+        Set if this process joins a running job.
     """
 
     KINDS: ClassVar[Mapping[str, str]] = {"hello": "start", "ready": "go", "leave": "stop"}
@@ -59,11 +69,11 @@ class Coordinator:
         self._present: dict[str, set[Address]] = {"hello": set(), "ready": set(), "leave": set(left)}
 
     def missing(self, kind: str) -> list[Address]:
-        """Return the units that have not sent ``kind`` yet."""
+        """Return the units that have not sent the message ``kind`` yet."""
         return sorted(self._missing[kind])
 
     def handle(self, message: Message) -> list[Message]:
-        """Count a unit; after the last one, return the messages to waiting units."""
+        """Count the sender of a message; if no unit is missing any more, return the messages to waiting units."""
         self._missing[message.kind].discard(message.src)
         self._present[message.kind].add(message.src)
         if message.kind == "ready":
@@ -75,7 +85,7 @@ class Coordinator:
         return answers + self._answers("leave") if message.kind == "hello" else answers
 
     def _compare(self, host: str, facts: Mapping[str, str]) -> dict[str, list[str]]:
-        """Return the facts that differ from the first worker's, with its value and the host that sent it."""
+        """Return the facts that differ from the facts received first, with the first value and its host."""
         for what, value in facts.items():
             self._facts.setdefault(what, [value, host])
         return {what: self._facts[what] for what, value in facts.items() if self._facts[what][0] != value}
@@ -96,9 +106,14 @@ class Coordinator:
         ]
 
     def replace(self, units: Iterable[Address], left: Iterable[Address] = ()) -> list[Message]:
-        """Expect restarting units again; return messages to units that need not wait any more.
+        """Expect messages of restarting units again; return messages to units that no longer have to wait.
 
-        ``left`` are workers that have finished. ``units`` does not contain them.
+        Parameters
+        ----------
+        units : iterable of Address
+            Units that restart.
+        left : iterable of Address
+            Workers that have finished; no messages of them are expected. ``units`` does not contain them.
         """
         units, left = set(units), set(left)
         workers = {unit for unit in units if unit.kind == "worker"}
@@ -110,7 +125,14 @@ class Coordinator:
 
 
 class Mailbox:
-    """The `Exchange` of a worker, which is its ``owner``. ``post`` delivers a message.
+    """The `Exchange` of a worker: sends arrays to other workers of its group, and receives arrays from them.
+
+    Parameters
+    ----------
+    owner : Address
+        The worker.
+    post : callable
+        Delivers a message.
 
     Attributes
     ----------
@@ -131,30 +153,27 @@ class Mailbox:
         self._post(Message("bridge", src=self.owner, dst=to, info=info, arrays=tuple(arrays)))
 
     def put(self, message: Message) -> None:
-        """Add arrays from another worker. Any thread may call this."""
+        """Add arrays that have arrived from another worker. Any thread may call this method."""
         with self.cancellation.condition:
             self._arrived[message.info["key"]].append(dict(zip(message.info["names"], message.arrays, strict=True)))
             self.cancellation.condition.notify_all()
 
     def has(self, key: str) -> bool:
-        """Return whether arrays with this key have arrived, so that `receive` would not wait."""
-        # use get() and not []: without the lock, a new key could replace the queue that `put` adds at the same moment
+        """Return whether arrays with this key have arrived, so that `receive` would return at once."""
+        # use get() and not []: [] could, without the lock, replace the queue that `put` adds at the same moment
         return bool(self._arrived.get(key))
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
         """Wait until a condition is true; raise Aborted if the job ends meanwhile.
 
-        The condition is checked when arrays arrive. ``what`` describes the wait in messages.
+        The condition is checked whenever arrays arrive. ``what`` describes the wait in messages to the user.
         """
         started = time.perf_counter()
         self.cancellation.wait(condition, what)
         self.wait_s += time.perf_counter() - started
 
     def receive(self, key: str) -> dict[str, Any]:
-        """Wait for arrays with a key, and return the oldest ones by name.
-
-        Raises Aborted if the job ends meanwhile.
-        """
+        """Wait for arrays with this key, and return the oldest of them by name; raise Aborted if the job ends."""
         if not self.has(key):
             self.wait(lambda: self.has(key), f"bridge {key}")
         return self._arrived[key].popleft()
@@ -163,18 +182,31 @@ class Mailbox:
 class Router:
     """Delivers messages from one process to every unit of a job.
 
-    ``units`` are the local units that are ready. Only the coordinator in process 0 gets messages. ``abort`` ends the
-    units of this process and of other processes; see `UnitHost.abort`. ``trace`` records messages exchanged with other
-    processes. These messages travel along ``tree``.
+    Parameters
+    ----------
+    process : int
+        Number of this process.
+    stub : Stub
+        Exchanges gradients and values of params between local workers and servers.
+    units : mapping of Address to unit
+        Local units that are ready. The caller adds units later.
+    coordinator : Coordinator
+        Counts units at barriers. Only the coordinator of process 0 gets messages.
+    abort : callable
+        Ends the units of this process and of other processes; see `UnitHost.abort`.
+    trace : Trace, optional
+        Records the messages exchanged with other processes.
+    tree : ProcessTree, optional
+        Tree along which messages travel from process to process. Without it, processes send messages directly.
 
     Attributes
     ----------
     transport : Transport or None
-        Connects to the other processes, if there are any.
+        Connects to the other processes; None if the job has one process.
     peers : list of str
-        Address of every process.
+        Address of every process. The address of a process that is being replaced is empty.
     is_closed : bool
-        Whether only messages about the end of the job are delivered.
+        If True, only messages about the end of the job are delivered.
     """
 
     def __init__(
@@ -220,7 +252,7 @@ class Router:
                         return
             transport = self.transport  # keep a local reference, because another thread may close the transport
             last, process = process, self._next_hop(process)
-            # without an address, the process is being replaced, and its messages will be sent again
+            # a process without an address is being replaced; drop the message, as it will be sent again
             if (address := self.peers[process]) and transport is not None:
                 if self._trace is None or self._process_with(message.src) != self._process:
                     transport.send(address, message)
@@ -233,8 +265,8 @@ class Router:
         else:
             unit = self._units.get(message.dst)
             if isinstance(unit, Worker) and message.kind in Worker.ANSWERED_AT_ONCE:
-                unit.accept(message)  # this message must not wait for the worker's next step
-            else:  # in a process that joins a running job, the unit may not exist yet
+                unit.accept(message)  # do not let this message wait for the end of the worker's step
+            else:  # the unit may not exist yet, in a process that joins a running job
                 self.inboxes[message.dst].put(message)
 
     def connect(self, peers: Sequence[str]) -> None:
@@ -270,7 +302,7 @@ class Router:
             self._trace.receive(self._process_with(message.src), message, partial(self.post, message))
 
     def cut(self, processes: Iterable[int]) -> None:
-        """Disconnect from processes that are to be replaced."""
+        """Close the connections to processes that are to be replaced."""
         assert self.transport is not None
         for process in processes:
             address, self.peers[process] = self.peers[process], ""
@@ -280,9 +312,14 @@ class Router:
                 self._trace.forget(process)
 
     def join(self, endpoints: Mapping[int, str], left: Collection[Address]) -> None:
-        """Connect to replacement processes, and tell local units, which may wait for their answers.
+        """Connect to replacement processes, and inform the local units, which may have to repeat messages.
 
-        ``left`` are workers that have finished and whose processes are gone.
+        Parameters
+        ----------
+        endpoints : mapping of int to str
+            Address of each replacement, by number of the process.
+        left : collection of Address
+            Workers that had finished before their process was lost.
         """
         for process, address in endpoints.items():
             self.peers[process] = address
@@ -298,9 +335,10 @@ class Router:
                 self.post(each)
 
     def end_units(self, info: dict[str, Any], tell: bool) -> None:
-        """Send ``abort`` with ``info`` to every local unit; with ``tell`` also to every other process.
+        """Send ``abort`` with ``info`` to every local unit, and with ``tell`` to all other processes.
 
-        In a tree each process tells its neighbours, so that the message reaches all processes even if one is lost.
+        In a tree, each process sends the message to its neighbours, so that it reaches all processes even if one is
+        lost.
         """
         stub = Address.stub(self._process)
         for unit, inbox in self.inboxes.items():

@@ -16,16 +16,29 @@ from singa_dask.conf import JobConf
 from singa_dask.errors import Aborted
 
 Emit = Callable[[dict[str, Any]], "Future[Any] | None"]
-"""Takes an event for people that msgpack can serialise; called from any thread.
+"""A function that sends an event to the scheduler, for the user. Any thread may call it.
 
-Returns a future that is done once the scheduler has the event of a snapshot; None if there is nothing to wait for."""
+The event must be serialisable by msgpack. For the event of a snapshot, the function returns a future that is done once
+the scheduler has the event; otherwise None."""
 
 
 class Channel:
     """Sends the messages of one worker, and receives messages from its inbox.
 
-    While the worker waits for one kind of message, messages of other kinds are passed to their handlers. ``post``
-    delivers a message. ``cancellation`` is the worker's cancellation, which records what it waits for.
+    While the worker waits for one kind of message, messages of other kinds are passed to their handlers.
+
+    Parameters
+    ----------
+    address : Address
+        The worker.
+    post : callable
+        Delivers a message.
+    emit : callable
+        Sends an event to the scheduler; see `Emit`.
+    inbox : SimpleQueue
+        Messages to the worker.
+    cancellation : Cancellation
+        The worker's cancellation. It also records what the worker waits for.
     """
 
     def __init__(
@@ -52,19 +65,19 @@ class Channel:
         self.post(Message(kind, src=self.address, dst=to, **fields))
 
     def put(self, message: Message) -> None:
-        """Put a message in the inbox. Called in other threads."""
+        """Put a message in the worker's inbox. Other threads call this method."""
         self._inbox.put(message)
 
     def wait_for(self, kind: str) -> Message:
-        """Wait for the next message of a kind, and return it; raise Aborted if another unit fails."""
+        """Wait for the next message of this kind, and return it; raise Aborted if another unit fails."""
         while (message := self._next(f"message {kind!r}")).kind != kind:
             self._handlers[message.kind](message)
         return message
 
     def receive(self, what: str, timeout_s: float | None = None) -> None:
-        """Wait for a message, at most ``timeout_s`` seconds, and handle it; Aborted if another unit fails.
+        """Wait for a message of any kind, and handle it; raise Aborted if another unit fails.
 
-        ``what`` describes the wait in messages.
+        After ``timeout_s`` seconds, return without a message. ``what`` describes the wait in messages to the user.
         """
         try:
             message = self._next(what, timeout_s)
@@ -77,7 +90,7 @@ class Channel:
             return self._inbox.get(timeout=timeout_s)
 
     def has_messages(self) -> bool:
-        """Return whether `receive` would not wait."""
+        """Return whether a message is in the inbox, so that `receive` would return at once."""
         return not self._inbox.empty()
 
 
@@ -86,7 +99,10 @@ def _abort(message: Message) -> None:
 
 
 def is_due(step: int, freq: int, after: int = 0) -> bool:
-    """Return whether something due every ``freq`` steps, beginning at step ``after``, is due at ``step``."""
+    """Return whether an action is due at ``step`` if it is due every ``freq`` steps, first at step ``after``.
+
+    With ``freq`` 0 it is never due.
+    """
     return freq > 0 and step >= after and (step - after) % freq == 0
 
 
@@ -96,29 +112,29 @@ class RunState:
     Parameters
     ----------
     step : int
-        First step.
+        First step of the worker.
     ahead : int
         Maximum number of steps that one worker of the group can be ahead of another.
     rejoins : bool
-        Whether the group restarts while other groups continue. Then it does not stop before its first step, which some
-        servers may already have applied.
+        Whether the group restarts while other groups continue. Such a group makes at least one step, because some
+        servers may already have applied the update of its first step.
 
     Attributes
     ----------
     step : int
         Current training step.
     requested : set of str
-        Pending requests. Any thread may add them. The first worker of a group gets ``"stop"``; the first worker of the
-        job also gets ``"checkpoint"`` and ``"snapshot"``.
+        Pending requests, which any thread may add. The first worker of each group gets ``"stop"``. The first worker of
+        the job also gets ``"checkpoint"`` and ``"snapshot"``.
     stop_at : int
-        Step before which the whole group stops early; -1 if it does not stop.
+        Step before which the whole group stops early; -1 if it does not stop early.
     reason : str
-        Why the training ends early although no user has stopped it; empty if it does not.
+        Why the training ends early by itself, e.g. by early stopping; empty if it does not, or if a user stopped it.
     save_at : dict of str to int
-        For checkpoints and snapshots, the step before which one is due by time or on request.
+        By kind ("checkpoint", "snapshot"), the step before which one is due by time or on request; -1 if none is.
     reports_at : dict of int to (str, int)
-        The steps before which a report is due, each with the request that the report answers; see `Reporter`. A worker
-        that is a step behind may have two.
+        For each step before which a report is due, the request that the report answers; see `Reporter`. A worker that
+        lags a step behind may have two entries.
     """
 
     def __init__(self, job: JobConf, channel: Channel, step: int, ahead: int, rejoins: bool = False) -> None:
@@ -142,12 +158,12 @@ class RunState:
 
     @property
     def is_trained(self) -> bool:
-        """Whether all steps are done."""
+        """Whether the worker has made all steps of the job."""
         return self.step >= self._last
 
     @property
     def is_over(self) -> bool:
-        """Whether the training ends before this step."""
+        """Whether the training ends before the current step."""
         return self.is_trained or self.step == self.stop_at
 
     @property
@@ -156,21 +172,21 @@ class RunState:
         return self.stop_at >= 0 and not self.reason
 
     def stops(self) -> bool:
-        """Return whether the group stops before this step. Its first worker chooses the step in advance."""
+        """Return whether the group stops before the current step. Its first worker chooses the step in advance."""
         if "stop" in self.requested and self.stop_at < 0 and self.step >= self._may_stop_from:
             self.stop_at = self._agree_on("stop-at", reason=self.reason)
         return 0 <= self.stop_at <= self.step
 
     def choose_save(self, kind: str) -> None:
-        """Choose a step that no worker of the group has reached for a checkpoint or snapshot."""
+        """Choose the step of a checkpoint or snapshot, a step that no worker of the group has reached yet."""
         self.save_at[kind] = self._agree_on(f"{kind}-at")
 
     def choose_report(self, request: tuple[str, int]) -> None:
-        """Choose a step that no worker of the group has reached for the report that answers a request."""
+        """Choose the step of the report that answers a request, a step that no worker of the group has reached yet."""
         self.reports_at[self._agree_on("report-at", request=list(request))] = request
 
     def _agree_on(self, kind: str, **info: Any) -> int:
-        """Choose a step that no worker of the group has reached, send it to the others, and return it."""
+        """Choose a step that no worker of the group has reached yet, send it to the other workers, and return it."""
         n = self._cluster.nworkers_per_group
         at = self.step + (2 + self._ahead if n > 1 else 0)
         for i in range(1, n):
@@ -180,9 +196,9 @@ class RunState:
         return at
 
     def end_early(self, reason: str) -> None:
-        """End the training of the group before this step. The first worker of the job ends all groups.
+        """End the training of the group before the current step, unless ``reason`` is empty.
 
-        An empty ``reason`` does nothing.
+        The first worker of the job also ends the training of all other groups.
         """
         if not reason or self.reason:
             return
@@ -190,13 +206,16 @@ class RunState:
         self.repeat_end(Address.worker(group, 0) for group in range(1, self._cluster.nworker_groups))
 
     def repeat_end(self, units: Iterable[Address]) -> None:
-        """Send the end of the training again to the first workers of groups. Any thread may call this."""
+        """Send the end of the training to the first workers of other groups among ``units``, perhaps again.
+
+        Any thread may call this method.
+        """
         for unit in units:
             if self.is_first and self.reason and unit.kind == "worker" and unit.id == 0:
                 self._channel.send("end", unit, info={"reason": self.reason})
 
     def accept(self, message: Message) -> None:
-        """Accept a step or an end that another worker has chosen. Called in other threads."""
+        """Accept a step or an end that another worker has chosen. Other threads call this method."""
         if message.kind == "end":
             self.reason = message.info["reason"]
             self.requested.add("stop")

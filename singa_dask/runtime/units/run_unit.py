@@ -40,24 +40,37 @@ logger = logging.getLogger(__name__)
 
 
 LEAVE_S = 1.0
-"""Seconds that a unit gets to end after an abort; only calls into foreign code and long kernels take longer."""
+"""Seconds that a unit has to end after an abort. Only calls into foreign code and long kernels take longer."""
 
 MAX_OWN_VALUES = 1 << 19
-"""The thread of the server updates params with more values, while a worker on a CPU goes on."""
+"""Up to this many values, a lone worker on a CPU updates its params in its own thread. Otherwise the thread of the
+server updates them, in parallel with the worker."""
 
 
 def run_unit(
     host: UnitHost, address: Address, checkpoint_url: str, resume: str | Checkpoint | None, init_from: Sequence[str]
 ) -> dict[str, Any]:
-    """Run one unit to its end; return its report. See `InitialState` for ``resume``.
+    """Run one unit to its end; return its report.
 
     The unit has its own thread, and checks for an abort before each layer and each read. If a call, such as a read in a
     C library, does not return within `LEAVE_S` seconds of the abort, the thread is left behind. It ends and frees its
     memory after that call.
 
-    The report has ``state``, which is done, failed or aborted; the metrics of a worker; for a failure the texts that
-    `explain` returns, because the user's exception class may not exist in other processes; ``retry``, whether the job
-    may succeed when it is tried again; and ``left_behind``, the call in which the thread was left behind.
+    Parameters
+    ----------
+    address : Address
+        The unit.
+    checkpoint_url : str
+        Directory that contains the ``step-<n>`` directories of checkpoints.
+    resume, init_from
+        See `InitialState`.
+
+    Returns
+    -------
+    dict
+        The report. ``state`` is done, failed or aborted. A worker adds its metrics. A failed unit adds the texts that
+        `explain` returns instead of the exception, whose class may not exist in other processes. ``retry``: whether the
+        job may succeed when it is tried again. ``left_behind``: the call in which the thread was left behind.
     """
     cancellation = host.router.cancellations[address]
     reports: list[dict[str, Any]] = []
@@ -83,7 +96,7 @@ def run_unit(
 
 
 def _leave_behind(host: UnitHost, address: Address) -> dict[str, Any]:
-    """Return the report of a unit whose thread is in a call that cannot be interrupted."""
+    """Return the report of a unit whose thread is left behind in a call that cannot be interrupted."""
     waiting_for = host.router.cancellations[address].waiting_for
     what = waiting_for[0] if waiting_for else "a computation"
     thread = threading.current_thread()
@@ -189,9 +202,9 @@ def _close(net: NeuralNet, cancellation: Cancellation) -> None:
 
 
 def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: Ops, stack: ExitStack) -> WorkerParams:
-    """Allocate the params of a worker's training net; return the object that exchanges them.
+    """Allocate the params of a worker's training net; return the object that exchanges them with servers.
 
-    It ends when ``stack`` is closed.
+    On a GPU the object may have a thread, which ends when ``stack`` is closed.
     """
     mirror = None
     if devices.is_gpu(ops.device) and not host.devices.params_stay:
@@ -205,7 +218,10 @@ def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: Ops, stack:
 
 
 def _own_server_of(host: UnitHost, net: NeuralNet, mirror: HostMirror | None) -> Callable[[], Server | None]:
-    """Return a function that finds the server that a worker may call: one that serves only this worker."""
+    """Return a function that returns the server if the worker may call it directly, else None.
+
+    A worker may call a server that serves only this worker, in the same process and on the same device.
+    """
     server = Address.server(0, 0)
     if not is_own_server(host.job, host.plan) or mirror is not None or host.trace is not None:
         return lambda: None
@@ -227,7 +243,7 @@ def _run_server(host: UnitHost, address: Address, initial_state: InitialState, c
         return initial_state.updater_state(plan, what, piece)
 
     ops, job = host.devices.ops(address), host.job
-    # on a GPU that the server shares with workers, the server may be the first to run out of memory
+    # a server that shares a GPU with workers may be the first unit to run out of memory
     with ops.activate(), devices.explain_memory_errors(lambda: build_nets(job, 0, 0).values()):
         server = make_server(address, job, plan, host.stub, ops)
         server.restore(state, partial(initial_state.applied, plan))
@@ -241,7 +257,7 @@ def _run_server(host: UnitHost, address: Address, initial_state: InitialState, c
 
 
 def _handler(host: UnitHost, server: Server, initial_state: InitialState) -> Callable[[Message], list[Message]]:
-    """Return the handler of a server's messages; in a profiled job it records them."""
+    """Return the function that handles a server's messages; in a profiled job, it also records them."""
     profile, plan = host.job.profile, host.plan
     if host.trace is None or profile is None:
         return server.handle
@@ -258,7 +274,7 @@ def _serve(host: UnitHost, server: Server, handle: Callable[[Message], list[Mess
         cancellation.check()
         if message.kind == "abort":
             raise Aborted(message.info["reason"])
-        if message.kind == "failed":  # this runs in the thread of the server's only worker
+        if message.kind == "failed":  # an update that the server's only worker made in its own thread has failed
             raise message.info["error"]
         if message.kind == "copy":
             _copy_slices(host, server, message)
@@ -272,7 +288,7 @@ def _serve(host: UnitHost, server: Server, handle: Callable[[Message], list[Mess
 
 
 def _copy_slices(host: UnitHost, server: Server, message: Message) -> None:
-    """Copy the slices of the server, let training continue, and save the copy in the background."""
+    """Copy the slices of the server, let the training continue, and save the copy in the background."""
     with server.lock:
         tensors = server.copy_slices()
     requester = {"requester": message.info["requester"]}

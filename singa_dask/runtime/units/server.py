@@ -1,12 +1,12 @@
 """Server: hold slices of the params, and update them with gradients; after SINGA's src/server.cc.
 
-A server is a state machine without I/O. `Server.handle` takes a message and returns the messages that follow. Two
-errors of SINGA are fixed: requests of different worker groups never mix in one update, and no change is lost while
-server groups synchronise.
+A server is a state machine without I/O. `Server.handle` takes a message and returns the messages to send. Two errors of
+SINGA are fixed: requests of different worker groups never mix in one update, and no change is lost while server groups
+synchronise.
 
-For each slice a server stores the newest applied step of each worker group. If a group that restarts repeats an update,
-the update is applied once and answered twice. A lost server is never replaced alone; the whole job restarts from a
-consistent checkpoint.
+For each slice, a server stores the newest step of each worker group whose gradient it has applied. If a restarted group
+sends an update again, the server applies the update once and answers twice. A lost server is never replaced alone: the
+whole job restarts from a consistent checkpoint.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ from singa_dask.runtime.checkpoints.checkpoint import AVERAGE, SavedTensor
 from singa_dask.training import UPDATERS, Updater
 
 MAX_KEPT_LISTS = 256
-"""Lists of slices updated together that are kept for the next step; others are rebuilt in each step."""
+"""Maximum number of lists of jointly updated slices that are kept for the next step. Other lists are built again."""
 MAX_STALENESS = 64
-"""Gradients with more staleness are counted together."""
+"""Gradients with a larger staleness are counted together."""
 MORE = "more"
 
 
 class UpdateCounts:
-    """Counts updates on one server since its start.
+    """Counts the updates of one server since its start.
 
-    Each slice has one update per step of each worker group. The staleness of a gradient is the number of updates of its
-    slice since the values were sent that the gradient was computed from.
+    In each step of each worker group, each slice is updated once. The staleness of a gradient is the number of updates
+    of its slice between two events: the server sent the values from which the gradient was computed, and the server
+    received the gradient.
     """
 
     def __init__(self) -> None:
@@ -57,8 +58,11 @@ class UpdateCounts:
     def report(self) -> dict[str, Any]:
         """Return the counts for the report of the server.
 
-        It has ``applied``; ``staleness``, the number of gradients by staleness, ``"0"``, ``"1"``, ... or ``"more"``;
-        and ``staleness_sum``, the sum over all gradients.
+        Returns
+        -------
+        dict
+            ``applied``: number of updates. ``staleness``: number of gradients by staleness, ``"0"``, ``"1"``, ... or
+            ``"more"``. ``staleness_sum``: sum of the staleness of all gradients.
         """
         staleness = {str(i) if i <= MAX_STALENESS else MORE: n for i, n in sorted(self._n_gradients.items())}
         return {"applied": self.applied, "staleness": staleness, "staleness_sum": self._sum}
@@ -68,8 +72,18 @@ class UpdateCounts:
 class _Held:
     """A slice that this server holds.
 
-    For each worker group, ``applied`` is the newest step whose gradient is applied to the values, and ``given`` is the
-    version of the values that were last sent to the group. Both are -1 at first.
+    Attributes
+    ----------
+    applied : list of int
+        For each worker group, the newest step whose gradient the values include; -1 at first.
+    given : list of int
+        For each worker group, the version of the values that were last sent to it; -1 at first.
+    sent : dict
+        Gradients received so far for the next update, by worker group.
+    waiting : list of Message
+        Requests for values that wait for a later version.
+    last : ndarray or None
+        Values at the last sync with the master group of the slice; None if this group is the master.
     """
 
     slice: ParamSlice
@@ -86,12 +100,12 @@ class _Held:
     has_average: bool = False
 
     def merge(self, applied: Sequence[int]) -> None:
-        """Merge the applied steps of another server group, whose values were added."""
+        """Merge the applied steps of another server group, after its changes were added to the values."""
         self.applied = [max(pair) for pair in zip(self.applied, applied, strict=True)]
 
 
 class _Gradient(NamedTuple):
-    """The gradient of a slice from a whole worker group, and the messages that contained it."""
+    """The gradient of a slice, summed over a worker group, and the messages that contained it."""
 
     held: _Held
     total: Any
@@ -102,19 +116,19 @@ class _Gradient(NamedTuple):
 
 @dataclass
 class _Norm:
-    """Gradients of a step of a worker group whose norm is not known yet, and sums of squares by server."""
+    """Gradients of one step of a worker group that wait for their common norm, and sums of squares by server."""
 
     gradients: list[_Gradient] = field(default_factory=list)
     squares: dict[int, float] = field(default_factory=dict)
 
 
 ACCUMULATED = "accumulated"
-"""Name of the state of a slice that holds the sum of the gradients since its last update."""
+"""Name of the updater state that holds the sum of the gradients since the last update of a slice."""
 MOVING_AVERAGE = UpdateRule("moving_average", "beta rest", "a", "a = beta * a + rest * w")
 
 
 def state_names(updater: Updater) -> tuple[str, ...]:
-    """Return the names of the arrays that a server keeps for a trained slice besides its values."""
+    """Return the names of the arrays that a server stores for a trained slice, besides its values."""
     wanted = {ACCUMULATED: updater.conf.accumulate > 1, AVERAGE: updater.conf.ema_decay > 0}
     return (*updater.state_names, *(name for name, is_wanted in wanted.items() if is_wanted))
 
@@ -122,29 +136,30 @@ def state_names(updater: Updater) -> tuple[str, ...]:
 class Server:
     """One server of a server group.
 
-    The thread of the server and the thread of a worker may call it, one at a time. The caller must hold its `lock`.
+    The thread of the server or the thread of a worker calls its methods. A caller must hold the `lock`.
 
     Parameters
     ----------
     slices : sequence of ParamSlice
         The slices that this server holds.
     values : callable
-        Takes the index of a param, and returns its values in this process, 1-D.
+        Takes the index of a param; returns the 1-D array of its values in this process.
     scales : sequence of (float, float) or None
-        ``lr_scale`` and ``wd_scale`` of each param; None for a running statistic.
+        For each param, ``lr_scale`` and ``wd_scale``; None for a running statistic, which is not trained.
     n_shares : sequence of int
-        Divisor for the sum of the gradients of each param.
+        For each param, the divisor that turns its summed gradient into the mean.
     ops : Ops
-        Kernels for the device of the values. On a GPU an update counts as done once it is enqueued: kernels that read
-        the new values, or overwrite the gradient, are enqueued after it.
+        Kernels for the device of the values. On a GPU, an update counts as done once it is enqueued: all kernels that
+        read the new values or overwrite the gradient are enqueued after it.
     n_trained : mapping of int to int
-        Number of trained slices of each server of the group. It is needed to clip the norm of all gradients.
+        Number of trained slices of each server of the group. It is needed to clip the norm of all gradients together.
 
     Attributes
     ----------
     lock : Lock
+        Held while a thread calls the server.
     duplicates : int
-        Number of repeated requests for updates.
+        Number of updates that arrived again and were not applied again.
     counts : UpdateCounts
         Counts of the applied updates.
     """
@@ -170,7 +185,7 @@ class Server:
         self.sync_freq = cluster.sync_freq
         self.scales = scales
         self.n_shares = n_shares
-        # with several groups, values may change before they are sent, so they are copied first
+        # with several worker groups, values may change before an answer is sent, so answers contain copies
         self.is_only_group = cluster.nworker_groups == 1
         self.duplicates = 0
         self.counts = UpdateCounts()
@@ -192,10 +207,14 @@ class Server:
         state: Callable[[str, ParamSlice], np.ndarray | None],
         applied: Callable[[ParamSlice], Mapping[int, int]],
     ) -> None:
-        """Load updater state and applied steps from a checkpoint. Workers send the values.
+        """Load updater state and applied steps from a checkpoint. The values are sent by workers.
 
-        ``state`` takes the name of a state and a slice, and returns its values or None. ``applied`` takes a slice, and
-        returns the newest applied step of each worker group.
+        Parameters
+        ----------
+        state : callable
+            Takes the name of an updater state and a slice; returns the stored array, or None.
+        applied : callable
+            Takes a slice; returns the newest applied step of each worker group.
         """
         for held in self._held.values():
             for group, step in applied(held.slice).items():
@@ -206,14 +225,14 @@ class Server:
                     held.has_average |= name == AVERAGE
 
     def applied(self, group: int) -> int | None:
-        """Return the newest step of a worker group that is applied to all slices; -1 if there is none.
+        """Return the newest step of a worker group that is applied to all slices of this server.
 
-        The result is None if the server holds no slices. Thread-safe.
+        The result is -1 before the first step, and None if the server holds no slices. Thread-safe.
         """
         return min((held.applied[group] for held in self._held.values()), default=None)
 
     def handle(self, message: Message) -> list[Message]:
-        """Handle a message; return the answers. They may answer earlier messages, too."""
+        """Handle a message; return the messages to send, which may include answers to earlier messages."""
         handler: Callable[[Message], list[Message]] = getattr(self, "_on_" + message.kind.replace("-", "_"))
         return handler(message)
 
@@ -224,7 +243,7 @@ class Server:
 
     def _on_put(self, message: Message) -> list[Message]:
         held = self._held[message.slice]
-        if not message.info["in_place"]:  # an in-place message shares the server's memory
+        if not message.info["in_place"]:  # in-place means that the worker wrote the values into the server's memory
             self.ops.copy(message.arrays[0], out=held.value)
         if AVERAGE in held.state and not held.has_average:
             self.ops.copy(held.value, out=held.state[AVERAGE])
@@ -248,9 +267,9 @@ class Server:
         return self._update([message])
 
     def _update(self, messages: Sequence[Message]) -> list[Message]:
-        """Collect gradients, update slices whose gradients are complete, and answer each process once.
+        """Collect gradients, update the slices whose gradients are complete, and return the answers.
 
-        All updates are done before the first answer, so that few kernels are needed.
+        All updates are done together, before the first answer, so that few kernels are needed.
         """
         duplicates: list[Message] = []
         complete: list[_Gradient] = []
@@ -274,7 +293,7 @@ class Server:
         return answers + self._answer_all(due) + following
 
     def _answer_all(self, gradients: Sequence[_Gradient]) -> list[Message]:
-        """Answer each process once about each updated slice."""
+        """Return the answers about updated slices, one for each slice and process."""
         answers = []
         for gradient in gradients:
             by_process = {request.src: request for request in gradient.requests}
@@ -283,10 +302,10 @@ class Server:
         return answers
 
     def _clip(self, gradients: Sequence[_Gradient]) -> tuple[list[_Gradient], list[Message]]:
-        """Return the gradients that can be applied without a norm, and the messages to send.
+        """Return the gradients that can be applied now, and the messages to send.
 
-        All other gradients wait until the gradients of the step are complete and the other servers of the group have
-        sent their sums of squares.
+        With ``clip_norm``, the other gradients wait for their norm. It is known once all gradients of the step have
+        arrived here, and the other servers of the group have sent their sums of squares.
         """
         due, following = [], list[Message]()
         for gradient in gradients:
@@ -295,7 +314,7 @@ class Server:
                 due.append(gradient)
                 continue
             norm = self._norms[key]
-            if self.address.id in norm.squares:  # the group has restarted, and its earlier gradients have been applied
+            if self.address.id in norm.squares:  # a restarted group repeats this gradient: answer its new request
                 norm.gradients = [
                     each._replace(requests=gradient.requests) if each.held is gradient.held else each
                     for each in norm.gradients
@@ -312,7 +331,7 @@ class Server:
         return due, following
 
     def _is_last(self, gradient: _Gradient) -> bool:
-        """Return whether a gradient is of a trained param, and the last one before an update."""
+        """Return whether a gradient belongs to a trained param, and is the last one before an update of the values."""
         return self.scales[gradient.held.slice.param] is not None and not (gradient.step + 1) % self._n_batches
 
     def _on_norm(self, message: Message) -> list[Message]:
@@ -322,7 +341,7 @@ class Server:
         return self._apply_clipped(*key)
 
     def _squares(self, gradients: Sequence[_Gradient]) -> float:
-        """Return the sum of squares of gradients in the form in which they are applied: means over the batch."""
+        """Return the sum of squares of gradients, each taken as the mean over the batch, as it is applied."""
         squares = []
         for held, total, *_ in sorted(gradients, key=lambda gradient: gradient.held.slice.id):
             if self._n_batches > 1:
@@ -332,7 +351,7 @@ class Server:
         return math.fsum(squares)
 
     def _scale(self, squares: Mapping[int, float]) -> float:
-        """Return the factor that limits the norm of gradients to ``clip_norm``, as in PyTorch."""
+        """Return the factor that limits the norm of the gradients to ``clip_norm``, with PyTorch's formula."""
         norm = math.sqrt(math.fsum(squares.values()))
         return min(1.0, self.updater.conf.clip_norm / (norm + 1e-6))
 
@@ -350,7 +369,10 @@ class Server:
         return all(held.version >= 0 for held in self._held.values())
 
     def update(self, step: int, gradients: Sequence[tuple[int, Any]]) -> None:
-        """Update slices in the thread of the only worker; ``gradients`` has pairs of slice and gradient."""
+        """Update slices in the thread of the only worker.
+
+        ``gradients`` has pairs of the number of a slice and its gradient.
+        """
         new = []
         for number, total in gradients:
             held = self._held[number]
@@ -364,14 +386,14 @@ class Server:
             gradient.held.given[0] = gradient.held.version
 
     def _begin_update(self, held: _Held, group: int, step: int) -> None:
-        """Count an update before it is applied. The staleness is unknown if another server sent the values."""
+        """Count an update before it is applied. If another server sent the values, the staleness is not counted."""
         held.applied[group] = step
         self.counts.applied += 1
         if self.scales[held.slice.param] is not None and held.given[group] >= 0:
             self.counts.add_gradient(held.version - held.given[group])
 
     def _apply(self, due: Sequence[_Gradient], scale: float = 1.0) -> None:
-        """Update slices with gradients times ``scale``. Slices of equal step and version share kernels."""
+        """Update slices with their gradients times ``scale``. Slices with equal step and version share kernels."""
         alike: dict[Any, list[tuple[_Held, Any]]] = defaultdict(list)
         for gradient in due:
             held, total, group, step, _ = gradient
@@ -400,11 +422,11 @@ class Server:
                 total[...] = 0
 
     def _lists(self, pairs: Sequence[tuple[_Held, Any]]) -> tuple[ArrayList, ArrayList, dict[str, ArrayList]]:
-        """Return values, gradients and state of slices as lists.
+        """Return values, gradients and updater state of slices as lists.
 
-        On a GPU the lists are always the same objects.
+        On a GPU the same slices get the same list objects in each step.
         """
-        # the list keeps its arrays alive, so no other gradient can get the same id
+        # a kept list keeps its arrays alive, so no other array can get the same id
         key = tuple(id(total) for _, total in pairs)
         if key in self._kept_lists:
             return self._kept_lists[key]
@@ -428,13 +450,13 @@ class Server:
         return Message(kind, self.address, message.src, **about, step=message.step, info=info, arrays=arrays)
 
     def _copy(self, values: Any) -> Any:
-        """Return a copy to send."""
+        """Return a copy of values, to be sent."""
         copied = self.ops.recycled(values.size, values.dtype)
         self.ops.copy(values, out=copied)
         return copied
 
     def _sync(self, held: _Held) -> list[Message]:
-        """Every ``sync_freq`` updates, send the changes of a slice to its master group."""
+        """Every ``sync_freq`` updates, return the message that sends a slice's changes to its master group."""
         if held.last is None:
             return []
         held.n_since_sync += 1
@@ -465,7 +487,7 @@ class Server:
         return [Message("r-sync", self.address, message.src, slice=message.slice, info=info, arrays=values)]
 
     def _on_r_sync(self, message: Message) -> list[Message]:
-        """Use the values of the master group, plus the changes that were made here meanwhile."""
+        """Take the values of the master group, plus the changes that this server has made meanwhile."""
         held = self._held[message.slice]
         assert held.last is not None
         meanwhile = self._difference(held.value, held.last)
@@ -476,7 +498,7 @@ class Server:
         return self._settle()
 
     def _on_settle(self, message: Message) -> list[Message]:
-        """Exchange all changes with the master groups, then answer. No worker sends gradients meanwhile."""
+        """Exchange all changes with the master groups, then answer. No worker may send gradients meanwhile."""
         self._settling = message
         self._unsettled = {number for number, held in self._held.items() if held.last is not None}
         return self._settle()
@@ -497,7 +519,7 @@ class Server:
         """Drop the messages of workers that restart."""
         groups = {unit.group for unit in (Address(*each) for each in message.info["units"])}
         for norm in (norm for (group, _), norm in self._norms.items() if group in groups):
-            # other servers may scale by the squares that were sent from here, so these gradients must be applied
+            # once the sum of squares is sent, other servers scale with it, so these gradients must be applied
             is_sent = self.address.id in norm.squares
             norm.gradients = [each._replace(requests=()) for each in norm.gradients] if is_sent else []
         for held in self._held.values():
@@ -507,7 +529,7 @@ class Server:
         return []
 
     def copy_slices(self) -> list[SavedTensor]:
-        """Return copies of values and updater state of every slice for a checkpoint."""
+        """Return copies of the values and updater state of every slice, for a checkpoint."""
         pieces = []
         for held in self._held.values():
             arrays = {"value": held.value, **held.state}

@@ -7,32 +7,31 @@ from collections import deque
 SHARE = 0.01
 """Share of the training time that snapshots may take."""
 LARGER_SHARE = 0.02
-"""The same if snapshots would otherwise be more than `OFTEN_S` apart."""
+"""Share that they may take instead if they would otherwise be more than `OFTEN_S` apart."""
 MIN_S = 1.0
-"""Seconds before the first snapshot, and between two."""
+"""Seconds before the first snapshot, and at least between two snapshots."""
 OFTEN_S = 10.0
 FAILED_S = 10.0
-"""Seconds after a snapshot that failed; twice as long each time, up to `MAX_FAILED_S`."""
+"""Seconds until the next snapshot after one that failed. They double with each failure, up to `MAX_FAILED_S`."""
 MAX_FAILED_S = 60.0
 N_COSTS = 3
-"""Number of snapshots whose cheapest counts, because a busy machine may take ten times as long for one.
-
-Before there are so many, the next one follows after at most `OFTEN_S`."""
+"""The cheapest of this many latest snapshots determines the interval, because a single snapshot may take ten times as
+long on a busy machine. Until this many were taken, the interval is at most `OFTEN_S`."""
 
 
 def snapshot_interval(cost_s: float) -> float:
-    """Return the seconds between two snapshots that cost ``cost_s`` each.
+    """Return the seconds between two snapshots that cost ``cost_s`` seconds each.
 
-    The interval is longer than `OFTEN_S` only if snapshots would otherwise take more than `LARGER_SHARE` of the time.
+    The interval exceeds `OFTEN_S` only if snapshots would otherwise take more than `LARGER_SHARE` of the time.
     """
     return max(MIN_S, min(cost_s / SHARE, max(OFTEN_S, cost_s / LARGER_SHARE)))
 
 
 class SnapshotSchedule:
-    """Chooses the times of snapshots so that they take 1 or 2 % of the training time.
+    """Chooses the times of snapshots so that snapshots take 1 or 2 % of the training time.
 
-    Times are values of ``time.perf_counter``. The cost of a snapshot is the pause of the workers, plus the seconds that
-    a process with servers works on it in the background, because that work may share cores with workers.
+    Times are values of ``time.perf_counter``. The cost of a snapshot is the pause of the workers, plus the background
+    work of a process with servers. That work counts in full, because it may share cores with workers.
     """
 
     def __init__(self) -> None:

@@ -10,15 +10,15 @@ from typing import Any
 from singa_dask.ops.contract import Ops
 
 AHEAD = 2
-"""Steps that may be enqueued on a GPU at once: enough to keep it busy, few enough to end soon."""
+"""Maximum number of unfinished steps on a GPU: enough to keep it busy, few enough to stop soon."""
 
 
 class StepTimer:
     """Measures the steps of one worker: ``seconds`` of each ended step, and their sum ``total_s``.
 
-    On a CPU a step ends when its calls return. On a GPU calls return early, so a step lasts from the end of the
-    previous step, or of a pause, to its own end on the device. The worker's thread is at most `AHEAD` steps ahead. The
-    sum is exact; a single step can appear short after a long one.
+    On a CPU a step ends when its calls return. On a GPU calls return early. There a step lasts until it ends on the
+    device, measured from the end of the previous step or of a pause. The worker's thread is at most `AHEAD` steps ahead
+    of the device. The sum is exact, but a single step may appear too short after a long one.
     """
 
     def __init__(self, ops: Ops) -> None:

@@ -30,10 +30,23 @@ logger = logging.getLogger(__name__)
 
 
 class Trainer:
-    """Runs the nets of one worker, beginning with its first ``step``.
+    """Runs the nets of one worker.
 
-    ``nets`` are allocated nets from `build_nets`. ``params`` exchanges the params of the training net, ``net``.
-    ``window`` has metrics that the resumed run had not reported; see `WorkerMetrics`.
+    Parameters
+    ----------
+    nets : Nets
+        Allocated nets from `build_nets`.
+    params : WorkerParams
+        Exchanges the params of the training net with servers.
+    step : int
+        First step of the worker.
+    window : mapping
+        Metrics that the resumed run had not reported; see `WorkerMetrics`.
+
+    Attributes
+    ----------
+    net : NeuralNet
+        The training net.
     """
 
     def __init__(
@@ -58,25 +71,25 @@ class Trainer:
         self._algorithms = {net: algorithm(net, params.collect, params.update, conf) for net in nets.each()}
         self._running = self._algorithms[self.net]
         self.net.is_watched = job.debug
-        if params.mirror is None and not job.debug:  # a mirror copies each gradient as soon as it is computed
+        if params.mirror is None and not job.debug:  # a mirror must copy each gradient as soon as it is computed
             self._running.capture_steps()
         trains = step < job.train_steps
         self._readers = [layer for layer in self.net.layers if isinstance(layer, StoreInput)] if trains else []
 
     @property
     def layer(self) -> Layer | None:
-        """The layer being computed, for errors."""
+        """The layer that is being computed, for error messages; None between layers."""
         return self._running.layer
 
     def read_ahead(self) -> None:
-        """Open the stores of the training net, and start reading, without waiting."""
+        """Open the stores of the training net and start reading in the background."""
         for layer in self._readers:
             self._running.layer = layer
             layer.read_ahead()
         self._running.layer = None
 
     def wait_for_records(self) -> None:
-        """Wait until the first records are read."""
+        """Wait until each input layer has read its first batch."""
         for layer in self._readers:
             layer.wait_for_batch()
 
@@ -86,13 +99,13 @@ class Trainer:
         return [layer.store for layer in layers if isinstance(layer, StoreInput) and layer.store is not None]
 
     def remote_versions(self) -> dict[str, str]:
-        """Return the versions of the open remote files of all nets by URL; see `Store.remote_versions`."""
+        """Return the versions of all open remote files, by URL; see `Store.remote_versions`."""
         files = (file for store in self.open_stores() for file in store.remote_versions().items())
         return {redact(url): version for url, version in files}
 
     def position(self, step: int) -> dict[str, Any]:
-        """Return the step, the readers' cursors by phase and layer, and the unreported metrics."""
-        # a pass over all records always starts at the first record
+        """Return the step, the cursors of readers by phase and layer, and the unreported metrics, for a checkpoint."""
+        # tests over all records always start at the first record, so they have no cursor
         moving = [phase for phase in self.nets if phase not in self.nets.passes]
         cursors = {phase_name(phase): self.nets[phase].cursors() for phase in moving}
         window = self.metrics.window()
@@ -103,12 +116,12 @@ class Trainer:
         return take_states({phase_name(phase): net for phase, net in self.nets.items()})
 
     def begin(self, now: float) -> None:
-        """Measure rates from ``now`` on, a value of ``time.perf_counter``."""
+        """Begin to measure rates at ``now``, a value of ``time.perf_counter``."""
         self.metrics.begin(now)
         self._learning.begin()
 
     def train(self, step: int) -> None:
-        """Train on one batch; report the metrics if they are due after this step."""
+        """Train on one batch; report the metrics if a report is due after this step."""
         self._timer.begin()
         self._running = self._algorithms[self.net]
         try:
@@ -122,10 +135,12 @@ class Trainer:
             self._report(step)
 
     def test(self, phase: Phase, n_batches: int | None, step: int) -> tuple[Totals, PassMetrics]:
-        """Run the net of a phase over some batches, or over all records if None.
+        """Run the net of a phase over ``n_batches`` batches, or over all records if it is None.
 
-        Returns (sum, count) of each metric of the layers by name, and the `PassMetrics` with the metrics that the job
-        names.
+        Returns
+        -------
+        Totals, PassMetrics
+            The (sum, count) of each metric of the layers, by name; and the metrics that the job names.
         """
         self.collect_all()
         self._learning.begin_test(phase)
@@ -143,7 +158,7 @@ class Trainer:
     def _measure(
         self, net: NeuralNet, phase: Phase, n_batches: int, step: int, metrics: PassMetrics, weight: float = 1.0
     ) -> Totals:
-        """Run a net over some batches; return (sum, count) of each metric; see `NeuralNet.take_metrics`."""
+        """Run a net over some batches; return the (sum, count) of each metric, see `NeuralNet.take_metrics`."""
         self._running = self._algorithms[net]
         net.context.step = step
         try:
@@ -157,19 +172,19 @@ class Trainer:
         return net.take_metrics(weight)
 
     def synchronize(self) -> None:
-        """Wait for the device, and check the losses of the last steps, which are known only then."""
+        """Wait for the device, then check the losses of the last steps, which a GPU may have just computed."""
         self._timer.synchronize()
         self._running = self._algorithms[self.net]
         self._running.check_losses(wait=True)
 
     def collect_all(self) -> None:
-        """Wait for the updates of all steps so far, and check the updated params."""
+        """Wait for the parameter updates of all steps so far, then check the updated params."""
         self.synchronize()
         self._params.collect_all()
         self._running.check_params()
 
     def report_rest(self, n_steps: int) -> None:
-        """Report the steps since the last report, after ``n_steps``, for the summary."""
+        """Report the steps that were not reported yet, at the end after ``n_steps`` steps."""
         if self._job.disp_freq > 0 and n_steps > max(self.metrics.shown, self._job.disp_after):
             self._report(n_steps - 1)
 
@@ -193,8 +208,8 @@ def _log_layers(net: NeuralNet, step: int) -> None:
 
         step 100, fc1 (64, 32): data 0.4312, grad 0.0001927; fc1.weight (32, 784): value 0.02831, grad 0.0004106
 
-    The numbers are means of absolute values. Data and gradients belong to this step; params already include its update.
-    If a layer overwrites its source, the data of the source are the layer's values.
+    The numbers are means of absolute values. Data and gradients belong to this step, while params already include its
+    update. If a layer overwrites the output of its source layer, the source shows the values of that layer.
     """
     for layer in net.layers:
         parts = []
@@ -204,7 +219,7 @@ def _log_layers(net: NeuralNet, step: int) -> None:
         for param in layer.params if layer.site.prototype is None else ():
             value, grad = param.data if param.has_data else None, param.grad if param.has_grad else None
             parts.append(f"{param.name} {param.shape}: {_sizes(net.ops, value=value, grad=grad)}")
-        # several readers may report equal parts, which are shown once
+        # several outputs may have equal texts, which are shown once
         logger.info("step %d, %s %s", step, layer.name, "; ".join(dict.fromkeys(parts)))
 
 

@@ -20,7 +20,7 @@ from singa_dask.redaction import redact
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.worker import Worker
 
-# errno of a file system or network that is temporarily down; missing, damaged and forbidden files have other values
+# errno of a file system or network that may be down only for a while; missing, damaged or forbidden files have others
 PASSING = {
     errno.EAGAIN,
     errno.ECONNABORTED,
@@ -37,11 +37,18 @@ PASSING = {
 
 
 def explain(address: Address, unit: Worker | Server | None, error: BaseException) -> dict[str, Any]:
-    """Describe the error that ended a unit. If a user's code has failed, its line is named.
+    """Describe the error that ended a unit. If a user's code has failed, the description names its line.
 
-    The description has ``reason``, one line that names unit, step and layer; ``cause``, the same line without the unit;
-    ``error``, the traceback; ``exit_code``; ``expected``, whether the line suffices without the traceback; ``retry``,
-    see `may_succeed_again`; and ``unreadable``, the URL or name of an unreadable checkpoint.
+    Returns
+    -------
+    dict
+        - ``reason``: one line that names unit, step and layer.
+        - ``cause``: the same line without unit, step and layer.
+        - ``error``: the traceback.
+        - ``exit_code``
+        - ``expected``: whether ``reason`` is enough without the traceback.
+        - ``retry``: see `may_succeed_again`.
+        - ``unreadable``: URL or name of a checkpoint that could not be read.
     """
     where = str(address)
     if isinstance(unit, Worker):
@@ -50,7 +57,7 @@ def explain(address: Address, unit: Worker | Server | None, error: BaseException
         # many messages already begin with the name of the layer
         if layer and not text_of(error).startswith((f"layer {layer.name}:", f"layer {layer.name},")):
             where += f", layer {layer.name}"
-    # finding the user's code reads source files, which takes memory, so skip it if memory has run out
+    # modules.blame reads source files, which takes memory, so do not call it if memory has run out
     blame = None if is_out_of_memory(error) else modules.blame(error)
     if blame is not None:
         cause = f"{blame.place}: {blame.text}"
@@ -69,10 +76,10 @@ def explain(address: Address, unit: Worker | Server | None, error: BaseException
 
 
 def may_succeed_again(error: BaseException) -> bool:
-    """Return whether a failed unit may succeed on other machines or a little later.
+    """Return whether a failed unit may succeed on another machine or a little later.
 
     The result is True for lost processes, and for file systems and networks that did not answer. It is False for errors
-    in a job, its code or its records, for a lack of memory, and for numbers that are not finite.
+    in the job, in its code or in its records, for a lack of memory, and for numbers that are not finite.
     """
     passed: list[BaseException] = []
     cause: BaseException | None = error

@@ -64,14 +64,14 @@ def make_stub(
 
 
 def make_server(address: Address, job: JobConf, plan: job_plan.JobPlan, stub: Stub, ops: Ops) -> Server:
-    """Return a server with the slices that the plan assigns to it, in the memory of the stub."""
+    """Return a server that holds the slices which the plan assigns to it, in the memory of the stub."""
     held = [piece for piece in plan.slices if piece.server == address.id]
     values, more = partial(stub.server_values, address.group), (job.updater, job.cluster, ops, plan.n_trained)
     return Server(address, held, values, plan.scales, plan.n_shares, *more)
 
 
 def is_own_server(job: JobConf, plan: job_plan.JobPlan) -> bool:
-    """Return whether the only server shares process and memory with the only worker."""
+    """Return whether the job has one worker and one server, which share a process and memory."""
     return len(plan.layout.processes) == 1 and len(plan.layout.units) == 2 and job.cluster.share_memory
 
 
@@ -81,44 +81,48 @@ class UnitHost:
     Parameters
     ----------
     transport : callable
-        Called with (on_message, on_lost, job=, process=, receive_buffer=, backlog=). Returns the Transport of this
-        process. None if the job has only one process.
+        Called with (on_message, on_lost, job=, process=, receive_buffer=, backlog=). Returns the `Transport` of this
+        process. Pass None if the job has only one process.
+    emit : callable
+        Sends an event to the scheduler; see `Emit`.
     assignments : mapping of str to sequence of int, optional
-        Assignments of blocks for a new run; see `InputContext`.
+        Assignments of blocks to workers for a new run; see `InputContext`.
     host_names : collection of str
         See `InputContext`.
     neighbours : collection of int, optional
-        Processes of the job on this machine, including this one. Their workers share the cores. The default is all
-        processes of the job.
+        Processes of the job on this machine, including this one. Their workers share the cores. By default all
+        processes of the job are on this machine.
     layout : Layout, optional
-        Replaces the layout of the job file.
+        Used instead of the layout of the job file.
     incarnation : int
-        Incarnation of the job. Each restart raises it, even a restart of only some processes.
+        Number of the job's incarnation. It rises with each restart, even with a restart of only some processes.
     store_part : callable, optional
-        Stores parts of snapshots; see `StorePart`. It is called in the thread of `storer`. Without it the job takes no
+        Stores parts of snapshots; see `StorePart`. It is called in the thread of `storer`. Without it, the job takes no
         snapshots.
     rejoin : Rejoin, optional
-        Set if the other processes of the job continue.
+        Set if this process joins a job whose other processes continue.
     threads : int, optional
         See `Devices`.
     memory_limit : int, optional
         Number of bytes that the Dask worker may use.
+    scalings : mapping of str to Scaling, optional
+        Mean and deviation of the records of each standardised layer, for a new run.
 
     Attributes
     ----------
     devices : Devices
-        Kernels of the local units, and their threads.
+        Kernels and threads of the local units.
     stub : Stub
-        Values and gradients of params in this process.
+        Holds the values of params in this process, and adds up gradients of local workers.
     units : dict of Address to Worker or Server
         Local units, including ended ones.
     threads : dict of str to Thread
         The thread of each local unit, by name.
     writer, storer : DaemonThreads
-        ``writer`` writes parts of checkpoints. ``storer`` stores parts of snapshots, so that they need not wait for a
-        file system.
+        The thread that writes parts of checkpoints, and the thread that stores parts of snapshots. There are two, so
+        that snapshots do not wait for a file system.
     trace : Trace or None
-        Set if the job is profiled.
+        Records of a profiled job; None if the job is not profiled.
     """
 
     def __init__(
@@ -177,7 +181,7 @@ class UnitHost:
 
     @property
     def address(self) -> str:
-        """Address of this process for other processes; empty if there are none."""
+        """Address at which other processes reach this process; empty if the job has one process."""
         return self.router.transport.address if self.router.transport else ""
 
     def connect(self, peers: Sequence[str]) -> None:
@@ -185,7 +189,7 @@ class UnitHost:
         self.router.connect(peers)
 
     def add(self, unit: Worker | Server) -> None:
-        """Add a local unit that is ready to send ``hello``, and pass pending requests to it."""
+        """Add a local unit that is about to send ``hello``, and pass pending requests to it."""
         self.units[unit.address] = unit
         self._pass_on(unit, self._requested)
 
@@ -201,7 +205,7 @@ class UnitHost:
         def run() -> None:
             try:
                 result = write(self._save_of(step, where))
-            except Exception as error:  # the error goes to the worker that requested the part
+            except Exception as error:  # send the error to the worker that requested the part
                 result = {"error": text_of(error)}
             then(result)
 
@@ -215,7 +219,7 @@ class UnitHost:
         return partial(store_in_memory, self.store_part, step, where["snapshot"], incarnation=self.incarnation)
 
     def steps(self) -> dict[str, int]:
-        """Return the step of the slowest local worker of each group, by the number of the group as text."""
+        """Return the lowest step of the local workers of each group. Keys are group numbers as text."""
         steps: dict[str, int] = {}
         for unit in list(self.units.values()):
             if isinstance(unit, Worker):
@@ -226,9 +230,12 @@ class UnitHost:
     def progress(self) -> dict[str, Any]:
         """Return the progress of this process.
 
-        ``workers`` has for each local worker its step, the duration of all its steps, and its waits for records, for
-        params and for other workers of its group, in seconds. ``bytes`` has the bytes sent to and received from other
-        processes.
+        Returns
+        -------
+        dict
+            ``workers``: for each local worker, its step; then, in seconds, the duration of all its steps, and its waits
+            for records, for params, and for other workers of its group. ``bytes``: the bytes sent to and received from
+            other processes.
         """
         times = {}
         for unit in list(self.units.values()):
@@ -238,9 +245,10 @@ class UnitHost:
         return {"workers": times, "bytes": list(self.router.traffic().values())}
 
     def request(self, what: str) -> None:
-        """Request a ``stop``, ``checkpoint`` or ``snapshot`` from those local workers that decide about it.
+        """Request a ``stop``, ``checkpoint`` or ``snapshot`` from the local workers that decide about it.
 
-        The first worker of each group chooses the step at which the group stops. The first worker of the job saves.
+        The first worker of each group decides at which step the group stops. The first worker of the job decides when
+        to save.
         """
         self._requested.add(what)
         for unit in list(self.units.values()):
@@ -257,10 +265,20 @@ class UnitHost:
         return {unit: (wait[0], now - wait[1]) for unit, wait in waits.items() if wait is not None}
 
     def cut(self, processes: Collection[int], groups: Collection[int]) -> dict[int, int]:
-        """Disconnect from ``processes`` that are to be replaced, which have the worker ``groups``.
+        """Disconnect from processes that are to be replaced.
 
-        Returns for each of these groups that has servers in this process the newest step that all these servers have
-        applied; -1 before the first step.
+        Parameters
+        ----------
+        processes : collection of int
+            Processes to be replaced.
+        groups : collection of int
+            Worker groups in these processes.
+
+        Returns
+        -------
+        dict of int to int
+            For each of the groups whose servers are partly in this process: the newest step that all servers here have
+            applied; -1 before the first step.
         """
         self.router.cut(processes)
         applied: dict[int, int] = {}
@@ -273,9 +291,9 @@ class UnitHost:
         return applied
 
     def abort(self, failure: dict[str, Any], tell: bool = True) -> None:
-        """End all units of this process; with ``tell``, of all processes. The first failure counts.
+        """End all units of this process, and with ``tell`` of all processes. Only the first call has an effect.
 
-        ``failure`` has the ``reason`` in one line; ``retry``, see `explain`; and other values for the driver.
+        ``failure`` has the ``reason`` in one line, ``retry`` (see `explain`), and other values for the driver.
         """
         with self._lock:
             if self.failure is not None:
@@ -299,7 +317,7 @@ class UnitHost:
 
     def _lose(self, address: str, error: str) -> None:
         if address not in self.router.peers:
-            return  # the process was replaced meanwhile
+            return  # the process at this address has been replaced
         process = self.router.peers.index(address)
         units = ", ".join(str(unit) for unit in self.plan.layout.processes[process])
         reason = f"process {process} at {place_of(address)} cannot be reached ({error}). Lost: {units}."
@@ -307,13 +325,13 @@ class UnitHost:
         self.abort({**failure, "unreachable": process})
 
     def close(self) -> None:
-        """End every thread and close every port of this process. May be called twice."""
+        """End every thread and close every port of this process. It may be called twice."""
         self.abort({"reason": "the job was closed"}, tell=False)
         self.router.close()
         self.writer.close()
         self.storer.close()
         self._limits.close()
-        # units and transport refer to the host and to each other, so free their memory before the next job
+        # units and transport refer to the host and to each other; break these cycles to free memory for the next job
         self.units.clear()
         self.stub.forget()
         gc.collect()

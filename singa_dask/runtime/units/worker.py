@@ -33,9 +33,9 @@ from singa_dask.runtime.units.worker_params import WorkerParams
 
 
 def _digests(trainer: Trainer) -> dict[str, str]:
-    """Return digests of values that must be equal on all workers.
+    """Return digests of values that must be equal on all workers, by description.
 
-    These are the params, and what the worker has learned from the records.
+    These are the names and shapes of the params, and what the worker has learned from the records.
     """
     facts: dict[str, Any] = {"the params of the net": list(describe_params(trainer.net).items())}
     for key, by_layer in trainer.net.context.knowledge.known.to_dict().items():
@@ -49,7 +49,7 @@ def _digests(trainer: Trainer) -> dict[str, str]:
 
 
 def _rounded(value: Any) -> Any:
-    """Return JSON values with floats rounded to six digits, as later digits depend on the processor."""
+    """Return JSON values with floats rounded to six digits, because further digits depend on the processor."""
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, Mapping):
@@ -60,15 +60,24 @@ def _rounded(value: Any) -> Any:
 class Worker:
     """One worker of a worker group.
 
-    ``nets`` are allocated nets from `build_nets`. ``params`` exchanges the params of the training net.
-    ``checkpoint_url`` is the directory with the ``step-<n>`` directories. See `Checkpointing` for the parameters after
-    ``params``. ``trace`` is set if the job is profiled.
+    Parameters
+    ----------
+    nets : Nets
+        Allocated nets from `build_nets`.
+    checkpoint_url : str
+        Directory that contains the ``step-<n>`` directories of checkpoints.
+    params : WorkerParams
+        Exchanges the params of the training net with servers.
+    save_later, in_background, takes_snapshots, author
+        See `Checkpointing`.
+    trace : Trace or None
+        Trace of the process; None if the job is not profiled.
     """
 
     ANSWERED_AT_ONCE: ClassVar[frozenset[str]] = frozenset(
         {"stop-at", "checkpoint-at", "snapshot-at", "report-at", "end", "progress", "replaced"}
     )
-    """Kinds of messages that do not wait for the next step; `accept` handles them."""
+    """Kinds of messages that `accept` handles immediately, in the middle of a step."""
 
     def __init__(
         self,
@@ -93,8 +102,8 @@ class Worker:
         step = initial_state.step_of(address.group)
         self.trainer = Trainer(channel, job, nets, params, step, initial_state.window_of(address, plan))
         for kind in self.ANSWERED_AT_ONCE:
-            channel.on(kind, self.accept)  # accept messages that arrived before this worker existed
-        for kind in ("start", "go"):  # ignore answers to repeated messages
+            channel.on(kind, self.accept)  # messages that arrived before this worker existed are in the inbox
+        for kind in ("start", "go"):  # a repeated message may be answered twice; ignore the second answer
             channel.on(kind, lambda message: None)
         net, window = nets[Phase.TRAIN], job.profile.window(step, job.train_steps) if job.profile else range(0)
         self._profiler = Profiler(str(address), nets, net.cancellation, trace, window, self.trainer.metrics.times_s)
@@ -115,11 +124,11 @@ class Worker:
 
     @property
     def bad_records(self) -> int:
-        """Number of unreadable records so far, each counted once."""
+        """Number of different unreadable records so far."""
         return self.trainer.metrics.bad_records
 
     def accept(self, message: Message) -> None:
-        """Handle and answer a message that is `ANSWERED_AT_ONCE`, in the thread that delivers it."""
+        """Handle and answer a message of a kind in `ANSWERED_AT_ONCE`, in the thread that delivers it."""
         if message.kind == "progress":
             self._checkpointing.reporter.accept(message)
         elif message.kind == "replaced":
@@ -130,9 +139,10 @@ class Worker:
                 self._channel.send(f"r-{message.kind}", message.src, step=message.step)
 
     def _repeat(self, message: Message) -> None:
-        """Repeat messages that restarting units have missed.
+        """Send messages again that restarting units have missed.
 
-        The message ``replaced`` lists these ``units``, and the workers of lost processes that had finished (``left``).
+        The message ``replaced`` lists these ``units``. In ``left`` it lists workers that had finished before their
+        process was lost.
         """
         units = [Address(*unit) for unit in message.info["units"]]
         left = [Address(*unit) for unit in message.info["left"]]
@@ -146,7 +156,10 @@ class Worker:
     def run(self) -> dict[str, Any]:
         """Train to the end or until a stop; return the worker's part of the summary.
 
-        Raises Aborted if another unit fails.
+        Raises
+        ------
+        Aborted
+            Another unit has failed.
         """
         self._set_up()
         if self.state.is_first:
@@ -167,7 +180,7 @@ class Worker:
         return facts if computes_as_first else facts | self._profiler.summary()
 
     def _set_up(self) -> None:
-        """Get initial values and the first records; wait until all workers have theirs."""
+        """Get the initial values and the first records; wait until all workers have done so."""
         self._tell_coordinator("hello")
         self.trainer.read_ahead()
         self._wait_for("start")
@@ -189,7 +202,7 @@ class Worker:
             )
 
     def _tell_coordinator(self, kind: str, **info: Any) -> None:
-        """Send a message to the coordinator; it is repeated if the coordinator is replaced."""
+        """Send a message to the coordinator. The message is sent again if the coordinator is replaced."""
         self._said = Message(kind, src=self.address, dst=Address.stub(0), info=info)
         self._channel.post(self._said)
 
@@ -221,7 +234,7 @@ class Worker:
         """Write the last checkpoint, test once more, and leave."""
         if not self.state.is_first:
             self.trainer.collect_all()
-        if self._evaluation.restores_best:  # the last checkpoint records whether its own params are the best
+        if self._evaluation.restores_best:  # test first, as the last checkpoint records whether its params are the best
             self._evaluation.run_last()
         self._checkpointing.save(self._evaluation.state(), last=True)
         if not self._evaluation.restores_best:
@@ -230,10 +243,10 @@ class Worker:
         self._tell_coordinator("leave", error=self._replaced_file())
 
     def _replaced_file(self) -> str:
-        """Return an error message if a file was replaced after the last check; empty if none was.
+        """Return an error message if a file was replaced during the training; empty if no file was.
 
-        The coordinator ends the job with this error after the last checkpoint, which other workers may still be
-        writing.
+        The worker does not raise this error, because other workers may still be writing the last checkpoint. Instead
+        the coordinator ends the job with it after all workers have left.
         """
         try:
             for store in self.trainer.open_stores():
@@ -244,7 +257,10 @@ class Worker:
 
 
 def disconnected_workers(n_workers: int, bridges: Iterable[tuple[int, int]]) -> list[int]:
-    """Return the first worker of each component, connected by bridges, that does not contain worker 0."""
+    """Return the lowest worker of each component of workers that no bridges connect to worker 0.
+
+    A component is a set of workers that are connected by bridges, directly or through each other.
+    """
     components = list(range(n_workers))
     for one, other in bridges:
         low, high = sorted((components[one], components[other]))
@@ -253,10 +269,14 @@ def disconnected_workers(n_workers: int, bridges: Iterable[tuple[int, int]]) -> 
 
 
 class Lockstep:
-    """Keeps a worker in lockstep with worker 0 if no bridges connect them, even if it has no layers.
+    """Keeps a worker in lockstep with worker 0 if no bridges connect them; also a worker without layers.
 
-    ``ahead`` is the number of steps that one worker can be ahead of another. It is 0 if workers wait for each other's
-    gradients in every step, and more if bridges are one-way or connect only some of the workers.
+    Attributes
+    ----------
+    ahead : int
+        Maximum number of steps that one worker can be ahead of another. It is 0 if the net is not partitioned, because
+        each worker then waits for the gradients of all others in every step. It is larger in a partitioned net, where
+        bridges may be one-way or connect only some of the workers.
     """
 
     def __init__(self, net: NeuralNet) -> None:
@@ -274,7 +294,7 @@ class Lockstep:
         self._peers = others if worker == 0 else [0] if worker in others else []
 
     def step(self) -> None:
-        """Begin a step once the workers in lockstep are close enough; raise Aborted if the job ends meanwhile."""
+        """Begin a step, once no worker in lockstep is too far behind; raise Aborted if the job ends meanwhile."""
         for peer in self._peers:
             self._context.bridges.send(peer, f"step of {self._me}", (), ())
             if self._n_steps >= IN_FLIGHT:

@@ -29,7 +29,14 @@ def group_rows(net: NeuralNet) -> int:
 class WorkerMetrics:
     """Measures and reports rates, waits, unreadable records and metrics of one worker.
 
-    ``window`` is the result of `window` in the resumed run; it is empty for a new run.
+    Parameters
+    ----------
+    timer : StepTimer
+        Measures the steps of the worker.
+    step : int
+        First step of the worker.
+    window : mapping
+        Result of the method `window` in the resumed run; empty for a new run.
 
     Attributes
     ----------
@@ -60,17 +67,17 @@ class WorkerMetrics:
         self._n_rows = group_rows(self._net)
         self.shown = window.get("shown", step)
         self._net.restore_metrics(window.get("metrics", {}))
-        self._timed = step  # first step that `_since` and the waits include
+        self._timed = step  # first step of the interval that is being measured
         self.bad_records = self._n_bad = 0
         self._reported: set[tuple[Any, ...]] = set()
         self._since, self._data_s, self._params_s, self._cores_s = time.perf_counter(), 0.0, 0.0, 0.0
 
     def begin(self, now: float) -> None:
-        """Measure rates from ``now`` on, a value of ``time.perf_counter``. Call it in the training thread."""
+        """Begin to measure rates at ``now``, a value of ``time.perf_counter``. Call it in the training thread."""
         self._since, self._cores_s = now, core_wait_s()
 
     def report(self, phase: Phase, step: int, totals: Totals, **more: float) -> None:
-        """Report metrics; ``totals`` has their (sum, count)."""
+        """Report metrics. ``totals`` has the (sum, count) of each metric, and ``more`` has additional values."""
         self._channel.emit(
             {
                 "event": "metrics",
@@ -102,12 +109,12 @@ class WorkerMetrics:
         self._since, self._data_s, self._params_s = now, data_s, params_s
 
     def window(self) -> dict[str, Any]:
-        """Return the metrics of the steps that are not reported yet, as plain values; empty if there are none."""
+        """Return the metrics of steps that were not reported yet, as plain values; empty if there are none."""
         metrics = self._net.metrics_state()
         return {"shown": self.shown, "metrics": metrics} if metrics else {}
 
     def report_bad_records(self) -> None:
-        """Report each new unreadable record, once if several layers read the same store."""
+        """Report each new unreadable record. A record that several layers read is reported once."""
         n_bad = sum(len(layer.bad_ids()) for layer in self._inputs)
         if n_bad == self._n_bad:
             return
@@ -121,7 +128,7 @@ class WorkerMetrics:
                     self._channel.emit({"event": "bad_record", "unit": str(self._channel.address), **bad})
 
     def times_s(self) -> tuple[float, float, float]:
-        """Return the duration of all steps so far, and of their waits for records and for params, in seconds."""
+        """Return, in seconds, the duration of all steps so far, and their waits for records and for params."""
         return self._timer.total_s, *self._waits_s()
 
     def _waits_s(self) -> tuple[float, float]:

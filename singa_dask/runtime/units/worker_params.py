@@ -1,6 +1,7 @@
 """WorkerParams: exchange values and gradients of one worker's params with servers.
 
-On a GPU a `HostMirror` keeps host copies of values and gradients. Stub, servers and transport use only these copies.
+For params on a GPU, a `HostMirror` keeps copies of values and gradients in host memory. The stub, servers and transport
+use only these copies.
 """
 
 from __future__ import annotations
@@ -29,26 +30,27 @@ from singa_dask.runtime.units.server import Server
 class WorkerParams:
     """Allocates the params of a worker's training net, and exchanges them with the stub of its process.
 
-    The stub owns the memory of the values. With a ``mirror``, this memory and the memory of the gradients are host
-    copies.
+    The stub owns the memory of the values. With a ``mirror``, this memory holds host copies of values on a GPU, and the
+    stub gets host copies of gradients.
 
     Parameters
     ----------
     net : NeuralNet
-        The training net, with memory.
+        The training net, with allocated memory.
     post : callable
         Delivers a message.
     mirror : HostMirror, optional
-        Needed if the params are on a GPU and servers have copies elsewhere.
+        Needed if the params are on a GPU and the servers work in host memory.
     own_server : callable, optional
-        Returns the server, in this process and on its device, that serves only this worker; None until it exists. From
-        then on the worker updates the params itself, all of them at each flush. It sends no messages and never waits.
+        Returns a server in this process and on this device that serves only this worker; None while it does not exist.
+        Once it exists, the worker calls it to update all params at each flush, sends no messages and never waits.
 
     Attributes
     ----------
     wait_s : float
         Seconds that the worker has waited for updates.
     mirror : HostMirror or None
+        The argument ``mirror``.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class WorkerParams:
         stub.attach([share for owner in net.owners for share in self._shares_of(owner)])
 
     def _shares_of(self, owner: Param) -> list[Share]:
-        """Place the values of a param in the memory of the stub; return its sharers."""
+        """Place the values of a param in the memory of the stub; return a `Share` for each of its gradients."""
         index, sharers = self._index[owner.key], self._sharers[owner]
         values = self._stub.worker_values(self._worker.group, index).reshape(owner.memory_shape)
         empty = np.empty(0, owner.dtype)
@@ -92,7 +94,7 @@ class WorkerParams:
         return [Share(self._worker, index, grad, owner.publish) for grad in grads or [empty]]
 
     def begin(self, initial_state: InitialState) -> None:
-        """Send the initial values that this worker holds to the servers, and wait for all other values.
+        """Send to the servers the initial values for which this worker is responsible; wait for all other values.
 
         A worker that joins a running job sends no values.
         """
@@ -117,9 +119,9 @@ class WorkerParams:
             self._renew(owner)
 
     def collect(self, param: Param) -> None:
-        """Wait until the values include the update of the last gradient.
+        """Wait until the values of a param include the update by its last gradient.
 
-        On a GPU the new values are visible to kernels that are enqueued after this call.
+        On a GPU, kernels that are enqueued after this call use the new values.
         """
         owner = param.owner
         if owner.version <= owner.last_version:
@@ -139,9 +141,9 @@ class WorkerParams:
             self.collect(owner)
 
     def update(self, step: int, param: Param) -> None:
-        """Send a gradient, together with others or at the next flush, without waiting.
+        """Send the gradient of a param without waiting: together with other gradients, at the latest at the next flush.
 
-        The gradient is weighted by this worker's number of rows, because servers average over workers.
+        The gradient is weighted by this worker's share of the rows, because servers average over workers.
         """
         owner, weight = param.owner, self._net.context.weight
         if self._server is None:
@@ -160,14 +162,14 @@ class WorkerParams:
         self._send("update", param, param=self._index[owner.key], step=step, info=info)
 
     def flush(self) -> None:
-        """Send the pending gradients, or update the params with them."""
+        """Send the pending gradients, or update the params with them if the worker has its own server."""
         if self._server is None:
             self._send("flush")
         elif self._ready:
             self._update_ready(self._server)
 
     def _idle_server(self) -> Server | None:
-        """Return the server that serves only this worker, if it exists and is idle."""
+        """Return the server that serves only this worker, if it exists and no update is pending; else None."""
         server = self._find_server()
         if server is None or any(owner.version <= owner.last_version for owner in self._net.owners):
             return None
@@ -183,10 +185,10 @@ class WorkerParams:
         try:
             with server.lock:
                 server.update(self._step, gradients)
-        except Exception as error:  # the server's thread reports the error
+        except Exception as error:  # let the server's thread report the error, as it is the server that failed
             self._post(Message("failed", self._worker, server.address, info={"error": error}))
             self._net.cancellation.wait(lambda: False, "the end of the job")
-        for owner in ready:  # no other thread waits for a version
+        for owner in ready:  # set the version without a notification, as no other thread waits for it
             owner.version = owner.last_version + 1
 
     def _send(self, kind: str, gradient: Param | None = None, **fields: Any) -> None:
@@ -199,32 +201,33 @@ class WorkerParams:
 
 @dataclass
 class _Mirrored:
-    """Values of a param on the host and on the device, and the version on the device."""
+    """Values of a param on the host and on the device, and the version of the values on the device."""
 
     host_copy: np.ndarray
     values: Any
     read: Any
-    """Event after the last kernel that reads the values on the device."""
+    """CUDA event after the last kernel that reads the values on the device."""
     version: int = -1
 
 
 class HostMirror:
-    """Host copies of the params of one worker, and the thread that sends its gradients from the host.
+    """Host copies of the params of one worker, and a thread (the sender) that sends its gradients from the host.
 
-    Only this thread, the sender, waits for the device and calls ``post``; an error that ends it goes to ``fail``. A
-    gradient is copied as soon as the kernels before it are done, in parallel with later kernels; then its message is
-    posted. Messages keep their order.
+    Only the sender waits for the device and calls ``post``. A gradient is copied to the host as soon as the kernels
+    that compute it are done, in parallel with later kernels. Then the sender posts its message. Messages keep their
+    order. An error that ends the sender is passed to ``fail``.
 
-    A worker collects the values of a param before it computes with it, and they are available only after the message
-    of its last gradient was answered. Therefore no buffer is overwritten while it is read:
+    Before a worker computes with a param, it collects the new values. They are available only after the server has
+    answered the last gradient of the param. Therefore no buffer is overwritten while it is read:
 
-    - The next step overwrites the gradient on the device. By then its message was answered, so its copy is done.
-    - The next copy overwrites the host copy of the gradient. By then the server has read it and answered.
-    - The worker enqueues the copy that overwrites the values on the device after the kernels that read them
-      (`_Mirrored.read`), and before those that read them next.
-    - The answer to the next gradient overwrites the host copy of the values. The message of that gradient, even if it
-      is always 0, is posted once the kernels before it are done, and these have waited for the copy. If another worker
-      group shares the memory, its updates come at any time, as on a CPU.
+    - Gradient on the device: the next step overwrites it. By then the server has answered, so the copy to the host is
+      done.
+    - Gradient on the host: the next copy overwrites it. By then the server has read it and answered.
+    - Values on the device: an upload overwrites them. The worker enqueues it after the kernels that read the old values
+      (`_Mirrored.read`), and before the kernels that read the new values.
+    - Values on the host: the answer to the next gradient overwrites them. The sender posts that gradient, even if it is
+      always 0, only after the kernels before it are done. These kernels have waited for the upload of the values. If
+      another worker group shares the memory, its updates come at any time, as on a CPU.
     """
 
     def __init__(
@@ -252,17 +255,24 @@ class HostMirror:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        """End the sender after it has sent everything, and wait for all copies."""
+        """End the sender after it has sent all messages, and wait for all copies."""
         self._outgoing.put(None)
         self._sender.join()
-        # a device that has failed raises its error again
+        # a failed device raises its error again here; do not let it replace the first error
         with contextlib.suppress(*([Exception] if kind else [])):
             self._transfers.synchronize()
 
     def add(self, owner: Param, host_copy: np.ndarray, sharers: Sequence[Param]) -> list[np.ndarray]:
-        """Allocate a param on the device; return a 1-D host copy of the gradient of each sharer.
+        """Allocate a param on the device; return a 1-D host buffer for the gradient of each sharer.
 
-        ``host_copy``, of the param's shape, is the memory of the stub for its values.
+        Parameters
+        ----------
+        owner : Param
+            The param that owns the values.
+        host_copy : ndarray
+            Memory of the stub for the values, of the param's shape.
+        sharers : sequence of Param
+            Params of layers that share the values. Each has its own gradient.
         """
         owner.data = self._ops.zeros(owner.memory_shape, owner.dtype)
         self._mirrored[owner] = _Mirrored(host_copy, owner.data, self._transfers.mark())
@@ -272,18 +282,18 @@ class HostMirror:
         return [self._host_grads[param] for param in sharers]
 
     def values(self, owner: Param) -> np.ndarray:
-        """Return the host copy of the values."""
+        """Return the host copy of the values of a param."""
         return self._mirrored[owner].host_copy
 
     def collect(self, owner: Param) -> None:
-        """Copy the newest values to the device, for kernels that are enqueued from now on."""
+        """Enqueue a copy of the newest values to the device. Kernels that are enqueued later use these values."""
         kept, version = self._mirrored[owner], owner.version
         if kept.version < version:
             self._transfers.upload(kept.host_copy, out=kept.values, after=kept.read)
             kept.version = version
 
     def send(self, message: Message, param: Param | None = None) -> None:
-        """Post a message after those before it, and after the gradient of ``param`` is copied to the host."""
+        """Post a message after all earlier messages, and after the gradient of ``param`` is copied to the host."""
         event = None
         if param is not None:
             event = self._mirrored[param.owner].read = self._transfers.mark()
