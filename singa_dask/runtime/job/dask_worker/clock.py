@@ -1,4 +1,4 @@
-"""Compare clocks with the scheduler's, and keep timers running when a clock is set back."""
+"""Compare the clock of this host with the scheduler's clock, and keep timers running when the clock is set back."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ class Clock(NamedTuple):
     offset_s : float
         Add it to ``time.time()`` to get the time of the scheduler. 0 if the difference is within the error.
     error_s : float
+        Maximum error of the offset.
     """
 
     offset_s: float = 0.0
@@ -32,14 +33,14 @@ def read_clock() -> float:
 
 
 async def measure_clock(ask: Callable[[], Awaitable[float]]) -> Clock:
-    """Measure the clock of the scheduler with Cristian's algorithm (1989).
+    """Measure the offset of the scheduler's clock with Cristian's algorithm (1989).
 
-    The error is half of the time between a call and its answer. Of `N_ASKED` calls the fastest counts.
+    The error is half of the time between a call and its answer. The fastest of `N_ASKED` calls counts.
 
     Parameters
     ----------
     ask : callable
-        Returns the result of `read_clock` on the scheduler.
+        Calls `read_clock` on the scheduler.
     """
     best = Clock(0.0, float("inf"))
     for _ in range(N_ASKED):
@@ -47,7 +48,7 @@ async def measure_clock(ask: Callable[[], Awaitable[float]]) -> Clock:
         theirs = await ask()
         error = (time.monotonic() - asked) / 2
         best = min(best, Clock(theirs - (time.time() - error), error), key=lambda clock: clock.error_s)
-    # processes on the same host share a clock, so ignore a small offset
+    # ignore a small offset: processes on one host share a clock, so it would be only noise
     return best if abs(best.offset_s) > best.error_s + ROUNDING_S else Clock(0.0, best.error_s)
 
 
@@ -57,7 +58,8 @@ CLOCK_LOOK_S = 1.0
 class SteadyTimers:
     """Keeps timers and heartbeats of a Dask worker running when the clock of its host is set back.
 
-    Tornado's timers would wait until the clock shows the old time again, and the Dask worker would seem lost.
+    Without this class, Tornado's timers would wait until the clock shows the old time again. The Dask worker would send
+    no heartbeats until then, and count as lost.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -75,5 +77,5 @@ class SteadyTimers:
         self._timer = self._worker.loop.call_later(CLOCK_LOOK_S, self._look)
 
     def close(self) -> None:
-        """Stop."""
+        """Stop looking at the clock."""
         self._worker.loop.remove_timeout(self._timer)

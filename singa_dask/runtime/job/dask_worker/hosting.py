@@ -34,7 +34,9 @@ class Placement:
     Attributes
     ----------
     token : str
-        Secret of the job's endpoints.
+        Secret that protects the endpoints of the job.
+    incarnation, process : int
+        The incarnation in which the process starts, and its number in the job.
     processes : sequence of sequence of Address
         The units of each process.
     workers : sequence of str
@@ -44,11 +46,11 @@ class Placement:
     threads : int or None
         Number of threads of each worker.
     silent_s : float
-        Seconds after which a process that does not answer is lost.
+        Seconds without an answer after which another process counts as lost.
     start, buddy
         See `ev.Host`.
     rejoin : sequence of sequence or None
-        Fields of `Rejoin`.
+        Fields of `Rejoin`; None if all processes start together.
     """
 
     spec: JobSpec
@@ -71,7 +73,7 @@ class Hosting(UnitHost):
     Parameters
     ----------
     job : JobConf
-        The job of the placement.
+        The parsed job of the placement.
     **options
         Other arguments of `UnitHost`.
 
@@ -80,17 +82,17 @@ class Hosting(UnitHost):
     key : tuple of str and int
         Id of the job and number of the process.
     buddy : str
-        Dask worker that keeps a second copy of snapshots. It may change.
+        Dask worker that keeps a second copy of the process's snapshots. It may change.
     reports : dict of str to dict
-        Reports of the units that have ended.
+        Report of each unit that has ended.
     mounts : ExitStack
-        Gives access to the part files of the job. It is closed at the end.
+        Context in which the part files of the job are readable. It is closed with the process.
     """
 
     def __init__(self, placement: Placement, job: JobConf, **options: Any) -> None:
         processes = tuple(tuple(Address(*unit) for unit in units) for units in placement.processes)
         if not placement.buddy and job.cluster.snapshot_freq is None:
-            # take no snapshots, because the snapshots of a lost process would be lost, too
+            # without a buddy, snapshots would be lost together with the process, so take none
             cluster = ClusterConf.model_validate({**job.cluster.model_dump(), "snapshot_freq": 0})
             job = job.model_copy(update={"cluster": cluster})
         super().__init__(
@@ -123,7 +125,15 @@ class Hosting(UnitHost):
     def run(
         self, unit: Address, endpoints: Sequence[str], start_point: Callable[[], str | Checkpoint | None]
     ) -> dict[str, Any]:
-        """Run a unit to its end, and return its report. ``start_point`` returns the checkpoint to start from."""
+        """Run a unit to its end, and return its report.
+
+        Parameters
+        ----------
+        endpoints : sequence of str
+            Address of each process.
+        start_point : callable
+            Returns the checkpoint to start from; see `Site.start_point`.
+        """
         with self._changed:
             if self._is_closed:
                 return {"state": "aborted", "step": -1}
@@ -140,7 +150,7 @@ class Hosting(UnitHost):
                 self._changed.notify_all()
 
     def warn_if_unseen(self) -> None:
-        """Warn if this host cannot reach the run directory, because then checkpoints cannot be completed."""
+        """Warn if this host cannot reach the run directory: checkpoints then cannot be completed."""
         url, worker = self.placement.spec.run_url, self.placement.workers[self.process]
         if not url or fs.local_path(url) is None:
             return
@@ -158,7 +168,7 @@ class Hosting(UnitHost):
         self.emit({**event, "message": message})
 
     def end(self, reason: str) -> bool:
-        """End all units, and close the host; return whether they have ended in time."""
+        """End all units, and free the resources of the process; return whether the units have ended in time."""
         with self._changed:
             self._is_closed = True
         self.abort({"reason": reason}, tell=False)
@@ -168,7 +178,7 @@ class Hosting(UnitHost):
         return has_ended
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until no unit runs; return False after a timeout."""
+        """Wait until no unit runs; return False if units still run after ``timeout_s`` seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._n_running, timeout_s)
 

@@ -14,7 +14,7 @@ _log_lock = threading.Lock()
 
 
 class LogToClient(logging.Handler):
-    """Sends the log messages of this package in a process to the client of one job."""
+    """Sends the log messages of this package that belong to one job to the client of that job."""
 
     def __init__(self, host: UnitHost) -> None:
         super().__init__(logging.INFO)
@@ -23,7 +23,7 @@ class LogToClient(logging.Handler):
         self.level_before: int = logging.NOTSET
 
     def attach(self) -> None:
-        """Start to send messages, and set the level of the package's logger to INFO or below."""
+        """Start sending messages. If the level of the package's logger is above INFO, set it to INFO."""
         with _log_lock:
             others = [handler for handler in package_logger.handlers if isinstance(handler, LogToClient)]
             self.level_before = others[0].level_before if others else package_logger.level
@@ -31,7 +31,7 @@ class LogToClient(logging.Handler):
             package_logger.setLevel(min(package_logger.level or logging.INFO, logging.INFO))
 
     def detach(self) -> None:
-        """Stop to send messages. After the last job of the process, restore the level of the logger."""
+        """Stop sending messages. After the last job of the process, restore the level of the logger."""
         with _log_lock:
             package_logger.removeHandler(self)
             if not any(isinstance(handler, LogToClient) for handler in package_logger.handlers):

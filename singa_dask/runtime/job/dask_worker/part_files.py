@@ -1,4 +1,4 @@
-"""Part files of datasets on the hosts of Dask workers: served to other hosts, and read by jobs."""
+"""Part files: the files of a dataset on the hosts of Dask workers. Serve them to other hosts, and read them in jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from singa_dask.runtime.job.patience import Patience
 
 
 def part_folders(worker: Worker) -> PartFolders:
-    """Return the directories of part files, in Dask's scratch space."""
+    """Return the directories for part files on this host, in Dask's scratch space."""
     return PartFolders(Path(worker.local_directory).parent / "singa-dask-parts")
 
 
@@ -32,7 +32,7 @@ class PartFiles:
     Attributes
     ----------
     handlers : dict of str to callable
-        Handlers that the Dask worker calls, by operation.
+        Handlers to register with the Dask worker, by operation.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -51,8 +51,8 @@ class PartFiles:
     def reading(self, messages: Sequence[Sequence[Any]]) -> Iterator[None]:
         """Make the files of catalogs readable in this process, during the context.
 
-        The catalogs are plain values. Ranges of other hosts' files are cached beside the files of this host, and
-        deleted with them.
+        ``messages`` are the catalogs as plain values. Ranges that are read from files of other hosts are cached beside
+        the files of this host, and deleted with them.
         """
         catalogs = [Catalog.of(message) for message in messages]
         for catalog in catalogs:
@@ -61,7 +61,7 @@ class PartFiles:
             yield
 
     async def _read(self, token: str, name: str, offset: int, length: int) -> dict[str, Any]:
-        """Return a range of a file as ``data``, or an ``error``."""
+        """Return a range of a file of this host as ``data``, or an ``error``."""
         try:
             data = await self._in_thread(self._folders.read, token, name, offset, length)
         except (OSError, ValueError) as error:
@@ -69,7 +69,7 @@ class PartFiles:
         return {"data": to_serialize(data)}
 
     async def _drop(self, tokens: Sequence[str]) -> None:
-        """Delete the files of catalogs."""
+        """Delete the files of catalogs on this host."""
         for token in tokens:
             await self._in_thread(self._folders.drop, token)
 
@@ -77,12 +77,12 @@ class PartFiles:
         return await self._worker.loop.run_in_executor(self._threads, function, *arguments)
 
     def fetch(self, catalog: Catalog, file: PartFile, offset: int, length: int) -> bytes:
-        """Read a range of a file through a Dask worker on its host.
+        """Read a range of a file of another host, through a Dask worker on that host.
 
         Raises
         ------
         DataError
-            The file is gone, or no Dask worker on its host has answered within `limit("answer")`.
+            The file is gone, or no Dask worker on its host answers within ``limit("answer")``.
         """
         try:
             attempt = partial(self._attempt, catalog, file, offset, length)
@@ -91,9 +91,14 @@ class PartFiles:
             raise DataError(f"{error} The data of a lost host are lost. Start the job again.") from None
 
     def _attempt(self, catalog: Catalog, file: PartFile, offset: int, length: int) -> bytes:
-        """Ask each Dask worker of a host for a range of a file, until one answers; see `fetch`.
+        """Ask the Dask workers of a host, one after the other, for a range of a file, until one sends it.
 
-        Raises `ClusterError` if none answers.
+        Raises
+        ------
+        DataError
+            All of them answer that they cannot read the file.
+        ClusterError
+            Some of them do not answer, or there is none.
         """
         where = f"dask://{catalog.token}/{file.name}: a part of dataset {catalog.dataset!r} on host {file.host}"
         refused = why = ""
@@ -124,7 +129,7 @@ class PartFiles:
 
 @contextlib.contextmanager
 def reading(messages: Sequence[Sequence[Any]]) -> Iterator[None]:
-    """Make the files of catalogs readable in the process of a Dask task, during the context."""
+    """Make the files of catalogs readable in a Dask task, during the context; see `PartFiles.reading`."""
     if not messages:
         yield
         return

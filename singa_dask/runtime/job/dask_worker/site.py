@@ -46,19 +46,19 @@ PART_BYTES_PER_S = 20e6
 
 
 class Site(WorkerPlugin):
-    """Hosts the units of all jobs on a Dask worker, and keeps parts of snapshots in its memory."""
+    """Worker plug-in that hosts the units of all jobs on a Dask worker, and keeps parts of snapshots in memory."""
 
     name = SITE
 
     def setup(self, worker: Worker) -> None:
-        """Register the handlers for `Jobs` and other sites."""
+        """Register the handlers that `Jobs` and other sites call."""
         check_limits(f"the Dask worker at {worker.address}")
         guard_frames()
         self.worker = worker
         self.store = SnapshotStore()
-        # only the event loop changes this dict
+        # changed only by the event loop
         self.hostings: dict[tuple[str, int], Hosting] = {}
-        # (job, process) -> number of the oldest start (incarnation) of the process that is still allowed here
+        # (job, process) -> oldest incarnation of the process that may still start here
         self._oldest: dict[tuple[str, int], int] = {}
         self._is_leaving = False
         self._clock = Clock()
@@ -80,7 +80,7 @@ class Site(WorkerPlugin):
         worker.metrics[SITE] = self._metrics  # Dask sends these metrics with each heartbeat of the Dask worker
 
     async def teardown(self, worker: Worker) -> None:
-        """Wait until the units have moved, or stop them with a checkpoint if the scheduler is gone."""
+        """Wait until the scheduler has moved the units away. If it is gone, stop them with a checkpoint."""
         worker.metrics.pop(SITE, None)
         self._timers.close()
         self._is_leaving = True
@@ -112,9 +112,9 @@ class Site(WorkerPlugin):
     async def _host(
         self, job_id: str, incarnation: int, process: int, buddy: str, token: str, placement: str
     ) -> dict[str, Any]:
-        """Host a process of a job; return its ``endpoint``, or an ``error`` and whether it is ``final``.
+        """Host a process of a job; return the fields of `ev.Hosted`.
 
-        ``placement`` has the other fields of `Placement` as JSON.
+        ``placement`` has, as JSON, the fields of `Placement` that are not among the parameters.
         """
         key, over = (job_id, process), {"error": f"incarnation {incarnation} of the job is over"}
         self._oldest[key] = max(incarnation, self._oldest.get(key, 0))
@@ -140,7 +140,7 @@ class Site(WorkerPlugin):
         except BaseException:
             await self._in_thread(hosting.end, "the scheduler does not tell its time")
             raise
-        # meanwhile, this start of the process has been ended, or replaced by a newer start
+        # during the awaits above, this incarnation of the process may have been ended, or replaced by a newer one
         if incarnation < self._oldest.get(key, incarnation + 1):
             await self._in_thread(hosting.end, "this incarnation is over")
             return over
@@ -148,7 +148,7 @@ class Site(WorkerPlugin):
         to_client = LogToClient(hosting)
         to_client.attach()
         hosting.mounts.callback(to_client.detach)
-        if incarnation > mine.spec.first_incarnation:  # when the job starts first, the driver has already checked them
+        if incarnation > mine.spec.first_incarnation:  # the driver has checked the Dask workers of the first start
             await self._in_thread(hosting.warn_if_unseen)
         return {"endpoint": hosting.address, "threads": hosting.n_threads}
 
@@ -180,7 +180,7 @@ class Site(WorkerPlugin):
         return hosting
 
     def _check_modules(self, sources: Sequence[modules.Source]) -> None:
-        """Raise an error if a running job in this process has other modules of the same names."""
+        """Raise `ConfigError` if a running job in this process has another module with the name of one of these."""
         texts = {source.name: source for source in sources}
         for other in list(self.hostings.values()):  # a copy, because the event loop changes the dict
             theirs = other.placement.spec.modules
@@ -197,7 +197,7 @@ class Site(WorkerPlugin):
         return partial(
             Transport,
             f"{scheme}://{endpoint.rpartition(':')[0]}",
-            incarnation=placement.full_incarnation,  # common to all: replaced processes are newer
+            incarnation=placement.full_incarnation,  # equal in all processes, unlike the incarnation of a replacement
             retry_s=placement.silent_s,
             timeout_s=min(limit("attempt"), placement.silent_s / 3),
             token=placement.token,
@@ -211,7 +211,10 @@ class Site(WorkerPlugin):
     async def _end(
         self, job_id: str, incarnation: int, reason: str, forget: bool = False, process: int | None = None
     ) -> dict[str, Any]:
-        """End all incarnations of a job up to this one, or only one process; return the reports of the units."""
+        """End the units of a job's incarnations up to the given one; return their reports.
+
+        With ``process``, only units of that process are ended. With ``forget``, snapshots of the job are deleted, too.
+        """
         for key in [*self._oldest, *([] if process is None else [(job_id, process)])]:
             if key[0] == job_id and process in (None, key[1]):
                 self._oldest[key] = max(incarnation + 1, self._oldest.get(key, 0))
@@ -228,7 +231,7 @@ class Site(WorkerPlugin):
     def _cut(
         self, job_id: str, incarnation: int, process: int, processes: list[int], groups: list[int]
     ) -> dict[str, Any]:
-        """Cut a process off from other processes; see `UnitHost.cut`."""
+        """Disconnect a process from other processes; see `UnitHost.cut`."""
         hosting = self.hostings.get((job_id, process))
         if hosting is None or hosting.incarnation != incarnation:
             return {"error": f"process {process} of the job is not on {self.worker.address}"}
@@ -243,7 +246,7 @@ class Site(WorkerPlugin):
         left: Sequence[Sequence[Any]],
         buddy: str,
     ) -> dict[str, Any]:
-        """Pass the endpoints of replacement processes, and a new ``buddy``, to a process; see `Router.join`."""
+        """Tell a process the endpoints of replacement processes, and its new ``buddy``; see `Router.join`."""
         hosting = self.hostings.get((job_id, process))
         if hosting is None or hosting.incarnation != incarnation:
             return {"error": f"process {process} of the job is not on {self.worker.address}"}
@@ -277,9 +280,9 @@ class Site(WorkerPlugin):
         return progress
 
     def _emit(self, placement: Placement, event: Mapping[str, Any]) -> Future[Any] | None:
-        """Send an event of a unit to `Jobs`; return a future if the event is a snapshot.
+        """Send an event of a unit to `Jobs`. Any thread may call this method.
 
-        Any thread may call it.
+        For a snapshot, return a future that is done once `Jobs` has the event; otherwise None.
         """
         facts = {"job_id": placement.spec.job_id, "incarnation": placement.incarnation, "what": dict(event)}
         if event["event"] == "snapshot":
@@ -310,7 +313,7 @@ class Site(WorkerPlugin):
             there.set_exception(error)
 
     def _store_part(self, hosting: Hosting, step: int, file: str, content: bytes, known: int) -> list[str]:
-        """Store a part of a snapshot here and on the buddy; return the Dask workers that have it."""
+        """Store a part of a snapshot here and on the buddy; return the Dask workers that now hold it."""
         self.store.put(hosting.job_id, file, step, content, known)
         holders = [self.worker.address]
         if hosting.buddy and not self._is_leaving:
@@ -323,7 +326,7 @@ class Site(WorkerPlugin):
         return holders
 
     def _call(self, worker: str, n_bytes: int, op: str, **arguments: Any) -> Any:
-        """Call the site of another Dask worker, to send or get a part. Called in the threads of units."""
+        """Call the site of another Dask worker, to send or get ``n_bytes`` bytes. Threads of units call this method."""
         timeout_s = limit("answer") + n_bytes / PART_BYTES_PER_S
         return sync(self.worker.loop, getattr(self.worker.rpc(worker), op), **arguments, callback_timeout=timeout_s)
 
@@ -332,7 +335,7 @@ class Site(WorkerPlugin):
         return None if content is None else to_serialize(content)
 
     def start_point(self, hosting: Hosting) -> str | Checkpoint | None:
-        """Return the checkpoint or snapshot that the units of an incarnation start from."""
+        """Return what the units of an incarnation start from: the URL of a checkpoint, a snapshot, or None."""
         start = hosting.placement.start
         manifest = start.get("manifest")
         if manifest is None:
@@ -343,7 +346,7 @@ class Site(WorkerPlugin):
         return Checkpoint.from_manifest(manifest, lambda file: self._read_part(hosting.job_id, file, parts[file]), name)
 
     def _read_part(self, job_id: str, file: str, part: Mapping[str, Any]) -> bytes:
-        """Return a part of a snapshot, from here or from another Dask worker. Called in the threads of units."""
+        """Return a part of a snapshot, from here or from another Dask worker. Threads of units call this method."""
         content = self.store.get(job_id, file)
         errors = []
         for holder in part["holders"]:
@@ -355,7 +358,7 @@ class Site(WorkerPlugin):
                 except Exception as error:
                     errors.append(f"{holder}: {error}")
         if content is None:
-            # the Dask workers that held the snapshot are lost, or hold a newer snapshot, from which the job may restart
+            # its holders are lost, or have replaced it by a newer snapshot, from which the job may restart
             raise LostUnitError(f"{file} of a snapshot of {job_id}: no Dask worker has it any more. {' '.join(errors)}")
         return content
 

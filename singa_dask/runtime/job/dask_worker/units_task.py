@@ -18,9 +18,14 @@ from singa_dask.runtime.job.names import SITE
 
 @dataclass(frozen=True)
 class UnitsTask:
-    """Runs units of a process, and returns their reports.
+    """A Dask task that runs units of a process, and returns their reports.
 
-    ``endpoints`` are the addresses of all processes as JSON, a text that all tasks of an incarnation share.
+    Attributes
+    ----------
+    units : sequence of Address
+        The units that this task runs, each in a thread.
+    endpoints : str
+        Addresses of all processes, as JSON. All tasks of an incarnation share this text.
     """
 
     job_id: str
@@ -45,5 +50,5 @@ class UnitsTask:
             threads.close()
 
     def __dask_tokenize__(self) -> tuple[str, int, int]:
-        # Dask would hash all units to make a name that nobody uses. That would take most of the time of a start.
+        # By default Dask would hash all units for a name that nobody uses, which takes most of the time of a start.
         return self.job_id, self.incarnation, self.process

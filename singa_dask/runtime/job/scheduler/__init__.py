@@ -1,11 +1,16 @@
 """The part of a job that runs on Dask's scheduler.
 
-`jobs`: carries out the decisions of `state.job_state`. `record`: the state of a job. `job_facts`: the facts that users
-see. `views`: answers to users. `event_log`: the newest events. `group_metrics`: averages metrics over workers.
-`stalls`: detects jobs that make no steps. `evidence`: finds out which silent processes are alive. `history`: jobs that
-have ended. `heartbeats`: detects lost Dask workers. `seen_workers`: free threads. `sites`: calls Dask workers.
-`unit_tasks`: tasks that run units on Dask workers. `job_queue`: the queued jobs. `drivers`: starts drivers of detached
-jobs. `demand`: counts the Dask workers that jobs need. `kept`: saves detached jobs for the next scheduler.
+Jobs
+    `jobs`: the plug-in, which carries out the decisions of `state.job_state`. `record`: the state of a job. `history`:
+    jobs that have ended. `job_queue`: queued jobs. `drivers`: starts drivers of detached jobs. `kept`: saves detached
+    jobs for the next scheduler.
+Dask workers
+    `sites`: calls Dask workers. `unit_tasks`: tasks that run units on them. `seen_workers`: counts their free threads.
+    `heartbeats`: detects lost Dask workers. `evidence`: finds out which silent processes are alive. `demand`: counts
+    the Dask workers that jobs need.
+For users
+    `views`: answers to users. `job_facts`: the facts of a job. `event_log`: the newest events. `group_metrics`:
+    averages metrics over workers. `stalls`: detects jobs that make no steps.
 """
 
 __all__: list[str] = []

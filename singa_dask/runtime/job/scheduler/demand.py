@@ -11,13 +11,13 @@ from singa_dask.runtime.planning.worker_choice import WorkerFacts, limits_of
 
 
 def sizes_of(cluster: ClusterConf) -> list[int]:
-    """Return the number of units of each process, for a job that has all Dask workers that it may use."""
+    """Return the number of units of each process, for a job that runs on as many Dask workers as it may use."""
     layout = plan_processes(cluster)
     return [len(units) for units in pack(layout, limits_of(cluster, layout)[1]).processes]
 
 
 def missing_of(record: JobRecord) -> list[int]:
-    """Return the number of units of each process of a running job that lacks a Dask worker of its own."""
+    """Return the number of units of each process of a running job that still has no Dask worker of its own."""
     state = record.state
     if state.is_stopping or state.phase in ("ending", "over"):
         return []
@@ -30,7 +30,7 @@ def count_demand(
     wanted: Iterable[tuple[ClusterConf, Collection[str], Sequence[int]]],
     nthreads: int,
 ) -> int:
-    """Return the number of Dask workers that jobs use and wait for.
+    """Return the number of Dask workers that all jobs together use or wait for.
 
     Parameters
     ----------
@@ -39,11 +39,11 @@ def count_demand(
     in_use : collection of str
         Dask workers that jobs use.
     wanted : iterable of (ClusterConf, collection of str, sequence of int)
-        For each waiting job: its ``cluster`` block, its Dask workers, and the number of units of each process that
-        lacks a Dask worker.
+        For each job that needs more Dask workers: its ``cluster`` block; the Dask workers that it has; and the number
+        of units of each process without a Dask worker.
     nthreads : int
-        Number of threads of a new Dask worker, on which each process has to fit. If it is not known, pass 0; then only
-        the first job counts.
+        Number of threads of a new Dask worker. Processes that would not fit on one do not count. Pass 0 if the number
+        is not known; then only the first job counts.
     """
     free = {address: known.free for address, known in workers.items()}
     used = set(in_use)

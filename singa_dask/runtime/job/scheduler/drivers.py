@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 def _facts_aside(job_id: str, reason: str, kept: str) -> JobFacts:
-    """Return the facts of a saved job that cannot be used."""
+    """Return the facts of a saved job that cannot be continued, from the text of its file as far as possible."""
     run: Mapping[str, Any] = {}
     with suppress(Exception):  # the text may contain anything
         run = {**json.loads(kept)["run"]}
@@ -44,7 +44,7 @@ def _facts_aside(job_id: str, reason: str, kept: str) -> JobFacts:
 
 
 AGAIN_S = 5.0
-"""Time until Dask workers that could not run a driver are tried again."""
+"""Seconds until Dask workers that could not run a driver are tried again."""
 
 
 @dataclass
@@ -56,21 +56,23 @@ class _Driven:
     run : mapping
         Fields of the `JobRun`.
     host : str
-        Host of the client. Paths of the job are most likely to exist there.
+        Host of the client. The paths of the job most likely exist there.
     number : int
-        Number of the driver. Each new driver has a higher number.
+        Number of the newest driver. Each new driver gets the next number.
     worker : str
-        Dask worker of the driver; empty if there is no driver.
+        Dask worker where the driver runs; empty if no driver runs.
     barred : dict of str to str
         For each Dask worker that could not run the driver, the reason.
     passing : str
-        One of the reasons in ``barred``, if it may be temporary.
+        A reason in ``barred`` that may be temporary; empty if there is none.
     since : float
-        Time of the last change.
+        Time at which the state last changed.
     not_before : float
-        Earliest time of the next start, after a driver has found no room.
-    first_incarnation, incarnation : int
-        The first incarnation of the job under this scheduler, and its newest one; the latter is -1 before the first.
+        Earliest time of the next start, if the last driver found that the job does not fit on the cluster.
+    first_incarnation : int
+        First incarnation of the job under this scheduler.
+    incarnation : int
+        Newest incarnation of the job; -1 before the first.
     """
 
     run: Mapping[str, Any]
@@ -90,16 +92,16 @@ class _Driven:
 class Drivers:
     """Starts the drivers of detached jobs on Dask workers, and restarts lost drivers elsewhere.
 
-    A queued job has no driver until it is the first in the queue and there is room for it.
+    A queued job has no driver until it is first in the queue and fits on the cluster.
 
     Parameters
     ----------
     jobs : mapping of str to JobRecord
         The records of `Jobs`.
     tell : callable
-        Called as ``tell(job_id, event)`` to publish an event to the followers of a job.
+        Called as ``tell(job_id, event)`` to send an event to the followers of a job.
     is_silent : callable
-        Returns whether a Dask worker has sent no heartbeat for too long.
+        Takes the address of a Dask worker; returns whether its heartbeats have been missing for too long.
     """
 
     def __init__(
@@ -127,7 +129,7 @@ class Drivers:
     # -- detaching ---------------------------------------------------------------------------------------------------
 
     def detach(self, run: Mapping[str, Any], client: str = "") -> str:
-        """Start the driver of a job. Return the reason if the job is refused, else an empty string.
+        """Start the driver of a job, or put the job in the queue. Return why the job is refused; empty if it is not.
 
         Parameters
         ----------
@@ -170,22 +172,19 @@ class Drivers:
         kept.sort(key=lambda each: (each["incarnation"] < 0, each["place"]))
         for i, each in enumerate(kept):
             run = each["run"]
-            # drivers that remain from the earlier scheduler have a lower number
+            # a driver that still runs for the earlier scheduler has a lower number, so its calls are refused
             driven = _Driven(run, each["host"], each["number"] + 1)
             driven.first_incarnation, driven.incarnation = each["incarnation"] + 1, each["incarnation"]
             self._driven[run["job_id"]] = driven
-            # restored jobs come before all new jobs
+            # restored jobs come before new jobs of the same priority; jobs that ran come first of all
             self._join(run, rank=(-run["priority"] if each["incarnation"] < 0 else -math.inf, i - len(kept)))
 
     async def wait_until_restored(self) -> None:
-        """Wait until the jobs of an earlier scheduler are restored."""
+        """Wait until `restore` has ended."""
         await self._restored.wait()
 
     async def save(self, job_id: str, incarnation: int = -1) -> str:
-        """Save a detached job and its newest incarnation.
-
-        Return the reason if that fails, else an empty string.
-        """
+        """Save a detached job with its newest incarnation. Return why that failed; empty if it succeeded."""
         driven = self._driven.get(job_id)
         if driven is None:
             return ""
@@ -201,7 +200,7 @@ class Drivers:
 
     @property
     def taken_over(self) -> str:
-        """Message that another scheduler has taken over the detached jobs; empty if none has."""
+        """Message that another scheduler has taken over the detached jobs; empty otherwise."""
         return self._kept.taken_over
 
     def _facts_to_save(self, job_id: str) -> dict[str, Any] | None:
@@ -219,7 +218,10 @@ class Drivers:
         self._queue.turn(facts.to_dict(), client, cluster=cluster, rank=rank)
 
     def start_next(self, check_room: Callable[[ClusterConf], None]) -> None:
-        """Start the driver of the first queued job if it is detached and ``check_room`` raises no error."""
+        """Start the driver of the first queued job, if that job is detached and ``check_room`` finds that it fits.
+
+        ``check_room`` takes the ``cluster`` block of a job, and raises `ClusterError` if the job does not fit.
+        """
         driven = self._driven.get(self._queue.first)
         if driven is None or driven.has_ended or driven.worker or time.monotonic() < driven.not_before:
             return
@@ -227,7 +229,7 @@ class Drivers:
             check_room(self._queue.clusters()[0])
         except ClusterError as error:
             self._queue.note(self._queue.first, str(error))
-        except Exception as error:  # catch any error, because otherwise the other jobs would wait for ever
+        except Exception as error:  # end the first job after any error, or all other jobs would wait for ever
             logger.exception("%s", self._queue.first)
             why = f"the scheduler cannot tell whether there is room: {text_of(error)}"
             self._end(driven, {"reason": why, "exit_code": 1, "error": ""})
@@ -236,10 +238,10 @@ class Drivers:
             self._start(driven)
 
     def detached(self, job_id: str) -> dict[str, Any]:
-        """Return the ``state`` and ``failure`` (``reason``, ``exit_code``, ``error``) of a detached job.
+        """Return the ``state`` of a detached job.
 
-        The state is unknown, starting, queued, running, refused or ended. With the state queued, the result also has
-        ``place`` and ``reason``.
+        The state is unknown, starting, queued, running, refused or ended. For a refused or ended job the result also
+        has ``failure`` (with ``reason``, ``exit_code`` and ``error``), for a queued job ``place`` and ``reason``.
         """
         driven, record = self._driven.get(job_id), self._jobs.get(job_id)
         if driven is not None and driven.failure:
@@ -256,7 +258,7 @@ class Drivers:
         return {"state": "starting" if driven is not None else "unknown"}
 
     def loss_of(self, job: Mapping[str, Any]) -> str:
-        """Return a warning about what is lost if a saved job has no checkpoints; empty if it has some."""
+        """Return a warning if a saved job takes no checkpoints, so that it would start over; else an empty string."""
         if not self._kept.url or job["checkpoint_freq"] or job["checkpoint_minutes"]:
             return ""
         return (
@@ -265,35 +267,35 @@ class Drivers:
         )
 
     def renew(self, job_id: str, number: int) -> bool:
-        """Return whether a driver may go on to drive its job.
+        """Return whether a driver may continue to drive its job.
 
-        It may not if it was replaced by a newer driver, or this scheduler by another one.
+        The result is False if a newer driver has replaced it, or if another scheduler has replaced this one.
         """
         driven = self._driven.get(job_id)
         return driven is not None and driven.number == number and not driven.has_ended and not self.taken_over
 
     def driven(self, job_id: str, number: int, failure: Mapping[str, Any]) -> None:
-        """Handle the end of a driver. Without a ``failure`` the run directory is complete."""
+        """Handle the end of a driver. An empty ``failure`` means that the run directory is complete."""
         if not self.renew(job_id, number):
             return
         driven = self._driven[job_id]
         if failure.get("elsewhere"):
             driven.barred[driven.worker] = failure["reason"]
             self._start(driven)
-        elif failure.get("again") and self._queue.has(job_id):  # another job has taken the free workers meanwhile
+        elif failure.get("again") and self._queue.has(job_id):  # the job did not fit any more
             self._wait_again(driven, failure["reason"])
         else:
             self._end(driven, failure)
 
     def _wait_again(self, driven: _Driven, why: str) -> None:
-        """Keep the position of a job in the queue; it has no driver meanwhile."""
+        """Let a job wait in the queue again, at its position and without a driver."""
         self._queue.note(driven.run["job_id"], why)
         driven.worker, driven.not_before = "", time.monotonic() + AGAIN_S
         driven.passing = ""
         driven.barred.clear()
 
     def stop(self, job_id: str, name: str, by: str = "") -> bool:
-        """End the driver of a job that has not begun; return whether there is one."""
+        """Stop a detached job that has not begun; return whether there is such a job."""
         driven = self._driven.get(job_id)
         if driven is None or driven.has_ended or job_id in self._jobs or job_id in self._history.facts:
             return False
@@ -306,7 +308,7 @@ class Drivers:
         if failure:
             self._queue.leave(driven.run["job_id"], failure)
             catalogs = [Catalog.of(catalog) for catalog in driven.run.get("datasets", ())]
-            # if the job is still running, the datasets that it reads are deleted at its end
+            # the datasets of a job that still runs are deleted at its end
             if catalogs and driven.run["job_id"] not in self._jobs:
                 self._scheduler.loop.add_callback(self._sites.drop, catalogs)
         self._history.trim(driven.run["job_id"])
@@ -316,7 +318,7 @@ class Drivers:
     # -- methods for `Jobs` ------------------------------------------------------------------------------------------
 
     def has(self, job_id: str) -> bool:
-        """Return whether a job is running, or is detached and has not ended."""
+        """Return whether a job runs, or is detached and has not ended."""
         return job_id in self._jobs or self.is_driven(job_id)
 
     def is_driven(self, job_id: str) -> bool:
@@ -325,33 +327,33 @@ class Drivers:
         return driven is not None and not driven.has_ended
 
     def is_recorded(self, job_id: str) -> bool:
-        """Return whether a detached job has a driver, or will get one."""
+        """Return whether this scheduler drives a job: it is detached, has not ended, and was not taken over."""
         return self.is_driven(job_id) and not self.taken_over
 
     def worker_of(self, job_id: str) -> str:
-        """Return the Dask worker where the driver of a job runs; empty if there is none."""
+        """Return the Dask worker where the driver of a job runs; empty if no driver runs."""
         return self._driven[job_id].worker if self.is_driven(job_id) else ""
 
     def lose(self, worker: str) -> None:
-        """Start the drivers that a lost Dask worker had on other Dask workers."""
+        """Start the drivers of a lost Dask worker again, on other Dask workers."""
         for driven in self._driven.values():
             if driven.worker == worker and not driven.has_ended:
                 self._start(driven)
 
     @property
     def workers(self) -> set[str]:
-        """Dask workers with drivers."""
+        """Dask workers where drivers run."""
         return {driven.worker for driven in self._driven.values() if driven.worker and not driven.has_ended}
 
     def tick(self) -> bool:
-        """Start drivers whose Dask worker is missing or silent; return whether any job is left."""
+        """Start missing drivers, and drivers on silent Dask workers, again; return whether any job is left."""
         now = time.monotonic()
         for job_id, driven in list(self._driven.items()):
-            # until this time, the client may still ask for the result
+            # keep an ended job for a while, because the client may still ask for its result
             if driven.has_ended and now - driven.since > limit("client"):
                 del self._driven[job_id]
             elif not driven.has_ended and self._is_silent(driven.worker):
-                if self._choose(driven):  # if no Dask worker is left, the silent one may be the first to come back
+                if self._choose(driven):  # if no other Dask worker is left, wait for the silent one
                     self._start(driven)
             elif not driven.has_ended and not driven.worker and not self._queue.has(job_id):
                 if now - driven.since > AGAIN_S:
@@ -362,7 +364,7 @@ class Drivers:
     # -- Dask workers ------------------------------------------------------------------------------------------------
 
     def _start(self, driven: _Driven) -> None:
-        """Start a driver on the Dask worker that fits best."""
+        """Start a driver on the best Dask worker. Without a suitable Dask worker, end the job or wait for one."""
         if self.taken_over:
             return
         job_id = driven.run["job_id"]
@@ -384,7 +386,7 @@ class Drivers:
             self._tell(job_id, {"event": "log", "level": "WARNING", "message": message})
 
     def _choose(self, driven: _Driven) -> str:
-        """Return a Dask worker for a driver, if possible on the host of the client; empty if there is none."""
+        """Return the best Dask worker for a driver, if possible on the host of the client; empty if there is none."""
         n_drivers = [driven.worker for driven in self._driven.values() if not driven.has_ended]
         usable = {
             address: (known.host != driven.host, n_drivers.count(address), len(known.processing), address)
@@ -397,7 +399,7 @@ class Drivers:
         worker, job_id = driven.worker, driven.run["job_id"]
         answer: Any = None
         await self.save(job_id)
-        if self.renew(job_id, number):  # meanwhile, the job may have been stopped, or have another driver
+        if self.renew(job_id, number):  # False if, during the save, the job was stopped or got another driver
             answer = await self._sites.install(worker, DRIVERS)
         if answer is None and self.renew(job_id, number):
             facts = {"run": dict(driven.run), "number": number, "has_begun": has_begun}

@@ -11,20 +11,20 @@ from operator import itemgetter
 from typing import Any
 
 PAGE = 200
-"""Number of events that are sent at once, which blocks the scheduler meanwhile."""
+"""Maximum number of events in one answer. The scheduler does nothing else while it prepares an answer."""
 NUMBER = itemgetter("n")
 
 
 class EventLog:
-    """Keeps the newest events of a job, in the order of their number, which is the key ``n``.
+    """Keeps the newest events of a job, in the order of their numbers (key ``n``).
 
-    Frequent events and rare events are limited separately, so that frequent ones do not replace rare ones. Metrics, and
-    messages below the level of a warning, are frequent.
+    Frequent and rare events are limited separately, so that frequent events do not displace rare ones. Frequent are
+    metrics, and log messages below the level of a warning.
 
     Parameters
     ----------
     limit : int
-        Maximum number of frequent events, and of rare events.
+        Maximum number of events of each of the two kinds.
     """
 
     def __init__(self, limit: int) -> None:
@@ -47,7 +47,7 @@ class EventLog:
         return list(islice(merge(*newer, key=NUMBER), PAGE))
 
     def newest(self, limit: int) -> EventLog:
-        """Return a log with the newest events of either kind."""
+        """Return a log with at most ``limit`` events of each of the two kinds, the newest ones."""
         log = EventLog(limit)
         log._frequent.extend(self._frequent)
         log._rare.extend(self._rare)

@@ -1,4 +1,4 @@
-"""Evidence that a silent process of a job is alive: other processes make steps that depend on it."""
+"""Evidence that a silent Dask worker of a job is alive: processes elsewhere make steps that depend on it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 class Evidence:
     """Finds out which silent Dask workers of a job are alive.
 
-    A Dask worker is alive if worker groups make steps that depend on it.
+    A Dask worker is alive if a worker group that depends on it makes steps, as another Dask worker reports.
     """
 
     def __init__(self) -> None:
@@ -18,19 +18,19 @@ class Evidence:
         self._alive_at: dict[str, float] = {}
 
     def look(self, told: Mapping[str, Mapping[str, int]], needed_by: Mapping[str, Collection[str]], now: float) -> None:
-        """Record which steps have been made.
+        """Record the steps that Dask workers report now.
 
         Parameters
         ----------
         told : mapping of str to mapping of str to int
-            For each Dask worker of the job, the step of each worker group that it reports.
+            For each Dask worker of the job, the steps of worker groups that it reports, by group.
         needed_by : mapping of str to collection of str
             For each Dask worker, the worker groups that cannot make a step without it.
         now : float
             Current time in seconds.
         """
-        # group -> the two Dask workers that report its highest steps; two, because the evidence must come from another
-        # worker
+        # Group -> the two Dask workers that report its highest steps. Two are needed, because the own report of a Dask
+        # worker is no evidence for it.
         leaders: dict[str, list[tuple[int, str]]] = defaultdict(list)
         for address, steps in told.items():
             for group, step in steps.items():
@@ -45,5 +45,5 @@ class Evidence:
         self._reached = reached
 
     def is_alive(self, address: str, now: float, within_s: float) -> bool:
-        """Return whether a step that depends on a Dask worker was made in the last ``within_s`` seconds."""
+        """Return whether, in the last ``within_s`` seconds, a step was made that depends on a Dask worker."""
         return now - self._alive_at.get(address, -math.inf) < within_s

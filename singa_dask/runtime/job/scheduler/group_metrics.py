@@ -32,16 +32,16 @@ class MetricsMerger:
         self.last_step = -1
         self._speeds: dict[int, float] = {}  # worker group -> samples per second when last reported
         self._reported: dict[tuple[str, int, int], list[Mapping[str, Any]]] = {}
-        # (phase, group) -> its newest complete step; metrics of steps that are computed again are not shown again
+        # (phase, group) -> newest step that was shown; after a restart, repeated steps are not shown again
         self._shown: dict[tuple[str, int], int] = {}
 
     @property
     def samples_per_s(self) -> float:
-        """The last speed of each worker group, summed."""
+        """Sum of the last reported speeds of all worker groups, in samples per second."""
         return round(sum(self._speeds.values()), 1)
 
     def add(self, event: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Add the metrics of one worker. Return the means of its group once all of its workers have reported."""
+        """Add the metrics of one worker. Return the means of its group if all its workers have reported, else None."""
         self.last_step = max(self.last_step, event["step"])
         key = (event["phase"], event["group"], event["step"])
         if event["step"] <= self._shown.get(key[:2], -1):
@@ -53,7 +53,7 @@ class MetricsMerger:
         if len(reported) < self.n_workers:
             return None
         del self._reported[key]
-        # sort the reports, so that sums do not depend on the order of arrival
+        # sort the reports, so that the last bits of sums do not depend on the order of arrival
         reported.sort(key=lambda report: report["worker"])
         self._shown[key[:2]] = event["step"]
         totals = add_totals(report["metrics"] for report in reported)
@@ -68,6 +68,6 @@ class MetricsMerger:
         if "samples_per_s" in speeds:
             self._speeds[event["group"]] = speeds["samples_per_s"]
         keep = {name: event[name] for name in ("event", "step", "phase", "group", "time", "lr") if name in event}
-        # in a partitioned net, some workers read no records
+        # workers of a partitioned net that read no records report no epoch
         epochs = [report["epoch"] for report in reported if report.get("epoch") is not None]
         return {**keep, **({"epoch": max(epochs)} if epochs else {}), **speeds, "metrics": metrics}

@@ -1,4 +1,4 @@
-"""Detect Dask workers that are lost, by gaps between their heartbeats."""
+"""Detect lost Dask workers from the gaps between their heartbeats."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from distributed.scheduler import heartbeat_interval
 from singa_dask.runtime.job.limits import limit
 
 PHI = 8.0
-"""A Dask worker is lost when a silence this long has a probability of 10^-8: 18 times the usual gap between heartbeats,
-some 10 s on a calm cluster. This is the phi accrual failure detector of Hayashibara et al. (2004) for exponentially
-distributed gaps."""
+"""A Dask worker counts as lost when the probability of so long a silence is 10^-PHI. With exponentially distributed
+gaps this is 18 times the usual gap between heartbeats, some 10 s on an idle cluster. Source: the phi accrual failure
+detector of Hayashibara et al. (2004)."""
 RECENT = 0.1
-"""Weight of the newest gap in the usual one."""
+"""Weight of the newest gap in the running mean of gaps."""
 MAX_LOOK_S = 1.0
-"""Longest time between two looks that counts as silence: a scheduler that was held up itself hears from nobody."""
+"""Maximum time between two calls of `Heartbeats.look` that counts as silence. A scheduler that was blocked for longer
+has read no heartbeats meanwhile."""
 
 
 @dataclass
@@ -30,11 +31,11 @@ class _Beats:
     Attributes
     ----------
     last_seen : float
-        Time of the last heartbeat. The clock may be set meanwhile, so it is only compared for equality.
+        Time of the last heartbeat by the system clock. Only compared for equality, because the clock may be set.
     silence : float
         Seconds since the last heartbeat.
     usual : float
-        Weighted mean of the gaps between heartbeats, in seconds.
+        Running mean of the gaps between heartbeats, in seconds.
     """
 
     last_seen: float
@@ -43,7 +44,7 @@ class _Beats:
 
 
 class Heartbeats:
-    """Detects silent Dask workers. It allows for the recent delays of all Dask workers."""
+    """Detects silent Dask workers. It tolerates longer gaps if heartbeats were late recently."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -70,7 +71,7 @@ class Heartbeats:
         self._gaps = sorted(max(each.usual, each.silence) for each in all_beats.values())
 
     def limit_of(self, address: str) -> float:
-        """Return after how many seconds of silence a Dask worker is lost.
+        """Return the seconds of silence after which a Dask worker counts as lost.
 
         The limit is longer if most other Dask workers are late, too.
         """
@@ -79,13 +80,13 @@ class Heartbeats:
         n_others = len(gaps) - (beats is not None)
         if n_others > 0:
             quarter = (n_others - 1) // 4
-            # exclude this worker's own gap, which may be among the shortest gaps
+            # leave out this worker's own gap if it is among the shortest quarter
             quarter += beats is not None and max(usual, beats.silence) <= gaps[quarter]
             usual = max(usual, gaps[quarter])
         return min(max(self._least_s, PHI * math.log(10) * usual), self._most_s)
 
     def is_silent(self, address: str) -> bool:
-        """Return whether a Dask worker of the cluster has sent no heartbeat for too long."""
+        """Return whether a Dask worker of the cluster has sent no heartbeat for longer than its limit."""
         known, beats = self._scheduler.workers.get(address), self._beats.get(address)
         if known is None or beats is None or known.last_seen != beats.last_seen or beats.silence <= self._least_s:
             return False

@@ -1,4 +1,4 @@
-"""History: the jobs of a scheduler that have ended."""
+"""History: the ended jobs of a scheduler."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ EVENTS_OF_A_JOB = 1000
 
 
 class _Ended(NamedTuple):
-    """A job that ended at time ``since``, started by ``client``."""
+    """Events of a job that ended at the time ``since``.
+
+    ``client`` is the id of the client that started it. ``is_heard`` tells whether that client has read the last event.
+    """
 
     events: EventLog
     activity: Activity
@@ -27,10 +30,10 @@ class _Ended(NamedTuple):
 
 
 class History:
-    """Keeps the facts of the 1000 jobs that ended last, and events and curves of the 20 newest ones.
+    """Keeps the facts of the 1000 jobs that ended last, and the events and curves of the 20 newest of them.
 
-    Events of other jobs are kept while their clients have not read the last event. A lost client may come back within
-    ``limit("client")``.
+    Events of older jobs are kept until their client has read the last event, at most for ``limit("client")``, in which
+    a lost client may reconnect.
 
     Attributes
     ----------
@@ -43,7 +46,7 @@ class History:
         self._kept: dict[str, _Ended] = {}
 
     def add(self, record: JobRecord) -> None:
-        """Keep a job that has ended, with all of its events until `trim` is called."""
+        """Add a job that has ended. All of its events are kept until `trim` is called."""
         job_id = record.spec.job_id
         self.drop(job_id)
         self.facts[job_id] = record.facts()
@@ -61,20 +64,23 @@ class History:
         self._kept.pop(job_id, None)
 
     def add_facts(self, facts: JobFacts) -> None:
-        """Keep the facts of a job that ended before it began to run."""
+        """Add the facts of a job that ended before it began to run."""
         self.drop(facts.id)
         self.facts[facts.id] = facts
 
     def trim(self, job_id: str, client: str | None = None) -> None:
-        """Drop all but the last events of a job, because its driver, or its ``client``, has read them all."""
+        """Drop all but the last events of a job, because all were read.
+
+        Does nothing if ``client`` is not the client that started the job. A driver passes no ``client``.
+        """
         ended = self._kept.get(job_id)
         if ended is not None and client in (None, ended.client):
             self._kept[job_id] = ended._replace(events=ended.events.newest(EVENTS_OF_A_JOB), is_heard=True)
 
     def events(self, job_id: str) -> EventLog | None:
-        """Return the last events of a job, if they are still kept."""
+        """Return the last events of a job; None if they are no longer kept."""
         return self._kept[job_id].events if job_id in self._kept else None
 
     def activity(self, job_id: str) -> Activity:
-        """Return the activity of a job; an empty one if it is no longer kept."""
+        """Return the activity of a job; an empty `Activity` if it is no longer kept."""
         return self._kept[job_id].activity if job_id in self._kept else Activity()

@@ -1,4 +1,4 @@
-"""JobFacts: the facts of a job that users see, whether it is queued, running or has ended."""
+"""JobFacts: the facts that users see of a queued, running or ended job."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ ROW = (
 
 @dataclass(frozen=True, kw_only=True)
 class JobFacts:
-    """The facts of a job that users see. The defaults describe a queued job.
+    """The facts that users see of a job. The defaults describe a queued job.
 
     Attributes
     ----------
     topology : mapping
         The topology, as in ``summary.json``.
     train_steps : int
-        Number of steps that the job sets.
+        Number of training steps of the job.
     state : str
         queued, starting, running, restarting, stopping, done, failed or stopped.
     step : int
         Step of the slowest worker group; -1 before the first step.
     steps : mapping of str to int
-        Step of each worker group, by its number.
+        Step of each worker group, by the number of the group.
     metrics : mapping of str to mapping
         The latest metrics of each phase.
     samples_per_s : float
         Records per second, summed over the worker groups.
     began, ended : float
-        Start and end in seconds since the epoch; ``ended`` is None until the job ends.
+        Times of start and end, in seconds since the epoch; ``ended`` is None until the job ends.
     reason : str
         Why the job waits or has ended; may be empty.
     exit_code : int or None
-        Exit code; None while the job runs.
+        Exit code of an ended job; None while the job runs.
     place : int
         Position in the queue, 1 for the first; 0 if the job is not queued.
     """
@@ -84,14 +84,14 @@ class JobFacts:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the facts as plain values. Only a queued job has ``place``."""
+        """Return the facts as plain values, with ``place`` only for a queued job."""
         facts = asdict(self)
         if not self.place:
             del facts["place"]
         return facts
 
     def row(self) -> dict[str, Any]:
-        """Return the row of the job in a list; see `Views.list`."""
+        """Return the row that describes the job in a list; see `Views.list`."""
         metrics = self.metrics.get("train", {})
         loss = next((metrics[name] for name in sorted(metrics) if name.endswith("loss")), None)
         place = f", place {self.place}" if self.place else ""

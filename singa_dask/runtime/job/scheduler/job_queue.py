@@ -1,4 +1,4 @@
-"""JobQueue: the jobs that wait for room on a cluster."""
+"""JobQueue: the jobs that wait until they fit on the cluster."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class _Waiter:
     Attributes
     ----------
     rank : tuple of (float, int)
-        Jobs of lower rank go first.
+        Position key: jobs with a lower rank go first.
     client : str
         Id of the client that waits.
     ticket : str
         See `JobQueue.turn`.
     asked_at : float
-        Time at which the client last called `JobQueue.turn`.
+        Time of the client's last call of `JobQueue.turn`.
     end : dict
-        ``reason`` and ``exit_code`` of a job that has to leave the queue; else empty.
+        ``reason`` and ``exit_code`` of a stopped job, which must leave the queue; empty for other jobs.
     """
 
     rank: tuple[float, int]
@@ -48,11 +48,11 @@ class _Waiter:
 
 
 class JobQueue:
-    """Keeps the queue of jobs that wait for room.
+    """Keeps the queue of jobs that wait until they fit on the cluster.
 
-    Clients call `turn` repeatedly to learn whether it is their turn; `Drivers` starts detached jobs. The queue is
-    sorted by priority, then by time of arrival. Only the first job may start, because a large job would wait for ever
-    if smaller ones could pass it.
+    The queue is sorted by priority, then by time of arrival. Only the first job may start. If smaller jobs could pass a
+    large one, the large job might wait for ever. Clients call `turn` repeatedly to learn whether it is their turn;
+    `Drivers` starts detached jobs.
     """
 
     def __init__(self, scheduler: Scheduler, history: History) -> None:
@@ -71,7 +71,7 @@ class JobQueue:
         cluster: Mapping[str, Any] | None = None,
         rank: tuple[float, int] | None = None,
     ) -> dict[str, Any]:
-        """Put a job in the queue unless it is there, and return its position.
+        """Add a job to the queue unless it is already queued; return the jobs before it.
 
         Parameters
         ----------
@@ -80,20 +80,19 @@ class JobQueue:
         client : str
             Id of the client that asks.
         why : str
-            Why the job could not start although it was its turn.
+            Why the job could not start although it was first in the queue.
         ticket : str
-            Random text by which the client identifies this job. A late call with the ticket of a job that has left the
+            Random text that identifies this stay in the queue. A late call with the ticket of a job that has left the
             queue is ignored.
         cluster : mapping, optional
             The ``cluster`` block of the job.
         rank : tuple of (float, int), optional
-            Rank of a job that keeps its earlier position.
+            Rank of a restored job. By default the job comes after the queued jobs of its priority.
 
         Returns
         -------
         dict
-            ``ahead`` has the jobs before this one. ``end`` says why the job has to leave the queue; it is empty if it
-            need not.
+            ``ahead``: ids of the jobs before this job. ``end``: why the job must leave the queue; empty if it may stay.
         """
         job_id = facts["id"]
         waiter = self._waiters.get(job_id)
@@ -108,7 +107,7 @@ class JobQueue:
         return {"ahead": self.ahead_of(job_id), "end": waiter.end}
 
     def leave(self, job_id: str, failure: Mapping[str, Any] | None = None) -> None:
-        """Take a job out of the queue, with a ``failure`` if it does not start."""
+        """Remove a job from the queue. Pass a ``failure`` if the job does not start."""
         waiter = self._waiters.pop(job_id, None)
         if waiter is not None:
             self._left.append(waiter.ticket)
@@ -127,21 +126,21 @@ class JobQueue:
         return waiter is not None and bool(waiter.end)
 
     def ahead_of(self, job_id: str, priority: int = 0) -> list[str]:
-        """Return the jobs before a job, in order. A new job comes last of its ``priority``."""
+        """Return the jobs before a job, in order. A job that is not queued counts as the last of its ``priority``."""
         waiter = self._waiters.get(job_id)
         rank = waiter.rank if waiter else (-priority, self._n_joined)
         return [other for other in self._in_order() if self._waiters[other].rank < rank]
 
     def arrival_of(self, job_id: str) -> int:
-        """Return a number that orders jobs by arrival; 0 if a job is not queued.
+        """Return a number that orders jobs by time of arrival; 0 if the job is not queued.
 
-        It is negative for jobs that an earlier scheduler has queued.
+        Jobs from an earlier scheduler have negative numbers.
         """
         return self._waiters[job_id].rank[1] if job_id in self._waiters else 0
 
     @property
     def first(self) -> str:
-        """Id of the first job; empty if there is none."""
+        """Id of the first job; empty if no job is queued."""
         return min(self._waiters, key=lambda job_id: self._waiters[job_id].rank, default="")
 
     def clusters(self) -> list[ClusterConf]:
@@ -149,7 +148,7 @@ class JobQueue:
         return [self._waiters[job_id].cluster for job_id in self._in_order()]
 
     def note(self, job_id: str, why: str) -> None:
-        """Set the reason why the first job in the queue has not started."""
+        """Record why a job, although first in the queue, has not started."""
         if waiter := self._waiters.get(job_id):
             waiter.facts = replace(waiter.facts, reason=why)
 
@@ -157,7 +156,7 @@ class JobQueue:
         return sorted(self._waiters, key=lambda job_id: self._waiters[job_id].rank)
 
     def stop(self, job_id: str, name: str, by: str = "") -> bool:
-        """Make a job leave the queue; return whether it was queued."""
+        """Tell a job to leave the queue at its next call of `turn`; return whether it is queued."""
         waiter = self._waiters.get(job_id)
         if waiter is None:
             return False
@@ -169,7 +168,7 @@ class JobQueue:
         return {job_id: replace(self._waiters[job_id].facts, place=i + 1) for i, job_id in enumerate(self._in_order())}
 
     def tick(self) -> bool:
-        """Drop jobs whose clients are gone; return whether any is left."""
+        """Drop jobs whose clients are gone; return whether any job is left."""
         now = time.monotonic()
         for job_id, waiter in list(self._waiters.items()):
             may_s = limit("waiter" if waiter.client in self._scheduler.clients else "client")

@@ -1,4 +1,4 @@
-"""Jobs: the scheduler plug-in that carries out what the `JobState` of each job decides."""
+"""Jobs: the scheduler plug-in that carries out the decisions of each job's `JobState`."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ DEPARTURE_LOOK_S = 0.1
 RETIRE = "retire_workers"
 TARGET = "adaptive_target"
 ANY = WorkersConf()
-# reasons for which a detached job is stopped
+# who stops a detached job, for messages
 NEWER = "a newer scheduler"
 NO_DRIVER = "the end of its driver"
 
-# events of units that are not passed on to users
+# events of units that users do not see
 UNSEEN = frozenset(("training", "snapshot"))
 
 
@@ -64,16 +64,16 @@ class Jobs(SchedulerPlugin):
     Attributes
     ----------
     records : dict of str to JobRecord
-        The jobs that run, by id.
+        The running jobs, by id.
     """
 
     name = JOBS
     idempotent = True
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Register the handlers for clients and for `Site`."""
+        """Register the handlers that clients and Dask workers (`Site`) call."""
         if vars(self).get("scheduler") is scheduler:
-            return  # Dask starts a plug-in twice if a preload module has added it
+            return  # Dask starts a plug-in twice if it was added by a preload module
         check_limits(f"the scheduler at {scheduler.address}")
         guard_frames()
         self.scheduler = scheduler
@@ -83,12 +83,12 @@ class Jobs(SchedulerPlugin):
         self._tasks = UnitTasks(scheduler, self.handle)
         self._heartbeats = Heartbeats(scheduler)
         self._is_ticking = False
-        # (job, error) pairs for errors of the scheduler that were logged already
+        # (job, error) for each error of the scheduler that was already logged
         self._told: set[tuple[str, str]] = set()
         self._ended_at = time.monotonic()
-        self._news_at = 0.0  # time at which most Dask workers have sent their next heartbeat
-        self._looked_at: dict[str, float] = {}  # Dask worker -> time of its newest heartbeat that was read
-        self._left_over: set[str] = set()  # Dask workers that still host units that were ended
+        self._news_at = 0.0  # when most Dask workers will have sent their next heartbeat
+        self._looked_at: dict[str, float] = {}  # Dask worker -> time of the newest heartbeat that was examined
+        self._left_over: set[str] = set()  # Dask workers that still host units of ended incarnations
         self.queue = JobQueue(scheduler, self.history)
         self.drivers = Drivers(
             scheduler, self.records, self.history, self.sites, self.queue, self._tell, self._heartbeats.is_silent
@@ -118,16 +118,16 @@ class Jobs(SchedulerPlugin):
             Op.CHECKPOINT: views.checkpoint,
             Op.STACKS: views.stacks,
             Op.TOKENS: views.tokens,
-            RETIRE: self.retire,  # replaces Dask's own operation, and first moves units away
-            TARGET: self._adaptive_target,  # replaces Dask's own operation for adaptive clusters
+            RETIRE: self.retire,  # replaces Dask's own operation, to move units away before a Dask worker is retired
+            TARGET: self._adaptive_target,  # replaces Dask's own operation, to count Dask workers for jobs, too
         }
         self._nthreads = 0
         scheduler.handlers.update(handlers)
         setattr(scheduler, TARGET, self._adaptive_target)  # dask-gateway calls the method of the scheduler
         scheduler.stream_handlers[EVENTS] = self._on_event
-        # this tells clients that the scheduler supports the operations, because Dask does not answer unknown operations
+        # clients read this before they call the operations, because Dask does not answer calls of unknown operations
         scheduler.set_metadata([JOBS], True)
-        # restore jobs later, because clients that connect during the restore would find no plug-in
+        # restore jobs after this method, because Dask has no plug-in for clients until this method returns
         scheduler.loop.add_callback(self._restore)
 
     async def _restore(self) -> None:
@@ -137,9 +137,9 @@ class Jobs(SchedulerPlugin):
     # -- handlers for clients and Dask workers -----------------------------------------------------------------------
 
     def refusal(self, job_id: str, priority: int | None = None) -> str:
-        """Return the reason if a new job is refused, else an empty string.
+        """Return why a new job would be refused; empty if it would not.
 
-        Without ``priority`` the job may already be queued.
+        Pass ``priority`` for a job that does not wait in the queue. It is refused if jobs are queued before it.
         """
         if self.drivers.has(job_id):
             return in_use(job_id)
@@ -151,20 +151,20 @@ class Jobs(SchedulerPlugin):
         return f"{waiting}, {ahead[0]} first. {TO_WAIT}" if ahead else ""
 
     async def submit(self, spec: Mapping[str, Any]) -> tuple[str, bool]:
-        """Start a job. Return the reason if it is refused, else an empty text, and whether to ask again later."""
+        """Start a job. Return why it is refused (empty if it is not), and whether it may be submitted again later."""
         job = JobSpec(**spec)
         await self.drivers.wait_until_restored()
         known = self.records.get(job.job_id)
         if known and (known.spec.client, known.spec.driver) == (job.client, job.driver):
-            return "", False  # the client repeats its request, because the answer was late
+            return "", False  # the client repeats its call, because the answer was late
         if known or (not job.driver and self.drivers.has(job.job_id)):
             return in_use(job.job_id), False
         if job.driver and not self.drivers.renew(job.job_id, job.driver):
             return f"another driver has taken over the job {job.job_id}.", False
         if job.driver and job.job_id in self.history.facts:
-            return "the job has ended.", False  # the request came late
+            return "the job has ended.", False  # a late call
         if self.queue.is_stopped(job.job_id):
-            return "somebody has stopped the job.", True  # the queue knows who
+            return "somebody has stopped the job.", True  # the client then asks the queue, which knows who
         if refusal := self._queue_refusal(job.job_id, job.priority):
             return refusal, True
         record = JobRecord(job)
@@ -183,7 +183,7 @@ class Jobs(SchedulerPlugin):
         if job.driver and (loss := self.drivers.loss_of(json.loads(job.job))):
             self._tell(job.job_id, {"event": "log", "level": "WARNING", "message": loss})
         if job.client not in self.scheduler.clients:
-            self.remove_client(self.scheduler, job.client)  # the client has left before its job was accepted
+            self.remove_client(self.scheduler, job.client)  # the client left before its job was accepted
         self._keep_ticking()
         return "", False
 
@@ -207,11 +207,11 @@ class Jobs(SchedulerPlugin):
         return self.queue.turn(**arguments)
 
     def _check_room(self, cluster: ClusterConf) -> None:
-        """Check that a queued job fits on the cluster."""
+        """Raise `ClusterError` if a queued job does not fit on the cluster."""
         place_first(plan_processes(cluster), self._room(self.scheduler.workers, cluster.workers))
 
     def _check_workers(self, state: JobState) -> None:
-        """Check that a job fits on the Dask workers that were chosen for it."""
+        """Raise `ClusterError` if a job does not fit on the Dask workers that were chosen for it."""
         workers, layout = state.spec.workers, plan_processes(state.cluster)
         packed = len(workers) < len(layout.processes)
         try:
@@ -224,9 +224,14 @@ class Jobs(SchedulerPlugin):
             ) from None
 
     def _room_for(self, wanted: Mapping[str, Any], beside_tasks: bool = True) -> dict[str, WorkerFacts]:
-        """Return the facts of Dask workers for a job.
+        """Return facts about the Dask workers, such as free threads, for a job that is to be placed.
 
-        Without ``beside_tasks``, threads that run other tasks than units of jobs count as free.
+        Parameters
+        ----------
+        wanted : mapping
+            The block ``cluster.workers`` of the job.
+        beside_tasks : bool
+            Whether threads that run other Dask tasks than units count as occupied.
         """
         return self._room(self.scheduler.workers, WorkersConf.model_validate(wanted), beside_tasks)
 
@@ -238,11 +243,24 @@ class Jobs(SchedulerPlugin):
     async def events(
         self, job_id: str, after: int = -1, wait_s: float = 0.0, driver: int = 0, client: str = ""
     ) -> list[dict[str, Any]] | None:
-        """Return a page of the kept events whose numbers are higher than ``after``, in order.
+        """Return a page of the kept events of a job, in order.
 
-        If there are none, wait up to ``wait_s`` seconds for the next event. With ``wait_s``, the last event may report
-        the newest steps; such an event has no number. The result is None if the job is not known or ended too long ago.
-        A ``driver`` that was replaced gets `TAKEN_OVER`.
+        Parameters
+        ----------
+        after : int
+            Only events with higher numbers are returned.
+        wait_s : float
+            If there are no such events, wait up to this many seconds for the next one. With a value above 0, the last
+            returned event may report the newest steps; that event has no number.
+        driver : int
+            Number of the driver that asks; 0 for other clients. If it was replaced, the only event is `TAKEN_OVER`.
+        client : str
+            Id of the client that asks.
+
+        Returns
+        -------
+        list of dict or None
+            The events; None if the job is not known, or if its events are no longer kept.
         """
         record = self.records.get(job_id)
         if record is None and self.queue.has(job_id):
@@ -262,7 +280,7 @@ class Jobs(SchedulerPlugin):
         return events
 
     def _on_event(self, job_id: str, incarnation: int, what: Mapping[str, Any], worker: str = "") -> None:
-        with self._ends_alone(job_id):  # catch errors, because an error would close the connection to the Dask worker
+        with self._ends_alone(job_id):  # an error that leaves this method would close the stream of the Dask worker
             if (event := ev.decisive(incarnation, what)) is not None:
                 self.handle(job_id, event)
             if what["event"] not in UNSEEN:
@@ -271,12 +289,12 @@ class Jobs(SchedulerPlugin):
     # -- events of the scheduler ---------------------------------------------------------------------------------------
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """Notify jobs of a new Dask worker."""
+        """Notify all jobs of a new Dask worker."""
         for job_id in list(self.records):
             self.handle(job_id, ev.Arrived(worker))
 
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
-        """Notify jobs of a Dask worker that left."""
+        """Notify all jobs and drivers of a Dask worker that is gone."""
         self.sites.forget(worker)
         self._looked_at.pop(worker, None)
         self._left_over.discard(worker)
@@ -285,7 +303,7 @@ class Jobs(SchedulerPlugin):
             self.handle(job_id, ev.Gone(worker, "it is gone"))
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """End the jobs of a client that has left, unless it comes back soon. Detached jobs continue."""
+        """End the jobs of a client that has left, unless it reconnects soon. Detached jobs continue."""
         for job_id, record in self.records.items():
             if record.spec.client == client and not record.spec.driver:
                 scheduler.loop.call_later(limit("client"), self._check_client, job_id)
@@ -296,12 +314,12 @@ class Jobs(SchedulerPlugin):
             self.handle(job_id, ev.ClientGone())
 
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[WorkerState]) -> list[WorkerState]:
-        """Return the Dask workers that may be closed: all without units and drivers."""
+        """Return the Dask workers that an adaptive cluster may close: all that have neither units nor drivers."""
         needed = self._needed()
         return [worker for worker in workers if worker.address not in needed]
 
     async def before_close(self) -> None:
-        """Close the client that owns the tasks."""
+        """Close the client that owns the tasks of units, before the scheduler closes."""
         self.records.clear()
         self._remove_metrics()
         await self._tasks.close()
@@ -309,7 +327,7 @@ class Jobs(SchedulerPlugin):
     # -- adaptive clusters ---------------------------------------------------------------------------------------------
 
     def _adaptive_target(self, target_duration: Any = None) -> int:
-        """Return how many Dask workers the cluster needs for jobs and for tasks."""
+        """Return how many Dask workers an adaptive cluster needs, for jobs and for other tasks."""
         for known in self.scheduler.workers.values():
             self._nthreads = known.nthreads
         room = {address: each for address, each in self._room(self.scheduler.workers).items() if each.usable}
@@ -331,7 +349,7 @@ class Jobs(SchedulerPlugin):
             self.handle(job_id, ev.Leaving(worker))
 
     async def retire(self, **options: Any) -> Any:
-        """Retire Dask workers as Dask does, after their units have moved to others."""
+        """Retire Dask workers as Dask does, after their units have moved to other Dask workers."""
         names = options.get("names") or ()
         leaving = {*(options.get("workers") or ())}
         leaving |= {address for address, known in self.scheduler.workers.items() if known.name in names}
@@ -341,7 +359,7 @@ class Jobs(SchedulerPlugin):
         return await self._retire(**options)
 
     async def _wait_for_departure(self, leaving: Collection[str]) -> None:
-        """Wait, up to a limit, until no job needs units or snapshots on the Dask workers ``leaving``."""
+        """Wait, at most ``limit("departed")``, until no job needs units or snapshots on the leaving Dask workers."""
         end = time.monotonic() + limit("departed")
         while time.monotonic() < end and any(record.state.needs(leaving) for record in list(self.records.values())):
             await gen.sleep(DEPARTURE_LOOK_S)
@@ -362,7 +380,7 @@ class Jobs(SchedulerPlugin):
             self._keep_ticking()
 
     def _try(self, part: Callable[..., object], *given: Any) -> bool:
-        """Run a part of a tick; return whether it has more to do. An error is logged once for each job."""
+        """Run a part of a tick; return whether it has more to do. An error is logged only once for each job."""
         try:
             return bool(part(*given))
         except Exception as error:
@@ -388,11 +406,11 @@ class Jobs(SchedulerPlugin):
                 if record.spec.driver and not self.drivers.is_recorded(job_id) and record.state.phase != "over":
                     self.handle(job_id, ev.Signal("SIGTERM", NEWER if self.drivers.taken_over else NO_DRIVER))
             self.handle(job_id, ev.Tick())
-        if self.records or self.queue.clusters():  # Dask only knows of tasks, so tell it that jobs are active
+        if self.records or self.queue.clusters():  # Dask sees only tasks; do not let it count as idle while jobs exist
             self.scheduler.idle_since = None
 
     def _lose_silent(self, job_id: str, record: JobRecord) -> None:
-        """Give up Dask workers that are silent for too long, unless other processes make steps that need them."""
+        """Give up Dask workers that are silent for too long, unless other processes make steps that depend on them."""
         now = time.monotonic()
         for address in record.state.workers:
             if self._heartbeats.is_silent(address):
@@ -401,9 +419,9 @@ class Jobs(SchedulerPlugin):
                     self.handle(job_id, ev.Gone(address, f"it has not been heard of for {seconds:.0f} s"))
 
     def _end_left_over(self) -> bool:
-        """End old incarnations on Dask workers that did not answer in time; return whether any are left."""
+        """End old incarnations on Dask workers that did not end them in time; return whether any may be left."""
         for address, known in self.scheduler.workers.items():
-            if self._looked_at.get(address) == known.last_seen:  # no new heartbeat has arrived
+            if self._looked_at.get(address) == known.last_seen:  # no heartbeat has arrived since the last look
                 continue
             self._looked_at[address] = known.last_seen
             self._left_over.discard(address)
@@ -411,7 +429,7 @@ class Jobs(SchedulerPlugin):
                 record = self.records.get(job_id)
                 incarnations = [(progress["process"], progress["incarnation"]) for progress in hosted]
                 if record is None and not incarnations:
-                    incarnations = [(None, -1)]  # the Dask worker holds only parts of snapshots
+                    incarnations = [(None, -1)]  # no units, but parts of snapshots are left there
                 for process, incarnation in incarnations:
                     if record is not None and record.state.roster.has(process, incarnation):
                         continue
@@ -423,7 +441,7 @@ class Jobs(SchedulerPlugin):
         return is_new or bool(self._left_over)
 
     def _tell_steps(self, job_id: str, record: JobRecord) -> None:
-        """Publish the steps that came with heartbeats; warn if there has been no step for long."""
+        """Publish the steps that came with heartbeats; warn if the job has made no step for long."""
         state = record.state
         told: dict[str, dict[str, int]] = {}
         waits: dict[str, tuple[str, float]] = {}
@@ -459,7 +477,7 @@ class Jobs(SchedulerPlugin):
 
     @contextmanager
     def _ends_alone(self, job_id: str) -> Iterator[None]:
-        """Turn an error in the context into the end of one job, so that other jobs continue."""
+        """End one job if an error is raised in the context, so that the other jobs continue."""
         try:
             yield
         except Exception as error:
@@ -499,7 +517,7 @@ class Jobs(SchedulerPlugin):
         raise TypeError(f"{type(action).__name__} is not an action of a job")
 
     def _tell(self, job_id: str, what: Mapping[str, Any]) -> None:
-        """Publish an event to the followers of a job."""
+        """Send an event to the followers of a job."""
         record = self.records.get(job_id)
         if record is not None:
             record.add_event(what)
@@ -527,7 +545,7 @@ class Jobs(SchedulerPlugin):
             "reason": action.reason,
         }
         facts["forget"] = action.forget
-        answer: Any = {}  # a Dask worker without a `Site` has no units: the plug-in may just be being installed
+        answer: Any = {}  # a Dask worker without a `Site` has no units; the plug-in may not be installed yet
         if action.worker in self.sites.workers:
             answer = await self.sites.ask(action.worker, limit("has-ended"), Op.END, **facts)
         await self._tasks.cancel(self.records.get(job_id), action.incarnation, action.process)
@@ -588,9 +606,9 @@ class Jobs(SchedulerPlugin):
 
 
 async def dask_setup(server: Any) -> None:
-    """Add `Jobs` to a scheduler when it starts. Do nothing for other servers.
+    """Add the plug-in `Jobs` to a scheduler when the scheduler starts; do nothing in other Dask servers.
 
-    Without this, the first job adds `Jobs`.
+    If a scheduler does not preload this package, its first job adds `Jobs`.
     """
     if isinstance(server, Scheduler):
         await server.register_scheduler_plugin(Jobs(), idempotent=True)

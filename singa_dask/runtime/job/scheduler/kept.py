@@ -25,10 +25,10 @@ from singa_dask.runtime.job.state.events import Submission
 
 SUFFIX = ".job.json"
 ASIDE = ".aside.json"
-"""Suffix of the file of a job that another version could not use. Rename it to `SUFFIX` to try the job again."""
+"""Suffix of the file of a job that a scheduler could not use. Rename the file to `SUFFIX` to try the job again."""
 KEYS = ("run", "host", "number", "incarnation", "place")
 OF_A_RUN = ("recording", "queue")
-"""Keys of a `JobRun` beyond those of a `Submission`."""
+"""Keys that a `JobRun` has in addition to the keys of a `Submission`."""
 TAKEN_OVER = (
     "{} A newer scheduler has taken over the detached jobs. This scheduler starts none any more, and stops "
     "those that run with a checkpoint, from which the newer one continues. This is expected while a scheduler is "
@@ -44,10 +44,10 @@ class Kept(NamedTuple):
     Attributes
     ----------
     jobs : list of dict
-        The jobs that can be used, with the `KEYS`.
+        The jobs that can be used, each with the `KEYS`.
     aside : dict of str to dict
-        The jobs that cannot be used, by id. Each has ``reason``, and ``kept``, which is the text of the file, or empty
-        if it cannot be read.
+        The jobs that cannot be used, by id. Each has a ``reason``, and the text of its file as ``kept``; the text is
+        empty if the file cannot be read.
     """
 
     jobs: list[dict[str, Any]]
@@ -55,21 +55,22 @@ class Kept(NamedTuple):
 
 
 class KeptJobs:
-    """Keeps a file for each detached job that has not ended. Threads write the files.
+    """Keeps a file for each detached job that has not ended.
 
-    Writes of the same job are serialised. The newest scheduler with the URL owns the directory; see `Ownership`.
+    Files are written in threads; writes for the same job follow one another. The newest scheduler that uses the URL
+    owns the directory; see `Ownership`.
 
     Parameters
     ----------
     url : str
         URL of the directory. If it is empty, nothing is saved.
     facts_of : callable
-        Takes the id of a job, and returns the plain values to save; None if the job has ended.
+        Takes the id of a job; returns the plain values to save, or None if the job has ended.
 
     Attributes
     ----------
     taken_over : str
-        Message about a newer scheduler with the same URL; empty if none is known.
+        Message that a newer scheduler uses the same URL; empty otherwise.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class KeptJobs:
     async def load(self) -> Kept:
         """Take over the directory from an earlier scheduler; return its jobs.
 
-        A file that is damaged or has another version is renamed. A file that cannot be read is skipped.
+        A damaged file, or a file of an incompatible version, is renamed. A file that cannot be read is skipped.
 
         Raises
         ------
@@ -97,13 +98,10 @@ class KeptJobs:
         return found
 
     async def save(self, job_id: str) -> str:
-        """Write the file of a job, or delete it if the job has ended.
-
-        Returns the reason if that fails, else an empty string.
-        """
+        """Write the file of a job, or delete it if the job has ended. Return why that failed; empty if it succeeded."""
         if not self.url:
             return ""
-        writing = gen.convert_yielded(self._save(job_id))  # writing continues after the timeout
+        writing = gen.convert_yielded(self._save(job_id))  # started separately, so that it continues after the timeout
         try:
             await gen.with_timeout(timedelta(seconds=limit("answer")), writing, quiet_exceptions=Exception)
         except TakenOverError as error:
@@ -124,7 +122,7 @@ class KeptJobs:
             facts = self._facts_of(job_id)
             text = "" if facts is None else json.dumps(facts)
             if text and text == self._saved.get(job_id):
-                return  # all processes of an incarnation ask, and the first one has saved it
+                return  # each process of an incarnation calls this method, and the first call has written the file
             await self._in_thread(self._write, f"{job_id}{SUFFIX}", text)
             self._saved[job_id] = text
             if not text:
@@ -137,7 +135,7 @@ class KeptJobs:
         self._owner.take()
         found = Kept([], {})
         jobs = set()
-        # jobs come before records that were set aside
+        # read the files of usable jobs first: of two files of a job, the renamed one is ignored
         for name in sorted(fs.ls(self.url), key=lambda name: not name.endswith(SUFFIX)):
             file, job_id = fs.join(self.url, name), name.removesuffix(ASIDE).removesuffix(SUFFIX)
             if not name.endswith((SUFFIX, ASIDE)) or job_id in jobs:
@@ -170,7 +168,7 @@ class KeptJobs:
 
 
 def _parse(job_id: str, text: str) -> dict[str, Any]:
-    """Return the `KEYS` of a saved job; raise an error if it was saved by an incompatible version."""
+    """Return the `KEYS` of a saved job; raise an error if an incompatible version has saved it."""
     facts = json.loads(text)
     kept: dict[str, Any] = {key: facts[key] for key in KEYS}
     run = kept["run"]
@@ -189,7 +187,7 @@ def _parse(job_id: str, text: str) -> dict[str, Any]:
 
 
 def _put_aside(file: str, data: bytes, why: str) -> str:
-    """Rename the file of a job that cannot be used, unless it is renamed already; return the reason."""
+    """Rename the file of a job that cannot be used, unless it was renamed before; return the reason for users."""
     other = f"{file.removesuffix(ASIDE).removesuffix(SUFFIX)}{ASIDE}"
     if file != other:
         logger.warning("%s: the job is not taken up, as %s", file, why)

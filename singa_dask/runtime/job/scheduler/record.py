@@ -37,15 +37,15 @@ class JobRecord:
     Attributes
     ----------
     token : str
-        Secret of the job's endpoints. Only Dask workers that host units of the job get it.
+        Secret that protects the endpoints of the job. Only Dask workers that host units of the job get it.
     placements : dict of int to str
-        JSON that all processes of the newest incarnation get; see `Sites.share`.
+        By incarnation (only the newest), the JSON that all its processes get; see `Sites.share`.
     futures : dict of Future to (int, int)
-        Incarnation and process of each task that runs units.
+        Incarnation and process of each Dask task that runs units.
     began : float
-        Seconds since the epoch.
+        Start of the job, in seconds since the epoch.
     activity : Activity
-        Curves, and recent activity of the workers.
+        Curves of the job, and recent activity of its workers.
     """
 
     def __init__(self, spec: JobSpec) -> None:
@@ -70,13 +70,13 @@ class JobRecord:
     def add_event(self, what: Mapping[str, Any]) -> None:
         """Give an event a number, and keep it for followers.
 
-        Metrics are averaged once all workers of a group have reported. Of events that report steps only the newest is
-        kept, without a number.
+        Metrics are kept as means, once all workers of a group have reported. Of the events that report steps, only the
+        newest is kept, without a number.
         """
         event = {"unit": "driver", "time": time.time(), **what}
         if event["event"] == "over":
             self._complete(event)
-            if self._steps:  # clients that begin to follow late get the newest steps, too
+            if self._steps:  # number the newest steps, so that clients that follow the job after its end get them, too
                 self._number(self._steps)
                 self._steps = {}
         elif event["event"] == "metrics":
@@ -92,7 +92,7 @@ class JobRecord:
         self._changed.notify_all()
 
     def show(self, take: Callable[..., None], *given: Any) -> None:
-        """Update the `activity`. An error ends these updates, but not the job."""
+        """Call ``take(*given)`` to update the `activity`. An error ends these updates, but not the job."""
         if self._is_shown:
             try:
                 take(*given)
@@ -105,7 +105,7 @@ class JobRecord:
         self._n_events += 1
 
     async def next_events(self, after: int, wait_s: float) -> list[dict[str, Any]]:
-        """Return events whose numbers are higher than ``after``; see `Jobs.events`."""
+        """Return the events whose numbers are higher than ``after``; wait for them as `Jobs.events` does."""
         events = self.events.after(after)
         if not events and wait_s:
             await self._changed.wait(timedelta(seconds=wait_s))
@@ -113,12 +113,12 @@ class JobRecord:
         return [*events, self._steps] if self._steps and wait_s and len(events) < PAGE else events
 
     def _complete(self, over: dict[str, Any]) -> None:
-        """Add metrics, steps and times to the last event."""
+        """Add metrics, steps and times to the last event of the job."""
         last_step = self.merger.last_step
         over |= {"latest": self.merger.latest, "last_step": last_step, "samples_per_s": self.merger.samples_per_s}
         over["seconds"] = time.monotonic() - self._began_at
         for report in over["reports"].values():
-            if report["state"] == "lost":  # metrics may have arrived for a later step
+            if report["state"] == "lost":  # its last metrics may be of a later step than its last heartbeat
                 report["step"] = max(report["step"], last_step)
 
     def facts(self) -> JobFacts:

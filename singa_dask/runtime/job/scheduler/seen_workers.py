@@ -18,9 +18,9 @@ NOT_RUNNING = {Status.paused: "it is paused, e.g. as its memory is full", Status
 
 
 class SeenWorkers(Mapping[str, WorkerFacts]):
-    """The facts of the Dask workers that a job may use. The job's own tasks do not count as busy threads.
+    """Facts about each Dask worker that a job may use, by address. Threads that run the job's own tasks count as free.
 
-    Facts are computed when they are looked up, because most events need the facts of only a few Dask workers.
+    Facts are computed at each lookup, because most events need the facts of only a few Dask workers.
     """
 
     def __init__(
@@ -37,10 +37,10 @@ class SeenWorkers(Mapping[str, WorkerFacts]):
     def room(
         self, workers: Iterable[str], records: Mapping[str, JobRecord], beside_tasks: bool = True
     ) -> dict[str, WorkerFacts]:
-        """Return the facts of those Dask workers that are there, with notes for users.
+        """Return the facts of those ``workers`` that are in the cluster, with notes for users.
 
-        Threads of units whose tasks have not begun count as busy, too. Without ``beside_tasks``, threads that run other
-        tasks count as free.
+        Threads count as busy from the moment when a job claims them for its units. Without ``beside_tasks``, threads
+        that run other Dask tasks count as free.
         """
         claims: dict[str, dict[str, int]] = {}
         for job_id, record in records.items():
@@ -55,7 +55,7 @@ class SeenWorkers(Mapping[str, WorkerFacts]):
         return room
 
     def _noted(self, known: WorkerState) -> WorkerFacts:
-        """Return the facts of a Dask worker, with a note if the job cannot use it."""
+        """Return the facts of a Dask worker, with a note that says why the job cannot use it, if so."""
         facts = self._facts_of(known)
         if not self._fits(known):
             return facts._replace(usable=False, note="it does not match cluster.workers")
@@ -65,7 +65,7 @@ class SeenWorkers(Mapping[str, WorkerFacts]):
 
     def _facts_of(self, known: WorkerState) -> WorkerFacts:
         address = known.address
-        held = known.processing - known.long_running  # tasks that have seceded hold no thread
+        held = known.processing - known.long_running  # long-running tasks have seceded, so they hold no thread
         own = sum(job_of(task.key) == self._job_id for task in held) if self._job_id else 0
         return WorkerFacts(
             nthreads=known.nthreads,

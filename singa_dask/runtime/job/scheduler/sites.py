@@ -32,11 +32,12 @@ PLUGINS = {
     SITE: "singa_dask.runtime.job.dask_worker.site:Site",
     DRIVERS: "singa_dask.runtime.job.client.detached:DriverHost",
 }
-"""Where the plug-ins of Dask workers are, by name; loaded when they are first needed, as drivers build on this file."""
+"""Import paths of the plug-ins of Dask workers, by name. They are imported on first use, because their modules import
+this one."""
 
 
 class Sites:
-    """Calls Dask workers, with timeouts, and installs the plug-ins when they are first needed."""
+    """Calls Dask workers, with timeouts, and installs the worker plug-ins when they are first needed."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -55,7 +56,7 @@ class Sites:
         self._installing.pop(worker, None)
 
     async def ask(self, worker: str, timeout_s: float, op: str, **arguments: Any) -> Any:
-        """Call a handler of a Dask worker; return its answer, or the exception."""
+        """Call a handler of a Dask worker; return its answer, or an exception (which is not raised)."""
         message = {"op": op, **arguments}
         try:
             answers = await wait_for(
@@ -76,7 +77,7 @@ class Sites:
         return dict(zip(workers, answers, strict=True))
 
     def share(self, record: JobRecord, action: ev.Host) -> None:
-        """Prepare the JSON that all processes of an incarnation get."""
+        """Prepare the description that all processes of an incarnation get, as JSON in ``record.placements``."""
         roster, rejoin = action.roster, action.rejoin
         placement = {
             "spec": asdict(record.spec),
@@ -91,7 +92,10 @@ class Sites:
         record.placements = {action.incarnation: json.dumps(placement)}
 
     async def host(self, record: JobRecord, action: ev.Host) -> dict[str, Any]:
-        """Ask a `Site` to host a process, unless its incarnation has ended; return fields of `ev.Hosted`."""
+        """Ask the `Site` of a Dask worker to host a process, unless its incarnation has ended.
+
+        Returns the fields of `ev.Hosted`.
+        """
         failed = await self.install(action.worker)
         if failed is not None:
             return _explain(failed)
@@ -114,7 +118,7 @@ class Sites:
         return _explain(answer) if isinstance(answer, BaseException) else dict(answer)
 
     async def install(self, worker: str, name: str = SITE) -> BaseException | None:
-        """Install one of `PLUGINS` on a Dask worker if it is missing; return the error if that fails."""
+        """Install one of the `PLUGINS` on a Dask worker unless it is there; return the error if that fails."""
         installed = self._installed[name]
         if worker in installed:
             return None
@@ -137,9 +141,9 @@ class Sites:
         return answer if isinstance(answer, dict) else {"error": f"{action.worker} does not answer: {answer!r}."}
 
     async def servers(self, worker: str) -> list[str]:
-        """Return the Dask workers on the host of a Dask worker, which may be gone.
+        """Return the Dask workers that can serve the part files of ``worker``: those on its host, with a `Site`.
 
-        The `Site` of each of them serves part files.
+        ``worker`` itself may be gone.
         """
         near = sorted(self._on_hosts({get_address_host(worker)}), key=lambda address: address != worker)
         failed = await gen.multi([self.install(address) for address in near])
@@ -149,13 +153,13 @@ class Sites:
         return [address for address, known in self._scheduler.workers.items() if known.host in hosts]
 
     async def end_job(self, spec: JobSpec, incarnation: int) -> None:
-        """Remove the part files of a job, and units and snapshots of all its incarnations, from Dask workers."""
+        """Remove from Dask workers the part files of a job, and the units and snapshots of all its incarnations."""
         facts = {"job_id": spec.job_id, "incarnation": incarnation, "reason": "the job is over", "forget": True}
         await self.ask_all(self.workers, limit("answer"), Op.END, **facts)
         await self.drop(spec.catalogs)
 
     async def drop(self, catalogs: Sequence[Catalog]) -> None:
-        """Delete part files on their hosts."""
+        """Delete the part files of catalogs on their hosts."""
         if catalogs:
             hosts = {get_address_host(file.worker) for catalog in catalogs for file in catalog.files}
             await gen.multi([self.install(address) for address in self._on_hosts(hosts)])
@@ -163,7 +167,7 @@ class Sites:
             await self.ask_all(self.workers, limit("part"), Op.DROP, tokens=tokens)
 
     async def restart(self, workers: Sequence[str]) -> None:
-        """Restart those Dask workers that have a nanny and have neither tasks nor results."""
+        """Restart those of the ``workers`` that have a nanny, and that hold neither Dask tasks nor results."""
         known = self._scheduler.workers
         alone = [
             address
@@ -180,7 +184,7 @@ class Sites:
 
 
 def _error_of(packed: Any) -> BaseException:
-    """Return the exception in the answer of one of Dask's own handlers."""
+    """Return the exception that one of Dask's own handlers has packed in its answer."""
     if isinstance(packed, Serialized):
         packed = deserialize(packed.header, packed.frames)
     _, error, _ = clean_exception(packed.data if isinstance(packed, Serialize) else packed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 STALL_S = 60.0
-"""Time without a step until the first warning; it doubles with each warning."""
+"""Seconds without a step until the first warning; they double with each further warning."""
 
 
 class Stalls:
@@ -17,7 +17,7 @@ class Stalls:
         self._next = STALL_S
 
     def look(self, steps: Mapping[str, int], waits: Mapping[str, tuple[str, float]], now: float) -> str:
-        """Return a warning if the job has not made a step for long, else an empty string.
+        """Return a warning if the job has not made a step for long; otherwise an empty string.
 
         Parameters
         ----------

@@ -35,7 +35,7 @@ class UnitTasks:
         self._client: Client | None = None
 
     async def connect(self) -> None:
-        """Connect the client that owns the tasks, if it is not connected."""
+        """Connect the Dask client that owns the tasks, unless it is connected."""
         for n_left in reversed(range(MAX_CONNECTS)):
             if self._client is None:
                 security, address = as_client(self._scheduler.security, "scheduler"), self._scheduler.address
@@ -44,7 +44,7 @@ class UnitTasks:
             try:
                 await self._client
                 return
-            except AssertionError:  # distributed expects a single first message, but a broadcast arrived with it
+            except AssertionError:  # distributed expects a single first message, but a broadcast came together with it
                 if not n_left:
                     raise
                 await self.close()
@@ -54,15 +54,12 @@ class UnitTasks:
         client, self._client = self._client, None
         if client is not None:
             await client.close()
-            # stop the loop runner, as distributed does for synchronous clients; otherwise the loop of an embedded
-            # cluster stays
+            # distributed stops the loop runner only for synchronous clients; stop it here, too, or the loop of an
+            # embedded cluster would remain
             client._loop_runner.stop()
 
     def run(self, record: JobRecord, actions: Sequence[ev.RunUnits]) -> None:
-        """Start the units of some processes.
-
-        All are in one graph, because many graphs would take five times as long.
-        """
+        """Start the units of some processes, all in one graph: a graph for each would take five times as long."""
         assert self._client is not None
         job_id, endpoints = record.spec.job_id, json.dumps(actions[0].endpoints)
         graph: dict[str, Any] = {}
@@ -84,7 +81,7 @@ class UnitTasks:
         """Wait for the reports of a task, and pass them on."""
         try:
             reports = await future
-        except Exception as error:  # units report their own errors, so this error means that Dask has lost the task
+        except Exception as error:  # units report their own errors, so this is an error of Dask
             if future.cancelled() or future.status == "lost":
                 return
             reports = [{"state": "failed", "step": -1, **_explain_task(units[0], error)}]
@@ -92,7 +89,7 @@ class UnitTasks:
             self._handle(job_id, ev.Reported(incarnation, unit, {**report, "unit": str(unit)}))
 
     async def cancel(self, record: JobRecord | None, up_to_incarnation: int, process: int | None = None) -> None:
-        """Release the tasks of a job up to an incarnation; if ``process`` is passed, only of this process."""
+        """Cancel the tasks of a job's incarnations up to a given one; with ``process``, only tasks of this process."""
         tasks = record.futures if record else {}
         old = [
             future
@@ -106,7 +103,7 @@ class UnitTasks:
 
 
 def _explain_task(unit: Address, error: BaseException) -> dict[str, Any]:
-    """Describe the failure of a task without a result."""
+    """Return the report of a unit whose task failed without a result."""
     if is_out_of_memory(error):
         return {"reason": f"{unit}: {text_of(error)}", "error": "", "exit_code": 1, "expected": True, "retry": False}
     failure = {"reason": f"{unit}: its task failed: {error!r}", "error": repr(error)}

@@ -1,4 +1,4 @@
-"""Views: answers of the scheduler to users, and their requests to stop or save jobs."""
+"""Views: answer users' questions about jobs, and carry out their requests to stop or save jobs."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from singa_dask.runtime.job.scheduler.jobs import Jobs
 
 ENDED_PAGE = 200
-"""Number of jobs that have ended in an answer: the scheduler does nothing else meanwhile."""
+"""Maximum number of ended jobs in one answer. The scheduler does nothing else while it prepares an answer."""
 SHOWN_EVENTS = 20
-"""Number of events that `Views.view` returns; steps and metrics do not count."""
+"""Maximum number of events that `Views.view` returns. Steps and metrics are not among them."""
 NOT_SHOWN = frozenset(("metrics", "steps", "profile", "unit", "over"))
 ENDED_JOBS = QUEUED_JOBS = 50
 SHOWN_REASONS = 5
 SHOWN_LINES = 1000
-"""Number of lines of a log on the page: the newest."""
+"""Maximum number of lines of a log on the dashboard, the newest ones."""
 LONG = 300
-"""Characters of a text that are shown: the answers stay small."""
+"""Maximum length of a text in an answer, in characters."""
 
 
 class Views:
@@ -51,14 +51,15 @@ class Views:
         Parameters
         ----------
         before : str
-            Id of a job that has ended. If it is passed, only the page of jobs that ended before it is returned.
+            Id of an ended job. If passed, only a page of jobs that ended before that job is returned.
 
         Returns
         -------
         list of dict
-            ``loss``, which is None if it is not known. From `JobFacts`: ``id``, ``name``, ``owner``, ``run_url``,
-            ``state``, ``step``, ``train_steps``, ``samples_per_s``, ``began``, ``ended``, ``reason``, ``exit_code``,
-            ``n_events``. And ``standing``: the state in words, with the position in the queue and the priority.
+            Each row has these keys. From `JobFacts`: ``id``, ``name``, ``owner``, ``run_url``, ``state``, ``step``,
+            ``train_steps``, ``samples_per_s``, ``began``, ``ended``, ``reason``, ``exit_code``, ``n_events``. ``loss``:
+            the last training loss; None if not known. ``standing``: the state in words, with the position in the queue
+            and the priority.
         """
         if not before:
             return [*self.newest(ENDED_PAGE)]
@@ -66,7 +67,7 @@ class Views:
         return [facts.row() for facts in islice(ended, 1, 1 + ENDED_PAGE)]
 
     def newest(self, n_ended: int, n_queued: int | None = None) -> Sequence[dict[str, Any]]:
-        """Return rows of all running jobs, the newest first, of the first queued and of the last ended jobs."""
+        """Return rows of all running jobs, the newest first, then of the first queued and the last ended jobs."""
         running = reversed([record.facts() for record in self._jobs.records.values()])
         queued = islice(self._jobs.queue.facts().values(), n_queued)
         ended = islice(reversed(self._jobs.history.facts.values()), n_ended)
@@ -78,9 +79,9 @@ class Views:
         Returns
         -------
         dict
-            A row of `list`, the fields of `JobFacts`, and ``incarnation``; ``reasons`` of restarts; ``processes``, see
-            `processes_of`; ``events``, the last events except steps, metrics and profiles; and ``driver``, the Dask
-            worker of a driver that has not yet written the summary.
+            A row of `list`, the fields of `JobFacts`, and these keys. ``events``: the last events except steps, metrics
+            and profiles. ``driver``: the Dask worker where the driver of a detached job runs. Only for a running job:
+            ``incarnation``; ``reasons`` of its restarts; ``processes``, see `processes_of`.
         """
         record = self._jobs.records.get(job_id)
         ended = self._jobs.history.facts.get(job_id)
@@ -98,7 +99,7 @@ class Views:
     def signal(self, job_id: str, name: str, by: str = "") -> bool | None:
         """Stop a job with a checkpoint, or end it immediately; see `ev.Signal`.
 
-        A queued job leaves the queue. The result is None if the job does not run.
+        A queued job leaves the queue. The result is True, or None if no such job is running or queued.
         """
         if job_id not in self._jobs.records:
             return self._jobs.drivers.stop(job_id, name, by) or self._jobs.queue.stop(job_id, name, by) or None
@@ -106,10 +107,7 @@ class Views:
         return True
 
     def checkpoint(self, job_id: str) -> int | None:
-        """Request a checkpoint now; return the smallest step that it can have.
-
-        The result is None if the job is not known.
-        """
+        """Request a checkpoint now; return the earliest step at which it can be taken; None if the job does not run."""
         record = self._jobs.records.get(job_id)
         if record is None:
             return None
@@ -117,13 +115,13 @@ class Views:
         return record.state.reached
 
     async def stacks(self, job_id: str, unit: str = "") -> dict[str, Any] | None:
-        """Return the stacks of the units of a job, or of one unit; None if the job is not known.
+        """Return the Python stacks of the units of a job, or of one unit; None if the job does not run.
 
         Returns
         -------
         dict of str to dict
-            By unit: ``address`` of the Dask worker; ``stack``, the lines of its Python stack, or ``error``, why there
-            is none; ``wait``, what it waits for and for how many seconds.
+            For each unit: ``address`` of its Dask worker; ``stack``, the lines of its stack, or ``error``, the reason
+            why there is no stack; ``wait``, what the unit waits for and for how many seconds.
         """
         record = self._jobs.records.get(job_id)
         if record is None:
@@ -147,27 +145,28 @@ class Views:
         return stacks
 
     def overview(self) -> dict[str, Any]:
-        """Return rows of all running jobs, the newest first, of 50 queued and of the last 50 ended jobs.
+        """Return the jobs for the first page of the dashboard.
 
         Returns
         -------
         dict
-            ``scheduler``, the address of the scheduler; ``n_queued`` and ``n_ended``, the numbers of queued jobs and of
-            known ended jobs; ``jobs``, rows of `list`.
+            ``scheduler``: address of the scheduler. ``n_queued``, ``n_ended``: numbers of queued jobs and of known
+            ended jobs. ``jobs``: rows of `list` for all running jobs, the newest first, the first 50 queued jobs and
+            the last 50 ended jobs.
         """
         jobs = [_short(row) for row in self.newest(ENDED_JOBS, QUEUED_JOBS)]
         n_queued, n_ended = len(self._jobs.queue.facts()), len(self._jobs.history.facts)
         return {"scheduler": self._jobs.scheduler.address, "n_queued": n_queued, "n_ended": n_ended, "jobs": jobs}
 
     def describe(self, job_id: str) -> dict[str, Any] | None:
-        """Describe a job; None if it is not known.
+        """Describe a job for its page of the dashboard; None if it is not known.
 
         Returns
         -------
         dict
-            The results of `view` and of `Activity.describe`; ``time``, the current time; ``left_s``, the seconds until
-            the last step, or None if unknown; ``has_log``; ``reasons`` of the last restarts; and ``events``, the newest
-            first, each with ``time``, ``event``, ``level`` and ``text``.
+            The results of `view` and of `Activity.describe`, and these keys. ``time``: the current time. ``left_s``:
+            seconds until the last step; None if unknown. ``has_log``: whether `log` has lines. ``reasons`` of the last
+            restarts. ``events``: the newest first, each with ``time``, ``event``, ``level`` and ``text``.
         """
         facts = self.view(job_id)
         if facts is None:
@@ -182,7 +181,7 @@ class Views:
         return description
 
     def log(self, job_id: str) -> str | None:
-        """Return the newest lines of the logs of a job; None if they are not kept."""
+        """Return the newest log lines of a job as a text; None if they are no longer kept."""
         events = self._events(job_id)
         if events is None:
             return None
@@ -193,12 +192,12 @@ class Views:
         return "\n".join([*lines, ""])
 
     async def stack_text(self, job_id: str) -> str | None:
-        """Return the stacks of the units of a job as a text; None if it does not run."""
+        """Return the stacks of the units of a job as a text; None if the job does not run."""
         stacks = await self.stacks(job_id)
         return stacks if stacks is None else shown(stack_text(stacks))
 
     def _events(self, job_id: str) -> EventLog | None:
-        """Return the kept events of a job; None if there are none."""
+        """Return the kept events of a running or ended job; None if none are kept."""
         record = self._jobs.records.get(job_id)
         return record.events if record else self._jobs.history.events(job_id)
 
@@ -213,9 +212,9 @@ def processes_of(record: JobRecord, scheduler: Scheduler) -> list[dict[str, Any]
     Returns
     -------
     list of dict
-        For each process ``units``; ``address``, ``name`` and ``host`` of its Dask worker, and its ``cpu`` in percent
-        of a core, ``memory`` and ``memory_limit`` in bytes, None if unknown; ``incarnation``; ``steps`` of its worker
-        groups; ``waits``: what a unit waits for, and for how many seconds, if it does so for long.
+        For each process: its ``units``; its ``incarnation``; the ``steps`` of its worker groups; and ``waits``, what
+        each unit that waits long waits for, and for how many seconds. Of its Dask worker: ``address``, ``name`` and
+        ``host``; ``cpu`` in percent of a core, ``memory`` and ``memory_limit`` in bytes, each None if unknown.
     """
     state = record.state
     processes = []
@@ -237,7 +236,7 @@ def processes_of(record: JobRecord, scheduler: Scheduler) -> list[dict[str, Any]
 
 
 def _cut(text: str) -> str:
-    """Return the first words of a long text."""
+    """Return a text, of a long text only the first words."""
     return text if len(text) <= LONG else f"{text[:LONG].rpartition(' ')[0] or text[:LONG]} …"
 
 

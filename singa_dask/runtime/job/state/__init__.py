@@ -1,9 +1,9 @@
 """Decisions about jobs, without I/O.
 
-`job_state`: decides what a job does next. `events`: events that a job reacts to, and its actions. `placer`: decides
-where units run, and when they move. `suspects`: Dask workers that have failed recently. `restarts`: decides what a job
-restarts from, and when. `incarnation`: the units between two restarts of the whole job. `replacement`: replaces lost
-processes.
+`job_state`: decides what a job does next. `events`: the events that a job reacts to, and the actions that follow.
+`placer`: decides where units run, and when they move. `suspects`: Dask workers that have failed recently. `restarts`:
+decides from which snapshot or checkpoint a job restarts, and when. `incarnation`: the state of a job between two
+restarts. `replacement`: replaces lost processes while others continue.
 """
 
 __all__: list[str] = []

@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 
 class Hosted(NamedTuple):
-    """A process is ready for its units, or cannot host them.
+    """A Dask worker hosts a process, which is ready for its units; or it cannot host the process.
 
     Attributes
     ----------
     endpoint : str
         Address at which other processes reach the process.
     threads : int
-        Number of threads of each of its workers on the CPU.
+        Number of threads of each CPU worker in the process; 0 if it has no worker.
     error : str
-        Why the process cannot host its units; empty if it can.
+        Why the Dask worker cannot host the process; empty if it hosts it.
     final : bool
-        Whether no other Dask worker could host the process either.
+        Whether the error would be the same on every Dask worker.
     lasting : bool
-        Whether this Dask worker could not host the process later either.
+        Whether the error would be the same on this Dask worker later.
     """
 
     incarnation: int
@@ -60,7 +60,7 @@ class TrainingBegan(NamedTuple):
 
 
 class Stepped(NamedTuple):
-    """Steps were made. Has the step of each worker group by its number as text."""
+    """Worker groups have made steps. ``steps`` has the step of each group; keys are group numbers as text."""
 
     incarnation: int
     steps: Mapping[str, int]
@@ -92,13 +92,13 @@ KINDS: Mapping[str, type[Decisive]] = {
 
 
 def decisive(incarnation: int, what: Mapping[str, Any]) -> Decisive | None:
-    """Return the event for a message of a unit; None if no decision depends on the message."""
+    """Convert a message of a unit to an event; return None if no decision depends on the message."""
     kind = KINDS.get(what["event"])
     return kind(incarnation, *(what[name] for name in kind._fields[1:])) if kind is not None else None
 
 
 class Reported(NamedTuple):
-    """A unit has ended."""
+    """A unit has ended, with this report."""
 
     incarnation: int
     unit: Address
@@ -106,7 +106,7 @@ class Reported(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """A Dask worker is gone, or was silent for too long."""
+    """A Dask worker is gone, or has been silent for too long."""
 
     worker: str
     reason: str
@@ -125,9 +125,9 @@ class Arrived(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The units of an incarnation on a Dask worker have ended with these reports.
+    """The units of an incarnation on a Dask worker have ended, with these reports.
 
-    With ``process``, only the units of this process have ended.
+    If ``process`` is set, only the units of this process have ended.
     """
 
     incarnation: int
@@ -137,12 +137,14 @@ class Ended(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A process is cut off from the processes to replace, or cannot be.
+    """A process has disconnected from the processes to replace, or could not.
 
     Attributes
     ----------
     applied : mapping of int to int
-        By worker group: the newest step whose gradients all servers of the process have applied.
+        For each worker group to replace: the newest step whose gradients all its servers in this process have applied.
+    error : str
+        Why the process could not disconnect; empty if it has.
     """
 
     incarnation: int
@@ -152,7 +154,7 @@ class Cut(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """A process knows the endpoints of the replacements; if not, ``error`` says why."""
+    """A process has received the endpoints of replacement processes, or could not; then ``error`` says why."""
 
     incarnation: int
     process: int
@@ -160,14 +162,14 @@ class Joined(NamedTuple):
 
 
 class Signal(NamedTuple):
-    """A request to stop with a checkpoint.
+    """A request to stop the job with a checkpoint.
 
-    ``SIGKILL``, or a second signal of the client, ends the job immediately.
+    ``SIGKILL``, or a second signal from the client, ends the job immediately.
 
     Attributes
     ----------
     by : str
-        Who sent the signal, if not the client of the job.
+        Who sent the signal; empty for the client of the job.
     """
 
     name: str
@@ -195,11 +197,11 @@ class Host(NamedTuple):
     Attributes
     ----------
     start : mapping
-        What the units start from: ``manifest`` of a snapshot, ``url`` of a checkpoint, or nothing for a new run.
+        What the units start from: the ``manifest`` of a snapshot, or the ``url`` of a checkpoint. Empty for a new run.
     buddy : str
-        Dask worker that keeps a second copy of the snapshots of the process; empty if there is none.
+        Dask worker that keeps a second copy of the process's snapshots; empty if none does.
     rejoin : Rejoin or None
-        For a process that joins processes which continue.
+        Set if the process joins other processes that continue.
     """
 
     incarnation: int
@@ -212,7 +214,7 @@ class Host(NamedTuple):
 
 
 class RunUnits(NamedTuple):
-    """Start the units of a process; ``n_tasks`` tasks share them."""
+    """Start the units of a process in ``n_tasks`` Dask tasks."""
 
     incarnation: int
     worker: str
@@ -223,16 +225,16 @@ class RunUnits(NamedTuple):
 
 
 class Request(NamedTuple):
-    """Ask the units of a job on a Dask worker to stop with a checkpoint, or to save their state now."""
+    """Ask the units of a job on a Dask worker to stop with a checkpoint, or to take a snapshot or checkpoint now."""
 
     worker: str
     what: Literal["stop", "snapshot", "checkpoint"]
 
 
 class EndIncarnation(NamedTuple):
-    """End the units of an incarnation on a Dask worker; with ``process`` only the units of this process.
+    """End the units of an incarnation on a Dask worker.
 
-    With ``forget``, snapshots of the incarnation are deleted, too.
+    If ``process`` is set, end only the units of this process. With ``forget``, delete snapshots of the job, too.
     """
 
     incarnation: int
@@ -243,7 +245,7 @@ class EndIncarnation(NamedTuple):
 
 
 class CutOff(NamedTuple):
-    """Disconnect a process from ``processes``, which have these worker ``groups``."""
+    """Disconnect a process from ``processes``, which run the workers of ``groups``."""
 
     incarnation: int
     worker: str
@@ -253,9 +255,16 @@ class CutOff(NamedTuple):
 
 
 class Join(NamedTuple):
-    """Pass ``endpoints`` of replacements, workers that ``left``, and its new ``buddy`` to a process.
+    """Tell a process which other processes have changed.
 
-    Workers that have left are done, and their processes are gone. See `Host` for the buddy.
+    Attributes
+    ----------
+    endpoints : mapping of int to str
+        Address of each replacement process.
+    left : tuple of Address
+        Workers that are done and whose processes are gone.
+    buddy : str
+        The new buddy of the process; see `Host`.
     """
 
     incarnation: int
@@ -273,12 +282,12 @@ class Tell(NamedTuple):
 
 
 class Over(NamedTuple):
-    """The job has ended.
+    """End the job: publish its end, and remove it from the cluster.
 
     Attributes
     ----------
     stuck : tuple of str
-        Dask workers with units that do not end.
+        Dask workers with units that did not end in time.
     """
 
     end: JobEnd
@@ -287,14 +296,14 @@ class Over(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """A job as plain values, which a client sends to the cluster.
+    """A job as plain values, as a client sends it to the cluster.
 
     Attributes
     ----------
     job : str
         The job as JSON, with absolute paths.
     sources : sequence
-        The user's own modules, as fields of `modules.Source`.
+        The user's own modules, each as the fields of a `modules.Source`.
     owner : str
         Who started the job: ``user@host``.
     resume : str or None
@@ -302,9 +311,10 @@ class Submission:
     init_from : sequence of str
         URLs of checkpoints with initial values.
     priority : int
-        Priority in the queue. The job does not start before queued jobs with the same or a higher priority.
+        Priority in the queue. Jobs that were queued earlier with the same priority, and all queued jobs with a higher
+        priority, start first.
     datasets : sequence
-        Catalogs, as plain values, of the part files that the job reads. The files are deleted when the job ends.
+        Catalogs, as plain values, of the part files that the job reads. The part files are deleted when the job ends.
     """
 
     job_id: str
@@ -319,7 +329,7 @@ class Submission:
 
     @cached_property
     def conf(self) -> JobConf:
-        """The job as a `JobConf` whose blocks are plain values."""
+        """The job as a `JobConf`. Blocks that need the user's own modules stay plain values."""
         return JobConf.from_json(self.job)
 
     @property
@@ -341,11 +351,11 @@ class JobSpec(Submission):
     client : str
         Id of the client that submits the job.
     driver : int
-        Number of the driver that submits the job, if it is detached; else 0.
+        Number of the driver that submits a detached job; 0 if the job is not detached.
     first_incarnation : int
-        First incarnation of the job. It is not 0 if an earlier scheduler has begun the job.
+        First incarnation of the job under this scheduler. It is above 0 if the job began under an earlier scheduler.
     scalings : mapping of str to mapping
-        For each input layer of the training net, `Scaling.to_dict` of its records.
+        `Scaling.to_dict` of the records of each standardised input layer.
     """
 
     workers: Sequence[str]

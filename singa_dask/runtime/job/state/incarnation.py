@@ -19,18 +19,20 @@ class Incarnation:
 
     Attributes
     ----------
+    roster : Roster
+        The Dask worker and the units of each process.
     endpoints : dict of int to str
-        Address of each process, once it is hosted.
+        Address of each process that is ready for its units.
     started : set of str
-        Units that run.
+        Units that have started.
     reports : dict of str to dict
-        Reports of the units that have ended.
+        Report of each unit that has ended.
     ending : set of str
-        Dask workers that have not ended their units yet.
+        Dask workers that have been asked to end their units, and have not answered yet.
     threads : set of int
-        Numbers of threads that workers have.
+        The different numbers of threads that workers have.
     buddies : list of str
-        For each process, the Dask worker that keeps a second copy of its snapshots; empty if there is none.
+        For each process, the Dask worker that keeps a second copy of its snapshots; an empty string if none does.
     gone : set of int
         Processes whose units were done and whose Dask workers are gone.
     """
@@ -45,7 +47,7 @@ class Incarnation:
     gone: set[int] = field(default_factory=set)
 
     def take_threads(self, n: int) -> None:
-        """Remember a worker's number of threads for later incarnations, if all workers have the same number."""
+        """Record a worker's number of threads. If all workers have the same number, later incarnations use it, too."""
         self.threads |= {n} - {0}
         self.roster = self.roster._replace(threads=max(self.threads) if len(self.threads) == 1 else 0)
 
@@ -66,19 +68,19 @@ class Incarnation:
         return all(self.reports.get(str(unit), {}).get("state") == "done" for unit in units)
 
     def has_ended_servers(self) -> bool:
-        """Return whether a server has ended, so that workers that restart would miss it."""
+        """Return whether a server is done, so that restarted workers could not use it."""
         done = [unit for unit, report in self.reports.items() if report["state"] == "done"]
         return any(unit.startswith("server") for unit in done)
 
     def give_up_missing(self) -> list[str]:
-        """Record reports for all units that have not begun, and return these units."""
+        """Record the report "not started" for all units that have not started; return these units."""
         missing = [unit for unit in map(str, self.roster.layout.units) if unit not in self.started]
         for unit in missing:
             self.reports.setdefault(unit, {"unit": unit, "state": "not started", "step": -1})
         return missing
 
     def known_step(self, steps: Mapping[str, int]) -> int:
-        """Return the newest step in the reports and in ``steps`` of worker groups; -1 if there is none."""
+        """Return the highest step in the reports, and in ``steps`` of worker groups; -1 if there is none."""
         return max([-1, *steps.values(), *(int(report.get("step", -1)) for report in self.reports.values())])
 
 
@@ -104,5 +106,5 @@ def host_actions(
     buddies: Sequence[str],
     rejoin: Rejoin | None = None,
 ) -> list[ev.Host]:
-    """Return the actions that host some processes; ``buddies`` has one entry for each process."""
+    """Return the actions that host some processes. ``buddies`` has an entry for each process of the job."""
     return [ev.Host(roster.incarnations[p], p, roster.workers[p], roster, start, buddies[p], rejoin) for p in processes]

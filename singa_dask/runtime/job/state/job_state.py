@@ -25,7 +25,8 @@ from singa_dask.runtime.planning.worker_choice import WorkerFacts
 from singa_dask.shown import plural
 
 SILENT_TOGETHER_S = 1.0
-"""Time within which the other Dask workers that were cut off together with a silent one are found silent, too."""
+"""Seconds to wait after a Dask worker is found silent, because others that were lost together with it are found silent
+within this time."""
 FIRST = Address.worker(0, 0)
 CLIENT_GONE = Failure("the client that ran the job is gone")
 
@@ -33,20 +34,24 @@ CLIENT_GONE = Failure("the client that ran the job is gone")
 class JobState:
     """Decides what a job does, from its submission to its end.
 
-    An incarnation of a job is the time between two restarts of all its units. It begins with `Host` for each process,
-    continues with `RunUnits`, and ends with `EndIncarnation` on each Dask worker. The next incarnation chooses new Dask
-    workers for the units, and continues from the newest snapshot. A lost process ends the incarnation, unless other
-    worker groups can continue while a `Replacement` restarts the lost process. When a Dask worker leaves or new ones
-    come, the incarnation ends once a snapshot is taken.
+    An incarnation of a job is the time between two restarts of all its units. It begins with the action `Host` for each
+    process, continues with `RunUnits`, and ends with `EndIncarnation` on each Dask worker. For the next incarnation,
+    new Dask workers are chosen for the units, which continue from the newest snapshot or checkpoint.
+
+    Two things end an incarnation early. One is a lost process, unless other worker groups can continue while a
+    `Replacement` restarts the lost process. The other is a Dask worker that leaves, or new Dask workers on which the
+    job could run in more processes; in this case a snapshot is taken first.
 
     Attributes
     ----------
     restarts : Restarts
+        Counts the restarts and the lost time.
     steps : dict of str to int
         Last known step of each worker group that trains.
     phase : str
-        ``"new"`` until `begin` is called, then ``"starting"`` or ``"running"``. ``"ending"`` while an incarnation ends,
-        ``"placing"`` while new Dask workers are chosen, ``"over"`` after the end.
+        ``"new"`` until `begin` is called, then ``"starting"``, and ``"running"`` once all processes are hosted.
+        ``"ending"`` while an incarnation ends, ``"placing"`` while new Dask workers are sought, ``"over"`` after the
+        end of the job.
     """
 
     def __init__(self, spec: JobSpec) -> None:
@@ -55,7 +60,7 @@ class JobState:
         self.cluster = ClusterConf.model_validate(json.loads(spec.job)["cluster"])
         self._layout = plan_processes(self.cluster)
         self._placer = Placer(self._layout, self.cluster)
-        # a job with an elastic block may start on fewer Dask workers
+        # an elastic job may start on fewer Dask workers than it has processes
         self._incarnation = Incarnation(
             Roster.of(spec.first_incarnation - 1, pack(self._layout, len(spec.workers)), spec.workers)
         )
@@ -69,14 +74,15 @@ class JobState:
         self.steps: dict[str, int] = {}
         self._deadline: float | None = None
         self._place_at = 0.0
-        self._all_told_at = 0.0  # time from which all Dask workers that fell silent together are known
+        self._all_told_at = 0.0  # when all Dask workers that fell silent together have been found
         self._now = 0.0
         self._workers: Mapping[str, WorkerFacts] = {}
         self._actions: list[Any] = []
         self._trains = self._has_trained = False
         self._replacement: Replacement | None = None
-        self._moving, self._is_urgent = "", False  # a Dask worker that is about to leave does not wait long
-        self._aborted_since: float | None = None  # time since which the units are being aborted
+        # why units are about to move (empty if they are not), and whether the reason is a Dask worker that leaves soon
+        self._moving, self._is_urgent = "", False
+        self._aborted_since: float | None = None  # since when units have been aborted for an unknown reason
         self._n_signals = 0  # number of signals from the job's client
         self._is_alone = False  # whether the client is gone
         self._stop_until: float | None = None
@@ -84,12 +90,12 @@ class JobState:
 
     @property
     def incarnation(self) -> int:
-        """The newest incarnation."""
+        """Number of the newest incarnation."""
         return self.roster.incarnation
 
     @property
     def roster(self) -> Roster:
-        """The Dask worker of each process."""
+        """The Dask worker and the units of each process."""
         return self._incarnation.roster
 
     @property
@@ -99,17 +105,17 @@ class JobState:
 
     @property
     def reached(self) -> int:
-        """Last known step of the slowest worker group; 0 before the first."""
+        """Last known step of the slowest worker group; 0 before the first step."""
         return max(min(self.steps.values(), default=self._incarnation.known_step({})), 0)
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the job was stopped or has failed, and is not over yet."""
+        """Whether the job has failed or was asked to stop, and is not over yet."""
         return self.phase != "over" and (bool(self._signal) or self._failure is not None)
 
     @property
     def threads(self) -> dict[str, int]:
-        """Number of units on each Dask worker."""
+        """Number of units on each Dask worker, each of which occupies a thread."""
         n_units = Counter[str]()
         for address, units in zip(self.workers, self.roster.layout.processes, strict=bool(self.workers)):
             n_units[address] += len(units)
@@ -121,16 +127,16 @@ class JobState:
         return self.roster.workers if self.phase in ("starting", "running", "ending") else ()
 
     def is_current(self, process: int, incarnation: int) -> bool:
-        """Return whether an incarnation of a process has begun and has not ended."""
+        """Return whether this incarnation of a process has begun and has not ended."""
         return self.phase in ("starting", "running") and self.roster.has(process, incarnation)
 
     @property
     def _is_saved(self) -> bool:
-        """Whether the job has to stop and its newest checkpoint is at least as new as its snapshots."""
+        """Whether the job was asked to stop, and no snapshot is newer than its newest checkpoint."""
         return bool(self._signal) and "manifest" not in self._points.newest(self._workers)[1]
 
     def needs(self, workers: Collection[str]) -> bool:
-        """Return whether the job still needs units or snapshots on Dask workers that leave."""
+        """Return whether the job still needs units or snapshots on any of ``workers``, which are about to leave."""
         if self.phase == "over" or not self._placer.leaving & set(workers):
             return False
         return bool(set(self.workers) & set(workers)) or not self._trains
@@ -169,7 +175,7 @@ class JobState:
         self._now, self._workers, self._actions = now, workers, []
         if self._failure is None:
             self._begin_incarnation(Roster.of(self.incarnation + 1, self.roster.layout, self.spec.workers))
-        else:  # the units were ended meanwhile
+        else:  # the job failed before it began
             self._finish()
         return self._actions
 
@@ -222,7 +228,7 @@ class JobState:
 
     @_take.register(ev.Saved)
     def _on_saved(self, event: ev.Saved) -> None:
-        # accept a checkpoint of units that have ended meanwhile, because the checkpoint is complete
+        # also accept a checkpoint of an earlier incarnation: it is complete
         self._points.add_checkpoint(event.step, event.url)
         if event.step >= self._checkpoint_from:
             self._checkpoint_from = -1
@@ -235,17 +241,17 @@ class JobState:
             self._move_saved(event.incarnation)
 
     def _move_saved(self, incarnation: int) -> None:
-        """Choose new Dask workers for the units, if they have waited for their state to be saved."""
+        """Move the units, if they were waiting only for their state to be saved."""
         if incarnation in self.roster.incarnations and self._moving and self.phase == "running":
             self._move()
 
     def groups_of(self) -> dict[str, list[str]]:
-        """Return the worker groups that need each Dask worker of the current incarnation to make steps."""
+        """Return, for each Dask worker of the current incarnation, the worker groups that make no steps without it."""
         groups = self.roster.layout.groups_of if self.workers else ()
         return {address: [str(group) for group in each] for address, each in zip(self.workers, groups, strict=True)}
 
     def last_steps(self) -> dict[str, int]:
-        """Return the last step of each worker group that is done, by its number as a str."""
+        """Return the last step of each worker group that is done. Keys are group numbers as text."""
         done = [(unit, report) for unit, report in self._incarnation.reports.items() if report["state"] == "done"]
         return {unit.split("-")[1]: report["step"] for unit, report in done if unit.startswith("worker")}
 
@@ -284,14 +290,14 @@ class JobState:
         self._recover(f"units ended before the job was done: {', '.join(left)}.")
 
     def _suspect_pair(self, unit: Address, peer: int) -> None:
-        """Suspect the Dask workers of two processes that cannot reach each other."""
+        """Record that two processes cannot reach each other, so that their Dask workers are not used together."""
         mine, other = self.roster.workers[self.roster.layout.process_of[unit]], self.roster.workers[peer]
         seconds = self._placer.suspects.add(self._now, mine, other) if mine != other else 0.0
         if seconds:
             self._warn(f"{mine} and {other} do not reach each other. Only one of them is used for {seconds:g} s.")
 
     def _are_aborted(self) -> bool:
-        """Return whether units were aborted long ago while all other units wait for them."""
+        """Return whether units were aborted ``limit("aborted")`` ago, and no failed unit has explained why."""
         if self._replacement is not None or all(
             report["state"] != "aborted" for report in self._incarnation.reports.values()
         ):
@@ -304,7 +310,7 @@ class JobState:
     def _on_gone(self, event: ev.Gone) -> None:
         self._placer.leaving.discard(event.worker)
         self._placer.suspects.forget(event.worker)
-        if event.worker in self._workers:  # this worker is silent, and others may be, too
+        if event.worker in self._workers:  # the Dask worker is silent but not gone, so others may be silent, too
             self._all_told_at = self._now + SILENT_TOGETHER_S
         else:
             self._points.forget(event.worker)
@@ -339,7 +345,7 @@ class JobState:
             self._incarnation.ending.discard(event.worker)
             if self.phase == "ending" and not self._incarnation.ending:
                 self._after_incarnation()
-            elif self.phase == "placing":  # the report was late
+            elif self.phase == "placing":  # a late answer shows that the Dask worker works again
                 self._placer.suspects.forget(event.worker)
 
     @_take.register(ev.Signal)
@@ -374,7 +380,7 @@ class JobState:
             self._actions.append(ev.Request(self._first_worker, "checkpoint"))
 
     def _stop_units(self) -> None:
-        """Stop the units with a checkpoint, if that was requested and all of them run."""
+        """Ask the units to stop with a checkpoint, if a stop was requested and all units run."""
         if self.phase == "placing" and self._is_saved:
             self._finish()
             return
@@ -414,7 +420,7 @@ class JobState:
         elif self.phase == "running" and self._are_aborted():
             self._recover_ended()
         elif self.phase == "running" and not self._moving and not self._signal and self._deadline is None:
-            # units that share threads move when there are more Dask workers
+            # a job that runs in fewer processes than it could use moves when there are more Dask workers
             if n := self._placer.room(self._now, self._workers, self.roster.workers):
                 self._prepare_move(f"there is room for {n} processes", urgent=False)
 
@@ -430,7 +436,7 @@ class JobState:
         return self._actions
 
     def _fail(self, failure: Failure) -> None:
-        """End the job with a failure. If it has several, the first one counts."""
+        """End the job with a failure. Only the first failure of a job counts."""
         if self._failure is None and not self._is_done:
             self._failure = failure
         if self.phase in ("starting", "running"):
@@ -439,7 +445,7 @@ class JobState:
             self._finish()
 
     def _fail_to_start(self) -> None:
-        """End a job if some units have not started; restart it if it ran before."""
+        """Handle units that have not started in time: fail the job, or restart it if it ran before."""
         roster, missing = self.roster, self._incarnation.give_up_missing()
         reason = f"Dask had not started these units after {limit('start'):g} s: {', '.join(missing)}."
         late = {worker for process, worker in enumerate(roster.workers) if process not in self._incarnation.endpoints}
@@ -498,7 +504,7 @@ class JobState:
         self._actions.append(ev.Tell({"event": "log", "level": "WARNING", "message": message}))
 
     def _place(self) -> None:
-        """Choose new Dask workers for the units, or wait for Dask workers as long as that can help."""
+        """Choose new Dask workers for the units, or wait for Dask workers; fail the job if the wait was too long."""
         try:
             placement = self._placer.place(self._now, self._workers, self.roster.workers, self._warn)
         except ClusterError as error:
@@ -534,10 +540,7 @@ class JobState:
         self._actions += host_actions(roster, range(len(roster.workers)), start, self._incarnation.buddies)
 
     def _tell_placed(self, groups: Sequence[int] = ()) -> None:
-        """Publish where the units run now.
-
-        ``groups`` are the worker groups that restart while others continue.
-        """
+        """Publish where the units run now. Pass ``groups`` if only these worker groups restart."""
         roster = self.roster
         if groups:
             names = ", ".join(map(str, groups))
@@ -555,7 +558,7 @@ class JobState:
         units, reports = map(str, self._incarnation.units_on(worker)), self._incarnation.reports
         lost = [unit for unit in units if reports.get(unit, {}).get("state") != "done"]
         if not lost or self._replacement is not None:
-            return  # a replacement has handled the event
+            return  # nothing is lost, or the replacement in progress handles the loss
         processes = [process for process, other in enumerate(self.roster.workers) if other == worker]
         self._placer.lose(worker, self._workers)
         step = self._incarnation.known_step(self.steps)
@@ -568,7 +571,7 @@ class JobState:
             self._recover(text)
 
     def _replace(self, lost: Sequence[int], reason: str) -> bool:
-        """Restart only the lost processes, if other worker groups can continue; return whether they can."""
+        """Replace only the lost processes, if other worker groups can continue; return whether they can."""
         can = self.phase == "running" and self._trains and self._deadline is None and not self._signal
         can = can and not self._incarnation.has_ended_servers()
         processes = processes_to_replace(self.roster.layout, lost) if can else None
@@ -581,14 +584,14 @@ class JobState:
         return True
 
     def _replace_further(self, event: Any, replacement: Replacement) -> None:
-        """Continue a replacement, or restart the whole job if it fails."""
+        """Pass an event to a replacement; restart the whole job if the replacement fails."""
         incarnation = self.incarnation
         self._actions += replacement.handle(event, self._now, self._workers)
         if self.incarnation != incarnation:
             self._tell_placed(replacement.groups)
         if replacement.failed:
             self._replacement = None
-            if replacement.is_refused:  # this loss has already been counted
+            if replacement.is_refused:  # no process was lost since the replacement began, so count no further restart
                 self._warn(f"All processes start again: {replacement.failed}")
                 self._end_incarnation(replacement.failed)
             else:
@@ -601,9 +604,9 @@ class JobState:
             self._end_if_done()
 
     def _recover(self, reason: str, report: Mapping[str, Any] | None = None) -> None:
-        """End this incarnation, and begin a new one if the job may restart.
+        """End this incarnation; begin a new one if the job may restart, else fail the job.
 
-        ``report`` is the report of a unit that has failed.
+        ``report`` is the report of the unit whose failure is the reason, if any.
         """
         refusal = self._refusal()
         if refusal:
@@ -626,15 +629,16 @@ class JobState:
     # -- moves to other Dask workers -------------------------------------------------------------------------------
 
     def _prepare_move(self, why: str, urgent: bool) -> None:
-        """Request a snapshot. After it, new Dask workers are chosen for the units."""
+        """Request a snapshot. Once it is complete, the units move to new Dask workers."""
         self._moving, self._is_urgent = why, urgent
         self._deadline = self._now + limit("hand-over")
         self._actions.append(ev.Request(self._first_worker, "snapshot"))
 
     def _move_without_snapshot(self) -> None:
-        """Move the units immediately if a Dask worker leaves.
+        """Handle a snapshot that was not taken in time before a move.
 
-        Otherwise request a checkpoint first, because the job may take no snapshots.
+        If a Dask worker leaves, move the units immediately. Otherwise request a checkpoint, because the job may take no
+        snapshots.
         """
         if self._is_urgent:
             self._move()
@@ -645,7 +649,8 @@ class JobState:
     def _replace_buddies(self) -> None:
         """Choose new buddies for processes whose buddies are lost; `_on_joined` then requests a snapshot.
 
-        Also tells each process which other processes are done and gone, so that no unit waits for their workers.
+        A buddy is the Dask worker that keeps a second copy of a process's snapshots. This method also tells each
+        process which other processes are done and gone, so that no unit waits for their workers.
         """
         if self.phase != "running" or self._replacement is not None:
             return
@@ -653,7 +658,7 @@ class JobState:
         gone = {p for p, worker in enumerate(roster.workers) if worker not in there and incarnation.is_done(p)}
         is_told, incarnation.gone = gone == incarnation.gone, gone
         for process, buddy in enumerate(buddies_of(roster, self._workers)):
-            # a process that started without a buddy takes no snapshots
+            # a process that started without a buddy takes no snapshots, so it needs no new buddy
             is_new = incarnation.buddies[process] not in ("", *there) and buddy != ""
             if (is_new or not is_told) and process not in gone:
                 incarnation.buddies[process] = buddy if is_new else incarnation.buddies[process]

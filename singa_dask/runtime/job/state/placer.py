@@ -1,4 +1,4 @@
-"""Choose new Dask workers for the units of a job, after a loss or when new Dask workers come."""
+"""Choose new Dask workers for the units of a job, after a loss or when Dask workers have joined."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from singa_dask.runtime.planning.worker_choice import WorkerFacts, limits_of, pl
 from singa_dask.shown import plural
 
 TELL_S = 10.0
-"""Time after which the user is told that the job waits."""
+"""Seconds of waiting after which the user gets a message."""
 FAILED = "it has failed, or does not reach others"
 STEADY_S = 2.0
-"""How long new Dask workers must be there before units move to them."""
+"""Seconds for which new Dask workers must be present before units move to them."""
 
 
 class Roster(NamedTuple):
@@ -33,12 +33,12 @@ class Roster(NamedTuple):
     workers : tuple of str
         Dask worker of each process.
     incarnations : tuple of int
-        The incarnation in which each process began. Replacement processes began later than others.
+        The incarnation in which each process began. A replacement process began later than the others.
     full_incarnation : int
         The last incarnation in which all processes started together.
     threads : int
-        Number of threads of each worker on the CPU. It is kept from the first incarnation, because the last bits of
-        results depend on it. 0 if each process chooses.
+        Number of threads of each CPU worker; 0 if each process chooses it. Later incarnations use the number of the
+        first one, because the last bits of results depend on it.
     """
 
     incarnation: int
@@ -50,11 +50,11 @@ class Roster(NamedTuple):
 
     @classmethod
     def of(cls, incarnation: int, layout: Layout, workers: Sequence[str], threads: int = 0) -> Roster:
-        """Return the roster of processes that begin together."""
+        """Return the roster of an incarnation whose processes all begin together."""
         return cls(incarnation, layout, tuple(workers), (incarnation,) * len(workers), incarnation, threads)
 
     def has(self, process: int, incarnation: int) -> bool:
-        """Return whether a process is in an incarnation."""
+        """Return whether a process began in this incarnation and is current."""
         return process < len(self.incarnations) and self.incarnations[process] == incarnation
 
     def describe(self) -> list[dict[str, Any]]:
@@ -64,7 +64,7 @@ class Roster(NamedTuple):
 
 
 class Placer:
-    """Chooses new Dask workers for the units of one job, each time that this is needed.
+    """Chooses new Dask workers for the units of one job.
 
     Parameters
     ----------
@@ -92,20 +92,20 @@ class Placer:
         self._room_since: float | None = None
 
     def look_at(self, workers: Mapping[str, WorkerFacts], mine: Sequence[str]) -> None:
-        """Remember which of the job's Dask workers have a nanny."""
+        """Record which of the job's Dask workers, ``mine``, have a nanny."""
         self._with_nanny |= {worker for worker in mine if worker in workers and workers[worker].has_nanny}
 
     def lose(self, worker: str, workers: Mapping[str, WorkerFacts]) -> None:
-        """Expect the nanny of a lost Dask worker to restart it, if its process has ended."""
+        """Expect that its nanny restarts a lost Dask worker, if the Dask worker had a nanny and its process ended."""
         self._expects_nanny |= worker not in workers and worker in self._with_nanny
 
     @property
     def _nanny_s(self) -> float:
-        """Seconds to wait for a nanny before several processes have to share Dask workers."""
+        """Seconds to wait for a nanny to restart a Dask worker, before several processes share one."""
         return limit("nanny") if self._expects_nanny else 0.0
 
     def begin(self, now: float) -> None:
-        """Begin to look for Dask workers."""
+        """Begin to look for Dask workers; waits count from ``now``."""
         self._since, self._has_told = now, False
 
     def place(
@@ -113,12 +113,17 @@ class Placer:
     ) -> tuple[Layout, tuple[str, ...]] | None:
         """Return a layout and the Dask worker of each process; None if it is better to wait.
 
-        ``warn`` is called if the wait is long.
+        Parameters
+        ----------
+        before : sequence of str
+            The Dask workers of the last incarnation, which are preferred.
+        warn : callable
+            Called with a message if the wait is long.
 
         Raises
         ------
         ClusterError
-            There were too few Dask workers for too long.
+            There have been too few Dask workers for too long.
         """
         waited = now - self._since
         packed = waited >= self._nanny_s
@@ -142,8 +147,11 @@ class Placer:
     ) -> list[str] | None:
         """Return a Dask worker for each of some processes; None if it is better to wait.
 
-        ``others`` has the Dask workers of processes that continue, with their numbers of units. They are used, too, if
-        no free Dask workers are left and if they have a thread for each unit.
+        Parameters
+        ----------
+        others : mapping of str to int
+            Number of units on each Dask worker whose processes continue. These Dask workers are used only if no free
+            Dask workers are left, and only if they have a thread for each unit.
 
         Raises
         ------
@@ -164,9 +172,9 @@ class Placer:
         return chosen
 
     def room(self, now: float, workers: Mapping[str, WorkerFacts], mine: Sequence[str]) -> int:
-        """Return how many processes the cluster has room for; 0 if it is not more than now.
+        """Return in how many processes the job could run now; 0 if they are not more than at present.
 
-        More room counts only after `STEADY_S` seconds.
+        The cluster must have had room for them for `STEADY_S` seconds. ``mine`` are the Dask workers of the job.
         """
         n = len(set(mine))  # replaced processes may share a Dask worker
         if n >= self._limits[1]:
@@ -189,13 +197,13 @@ class Placer:
         return {address for address, known in workers.items() if known.usable or address in self.leaving}
 
     def has_hope(self, workers: Mapping[str, WorkerFacts]) -> bool:
-        """Return whether there is a Dask worker that is not suspected permanently."""
+        """Return whether any Dask worker may host the job, now or later: one that is not suspected permanently."""
         return bool(self.suspects.others(EVER, {address: known.nthreads for address, known in workers.items()}, ()))
 
     def _candidates(
         self, now: float, workers: Mapping[str, WorkerFacts], before: Sequence[str]
     ) -> dict[str, WorkerFacts]:
-        """Return the Dask workers that may be used."""
+        """Return the Dask workers that may be used: they answer, do not leave, and are not suspected."""
         usable = {address: known for address, known in workers.items() if known.usable and address not in self.leaving}
         free = {address: known.free for address, known in usable.items()}
         others = self.suspects.others(now, free, before)
@@ -213,18 +221,18 @@ class Placer:
 
 
 def buddies_of(roster: Roster, workers: Mapping[str, WorkerFacts]) -> list[str]:
-    """Choose a Dask worker for a second copy of each process's snapshots; empty for none.
+    """Choose the buddy of each process: the Dask worker that keeps a second copy of its snapshots.
 
-    If possible the Dask worker is on another host and belongs to the job. Each Dask worker of the job keeps one copy,
-    as far as hosts of different sizes allow this.
+    If possible, a buddy is on another host and belongs to the job. Copies are spread evenly over the Dask workers of
+    the job, as far as hosts of different sizes allow this. Without another Dask worker, the buddy is an empty string.
     """
     mine = roster.workers
     usable = {address: known.host for address, known in workers.items() if known.usable}
     hosts = {address: workers[address].host if address in workers else address for address in mine}
     spare = [address for address in usable if address not in hosts]
     in_order = sorted(range(len(mine)), key=lambda process: hosts[mine[process]])
-    # in a circle sorted by hosts, the process `shift` places further is on another host, unless one host has the
-    # majority
+    # Arrange processes in a circle, sorted by host. `shift` is the number of processes on the largest host, so the
+    # process `shift` places further is on another host, unless one host has the majority.
     shift = max(Counter(hosts[address] for address in mine).values())
     buddies = [""] * len(mine)
     for position, process in enumerate(in_order):

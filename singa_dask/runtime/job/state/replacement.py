@@ -19,10 +19,10 @@ from singa_dask.runtime.units.initial_state import Rejoin
 
 
 def processes_to_replace(layout: Layout, lost: Collection[int]) -> list[int] | None:
-    """Return the processes to replace: all processes of the worker groups that have lost one.
+    """Return the processes to replace: all processes of each worker group that has lost a process.
 
-    The result is None if the whole job must restart. That is so if no worker group would be left, or if servers are
-    lost, because then only a snapshot or checkpoint has all values.
+    The result is None if the whole job must restart: if no worker group would be left, or if a process to replace has
+    servers, because only a snapshot or checkpoint then has all values.
     """
     if layout.cluster.nworker_groups == 1:
         return None
@@ -44,24 +44,29 @@ def processes_to_replace(layout: Layout, lost: Collection[int]) -> list[int] | N
 class Replacement:
     """Replaces lost processes while other processes, the survivors, continue.
 
-    A replacement has these phases. ``"ending"``: the survivors disconnect from the lost processes, and report the last
-    step whose gradients from the lost groups they have applied. ``"placing"``: Dask workers are chosen. ``"hosting"``:
-    the new processes start. ``"joining"``: the survivors get the endpoints of the new processes. ``"running"``: the
-    units of the new processes start. ``"done"``: all units have begun.
+    A replacement has these phases:
+
+    - ``"ending"``: the survivors disconnect from the lost processes. They report the last step of the lost worker
+      groups whose gradients their servers have applied.
+    - ``"placing"``: Dask workers are chosen for the new processes.
+    - ``"hosting"``: the new processes start.
+    - ``"joining"``: the survivors receive the endpoints of the new processes.
+    - ``"running"``: the units of the new processes start.
+    - ``"done"``: all these units have started.
 
     Parameters
     ----------
     incarnation : Incarnation
-        Incarnation of the job. Its roster and endpoints are updated.
+        Incarnation of the job. The replacement updates its roster and endpoints.
     processes : sequence of int
         The processes to replace.
 
     Attributes
     ----------
     failed : str
-        Why the whole job must restart instead; empty if it need not.
+        Why the replacement has failed, so that the whole job must restart; empty otherwise.
     is_refused : bool
-        Whether ``failed`` is set because there are no Dask workers for the processes, and not because of another loss.
+        Whether the replacement failed without a further loss, e.g. because there are no Dask workers for it.
     """
 
     def __init__(
@@ -106,16 +111,16 @@ class Replacement:
         ]
 
     def _has_left(self, process: int, workers: Mapping[str, WorkerFacts]) -> bool:
-        """Return whether a process is done and gone, so that it need not be replaced.
+        """Return whether a process is done and gone, so that it does not have to be replaced.
 
-        The first process is always replaced, because all others need it.
+        The result is False for process 0, because all other processes need it.
         """
         worker = self._incarnation.roster.workers[process]
         is_there = worker in workers and workers[worker].usable
         return process > 0 and not is_there and self._incarnation.is_done(process)
 
     def handle(self, event: Any, now: float, workers: Mapping[str, WorkerFacts]) -> list[Any]:
-        """Handle an event of the job; return the actions that follow."""
+        """Handle an event of the job; return the actions to carry out."""
         actions: list[Any] = []
         self._now, roster = now, self._incarnation.roster
         if isinstance(event, ev.Gone):
@@ -170,7 +175,7 @@ class Replacement:
             self._applied[int(group)] = min(step, self._applied.get(int(group), step))
 
     def _place(self, now: float, workers: Mapping[str, WorkerFacts]) -> list[Any]:
-        """Host the processes once there are Dask workers for them."""
+        """Once there are Dask workers for the new processes, return the actions that host them."""
         roster = self._incarnation.roster
         others = Counter[str]()
         for p in range(len(roster.workers)):
@@ -203,7 +208,7 @@ class Replacement:
         return host_actions(roster, self._processes, start, self._incarnation.buddies, rejoin)
 
     def _left(self) -> tuple[Address, ...]:
-        """Return the workers that are done and whose processes are gone and are not replaced."""
+        """Return the workers that are done, in processes that are gone and not replaced."""
         gone = set(range(len(self._incarnation.roster.workers))).difference(self._survivors, self._processes)
         return self._incarnation.worker_units_in(gone)
 
@@ -232,7 +237,7 @@ class Replacement:
         ]
 
     def _run(self, workers: Mapping[str, WorkerFacts]) -> list[Any]:
-        """Start the units, now that the survivors know their endpoints."""
+        """Return the actions that start the units, now that the survivors know the endpoints of the new processes."""
         self.phase = "running"
         self._missing = set(map(str, self.units))
         for unit in self._missing:

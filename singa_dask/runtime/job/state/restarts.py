@@ -1,4 +1,4 @@
-"""Choose from which snapshot or checkpoint a job restarts, and when."""
+"""Decide from which snapshot or checkpoint a job restarts, after which pause, and how often."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ class RestartPoints:
         self._snapshots: list[tuple[int, Mapping[str, Any]]] = []
 
     def add_checkpoint(self, step: int, url: str) -> None:
-        """Add a complete checkpoint. It may be older than one that is already known."""
+        """Add a complete checkpoint, which may be older than a known one."""
         self._checkpoints = sorted({*self._checkpoints, (step, url)})[-MAX_CHECKPOINTS:]
 
     def add_snapshot(self, step: int, manifest: Mapping[str, Any], present: Collection[str]) -> None:
-        """Add a complete snapshot. It replaces snapshots of later steps that an older incarnation has taken.
+        """Add a complete snapshot. Snapshots of later steps, taken before a restart, are dropped.
 
-        Holders of the snapshot that are not ``present`` on the cluster are left out.
+        Dask workers that hold the snapshot but are not ``present`` on the cluster are left out.
         """
         older = [snapshot for snapshot in self._snapshots if snapshot[0] < step]
         manifest = {**manifest, **_held(manifest, present)}
         self._snapshots = [*older, (step, manifest)][-KEPT:]
 
     def forget(self, worker: str) -> None:
-        """Remove a Dask worker from the holders of snapshots. A new Dask worker may get its address."""
+        """Remove a lost Dask worker from the holders of snapshots, because a new Dask worker may get its address."""
         kept: list[tuple[int, Mapping[str, Any]]] = []
         for step, manifest in self._snapshots:
             others = {holder for key in KEYS for part in manifest.get(key, ()) for holder in part["holders"]} - {worker}
@@ -71,9 +71,9 @@ class RestartPoints:
         Returns
         -------
         step : int or None
-            Its step; None if the job starts from its beginning.
+            Step of the snapshot or checkpoint; None if the job starts from its beginning.
         start : dict
-            ``manifest`` of a snapshot, ``url`` of a checkpoint, or nothing.
+            The ``manifest`` of a snapshot, the ``url`` of a checkpoint, or nothing; see `Host`.
         what : str
             Description for messages.
         """
@@ -94,7 +94,7 @@ class RestartPoints:
         Parameters
         ----------
         steps : mapping of int to int
-            The step at which each group has to start. Snapshots of later steps cannot be used.
+            The step at which each group must start. Snapshots of later steps cannot be used.
         present : collection of str
             Dask workers that can be reached.
         """
@@ -106,7 +106,7 @@ class RestartPoints:
 
 
 def _held(manifest: Mapping[str, Any], present: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-    """Return the parts of a snapshot, by kind. Each part has only holders that can be reached."""
+    """Return the parts of a snapshot, by kind. The holders of each part are limited to ``present`` Dask workers."""
 
     def reached(part: Mapping[str, Any]) -> dict[str, Any]:
         return {**part, "holders": [holder for holder in part["holders"] if holder in present]}
@@ -115,7 +115,7 @@ def _held(manifest: Mapping[str, Any], present: Collection[str]) -> dict[str, li
 
 
 class Restarts:
-    """Counts the restarts of a job.
+    """Counts the restarts of a job, and the time that they cost.
 
     Parameters
     ----------
@@ -127,8 +127,9 @@ class Restarts:
     reasons : list of str
         Reason of each restart.
     recomputed_steps : int
+        Number of steps that had to be computed again.
     lost_s : float
-        Seconds from each loss until the job reached the step of the loss again, summed over all losses.
+        Seconds from each loss until the job reached the same step again, summed over all losses.
     """
 
     def __init__(self, max_restarts: int) -> None:
@@ -136,7 +137,7 @@ class Restarts:
         self.recomputed_steps = 0
         self.lost_s = 0.0
         self._max = max_restarts
-        self._n_fruitless = 0  # number of restarts since the newest step
+        self._n_fruitless = 0  # number of restarts since the job last reached a new step
         self._best = -1
         self._lost_at: float | None = None
         self._lost_step = -1
@@ -145,7 +146,7 @@ class Restarts:
         return len(self.reasons)
 
     def refusal(self, step: int) -> str:
-        """Return the reason if the job may not restart once more, else an empty string."""
+        """Return why the job may not restart once more; empty if it may. ``step`` is the newest known step."""
         if not self._max:
             return "cluster.max_restarts is 0."
         if step <= self._best and self._n_fruitless >= self._max:
@@ -153,28 +154,32 @@ class Restarts:
         return ""
 
     def add(self, reason: str, step: int) -> None:
-        """Count a restart; ``step`` is the newest step that is known."""
+        """Count a restart. ``step`` is the newest known step."""
         self.reasons.append(reason)
         self._n_fruitless = 1 if step > self._best else self._n_fruitless + 1
         self._best = max(step, self._best)
 
     def backoff_s(self) -> float:
-        """Return how many seconds to wait before the next start. It doubles while the job makes no progress."""
+        """Return how many seconds to wait before the next start. They double while the job makes no progress."""
         return min(0.5 * 2.0 ** (self._n_fruitless - 1), MAX_BACKOFF_S) if self._n_fruitless > 1 else 0.0
 
     def lose(self, now: float, step: int) -> None:
-        """Begin to count lost time, until ``step`` or a later step of an earlier loss is reached again."""
+        """Begin to count lost time at a loss after ``step``.
+
+        Counting ends when the job reaches this step again. If time is already being counted after an earlier loss, the
+        later of the two steps counts.
+        """
         if self._lost_at is None:
             self._lost_at, self._lost_step = now, -1
         self._lost_step = max(step, self._lost_step)
 
     def reach(self, now: float, step: int) -> None:
-        """Stop counting lost time if ``step`` is as far as the job had come before the loss."""
+        """Stop counting lost time if the job has come as far as before the loss."""
         if step >= self._lost_step:
             self.resume(now)
 
     def resume(self, now: float) -> None:
-        """Stop counting lost time, because no step has to be computed again or the job has ended."""
+        """Stop counting lost time: no step has to be computed again, or the job has ended."""
         if self._lost_at is not None:
             self.lost_s += now - self._lost_at
             self._lost_at = None

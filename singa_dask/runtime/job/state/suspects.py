@@ -1,4 +1,4 @@
-"""Dask workers that have failed recently or cannot reach each other. They are not used for a while."""
+"""Suspects: Dask workers that have failed recently, or that cannot reach each other. They are not used for a while."""
 
 from __future__ import annotations
 
@@ -8,22 +8,27 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 FIRST_S = 5.0
-"""How long a Dask worker that could not host a process, or end it in time, is not used. Doubles each time."""
+"""Seconds for which a Dask worker is not used after it could not host a process, or end it in time. They double with
+each failure."""
 PARTED_S = 60.0
-"""The same for a pair that did not reach each other twice, or once while other pairs do not: once may be a glitch."""
+"""Seconds for which only one of two Dask workers is used after they failed to reach each other. A single failure does
+not count while no other pair has failed. The seconds double with each failure."""
 MAX_S = 600.0
 EVER = sys.float_info.max
-"""A time at which only workers that are suspected for good are still suspected."""
+"""A time at which only permanently suspected Dask workers are still suspected."""
 
 
 class Suspects:
-    """Remembers which workers have failed, and how often."""
+    """Records which Dask workers, and which pairs of Dask workers, have failed, and how often."""
 
     def __init__(self) -> None:
         self._failures: dict[frozenset[str], tuple[int, float]] = {}
 
     def add(self, now: float, *workers: str, for_good: bool = False) -> float:
-        """Suspect a Dask worker, or two that cannot reach each other; return for how many seconds."""
+        """Record a failure of a Dask worker, or of two that cannot reach each other; return for how long it counts.
+
+        The result is in seconds; 0 if the failure does not count. With ``for_good`` it is infinite.
+        """
         key = frozenset(workers)
         n, _ = self._failures.get(key, (0, 0.0))
         parted = {pair: failure for pair, failure in self._failures.items() if len(pair) == len(key) > 1}
@@ -34,7 +39,7 @@ class Suspects:
             seconds = min(first_s * 2.0 ** min(n_doubled, 9), MAX_S)
         seconds = math.inf if for_good else seconds
         end = now + seconds
-        # the network is still broken, so extend all failures
+        # a pair has failed again, so the network is still broken: extend the failures of all pairs
         self._failures |= {pair: (m, max(end, until)) for pair, (m, until) in parted.items()}
         self._failures[key] = n + 1, end
         return seconds
@@ -44,7 +49,7 @@ class Suspects:
         self._failures = {key: failure for key, failure in self._failures.items() if worker not in key}
 
     def others(self, now: float, workers: Mapping[str, int], kept: Sequence[str]) -> set[str]:
-        """Return as many Dask workers as possible that are not suspected and can all reach each other.
+        """Return Dask workers that are not suspected and can all reach each other, as many as possible.
 
         Parameters
         ----------
