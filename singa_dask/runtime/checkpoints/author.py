@@ -1,6 +1,6 @@
 """Decide which process may write a file of a checkpoint, and write it.
 
-A process can sleep while its job restarts without it. After it wakes up, it must not replace files of the new run.
+A process can be suspended while its job restarts without it. When it wakes up, it must not replace newer files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from singa_dask.runtime.checkpoints.manifest import (
     index_of,
 )
 
-# keys in the description of a kept file, which is stored on a host
+# keys in the description of a file that was written to a host's own disk instead of the checkpoint's URL
 _KEPT_AT, _WHY_KEPT = "kept_at", "why_kept"
 
 
@@ -41,24 +41,30 @@ class Author(NamedTuple):
     incarnation: int = 0
 
     def check(self, url: str, file: str = "") -> None:
-        """Check that this author may still write a file of a checkpoint; by default the manifest.
+        """Check that this author may still write a file of a checkpoint.
 
-        Processes are replaced one by one, so each part has its own incarnation.
+        Parameters
+        ----------
+        url : str
+            URL of the checkpoint.
+        file : str
+            Name of the part to write; by default the manifest. Each part has its own incarnation, because processes may
+            be replaced one by one.
 
         Raises
         ------
         TakenOverError
-        A later run uses the directory. Or a newer incarnation of the job has written this file, for this step or for
-        the newest complete checkpoint.
+            A later run uses the directory, or a newer incarnation of the job has already written this file, for this
+            step or for the newest complete checkpoint.
         """
         if not self.job_id:
             return
         directory = posixpath.dirname(url)
         Ownership(posixpath.dirname(directory), self.job_id).check()
-        # the step may have been deleted, because its writer keeps only the newest steps
+        # also look at the newest complete checkpoint, because the job may have deleted the checkpoint of this step
         for step in {url, *_last_complete(directory)}:
             manifest = fs.join(step, MANIFEST)
-            with suppress(CheckpointError, DataError):  # an unreadable manifest proves nothing
+            with suppress(CheckpointError, DataError):  # an unreadable manifest does not prove a newer incarnation
                 there = decode_manifest(manifest, fs.read_bytes(manifest)) if fs.exists(manifest) else {}
                 author, incarnation = there.get("author"), _incarnation_in(there, file)
                 if author and author[0] == self.job_id and incarnation > self.incarnation:
@@ -68,7 +74,7 @@ class Author(NamedTuple):
 
 
 def _incarnation_in(manifest: Mapping[str, Any], file: str) -> int:
-    """Return the incarnation that wrote a manifest, or the part ``file`` in it; -1 if none did."""
+    """Return the incarnation that wrote a manifest, or the part ``file`` that it lists; -1 if unknown."""
     if not file:
         return int(manifest.get("author", ("", -1))[1])
     files = [each["file"] for each in (*manifest.get("parts", ()), *manifest.get("states", ()))]
@@ -76,7 +82,7 @@ def _incarnation_in(manifest: Mapping[str, Any], file: str) -> int:
 
 
 def _last_complete(directory: str) -> list[str]:
-    """Return a list with the URL of the newest complete checkpoint in a directory; empty if there is none."""
+    """Return the URL of the newest complete checkpoint in a directory, in a list; empty if there is none."""
     steps = [name for name in (fs.ls(directory) if fs.is_dir(directory) else ()) if re.fullmatch(r"step-\d+", name)]
     urls = [fs.join(directory, name) for name in sorted(steps, key=lambda name: int(name[5:]), reverse=True)]
     return list(itertools.islice((url for url in urls if fs.exists(fs.join(url, MANIFEST))), 1))
@@ -91,9 +97,24 @@ def write_file(
 ) -> dict[str, Any]:
     """Write a file of a checkpoint, and return its description for the manifest.
 
-    The description has the ``file`` name, the length in ``bytes``, and ``sha256``. With ``rescue``, a file that cannot
-    be written there is written to a directory on this host. The description then has ``kept_at``, the host and the
-    directory, and ``why_kept``, the error.
+    Parameters
+    ----------
+    url : str
+        URL of the checkpoint.
+    file : str
+        Name of the file, without an incarnation.
+    chunks : sequence of bytes
+        Content of the file.
+    rescue : bool
+        Whether a file that cannot be written to the URL is written to a directory on this host instead.
+    author : Author
+        Identifies the job that writes.
+
+    Returns
+    -------
+    dict
+        The ``file`` name, the length in ``bytes``, and ``sha256``. After a rescue also ``kept_at``, the host and the
+        directory, and ``why_kept``, the error.
     """
     file, digest = incarnation_name(file, author.incarnation), hashlib.sha256()
     for chunk in chunks:
@@ -109,9 +130,10 @@ def write_file(
 
 
 def rescue_file(url: str, file: str, content: bytes | Sequence[bytes | memoryview], why: str) -> str:
-    """Write a file of a checkpoint to a directory on this host; return host and directory.
+    """Write a file of a checkpoint to a directory on this host; return ``HOST:DIRECTORY``.
 
-    ``why`` is the error because of which the file was not written to its URL. It is raised if this fails, too.
+    ``why`` is the error with which the write to the URL failed. If this write fails, too, both errors are raised as one
+    `CheckpointError`.
     """
     host = socket.gethostname()
     try:
@@ -124,7 +146,7 @@ def rescue_file(url: str, file: str, content: bytes | Sequence[bytes | memoryvie
 
 @lru_cache
 def _folder(url: str) -> str:
-    """Return a new private directory on this host for the files that this process keeps of a checkpoint."""
+    """Return the private directory on this host where this process rescues files of a checkpoint."""
     return tempfile.mkdtemp(prefix=f"singa-dask-{posixpath.basename(url)}-")
 
 
@@ -142,14 +164,25 @@ def write_manifest(
 ) -> dict[str, str]:
     """Write the manifest, which completes a checkpoint.
 
-    See `encode_manifest` for ``parts`` and ``facts``. The manifest is written to a directory on this host if other
-    files of the checkpoint are there, or with ``rescue`` if it cannot be written to its URL.
+    If files of the checkpoint were rescued on hosts, the manifest is also written to a directory on this host, not to
+    the URL.
+
+    Parameters
+    ----------
+    url : str
+        URL of the checkpoint.
+    parts, facts
+        See `encode_manifest`.
+    rescue : bool
+        Whether a manifest that cannot be written to the URL is written to a directory on this host.
+    author : Author
+        Identifies the job that writes.
 
     Returns
     -------
     dict of str to str
-    For each place on a host with files of the checkpoint, the error that led to it. Empty if the checkpoint is
-    complete.
+        For each ``HOST:DIRECTORY`` with rescued files, the error that made them necessary. Empty if the checkpoint is
+        complete.
     """
     files = [*parts, *facts.get("states", ())]
     places = {file[_KEPT_AT]: file[_WHY_KEPT] for file in files if _KEPT_AT in file}
@@ -159,7 +192,7 @@ def write_manifest(
     content = encode_manifest(_without_places(parts), facts)
     if not places:
         try:
-            author.check(url)  # check the author first, because a successor may have deleted the files
+            author.check(url)  # first, because a newer incarnation may have deleted the files that are checked next
             _check_seen(url, files)
             fs.write_atomic(fs.join(url, MANIFEST), content, check=partial(author.check, url))
             return {}

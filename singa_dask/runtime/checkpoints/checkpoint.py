@@ -1,18 +1,18 @@
 """Read and write checkpoints: named arrays in safetensors files, plain values in a manifest.
 
-``checkpoint/step-<n>/`` has a file for each server and each worker. ``manifest.json`` is written last; without it the
-checkpoint is incomplete. A snapshot has the same files in the memory of processes. Only the functions that save
-(`Save`) and read a file differ.
+A checkpoint is a directory ``checkpoint/step-<n>/`` with a file for each server and each worker. ``manifest.json`` is
+written last; without it the checkpoint is incomplete. A snapshot has the same files in the memory of processes; it
+differs only in the functions that save (`Save`) and read a file.
 
 - ``part-<i>-of-<k>.safetensors``: values and updater state of a server. Tensors are named by param and range, so any
   number of servers can read them.
 - ``states-<group>-<worker>.safetensors``: arrays that the layers of a worker keep between batches, i.e. hidden states,
-  Gibbs chains, and `Layer.state` of custom layers. The tensors are bytes, because a state may have any dtype.
-- ``manifest.json``: the list of these files and their tensors; step, cursors and unreported metrics of each worker
-  group; what was learned from the training data; results of tests.
+  Gibbs chains, and `Layer.state` of custom layers. The tensors are stored as bytes, because a state may have any dtype.
+- ``manifest.json``: the list of these files and their tensors; the step, reading positions (cursors) and unreported
+  metrics of each worker group; what was learned from the training data; results of tests.
 
-File names contain the incarnation of the job unless it is 0, so that an old process never replaces a newer file. Files
-that the manifest does not name are ignored.
+File names contain the incarnation of the job if it is not 0, so that a process of an old incarnation never replaces a
+newer file. Files that the manifest does not name are ignored.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ AVERAGE = "average"
 """Name of the updater state that holds the moving average of a slice."""
 
 
-# sha256 is for files on disk, and the faster crc32c is for snapshots in memory
+# files on disk have a sha256; snapshots in memory have the faster crc32c
 CHECKSUMS: dict[str, Callable[[bytes], str | int]] = {
     "sha256": lambda content: hashlib.sha256(content).hexdigest(),
     "crc32c": checksum_of,
@@ -64,8 +64,10 @@ class SavedTensor(NamedTuple):
     version : int
         Number of updates applied to the slice.
     array : ndarray, 1-D
+        The values or the updater state.
     applied : mapping of int to int
-        For values in a job with several worker groups: for each group, the newest step whose gradient is applied.
+        For each worker group, the newest step whose gradient the values include. Empty for an updater state, and in a
+        job with one worker group.
     """
 
     param: int
@@ -87,7 +89,8 @@ def part_name(index: int, n_parts: int) -> str:
 
 
 Save = Callable[[str, Sequence[bytes | memoryview]], dict[str, Any]]
-"""(file, chunks) saves a file of a checkpoint or snapshot, and returns its description; see `write_file`."""
+"""A function of (file, chunks) that saves a file of a checkpoint or snapshot, and returns its description; see
+`write_file`."""
 
 
 def write_part(
@@ -95,7 +98,7 @@ def write_part(
 ) -> dict[str, Any]:
     """Save the part of one server; return its description for the manifest.
 
-    ``index`` is the server's index among ``n_parts`` servers; ``names`` are the names of all params.
+    ``index`` is the server's index among ``n_parts`` servers; ``names`` has the name of each param by index.
     """
     arrays, described = {}, []
     for tensor in tensors:
@@ -111,7 +114,7 @@ def write_part(
 
 @contextmanager
 def _recording_unreadable(checkpoint: str) -> Iterator[None]:
-    """Record in errors which checkpoint could not be read."""
+    """Record in each error that is raised in the context which checkpoint could not be read."""
     try:
         yield
     except (CheckpointError, LostUnitError) as error:
@@ -120,25 +123,27 @@ def _recording_unreadable(checkpoint: str) -> Iterator[None]:
 
 
 class Checkpoint:
-    """Reads a checkpoint from files, or with `from_manifest` from anywhere else.
+    """Reads a checkpoint from files, or through `from_manifest` from anywhere else.
 
     Parameters
     ----------
     url : str
-        URL of the checkpoint of a step; see `lookup.find`.
+        URL of the checkpoint of one step; see `lookup.find`.
 
     Attributes
     ----------
     url : str
         URL or name of the checkpoint, for messages.
     manifest : dict
+        Content of the manifest.
     step : int
-        Number of steps that were done.
+        Number of steps that the job had made.
     groups : dict of int to dict
         ``step`` and ``cursors`` of each worker group.
     assignments : dict of str to list of int
-        For each input layer, the order in which its blocks were assigned to workers, if the job had chosen one.
+        The order in which blocks were assigned to workers, for each input layer whose order the job had chosen.
     learned : Learned
+        What the job had learned from the training data.
     """
 
     def __init__(self, url: str) -> None:
@@ -158,8 +163,14 @@ class Checkpoint:
     def from_manifest(cls, manifest: Mapping[str, Any], read: Callable[[str], bytes | None], name: str) -> Checkpoint:
         """Return a checkpoint whose files are read by a function.
 
-        ``read`` takes the name of a file and returns its content, or None if it is missing. The manifest may come from
-        a message, with tuples instead of lists. ``name`` is the name of the checkpoint in messages.
+        Parameters
+        ----------
+        manifest : mapping
+            Content of the manifest. It may come from a message, with tuples instead of lists.
+        read : callable
+            Takes the name of a file; returns its content, or None if the file is missing.
+        name : str
+            Name of the checkpoint in messages.
         """
         checkpoint = cls.__new__(cls)
         checkpoint._open(json.loads(json.dumps(manifest)), read, name)
@@ -175,7 +186,7 @@ class Checkpoint:
         self.learned = Learned.of(self.manifest)
         self._files = {each["file"]: each for key in ("parts", "states") for each in self.manifest.get(key, ())}
         self._contents: dict[str, dict[str, np.ndarray]] = {}
-        # (key, what) -> descriptions of tensors, including their file
+        # (key of a param or shard, what) -> descriptions of its tensors, including their file
         self._tensors: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for part in self.manifest["parts"]:
             for tensor in part["tensors"]:
@@ -189,7 +200,10 @@ class Checkpoint:
         return int(min(tensor["version"] for key in keys for tensor in self._tensors[key, "value"]))
 
     def applied(self, key: str, start: int, stop: int) -> dict[int, int]:
-        """Return the newest applied step of each worker group, for a range of the values under ``key``."""
+        """Return, for each worker group, the newest step whose gradient is included in a range of values.
+
+        ``key`` is the name of a param or shard; ``start`` and ``stop`` are the range.
+        """
         tensors = [
             each for each in self._tensors.get((key, "value"), ()) if each["start"] < stop and start < each["stop"]
         ]
@@ -197,12 +211,15 @@ class Checkpoint:
         return {int(group): min(tensor["applied"][group] for tensor in tensors) for group in groups}
 
     def _parts_of(self, param: str) -> dict[str, tuple[int, int, int]]:
-        """Return (axis, start, stop) of each stored shard of a param; empty if it is stored whole."""
+        """Return (axis, start, stop) of each stored shard of a param, by key; empty if the param is stored whole."""
         self.shape(param)
         return {key: tuple(extent) for key, extent in self.manifest["params"][param].get("parts", {}).items()}
 
     def whole(self, param: str, what: str) -> np.ndarray | None:
-        """Return the values or updater state of a whole param in its shape; None if the checkpoint has none."""
+        """Return the array ``what`` of a whole param, in the param's shape; None if the checkpoint lacks it.
+
+        ``what`` is ``"value"`` or the name of an updater state.
+        """
         shape = self.shape(param)
         parts = self._parts_of(param)
         if not parts:
@@ -229,7 +246,13 @@ class Checkpoint:
         return any(what == AVERAGE for _, what in self._tensors)
 
     def values(self, param: str, averaged: bool = False) -> np.ndarray:
-        """Return the values of a whole param in its shape; with ``averaged`` their moving average."""
+        """Return the values of a whole param in its shape; with ``averaged``, their moving average if there is one.
+
+        Raises
+        ------
+        CheckpointError
+            The checkpoint lacks the param.
+        """
         average = self.whole(param, AVERAGE) if averaged else None
         values = self.whole(param, "value") if average is None else average
         if values is None:
@@ -237,7 +260,7 @@ class Checkpoint:
         return values
 
     def shape(self, param: str) -> tuple[int, ...]:
-        """Return the shape of a param; CheckpointError if it is unknown."""
+        """Return the shape of a param; raise `CheckpointError` if the checkpoint lacks the param."""
         known = self.manifest["params"]
         if param not in known:
             raise CheckpointError(f"{self.url}: there is no param {param!r}. Known: {', '.join(sorted(known))}.")
@@ -273,20 +296,23 @@ class Checkpoint:
         return out
 
     def tensors(self, file: str) -> dict[str, np.ndarray]:
-        """Return the tensors of a file by key; CheckpointError if it is damaged or cannot be read."""
+        """Return the tensors of a file by key; raise `CheckpointError` if it is damaged or cannot be read."""
         if file not in self._contents:
             with _recording_unreadable(self.url):
                 self._contents[file] = load(self._content(file))
         return self._contents[file]
 
     def release(self) -> None:
-        """Release the memory of the files read so far; they are read again on demand."""
+        """Free the memory of the files read so far. They are read again when they are needed."""
         self._contents.clear()
 
     def verify(self) -> None:
         """Check that all files are readable and undamaged, and that the checkpoint is consistent.
 
-        Raises a CheckpointError if not. See `why_inconsistent`.
+        Raises
+        ------
+        CheckpointError
+            A file is damaged or cannot be read, or the checkpoint is inconsistent; see `why_inconsistent`.
         """
         if self.manifest.get("cut") and (why := why_inconsistent(self.manifest["parts"], self.manifest["groups"])):
             raise CheckpointError(f"{self.url}: {why}")
@@ -294,7 +320,7 @@ class Checkpoint:
             self._content(file)
 
     def _content(self, file: str) -> bytes:
-        """Return the bytes of a file, after checking its length and checksum."""
+        """Return the bytes of a file; raise `CheckpointError` if they do not match the checksum in the manifest."""
         url, expected = fs.join(self.url, file), self._files[file]
         try:
             content = self._read_file(file)

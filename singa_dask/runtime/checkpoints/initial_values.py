@@ -15,12 +15,12 @@ from singa_dask.errors import CheckpointError, DataError, Mark, Problem, Unusabl
 from singa_dask.runtime.checkpoints.lookup import T, load_manifest, load_values
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
 
-# names of the jobs of estimators without `job`, and of the params of their nets
+# names that estimators give to their jobs, and a pattern for the params of their nets
 ESTIMATORS, ESTIMATED = ("classifier", "regressor"), re.compile(r"(fc\d+|out)\.(weight|bias)")
 
 
 class _Source(NamedTuple):
-    """A checkpoint to read, and the place in the job or command that names it."""
+    """A checkpoint to read, and where the job file or the command names it."""
 
     url: str
     path: tuple[str | int, ...]
@@ -31,10 +31,19 @@ class _Source(NamedTuple):
 
 
 class InitialValues:
-    """Initial values of params by name, from the checkpoints ``urls``, which are read on first use.
+    """Initial values of params, by name, from checkpoints. The checkpoints are read on first use.
 
-    ``init_from`` are URLs of checkpoints that replace the job's ``checkpoint_path``. If several have a param, the last
-    one is used. With ``averaged`` the values are the moving averages of params, if the job has them.
+    Parameters
+    ----------
+    init_from : sequence of str
+        URLs of checkpoints, instead of the job's ``checkpoint_path``. If several contain a param, the last one counts.
+    averaged : bool
+        Whether to use the moving averages of params, if the job has ``updater.ema_decay``.
+
+    Attributes
+    ----------
+    urls : list of str
+        URLs of the checkpoints.
     """
 
     def __init__(self, job: JobConf, init_from: Sequence[str] = (), averaged: bool = False) -> None:
@@ -49,9 +58,14 @@ class InitialValues:
 
     @classmethod
     def of(cls, values: Mapping[str, Stored], learned: Learned | None = None) -> InitialValues:
-        """Return an object for values in memory, by the names of their params.
+        """Return initial values from memory instead of checkpoints.
 
-        ``learned`` is what was learned from the training data.
+        Parameters
+        ----------
+        values : mapping of str to Stored
+            Values of each param, by name.
+        learned : Learned, optional
+            What was learned from the training data of these values.
         """
         initial = cls.__new__(cls)
         initial._sources, initial.urls, initial._loaded, initial._learned = [], [], None, learned
@@ -60,7 +74,7 @@ class InitialValues:
         return initial
 
     def _load(self) -> dict[str, tuple[Stored, _Source]]:
-        """Read all checkpoints. If some cannot be read, one error lists all of them."""
+        """Read all checkpoints, unless they are loaded. If some cannot be read, one error lists all of them."""
         if self._loaded is None:
             loaded = dict(self._in_memory)
             for source, params in self._read(partial(load_values, averaged=self._averaged)):
@@ -69,7 +83,7 @@ class InitialValues:
         return self._loaded
 
     def _read(self, reader: Callable[[str], T]) -> list[tuple[_Source, T]]:
-        """Call a function with the URL of each checkpoint; return the results."""
+        """Call ``reader`` with the URL of each checkpoint; return the results."""
         results, problems = [], []
         for source in self._sources:
             try:
@@ -81,20 +95,26 @@ class InitialValues:
         return results
 
     def release(self) -> None:
-        """Release the memory of the values. They are read again if they are needed."""
+        """Free the memory of the values. They are read again when they are needed."""
         self._loaded = None
 
     def learned(self) -> Learned:
-        """Return what was learned from the training data.
+        """Return what was learned from the training data of the checkpoints.
 
-        Raises UnusableCheckpointError if a checkpoint cannot be read.
+        Raises
+        ------
+        UnusableCheckpointError
+            A checkpoint cannot be read.
         """
         return self._learned or Learned.of(*self._manifests())
 
     def learned_to_predict(self) -> Learned:
-        """Return `learned`.
+        """Return the result of `learned`, to predict with it.
 
-        Raises UnusableCheckpointError if only an estimator can predict with the checkpoint.
+        Raises
+        ------
+        UnusableCheckpointError
+            Only an estimator can predict with the checkpoint, because the estimator encodes or scales its records.
         """
         learned, where = self.learned(), ", ".join(self.urls)
         if learned.encodings:
@@ -109,10 +129,10 @@ class InitialValues:
 
     @property
     def has_params(self) -> bool:
-        """Whether a checkpoint has values of params.
+        """Whether any checkpoint has values of params.
 
-        The checkpoint in which an estimator describes its records has none. Checkpoints that cannot be
-        read are counted as well, because `check` reports them.
+        A checkpoint in which an estimator only describes its records has none. If a checkpoint cannot be read, the
+        result is True, and `check` reports the error.
         """
         try:
             return any(not manifest or manifest["params"] for _, manifest in self._read(load_manifest))
@@ -120,7 +140,7 @@ class InitialValues:
             return True
 
     def encodings(self) -> dict[str, str]:
-        """Return the encodings of the records of an estimator, from its checkpoint without params."""
+        """Return how an estimator encodes its records, from its checkpoint without params."""
         return Learned.of(*(each for each in self._manifests() if each and not each["params"])).encodings
 
     def _manifests(self) -> list[dict[str, Any]]:
@@ -132,7 +152,12 @@ class InitialValues:
     def get(self, name: str, shape: tuple[int, ...]) -> tuple[np.ndarray[Any, Any], int]:
         """Return the values of a param in the given shape, and their version.
 
-        Raises UnusableCheckpointError if the checkpoints lack the param or do not fit the shape.
+        Raises
+        ------
+        KeyError
+            No checkpoint contains the param.
+        UnusableCheckpointError
+            The values do not fit the shape.
         """
         stored, source = self._load()[name]
         values = stored.fit(shape)
@@ -144,7 +169,12 @@ class InitialValues:
     def check(self, shapes: Iterable[tuple[str, tuple[int, ...]]], *, complete: bool = False) -> None:
         """Check that the checkpoints fit a net with these params.
 
-        With ``complete`` they must have all of the params; otherwise at least one.
+        Parameters
+        ----------
+        shapes : iterable of (str, tuple of int)
+            Name and shape of each param.
+        complete : bool
+            Whether the checkpoints must contain all of the params. By default one is enough.
 
         Raises
         ------
@@ -173,14 +203,14 @@ class InitialValues:
 
 
 def _lacks_scaling(manifest: Mapping[str, Any]) -> bool:
-    """Return whether a checkpoint without scalings is probably of an estimator that scaled X itself."""
+    """Return whether an estimator of an earlier version, which scaled X itself, has probably written a checkpoint."""
     is_named = manifest.get("job") in ESTIMATORS and not (manifest.get("tables") or manifest.get("class_names"))
     params = manifest.get("params", {})
     return is_named and "out.weight" in params and all(map(ESTIMATED.fullmatch, params))
 
 
 def predicts_only(encodings: Mapping[str, str]) -> str:
-    """Return why only an estimator can predict with a net, and what to do."""
+    """Return a message that only the estimator can predict with its net, and what to do."""
     return (
         f"the net of an estimator that {' and '.join(encodings.values())}. The run has only the net. Predict with the "
         "fitted estimator instead: save it with pickle or joblib."

@@ -23,11 +23,11 @@ class LayerState(NamedTuple):
     phase : str
         ``"train"``, ``"validation"`` or ``"test"``.
     outputs : list of list of int
-        Shapes of the layer's outputs. The state fits only a layer with the same shapes.
+        Shapes of the layer's outputs. The state fits only a layer with equal shapes.
     arrays : tuple of ndarray
-        The state: copies of the layer's arrays in host memory.
+        The arrays of the state, copied to host memory.
     on_host : tuple of bool
-        For each array, whether the layer keeps it in host memory although the net is on a GPU.
+        For each array, whether the layer keeps it in host memory even if the net is on a GPU.
     """
 
     phase: str
@@ -40,7 +40,10 @@ class LayerState(NamedTuple):
 def take_states(nets: Mapping[str, NeuralNet]) -> list[LayerState]:
     """Return copies of the states of a worker's layers.
 
-    Raises a CheckpointError if a state contains Python objects.
+    Raises
+    ------
+    CheckpointError
+        A state contains Python objects.
     """
     taken = []
     for phase, net in nets.items():
@@ -55,13 +58,13 @@ def take_states(nets: Mapping[str, NeuralNet]) -> list[LayerState]:
 
 
 def _output_shapes(net: NeuralNet, name: str) -> list[list[int]]:
-    """Return the output shapes of a layer, or of its first copy; empty if it is not in this net."""
+    """Return the output shapes of a layer; empty if it is not in this net. Of several copies, the first one counts."""
     layer = next((layer for layer in net.layers if layer.conf_name == name), None)
     return [list(map(int, feature.shape)) for feature in layer.features] if layer else []
 
 
 def restore_states(nets: Mapping[str, NeuralNet], states: Iterable[LayerState]) -> list[str]:
-    """Restore the states of layers; return the names of layers that are missing or have other shapes."""
+    """Restore the states of layers; return the names of layers that are missing or have other output shapes."""
     unfit = []
     for state in states:
         net = nets.get(state.phase)
@@ -83,7 +86,7 @@ def write_states(save: Save, group: int, worker: int, states: Sequence[LayerStat
         for index, (array, on_host) in enumerate(zip(state.arrays, state.on_host, strict=True)):
             key = f"{state.phase}/{state.layer}/{index}"
             arrays[key] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            # use the dtype's name for bfloat16, because its dtype string is ambiguous
+            # NumPy cannot restore some dtypes, e.g. bfloat16, from their dtype string; store their name instead
             dtype = array.dtype.str if np.dtype(array.dtype.str) == array.dtype else array.dtype.name
             described.append({"key": key, "dtype": dtype, "shape": list(array.shape), "on_host": on_host})
         layers.append({"phase": state.phase, "layer": state.layer, "outputs": state.outputs, "arrays": described})
@@ -92,9 +95,12 @@ def write_states(save: Save, group: int, worker: int, states: Sequence[LayerStat
 
 
 def read_states(checkpoint: Checkpoint, group: int, worker: int) -> list[LayerState]:
-    """Return the states of the layers of one worker; empty if it had none.
+    """Return the states of the layers of one worker; empty if the worker had none.
 
-    Raises a CheckpointError if the file is damaged.
+    Raises
+    ------
+    CheckpointError
+        The file is damaged or cannot be read.
     """
     states = []
     for part in checkpoint.manifest.get("states", ()):

@@ -23,11 +23,19 @@ T = TypeVar("T")
 
 
 def find(url: str) -> str:
-    """Return the URL of the newest complete checkpoint at ``url``.
+    """Return the URL of the newest complete checkpoint at ``url``, after verifying the checksums of all its files.
 
-    ``url`` is a checkpoint, a checkpoint directory or a run directory. The checksums of all files are verified. If the
-    newest checkpoint is damaged, an older one is returned with a warning, unless ``url`` is a single checkpoint. Raises
-    a CheckpointError if there is no checkpoint, or all are damaged.
+    If the newest checkpoint is damaged, an older one is returned with a warning.
+
+    Parameters
+    ----------
+    url : str
+        A checkpoint directory or a run directory; or a single checkpoint, which is never replaced by an older one.
+
+    Raises
+    ------
+    CheckpointError
+        There is no complete checkpoint, or all of them are damaged.
     """
     return _use_newest(url, _verified)
 
@@ -38,7 +46,10 @@ def _verified(checkpoint: Checkpoint) -> str:
 
 
 def find_unverified(url: str) -> str | None:
-    """Return the newest checkpoint at ``url`` whose manifest is readable, or None; see `find`."""
+    """Return the newest checkpoint at ``url`` whose manifest is readable, without verifying its files; or None.
+
+    See `find` for ``url``.
+    """
     for candidate in _candidates(url):
         with suppress(CheckpointError):
             return Checkpoint(candidate).url
@@ -46,7 +57,7 @@ def find_unverified(url: str) -> str | None:
 
 
 def first_steps(checkpoint: str | None) -> dict[int, int]:
-    """Return the first step of each worker group that resumes from a checkpoint; empty without one."""
+    """Return the first step of each worker group that resumes from a checkpoint; empty for None."""
     if checkpoint is None:
         return {}
     found = Checkpoint(checkpoint)
@@ -54,7 +65,7 @@ def first_steps(checkpoint: str | None) -> dict[int, int]:
 
 
 def has_checkpoints(url: str) -> bool:
-    """Return whether there are complete checkpoints at ``url`` (see `find`), even damaged ones."""
+    """Return whether there are complete checkpoints at ``url`` (see `find`). Damaged ones count, too."""
     return bool(_candidates(url))
 
 
@@ -69,7 +80,8 @@ def _candidates(url: str) -> list[str]:
 def _use_newest(url: str, use: Callable[[Checkpoint], T], restores_best: bool = False) -> T:
     """Return ``use(checkpoint)`` for the newest undamaged checkpoint at ``url``.
 
-    With ``restores_best``, the best checkpoint of a run is used instead, if `best_step` names one.
+    A checkpoint counts as damaged if ``use`` raises a `CheckpointError` for it. With ``restores_best``, the best
+    checkpoint of a run is used instead, if the newest one names it; see `best_step`.
     """
     candidates, problems = _candidates(url), []
     for candidate in candidates:
@@ -87,7 +99,7 @@ def _use_newest(url: str, use: Callable[[Checkpoint], T], restores_best: bool = 
             cause = error.__cause__
             unreadable = isinstance(cause, DataError) and not isinstance(cause.__cause__, FileNotFoundError)
             if unreadable or best >= 0:
-                raise  # the checkpoint is temporarily unreadable, for example because a network is down
+                raise  # do not use an older checkpoint: this one may be readable later, e.g. when a network is up again
             problems.append(str(error))
             continue
         for problem in problems:
@@ -105,7 +117,7 @@ def _use_newest(url: str, use: Callable[[Checkpoint], T], restores_best: bool = 
 
 
 def _older_than(url: str) -> str:
-    """Return advice for a user who has named a damaged checkpoint: the older undamaged ones."""
+    """Return advice for a user who has named a damaged checkpoint: the URLs of older, undamaged ones."""
     directory, _, name = url.rstrip("/").rpartition("/")
     match = re.fullmatch(r"step-(\d+)", name)
     steps = find_steps(directory or ".") if match else {}
@@ -129,10 +141,18 @@ def find_steps(url: str) -> dict[int, str]:
 
 
 def load_values(url: str, averaged: bool | None = None) -> dict[str, Stored]:
-    """Return the values of all params at ``url`` by name; see `find_values` and `find`.
+    """Return the values of all params at ``url``, by name; see `find_values` for ``url``.
 
-    With ``averaged`` set to True or False, the result has moving averages or not, as ``updater.ema_decay`` of the job
-    says; a CheckpointError is raised if there are none. None returns the params without a warning.
+    Parameters
+    ----------
+    averaged : bool or None
+        True returns moving averages of the params, and requires that the checkpoint has them. False returns the params,
+        and warns if the checkpoint has moving averages. None returns the params without a warning.
+
+    Raises
+    ------
+    CheckpointError
+        There is no readable checkpoint, or it lacks moving averages.
     """
     place = _resolve(url)
     if not _is_file(place):
@@ -163,21 +183,24 @@ def _values(stored: Checkpoint, averaged: bool | None) -> dict[str, Stored]:
 
 
 def load_manifest(url: str) -> dict[str, Any]:
-    """Return the manifest at ``url`` (see `find_values`); empty for files of SINGA."""
+    """Return the manifest of the checkpoint at ``url`` (see `find_values`); empty for a checkpoint of SINGA."""
     place = _resolve(url)
     return {} if _is_file(place) else _use_newest(place, lambda checkpoint: checkpoint.manifest, restores_best=True)
 
 
 def find_values(url: str) -> str:
-    """Return the URL of the checkpoint, or of the file of SINGA, that a URL refers to.
+    """Return the URL of the checkpoint, or of SINGA's checkpoint file, that a URL refers to.
 
     Parameters
     ----------
     url : str
-        A checkpoint. Or a checkpoint directory, a run directory or a workspace, also of SINGA; it refers to its newest
-        checkpoint, or to the best one if ``early_stopping.restore_best`` is set. Or a file of SINGA,
-        ``<workspace>/checkpoint/step<n>-worker<i>``; if it does not exist, step ``n`` of the newest run in this
-        workspace.
+        One of these:
+
+        - A checkpoint.
+        - A checkpoint directory, a run directory or a workspace, also of SINGA. It refers to its newest checkpoint, or
+          to the best one if ``early_stopping.restore_best`` is set.
+        - A file of SINGA, ``<workspace>/checkpoint/step<n>-worker<i>``. If the file does not exist, the URL refers to
+          the checkpoint of step ``n`` of the newest run in this workspace.
 
     Raises
     ------
@@ -207,13 +230,13 @@ def _resolve(url: str) -> str:
 
 
 def best_step(manifest: Mapping[str, Any]) -> int:
-    """Return the step of the checkpoint whose params are to be restored; -1 for the newest one."""
+    """Return the step of the best checkpoint if a manifest says that the best one is to be used; else -1."""
     stopping = manifest.get("early_stopping", {})
     return int(stopping["best_step"]) if stopping.get("restore_best") else -1
 
 
 def _runs(workspace: str) -> dict[str, dict[int, str]]:
-    """Return the checkpoints of each run in a workspace, by the URL of the run."""
+    """Return the complete checkpoints of each run in a workspace: {URL of the run: {step: URL}}."""
     names = fs.ls(workspace) if fs.is_dir(workspace) else []
     runs = (workspace, *(fs.join(workspace, name) for name in names))
     return {run: steps for run in runs if (steps := find_steps(run))}
@@ -230,7 +253,7 @@ def _newest(steps: Iterable[str]) -> str:
 
 
 def _find_step(url: str, directory: str, step: int) -> str:
-    """Return the checkpoint of a step in a workspace, for a file of SINGA that does not exist."""
+    """Return the checkpoint of a step in a workspace. Called for the URL of a SINGA file that does not exist."""
     workspace = directory.removesuffix("/checkpoint") if directory != "checkpoint" else "."
     runs = _runs(workspace)
     if same_step := [steps[step] for steps in runs.values() if step in steps]:

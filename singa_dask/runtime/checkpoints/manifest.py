@@ -1,6 +1,6 @@
 """Encode and decode the manifest of a checkpoint: JSON with checksums of all files and of itself.
 
-Manifests of older versions have no checksum of their own.
+Manifests that older versions wrote lack the checksum of the manifest.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from singa_dask.errors import CheckpointError
 
 
 def incarnation_name(file: str, incarnation: int) -> str:
-    """Return the name of a file that an incarnation of the job writes: ``part-0-of-2.life-3.safetensors``."""
+    """Return the name of a file that an incarnation of the job writes, e.g. ``part-0-of-2.life-3.safetensors``."""
     stem, _, suffix = file.rpartition(".")
     return f"{stem}.life-{incarnation}.{suffix}" if incarnation else file
 
@@ -43,11 +43,14 @@ def encode_manifest(parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]
     parts : sequence of dict
         Results of `write_part`.
     facts : dict
-        Other entries of the manifest: ``job``, ``step``, ``seed``, ``groups``, ``deals`` and ``params``. ``params`` is
-        {name: {shape, dtype}}, with ``parts`` {key: [axis, start, stop]} if servers store shards of a param. Optional
-        entries are ``class_names``: {input layer: names}; ``tables``: {input layer: `TableFacts.to_dict`};
-        ``scalings``: {input layer: `Scaling.to_dict`}; and ``cut``: whether the checkpoint is consistent for several
-        worker groups, see `why_inconsistent`.
+        Other entries of the manifest: ``job``, ``step``, ``seed``, ``groups``, ``deals`` (block assignments) and
+        ``params``. ``params`` is {name: {shape, dtype}}; if servers store shards of a param, it also has ``parts``,
+        {key: [axis, start, stop]}. Optional entries:
+
+        - ``class_names``: {input layer: names}
+        - ``tables``: {input layer: `TableFacts.to_dict`}
+        - ``scalings``: {input layer: `Scaling.to_dict`}
+        - ``cut``: True if the checkpoint is consistent for several worker groups; see `why_inconsistent`.
     """
     body = json.dumps(make_manifest(parts, facts), indent=1).encode()
     return body.removesuffix(b"\n}") + _checksum_lines(body)
@@ -55,15 +58,15 @@ def encode_manifest(parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]
 
 def make_manifest(parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return a manifest as a dict, without its own checksum; see `encode_manifest`."""
-    # the key "checksum" announces the sha256 at the end, so that damage to the last key is noticed
+    # the key "checksum" announces the key "sha256" at the end, so that damage to that last key is noticed
     return {"format": FORMAT, "checksum": "sha256", **facts, "parts": list(parts)}
 
 
 def why_inconsistent(parts: Sequence[Mapping[str, Any]], groups: Mapping[str, Mapping[str, Any]]) -> str:
     """Return why a checkpoint of several worker groups is not consistent; empty if it is.
 
-    In a consistent checkpoint, the same gradients are applied to all values: from each group, the gradients of exactly
-    the steps before the group's position.
+    In a consistent checkpoint, all values include the same gradients: from each group, the gradients of exactly the
+    steps before the group's position.
     """
     for tensor in _trained(parts):
         for group, position in groups.items():
@@ -77,7 +80,7 @@ def why_inconsistent(parts: Sequence[Mapping[str, Any]], groups: Mapping[str, Ma
 
 
 def newest_step(parts: Sequence[Mapping[str, Any]], group: str) -> int:
-    """Return the newest step of a worker group that is applied to all values; -1 if none."""
+    """Return the newest step of a worker group whose gradients all values include; -1 if there is none."""
     return min((_newest_step_of(tensor, group) for tensor in _trained(parts)), default=-1)
 
 
@@ -86,7 +89,7 @@ def _newest_step_of(tensor: Mapping[str, Any], group: str) -> int:
 
 
 def _trained(parts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the parts' values of params that have received a gradient from any worker group."""
+    """Return the descriptions of values whose params have received a gradient from any worker group."""
     values = [tensor for part in parts for tensor in part["tensors"] if tensor["what"] == "value"]
     trained = {tensor["param"] for tensor in values if tensor.get("applied")}
     return [tensor for tensor in values if tensor["param"] in trained]
@@ -98,7 +101,7 @@ def _checksum_lines(body: bytes) -> bytes:
 
 
 def decode_manifest(url: str, content: bytes) -> dict[str, Any]:
-    """Return the content of a manifest; raise a CheckpointError if it is damaged or has another format."""
+    """Return the content of a manifest; raise `CheckpointError` if it is damaged or has another format."""
     try:
         manifest = json.loads(content)
     except ValueError as error:

@@ -19,10 +19,18 @@ logger = logging.getLogger(__name__)
 
 
 class Retention:
-    """Deletes old checkpoints of a run, as ``keep_checkpoints`` says.
+    """Deletes old checkpoints of a run.
 
-    By default all complete ones are kept. ``directory`` contains the ``step-<n>`` directories. With ``restores_best``,
-    the best checkpoint by ``early_stopping`` is kept, too.
+    Parameters
+    ----------
+    directory : str
+        URL of the directory that contains the ``step-<n>`` directories.
+    conf : KeepConf or None
+        The job's ``keep_checkpoints``; None keeps all complete checkpoints.
+    restores_best : bool
+        Whether to keep also the checkpoint that is best for ``early_stopping``.
+    author : Author
+        Identifies the job that deletes.
     """
 
     def __init__(
@@ -34,16 +42,25 @@ class Retention:
         self._all = conf is None
         self._conf = conf = conf or KeepConf()
         self._sign = -1.0 if is_less_better(conf.metric, conf.mode) else 1.0
-        # step of a complete checkpoint -> value and test step of its metric
+        # step of a complete checkpoint -> (value of its metric, step of the test), or None without the metric
         self._values: dict[int, tuple[float, int] | None] = {}
 
     def tidy(self, step: int, files: Collection[str], pending: Collection[int] = (), last: bool = False) -> None:
-        """Delete older checkpoints once the checkpoint of ``step``, with ``files``, is complete.
+        """Delete older checkpoints, once the checkpoint of ``step`` is complete.
 
-        - Incomplete checkpoints except those of ``pending`` steps, and unknown files beside ``files``, are deleted.
-        - Later checkpoints, and files of newer incarnations, are kept.
-        - The newest checkpoint before ``step`` is kept unless ``last`` is set. The job restarts from it if it loses
-          processes before the scheduler knows of the new checkpoint.
+        Incomplete older checkpoints are deleted, too. Later checkpoints, and files of newer incarnations, are kept.
+
+        Parameters
+        ----------
+        step : int
+            Step of the complete checkpoint.
+        files : collection of str
+            Files of this checkpoint. Other files in its directory are deleted.
+        pending : collection of int
+            Steps of checkpoints that are still being written, which are kept.
+        last : bool
+            Whether this is the last checkpoint of the job. If it is not, the newest checkpoint before ``step`` is kept:
+            the job restarts from it if it loses processes before the scheduler knows of the new checkpoint.
         """
         try:
             steps = [int(match[1]) for name in fs.ls(self._directory) if (match := re.fullmatch(r"step-(\d+)", name))]
@@ -71,7 +88,7 @@ class Retention:
         return True
 
     def _value(self, step: int) -> tuple[float, int] | None:
-        """Return value and test step of the metric that ranks a checkpoint; None if it lacks the metric."""
+        """Return the value of the metric that ranks a checkpoint, and the step of its test; None without the metric."""
         metric = None
         if self._conf.best:
             with suppress(CheckpointError):
@@ -82,8 +99,8 @@ class Retention:
     def _kept(self, steps: Collection[int]) -> set[int]:
         """Return the steps of the complete checkpoints to keep: the newest and the best ones.
 
-        Of equally good checkpoints the oldest is kept. Of several checkpoints after the same test only the first counts
-        as best.
+        Among equally good checkpoints, the oldest is kept. Several checkpoints may follow the same test; only the first
+        of them can count as best.
         """
         measured: dict[int, tuple[float, int]] = {}
         for step in sorted(steps):
@@ -95,7 +112,7 @@ class Retention:
         return {*sorted(steps)[-self._conf.last :], *best}
 
     def _delete(self, step: int) -> None:
-        """Delete a checkpoint. The manifest is deleted first, so that the rest counts as incomplete."""
+        """Delete a checkpoint, its manifest first, so that a partly deleted checkpoint counts as incomplete."""
         url = step_url(self._directory, step)
         self._author.check(url)
         fs.remove_tree(fs.join(url, MANIFEST))

@@ -14,9 +14,10 @@ DTYPES = ("U8", "I8", "I16", "U16", "F16", "I32", "U32", "F32", "F64", "I64", "U
 def tensor_chunks(
     tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
 ) -> list[bytes | memoryview]:
-    """Return the header of a safetensors file, and views of contiguous little-endian arrays.
+    """Return the chunks of a safetensors file: its header, and views of the given arrays.
 
-    The bytes equal those of ``safetensors.numpy.save``, which copies each tensor three times.
+    The arrays must be contiguous and little-endian. The bytes equal the result of ``safetensors.numpy.save``, which
+    copies each tensor three times.
     """
     dtypes = {name: f"{array.dtype.kind.upper()}{8 * array.itemsize}" for name, array in tensors.items()}
     ordered = sorted(tensors, key=lambda name: (-DTYPES.index(dtypes[name]), name))

@@ -1,7 +1,7 @@
 """Read checkpoints of SINGA, and join the files of all workers of a group.
 
-Worker ``i`` of SINGA writes ``<workspace>/checkpoint/step<n>-worker<i>`` with the params of its partition, or an empty
-file. Workers use the same param name for their shards of a param.
+In SINGA, worker ``i`` writes the params of its partition to ``<workspace>/checkpoint/step<n>-worker<i>``, or an empty
+file if it has none. All workers use the same name for their shards of a param.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ WORKER_FILE = re.compile(r"step(\d+)-worker(\d+)(?:\.bin)?")
 
 
 class Stored(NamedTuple):
-    """Values of a param, and their version.
+    """Stored values of a param, and their version.
 
     Attributes
     ----------
     values : ndarray
-        The param, or a shard of it.
+        The param, or one shard of it.
     version : int
-        Number of updates that the values have had.
+        Number of updates applied to the values.
     parts : tuple of ndarray
-        The values that all workers have saved under this name. ``values`` may be one of them.
+        The values that each worker of SINGA has saved under this name, in the order of workers; ``values`` is one of
+        them. Empty for other checkpoints.
     """
 
     values: np.ndarray
@@ -37,7 +38,7 @@ class Stored(NamedTuple):
     parts: tuple[np.ndarray, ...] = ()
 
     def fit(self, shape: tuple[int, ...]) -> np.ndarray | None:
-        """Return the values in a shape, joined from the parts if needed; None if they do not fit."""
+        """Return the values in the given shape, joined from the parts if needed; None if they do not fit."""
         if self.values.size == math.prod(shape):
             return self.values.reshape(shape)
         extents = [part.shape for part in self.parts]
@@ -56,7 +57,7 @@ class Stored(NamedTuple):
 
 
 def parse(url: str) -> tuple[str, int] | None:
-    """Return directory and step in the path of a SINGA worker's file; None for other paths."""
+    """Return the directory and the step in the path of a SINGA worker's file; None for other paths."""
     directory, _, name = url.rpartition("/")
     match = WORKER_FILE.fullmatch(name)
     return (directory or ".", int(match[1])) if match else None
@@ -72,7 +73,7 @@ def steps(directory: str) -> dict[int, list[str]]:
 
 
 def newest_files(url: str) -> list[str]:
-    """Return the files of the last step in a workspace or checkpoint directory of SINGA."""
+    """Return the files of the last step in a workspace or checkpoint directory of SINGA; empty if there are none."""
     for directory in (fs.join(url, "checkpoint"), url):
         if files := steps(directory):
             return files[max(files)]
@@ -80,11 +81,15 @@ def newest_files(url: str) -> list[str]:
 
 
 def read(url: str) -> dict[str, Stored]:
-    """Read a file of SINGA, and the files of all other workers for the same step.
+    """Read a file of SINGA, and the files of the other workers for the same step in the same directory.
 
-    The files are in the same directory. Values in the file itself take precedence; the values of all workers are
-    returned as parts. Empty files are skipped. Raises a CheckpointError if a file is damaged or has another format, or
-    if all files are empty.
+    ``values`` of a param come from the file itself if it contains the param. ``parts`` has the values of all workers.
+    Empty files are skipped.
+
+    Raises
+    ------
+    CheckpointError
+        A file is damaged or has another format, or all files are empty.
     """
     files = [url]
     if place := parse(url):

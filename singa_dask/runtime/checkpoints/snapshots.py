@@ -1,7 +1,7 @@
 """Snapshots: checkpoints in the memory of processes, from which a job restarts.
 
-A snapshot has the parts and the manifest of a checkpoint. Several processes have each part in memory: the process of
-its server, and others. The manifest lists them.
+A snapshot has the same parts and manifest as a checkpoint. Each part is in the memory of several processes: the process
+of the server that wrote it, and a second one. The manifest lists these processes.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from singa_dask.fs.checksums import checksum_of
 from singa_dask.runtime.checkpoints.manifest import incarnation_name, incarnation_of, index_of
 
 StorePart = Callable[[int, str, bytes, int], list[str]]
-"""(step, file, content, known) -> the addresses of the processes that hold the part now.
+"""A function of (step, file, content, known) that stores a part, and returns the addresses of its holders.
 
-``known`` is the step of the newest snapshot that the scheduler has; its part is not replaced."""
+``known`` is the step of the newest snapshot that the scheduler has, whose parts must not be replaced."""
 
 
 class Part(NamedTuple):
-    """A part of a snapshot, with its step."""
+    """A part of a snapshot, and the step of the snapshot."""
 
     step: int
     content: bytes
@@ -30,8 +30,8 @@ class Part(NamedTuple):
 class SnapshotStore:
     """Keeps parts of snapshots in the memory of one process, for any number of jobs. Thread-safe.
 
-    At most two steps of each part are kept: the newest one, whose snapshot may be incomplete, and the step of the
-    newest snapshot that the scheduler knows.
+    Each part is kept for at most two steps: for the newest step, whose snapshot may be incomplete, and for the newest
+    snapshot that the scheduler has.
     """
 
     def __init__(self) -> None:
@@ -39,10 +39,10 @@ class SnapshotStore:
         self._lock = threading.Lock()
 
     def put(self, job_id: str, file: str, step: int, content: bytes, known: int) -> None:
-        """Store a part under its name in the manifest, and drop its other steps except ``known``.
+        """Store a part under its name in the manifest; drop the same part of all other steps except ``known``.
 
-        A part is ignored if a newer incarnation has stored the same part. Its process was then replaced and does not
-        know it yet.
+        The part is ignored if a newer incarnation has stored the same part: its process was then replaced, and has not
+        noticed it yet.
         """
         with self._lock:
             parts, index = self.jobs.get(job_id, {}), index_of(file)
@@ -66,10 +66,13 @@ class SnapshotStore:
 def store_in_memory(
     store_part: StorePart, step: int, known: int, file: str, chunks: Sequence[bytes | memoryview], incarnation: int = 0
 ) -> dict[str, Any]:
-    """Store a file of a snapshot in memory, and return its description.
+    """Store a file of a snapshot in memory, and return its description for the manifest.
 
-    The description has the ``file`` name, which contains the step; the length in ``bytes``; ``crc32c``; ``holders``,
-    the addresses of the processes that have the file; and ``seconds``, the time that this took.
+    Returns
+    -------
+    dict
+        ``file``: the name, which contains the step. ``bytes``: the length. ``crc32c``: the checksum. ``holders``: the
+        addresses of the processes that hold the file. ``seconds``: the time that storing took.
     """
     started, content, file = time.perf_counter(), b"".join(chunks), f"step-{step}/{incarnation_name(file, incarnation)}"
     facts = {"file": file, "bytes": len(content), "crc32c": checksum_of(content)}

@@ -1,8 +1,8 @@
-"""Decisions before a job starts: the process, Dask worker and device of each unit, threads, and nets.
+"""Decisions before a job starts: the process, the Dask worker and the device of each unit, and the nets.
 
 `layout`: the units of each process. `worker_choice`: the Dask worker of each process. `devices`: the device of each
-worker. `machine`: cores, threads and memory. `nets`: the nets of a worker. `job_plan`: params and slices. `whole_pass`:
-passes over all records. `absolute_paths`: makes the paths of a job absolute.
+worker. `machine`: cores, threads and memory of this machine. `nets`: the nets of a worker. `job_plan`: params and their
+slices. `whole_pass`: passes over all records. `absolute_paths`: makes the paths of a job absolute.
 """
 
 __all__: list[str] = []

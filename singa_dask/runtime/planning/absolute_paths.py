@@ -8,7 +8,7 @@ from singa_dask import fs
 from singa_dask.conf import JobConf
 from singa_dask.paths import PATH_KEYS
 
-# keys with paths of records and checkpoints
+# keys of a job whose values are paths of records or checkpoints
 _PATHS = PATH_KEYS - {"dir", "modules", "workspace"}
 
 

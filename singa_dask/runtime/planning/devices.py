@@ -1,6 +1,6 @@
 """Devices: assign devices, threads and param memory to the workers of a process.
 
-Workers of a process take its GPUs in order, as in SINGA. Nothing here needs a GPU unless one is used.
+Workers of a process take its GPUs in order, as in SINGA. A job without GPUs needs no GPU library here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from singa_dask.runtime.planning.machine import machine_memory, n_threads
 from singa_dask.runtime.planning.nets import find_ops
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-"""If this variable is set, for example by dask-cuda, a process has its own GPUs and uses the first one first."""
+"""Environment variable. If it is set, e.g. by dask-cuda, a process has GPUs of its own, so its first worker takes the
+first GPU."""
 
 
 def is_gpu(name: str) -> bool:
@@ -36,31 +37,38 @@ def n_on_gpus(job: JobConf, n_workers: int) -> int:
 
 
 def device_names(job: JobConf, n_workers: int, n_visible: int = 0, first: int = 0) -> list[str]:
-    """Return the name for `get_ops` of each of the ``n_workers`` workers of one process.
+    """Return, for each worker of one process, the name of its kernels, as `get_ops` takes it.
 
-    ``n_visible`` is the number of GPUs that this process sees; it is used if the job lists no GPUs. ``first`` is the
-    number of workers in other processes that see the same GPUs and precede these workers.
+    Parameters
+    ----------
+    n_workers : int
+        Number of workers in the process.
+    n_visible : int
+        Number of GPUs that the process sees. Used only if the job lists no GPUs.
+    first : int
+        Number of workers in earlier processes that see the same GPUs, and so take the first of them.
     """
     if job.ops != "cupy":
         gpus = [f"cuda:{index}" for index in job.gpu[:n_workers]]
         return gpus + [job.ops] * (n_workers - len(gpus))
     if job.gpu:
         return [f"cuda:{job.gpu[i % len(job.gpu)]}" for i in range(n_workers)]
-    # if there is no GPU, return the name of the first one, and let get_ops raise the error
+    # without a GPU, return the name of the first one, so that get_ops raises an error that explains it
     return [f"cuda:{(first + i) % max(n_visible, 1)}" for i in range(n_workers)]
 
 
 def device_of_part(job: JobConf, index: int) -> str:
-    """Return the name for `get_ops` of part ``index`` of an inference. Parts use the job's GPUs in turn."""
+    """Return the name of the kernels for part ``index`` of an inference. Parts take the job's GPUs in turn."""
     if job.ops == "cupy" and not job.gpu:
         return f"cuda:{index % max(OPS.find('cupy').count(), 1)}"
     return f"cuda:{job.gpu[index % len(job.gpu)]}" if job.gpu else job.ops
 
 
 def params_stay(layout: Layout, names: Collection[str]) -> bool:
-    """Return whether the params of a job stay on the one device that all its workers use.
+    """Return whether the params of a job stay on a GPU that all its workers use.
 
-    They do if one process has all units, there is one server group, and all workers share the memory of one GPU.
+    This is the case if one process has all units, there is one server group, and all workers share the memory of one
+    GPU. ``names`` are the names of the workers' kernels.
     """
     cluster = layout.cluster
     alone = len(layout.processes) == cluster.nserver_groups == 1 and cluster.share_memory
@@ -70,9 +78,19 @@ def params_stay(layout: Layout, names: Collection[str]) -> bool:
 class Devices:
     """Assigns kernels, threads and memory to the units of one process.
 
-    ``neighbours`` are the processes of the job on this host, including this one; by default all processes of the job.
-    ``n_threads`` is the number of threads of each worker on the CPU, and of BLAS calls in the whole process. By default
-    it depends on the number of cores.
+    Parameters
+    ----------
+    process : int
+        Number of the process.
+    neighbours : collection of int, optional
+        Processes of the job on this host, including this one. By default all processes of the job are on this host.
+    threads : int, optional
+        Number of threads of each CPU worker. By default workers share the cores of the machine.
+
+    Attributes
+    ----------
+    n_threads : int
+        Number of threads of each CPU worker, and of BLAS calls in the whole process.
     """
 
     def __init__(
@@ -85,7 +103,7 @@ class Devices:
     ) -> None:
         self.job = job
         self._planned = plan_processes(job.cluster)
-        # position of a worker in its planned process, so that a worker keeps its device number when it moves
+        # position of a worker in its process of the job file, so that it keeps its GPU when it moves to another process
         self._index = {unit: i for units in self._planned.processes for i, unit in enumerate(_workers(units))}
         self._workers = _workers(layout.processes[process])
         neighbours = range(len(layout.processes)) if neighbours is None else neighbours
@@ -100,11 +118,14 @@ class Devices:
         self._lock = threading.Lock()
 
     def threads(self, worker: Address) -> int:
-        """Return the number of threads of a worker. A worker on a GPU has one."""
+        """Return the number of threads of a worker; 1 for a worker on a GPU."""
         return 1 if self._is_on_gpu(worker) else self.n_threads
 
     def worker_bytes(self, limit: int | None) -> int:
-        """Return a worker's share of the memory: of this machine's, or of ``limit`` if that is less."""
+        """Return how many bytes of memory a worker may use.
+
+        It is the worker's share of this machine's memory, or of ``limit``, the bytes of its process, if that is less.
+        """
         share = machine_memory() // max(self._n_beside, 1)
         return min(share, limit // max(len(self._workers), 1)) if limit else share
 
@@ -113,9 +134,9 @@ class Devices:
 
     @property
     def names(self) -> Mapping[Address, str]:
-        """Name for `get_ops` of each worker of this process.
+        """Name of the kernels of each worker of this process, as `get_ops` takes it.
 
-        Raises a ConfigError if CuPy is missing, which counts GPUs.
+        Raises `ConfigError` if GPUs must be counted and CuPy, which counts them, is missing.
         """
         if not self._names and self._workers:
             if self.job.gpu:
@@ -128,13 +149,13 @@ class Devices:
 
     @property
     def params_stay(self) -> bool:
-        """Whether param values and updater state are on the device that all workers use."""
+        """Whether values and updater state of params are on the GPU that all workers use; see `params_stay`."""
         return params_stay(self._planned, self.names.values())
 
     def ops(self, unit: Address) -> Ops:
         """Return the kernels of a unit, for use only in the unit's thread.
 
-        Raises a ConfigError if they cannot be used here.
+        Raises `ConfigError` if the kernels cannot be used here.
         """
         if unit.kind == "worker":
             return self._root(self.names[unit]).for_thread()
@@ -149,13 +170,13 @@ class Devices:
             return self._roots[name]
 
     def memory(self, size: int, dtype: Any) -> Any:
-        """Return zeros for the values of a param: on the device if params stay there, else on the host."""
+        """Return an array of zeros for the values of a param: on the GPU if params stay there, else on the host."""
         gpus = [name for name in self.names.values() if is_gpu(name)]
         root = self._root(gpus[0]) if gpus else NumpyOps()
         return root.zeros((size,), dtype) if self.params_stay else root.pinned((size,), dtype)
 
     def release(self) -> None:
-        """Release the memory of GPUs, once all computation has ended."""
+        """Free the memory of GPUs. Call this method once all computation has ended."""
         for root in self._roots.values():
             root.release()
 
@@ -166,7 +187,7 @@ def _workers(units: Sequence[Address]) -> list[Address]:
 
 @contextlib.contextmanager
 def explain_memory_errors(nets: Callable[[], Collection[NeuralNet]]) -> Iterator[None]:
-    """Add advice to a DeviceMemoryError, and how much memory the nets of a worker need."""
+    """Add to a DeviceMemoryError in the context how much memory the nets of a worker need, and advice."""
     try:
         yield
     except DeviceMemoryError as error:

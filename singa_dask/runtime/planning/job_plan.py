@@ -1,4 +1,4 @@
-"""JobPlan: the table of params and slices of a job. Every process computes it from the job file."""
+"""JobPlan: the table of params and slices of a job. Every process computes the same table from the job file."""
 
 from __future__ import annotations
 
@@ -29,23 +29,26 @@ class JobPlan:
     Attributes
     ----------
     layout : Layout
-        The units of each process. No other field depends on it.
+        The units of each process. No other field except ``tree`` depends on it.
     names : tuple of str
-        Names of the unique params, or shards of params, in the order of the net. Messages contain their index.
+        Names of the unique params, or of shards of params, in the order of the net. Messages identify a param by its
+        index here. The following fields have an entry for each name.
     owners : tuple of str
-        Name of the whole param that each param or shard belongs to.
+        Name of the whole param.
     shards : tuple of ParamShard or None
-        Shard of the whole param; None for a whole param.
+        Which shard of the whole param it is; None for a whole param.
     scales : tuple of (float, float) or None
-        ``lr_scale`` and ``wd_scale`` of each param; None for a running statistic.
+        ``lr_scale`` and ``wd_scale``; None for a running statistic, which is not trained.
     n_sharers : tuple of int
-        Number of gradients of each param in one step of a worker group.
+        Number of gradients in one step of a worker group.
     n_shares : tuple of int
-        Divisor for the sum of these gradients.
+        Divisor that turns the sum of these gradients into their mean.
+    slices : tuple of ParamSlice
+        All slices of the job.
     dtype : dtype
         dtype of params.
     tree : ProcessTree or None
-        The processes that add up gradients on the way to servers.
+        The processes that add up gradients on the way to servers; None if processes send gradients directly.
     """
 
     layout: Layout
@@ -61,20 +64,25 @@ class JobPlan:
 
     @property
     def way(self) -> ProcessTree | None:
-        """The tree, if it contains all processes. Messages then travel along it."""
+        """The tree if it contains all processes, else None. All messages travel along this tree."""
         return self.tree if self.tree and self.tree.n_processes == len(self.layout.processes) else None
 
     @property
     def n_trained(self) -> Counter[int]:
-        """Number of trained slices of each server that has any; running statistics are not trained."""
+        """Number of trained slices of each server that has any. Running statistics do not count."""
         trained = [piece for piece in self.slices if self.scales[piece.param] and self.n_sharers[piece.param]]
         return Counter(piece.server for piece in trained)
 
     @classmethod
     def make(cls, job: JobConf, net: NeuralNet | None = None, layout: Layout | None = None) -> JobPlan:
-        """Compute the plan of a job. Pass its training net if that is already built.
+        """Compute the plan of a job.
 
-        ``layout`` replaces the layout of the job file; see `pack`.
+        Parameters
+        ----------
+        net : NeuralNet, optional
+            The training net, if it is already built.
+        layout : Layout, optional
+            Used instead of the layout of the job file, e.g. a result of `pack`.
         """
         net = net or build_net(job, Phase.TRAIN, get_ops("numpy"))
         kept, cluster = net.logical, job.cluster
@@ -107,7 +115,7 @@ class JobPlan:
 
 
 def check_scales(updater: UpdaterConf, names: Sequence[str]) -> None:
-    """Raise a ConfigError if a pattern of ``scales`` matches no param."""
+    """Raise `ConfigError` if a pattern of ``updater.scales`` matches none of the trained params ``names``."""
     problems = []
     for i, scale in enumerate(updater.scales):
         if not any(fnmatchcase(name, scale.param) for name in names):
@@ -122,8 +130,14 @@ def _assign_local_servers(
 ) -> Iterator[ParamSlice]:
     """Assign slices that only workers of one process use to a server of that process, if it has one.
 
-    Shards that only one worker uses then never leave their process. ``users`` has the workers that use each param in
-    every group; it is empty for a param that all workers use.
+    Shards that only one worker uses then never leave their process.
+
+    Parameters
+    ----------
+    users : sequence of collection of int
+        For each param, the workers of a group that use it; empty if all workers use it.
+    layout : Layout
+        Layout of the job file.
     """
     process_of, cluster = layout.process_of, layout.cluster
     processes = [  # process of each worker, and of each server that the worker's group talks to

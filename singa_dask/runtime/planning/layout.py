@@ -1,6 +1,6 @@
 """Layout: the units in each process of a job.
 
-After SINGA's ``Cluster`` (src/utils/cluster.cc), with its rounding fixed: the last process may have fewer units.
+After SINGA's ``Cluster`` (src/utils/cluster.cc). Its rounding is fixed: the last process may have fewer units.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Layout:
 
     @cached_property
     def groups_of(self) -> list[set[int]]:
-        """The worker groups that need each process: its own groups, and groups that use its servers."""
+        """For each process, the worker groups that need it: groups with a worker in it, or that use its servers."""
         n_groups = self.cluster.nworker_groups
         of_servers = {unit.group for unit in self.units if unit.kind == "server"}
         users = {g: {n for n in range(n_groups) if self.server_group_of(n) == g} for g in of_servers}
@@ -82,9 +82,9 @@ def _chunks(units: Sequence[Address], size: int) -> list[tuple[Address, ...]]:
 
 
 def pack(layout: Layout, n: int) -> Layout:
-    """Move the units of a layout to at most ``n`` processes.
+    """Return a layout with the same units in at most ``n`` processes.
 
-    Consecutive processes are joined so that all have about the same number of units.
+    Consecutive processes are joined, so that all have about the same number of units.
     """
     if n < 1:
         raise ValueError(f"pack: expected at least one process, got {n}.")
@@ -94,7 +94,7 @@ def pack(layout: Layout, n: int) -> Layout:
     ends = list(accumulate(len(units) for units in layout.processes))
     cuts = [0]
     for k in range(1, n):
-        # leave at least one process before each cut and after each cut
+        # each joined process gets at least one of the processes
         possible = range(cuts[-1] + 1, n_before - n + k + 1)
         cuts.append(min(possible, key=lambda cut: abs(n * ends[cut - 1] - k * ends[-1])))
     parts = [layout.processes[start:stop] for start, stop in pairwise([*cuts, n_before])]

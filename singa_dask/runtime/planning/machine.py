@@ -1,7 +1,6 @@
-"""Cores, threads and memory of this machine and process, and limits of them.
+"""Cores, threads and memory that this process may use, and limits on the threads of libraries.
 
-The limits of threads in this module replace the limits of Dask's nannies, which start processes with one thread for
-every library.
+Dask's nannies start processes with one thread for every library. The limits in this module replace that setting.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 from singa_dask.conf import JobConf
 
 LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-"""Files with the memory limit of the control group of this process, for both versions of control groups."""
+"""Files with the memory limit of this process's control group, for versions 2 and 1 of control groups."""
 
 
 CGROUP = Path("/sys/fs/cgroup")
 CGROUP_OF_PROCESS = Path("/proc/self/cgroup")
 SCHEDULED = Path("/proc/thread-self/schedstat")
-"""Nanoseconds that a thread has run, and has waited to run, on Linux."""
+"""Linux file with the nanoseconds for which this thread has run, and for which it has waited for a core."""
 
 
 def cpu_count() -> int:
@@ -43,16 +42,25 @@ def cpu_count() -> int:
 
 
 def n_threads(job: JobConf, n_workers: int, n_on_gpus: int = 0, n_cores: int | None = None) -> int:
-    """Return the number of threads for each of ``n_workers`` workers that share ``n_cores`` or all cores.
+    """Return the number of threads of each CPU worker.
 
-    ``n_on_gpus`` of the workers use one thread each. Servers do not count, because they work while workers wait.
+    The workers share the cores evenly. Servers get no cores of their own, because they work while workers wait.
+
+    Parameters
+    ----------
+    n_workers : int
+        Number of workers that share the cores.
+    n_on_gpus : int
+        How many of them are on GPUs, and use one thread each.
+    n_cores : int, optional
+        Number of cores; by default all cores that this process may use.
     """
     most = max(1, ((n_cores or cpu_count()) - n_on_gpus) // max(1, n_workers - n_on_gpus))
     return min(job.threads, most) if job.threads else most
 
 
 def core_wait_s() -> float:
-    """Return for how many seconds this thread was ready to run but had no core; 0 if not known."""
+    """Return for how many seconds this thread was ready to run but had to wait for a core; 0 if not known."""
     _, _, rest = _text_of(SCHEDULED).partition(" ")
     return int(rest.split()[0]) / 1e9 if rest else 0.0
 
@@ -81,13 +89,13 @@ def _text_of(file: Path) -> str:
         return ""
 
 
-# a lock; the limits on BLAS threads that are active in this process; what restores the threads after the last limit
+# a lock for the other two; all active limits on BLAS threads in this process; restores the threads after the last limit
 _lock, _asked, _restore = threading.Lock(), list[int](), ExitStack()
 
 
 @contextmanager
 def limit_process(n: int) -> Iterator[None]:
-    """Limit BLAS to ``n`` threads in this process during the context. The lowest limit holds."""
+    """Limit BLAS to ``n`` threads in this process during the context. Of several active limits, the lowest counts."""
     with _lock:
         if not _asked:
             _restore.enter_context(threadpool_limits(n, user_api="blas"))
@@ -111,16 +119,16 @@ def limit_thread(n: int) -> AbstractContextManager[object]:
 
 
 class ThreadPools:
-    """The libraries with thread pools that are loaded now.
+    """The libraries with thread pools that are loaded when this object is created.
 
-    Finding them takes longer than computing a small net, so the object is kept.
+    Keep the object: finding the libraries takes longer than computing a small net.
     """
 
     def __init__(self) -> None:
         self._found = ThreadpoolController()
 
     def limit(self, n: int) -> AbstractContextManager[object]:
-        """Limit libraries that have more threads, as `limit_process` and `limit_thread` do."""
+        """Limit all libraries that have more than ``n`` threads to ``n`` threads, until the context ends."""
         larger = [each.filepath for each in self._found.lib_controllers if (each.num_threads or 0) > n]
         if not larger:
             return nullcontext()

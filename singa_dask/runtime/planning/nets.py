@@ -18,10 +18,10 @@ from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.planning.whole_pass import KEYS, WholePass, check_whole, count_records, divide, is_whole
 
-# a reader that shuffles gets this many times the memory of a reader in file order
+# a reader that shuffles gets this many times the memory of a reader that reads in file order
 SHUFFLED = 2
 IN_ORDER = {"shuffle": "none", "random_skip": 0, "last_batch": "wrap"}
-"""Keys of ``store_conf`` that read records in file order, from the first one on."""
+"""Values of ``store_conf`` with which a layer reads all records in file order, from the first one."""
 
 
 def store_of(layer: LayerConf) -> StoreConf | None:
@@ -30,7 +30,10 @@ def store_of(layer: LayerConf) -> StoreConf | None:
 
 
 def with_stores(job: JobConf, changes: Callable[[StoreConf], Mapping[str, object]]) -> JobConf:
-    """Return the job with changed keys in the ``store_conf`` of its layers."""
+    """Return the job with changes in the ``store_conf`` of its layers.
+
+    ``changes`` takes the ``store_conf`` of a layer, and returns the keys to change with their new values.
+    """
     layers = list(job.neuralnet.layer)
     for index, layer in enumerate(layers):
         if (store := store_of(layer)) and (changed := changes(store)):
@@ -58,9 +61,12 @@ def phase_name(phase: Phase) -> str:
 
 
 class Nets(dict[Phase, NeuralNet]):
-    """The nets of one worker by phase.
+    """The nets of one worker, by phase.
 
-    ``passes`` has the phases that read all records; see `add_passes`.
+    Attributes
+    ----------
+    passes : dict of Phase to WholePass
+        The passes of phases that read all records. Empty until `add_passes` is called.
     """
 
     def __init__(self, train: NeuralNet) -> None:
@@ -68,7 +74,7 @@ class Nets(dict[Phase, NeuralNet]):
         self.passes: dict[Phase, WholePass] = {}
 
     def each(self) -> list[NeuralNet]:
-        """Return all nets, including the nets for last batches."""
+        """Return all nets, including the nets for smaller last batches."""
         return [*self.values(), *(each.rest for each in self.passes.values() if each.rest is not None)]
 
 
@@ -85,21 +91,23 @@ def build_nets(
 ) -> Nets:
     """Build the nets of one worker, without opening or allocating anything.
 
-    The validation and test nets share the params of the training net. Only the first worker group has them. Nets that
-    read all records are incomplete until `add_passes` is called. Layers that write files are left out, because steps
-    and tests are repeated when a process is lost.
+    Only the first worker group has validation and test nets. They share the params of the training net. Nets that read
+    all records are incomplete until `add_passes` is called. Layers that write files are left out, because steps and
+    tests are repeated when a process is lost.
 
     Parameters
     ----------
+    group, worker : int
+        The worker group, and the index of the worker in it.
     ops : Ops, optional
-        Kernels of the nets. The default are kernels that only compute shapes and need no GPU.
+        Kernels of the nets. By default, kernels that need no GPU and are used only to compute shapes.
     assignments, host_names
-        Attributes of `InputContext`, for the training net.
+        Attributes of `InputContext`; ``assignments`` is for the training net.
     cancellation : Cancellation, optional
         Cancellation of the worker; see `Context`.
     memory : int, optional
-        Number of bytes that the worker may use. Its readers of stores share a third of them; a reader that shuffles
-        gets twice as much as others.
+        Number of bytes that the worker may use. Its readers share a third of them. A reader that shuffles gets twice as
+        much as another reader.
 
     Raises
     ------
@@ -118,11 +126,11 @@ def build_nets(
         if is_whole(job, phase):
             check_whole(nets[phase], phase)
     train.context.assignments = dict(assignments or {})
-    # a worker may compute only a part of the training net, so any shard of an input layer can read the class names
+    # a worker may compute only some shards of an input layer, so any shard may read the class names
     knowledge = train.context.knowledge
     knowledge.readers = {layer.conf_name: layer.source.read_class_names for layer in _store_inputs(train)}
     parts = {phase: 1 if is_whole(job, phase) else SHUFFLED for phase in nets}
-    # the reader for a smaller last batch needs only a few additional blocks
+    # readers for smaller last batches do not count, because they need only a few additional blocks
     n_parts = sum(len(_store_inputs(net)) * parts[phase] for phase, net in nets.items())
     for phase, net in nets.items():
         net.context.host_names, net.context.knowledge = host_names, knowledge
@@ -133,14 +141,14 @@ def build_nets(
 def add_passes(job: JobConf, nets: Nets) -> None:
     """Count the records of nets that read all records, and build nets for their last batches.
 
-    Nothing is allocated.
+    No memory is allocated.
 
     Raises
     ------
     ConfigError
-    Records cannot be divided into batches (see `count_records`), or a layer does not accept a smaller batch.
+        Records cannot be divided into batches (see `count_records`), or a layer does not accept a smaller batch.
     DataError
-    A store cannot be opened.
+        A store cannot be opened.
     """
     train = nets[Phase.TRAIN]
     for phase, net in nets.items():
@@ -148,7 +156,7 @@ def add_passes(job: JobConf, nets: Nets) -> None:
             continue
         n_records, size, of, rest = count_records(net, phase), _store_inputs(net)[0].plan.batch_size, net.context, None
         n_batches, n_rest = divide(n_records, size, of.n_workers)
-        # layers that are not divided by batch may need records that another worker reads
+        # workers read separate spans of records only if all layers are divided by batch
         apart = all(layer.site.batch_shard.count == of.n_workers for layer in net.all_layers)
         for layer in _store_inputs(net):
             layer.plan.span, layer.plan.consecutive = (0, n_records - n_rest), apart
@@ -176,20 +184,17 @@ def build_net(
     worker: int = 0,
     cancellation: Cancellation | None = None,
 ) -> NeuralNet:
-    """Build the net of one phase, including layers that write files, without allocating anything.
-
-    See `build_nets`.
-    """
+    """Build the net of one phase, including layers that write files, without allocating memory; see `build_nets`."""
     return _build_net(job, ops or _ops_for_shapes(job), phase, group, worker, cancellation=cancellation, writes=True)
 
 
 def _ops_for_shapes(job: JobConf) -> Ops:
-    """Return kernels for computing shapes. They never use a GPU, which only workers may use."""
+    """Return kernels for computing shapes. They never use a GPU, because GPUs are only for workers."""
     return get_ops("numpy") if job.gpu or job.ops == "cupy" else find_ops(job, job.ops)
 
 
 def find_ops(job: JobConf, name: str) -> Ops:
-    """Return kernels by name, with the precision of a job; ConfigError if they cannot be used here."""
+    """Return kernels by name, with the precision of a job; raise `ConfigError` if they cannot be used here."""
     try:
         return get_ops(name, job.precision)
     except ConfigError as error:

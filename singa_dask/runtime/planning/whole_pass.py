@@ -19,10 +19,16 @@ KEYS = {Phase[phase.upper()]: keys for phase, keys in FREQUENCIES.items()}
 
 
 class WholePass(NamedTuple):
-    """The number of whole batches of a phase that reads all records, and a net for the last batch, if any.
+    """A pass of a phase over all records: a number of whole batches, and a last batch with the remaining records.
 
-    The last batch has the remaining records. It may be larger than a whole batch, so that each worker has a part of it.
-    ``weight`` is its size relative to a whole batch. The net shares the params of the training net.
+    Attributes
+    ----------
+    n_batches : int
+        Number of whole batches.
+    weight : float
+        Size of the last batch relative to a whole batch. It may exceed 1, so that each worker gets a part of the batch.
+    rest : NeuralNet or None
+        Net for the last batch, which shares the params of the training net; None if no records remain.
     """
 
     n_batches: int
@@ -37,7 +43,7 @@ def is_whole(job: JobConf, phase: Phase) -> bool:
 
 
 def is_sequential(layer: Layer) -> bool:
-    """Return whether a layer needs all batches in order, because it keeps state or writes a file."""
+    """Return whether a layer must see all batches in order, because it keeps state or writes a file."""
     if layer.traits.role == "input":
         return not isinstance(layer, StoreInput)
     keeps = layer.block is not None and getattr(layer.conf.given_block(layer.block), "carry_state", False)
@@ -45,7 +51,7 @@ def is_sequential(layer: Layer) -> bool:
 
 
 def check_whole(net: NeuralNet, phase: Phase) -> None:
-    """Check that a net can read all records exactly once; ConfigError if not."""
+    """Raise `ConfigError` if a net cannot read all records exactly once."""
     sizes = {layer.conf_name: layer.plan.batch_size for layer in net.all_layers if isinstance(layer, StoreInput)}
     others = [layer for layer in net.all_layers if (layer.traits.role == "input" or not layer.sources)]
     if layer := next((layer for layer in others if not isinstance(layer, StoreInput)), None):
@@ -60,9 +66,14 @@ def check_whole(net: NeuralNet, phase: Phase) -> None:
 
 
 def count_records(net: NeuralNet, phase: Phase) -> int:
-    """Return how many records a net reads in a pass; DataError if a store cannot be opened.
+    """Return how many records a net reads in a pass.
 
-    ConfigError if its stores have different numbers of records, or fewer than there are workers.
+    Raises
+    ------
+    ConfigError
+        Its stores have different numbers of records, or fewer records than there are workers.
+    DataError
+        A store cannot be opened.
     """
     inputs = {layer.conf_name: layer for layer in net.all_layers if isinstance(layer, StoreInput)}
     counts = {name: layer.count() for name, layer in inputs.items()}
@@ -87,9 +98,9 @@ def _refused(phase: Phase, message: str) -> ConfigError:
 
 
 def divide(n_records: int, size: int, n_workers: int = 1) -> tuple[int, int]:
-    """Return the number of whole batches, and of remaining records.
+    """Divide records into batches of ``size``; return the number of whole batches, and of remaining records.
 
-    The remaining records are none, or at least one for each worker.
+    The number of remaining records is 0 or at least ``n_workers``, so that each worker gets one.
     """
     n_batches, n_rest = divmod(n_records, size)
     while 0 < n_rest < n_workers:

@@ -16,7 +16,7 @@ from singa_dask.runtime.planning.layout import Layout, pack
 from singa_dask.shown import plural
 
 SHOWN = 8
-"""Number of Dask workers that each part of an error names."""
+"""Maximum number of Dask workers that each list in an error names."""
 TO_WAIT = "To wait for them, pass --queue to run, or queue=True to sd.train."
 
 Gain = Callable[[Sequence[int], Sequence[str], Mapping[int, str]], np.ndarray]
@@ -28,15 +28,15 @@ class WorkerFacts(NamedTuple):
     Attributes
     ----------
     busy : int
-        Threads that other tasks occupy or wait for; can be more than ``nthreads``.
+        Number of threads that other tasks occupy or wait for; may exceed ``nthreads``.
     has_nanny : bool
-        Whether a nanny restarts the Dask worker if it is lost.
+        Whether the Dask worker has a nanny, which restarts it if its process ends.
     usable : bool
         Whether the Dask worker accepts tasks and has sent a heartbeat recently.
     resources : mapping of str to float
         The resources with which the Dask worker was started.
     note : str
-        Text for users: what occupies its threads, or why it is not usable.
+        Text for users: what occupies the threads, or why the Dask worker is not usable.
     """
 
     nthreads: int
@@ -62,19 +62,19 @@ def place(
     Parameters
     ----------
     workers : mapping of str to WorkerFacts
-        The Dask workers by address. Unusable ones are only named in the error.
+        The Dask workers by address. Unusable ones appear only in the error.
     gain : callable, optional
-        Called with processes, Dask workers, and the Dask workers chosen so far by process. Returns the gain of placing
-        each process on each Dask worker, (processes, workers). The gain decides among the Dask workers with enough
-        threads.
+        Decides among the Dask workers with enough threads. Called with a list of processes, a list of Dask workers, and
+        the Dask workers chosen so far, by process. Returns the gain of placing each process on each Dask worker, an
+        array of shape (processes, workers).
     kept : collection of str
-        Dask workers to prefer if there is no ``gain``.
+        Dask workers to prefer. Used only without ``gain``.
 
     Raises
     ------
     NotNowError
-        The cluster is too small. The message says how many threads are free on each Dask worker, and why other threads
-        are not.
+        The cluster is too small. The message says how many threads are free on each Dask worker, and what occupies the
+        other threads.
     """
     unused, workers = _without_unusable(workers)
     free = {address: known.free for address, known in workers.items()}
@@ -104,7 +104,7 @@ def place(
     if gain is not None:
         chosen = _prefer(layout, needs, order, free, gain)
     elif kept:
-        # the first Dask worker in each queue has the most free threads
+        # both queues are sorted by free threads, the most first
         preferred, others = (deque(each for each in order if (each in kept) is one) for one in (True, False))
         for process in needs:
             fits = preferred and free[preferred[0]] >= len(layout.processes[process])
@@ -127,8 +127,8 @@ def _prefer(
 ) -> dict[int, str]:
     """Assign each process to a Dask worker with enough threads, the greatest gain first.
 
-    Larger processes are assigned first. A Dask worker that fits one of them fits every later process, so preferences
-    cannot make a job fail that fits on the cluster.
+    Larger processes are assigned first. A Dask worker that has room for one of them has room for every later process.
+    Therefore the gains cannot make a job fail that fits on the cluster.
     """
     chosen: dict[int, str] = {}
     left, waiting = list(order), list(needs)
@@ -136,7 +136,7 @@ def _prefer(
         size = len(layout.processes[waiting[0]])
         alike = [process for process in waiting if len(layout.processes[process]) == size]
         fitting = [address for address in left if free[address] >= size]
-        # argmax takes the first of equal pairs, so without any gain the choice is the same as without preferences
+        # argmax takes the first of equal gains, so if all gains are equal, the order of Dask workers decides
         i, k = divmod(int(np.argmax(gain(alike, fitting, chosen))), len(fitting))
         process, address = alike[i], fitting[k]
         chosen[process] = address
@@ -146,10 +146,19 @@ def _prefer(
 
 
 def share(layout: Layout, workers: Mapping[str, WorkerFacts], others: Mapping[str, int]) -> list[str]:
-    """Choose a Dask worker with enough free threads for each process; several processes may share one.
+    """Choose a Dask worker with enough free threads for each process. Several processes may share a Dask worker.
 
-    ``workers`` are the usable Dask workers by address. ``others`` has the number of units that already run on each.
-    Raises a NotNowError if there are too few threads.
+    Parameters
+    ----------
+    workers : mapping of str to WorkerFacts
+        The usable Dask workers by address.
+    others : mapping of str to int
+        Number of units of the job that already run on a Dask worker.
+
+    Raises
+    ------
+    NotNowError
+        There are too few free threads.
     """
     room = {address: known.free - others.get(address, 0) for address, known in workers.items()}
     chosen = []
@@ -164,7 +173,7 @@ def share(layout: Layout, workers: Mapping[str, WorkerFacts], others: Mapping[st
 
 
 def limits_of(cluster: ClusterConf, layout: Layout) -> tuple[int, int]:
-    """Return the smallest and the largest number of processes of a job; ``layout`` is the job file's."""
+    """Return the smallest and the largest number of processes of a job, given the layout of its job file."""
     n, elastic = len(layout.processes), cluster.elastic
     return elastic.min_processes, min(elastic.max_processes or n, n)
 
@@ -176,7 +185,7 @@ def place_again(
     limits: tuple[int, int],
     packed: bool,
 ) -> tuple[Layout, tuple[str, ...]]:
-    """Choose Dask workers for all units. Processes stay where they are if possible.
+    """Choose Dask workers for all units of a job again, if possible the Dask workers that it had before.
 
     Parameters
     ----------
@@ -185,10 +194,14 @@ def place_again(
     before : sequence of str
         Dask workers that have or had units of the job.
     limits : tuple of int
-        Smallest and largest number of processes. A NotNowError is raised if there are too few Dask workers for the
-        smallest.
+        Smallest and largest number of processes.
     packed : bool
-        Whether fewer processes than the largest number may be used, if there are not enough Dask workers.
+        Whether the units may be packed into fewer processes than the largest number, if there are too few Dask workers.
+
+    Raises
+    ------
+    NotNowError
+        There are too few Dask workers.
     """
     low, high = limits
     if high < len(layout.processes):
@@ -209,7 +222,10 @@ def place_again(
 def place_first(layout: Layout, workers: Mapping[str, WorkerFacts]) -> tuple[Layout, tuple[str, ...]]:
     """Choose Dask workers for a job that starts. An elastic job may get fewer processes.
 
-    Raises a NotNowError if there are too few Dask workers.
+    Raises
+    ------
+    NotNowError
+        There are too few Dask workers.
     """
     limits, packed = limits_of(layout.cluster, layout), bool(layout.cluster.elastic.max_processes)
     return place_again(layout, workers, (), limits, packed)
