@@ -8,9 +8,9 @@ from singa_dask.arrays import Array, ArrayPool, DType
 
 
 class Backlog(ArrayPool):
-    """Counts the bytes of received arrays that are in use. Reading stops while there are too many.
+    """Counts the bytes of received arrays that are in use. The transport reads no arrays while the backlog is full.
 
-    To avoid a deadlock, users must release an array before they wait for another message.
+    To avoid a deadlock, code that uses an array must release it before it waits for another message.
 
     Parameters
     ----------
@@ -20,7 +20,7 @@ class Backlog(ArrayPool):
     Attributes
     ----------
     on_room : callable
-        Called in any thread when the backlog stops being full.
+        Called when the backlog is no longer full, in the thread that released an array.
     """
 
     def __init__(self, limit: int = 64 << 20) -> None:
@@ -30,11 +30,11 @@ class Backlog(ArrayPool):
 
     @property
     def is_full(self) -> bool:
-        """Whether no more arrays should be read."""
+        """Whether so many bytes are in use that no more arrays should be read."""
         return self._n_bytes > self._limit
 
     def empty(self, size: int, dtype: DType) -> Array:
-        """Return an array of ``size`` values, whose bytes count until it is freed; see `ArrayPool.empty`."""
+        """Return an array of ``size`` values. Its bytes count until the array is freed; see `ArrayPool.empty`."""
         array = super().empty(size, dtype)
         self._add(array.nbytes)
         return array

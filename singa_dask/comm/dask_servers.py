@@ -21,7 +21,7 @@ def server_type(address: str, timeout_s: float) -> str:
     Raises
     ------
     CommError
-        No server answers within ``timeout_s``. The message is only the reason.
+        No server answers within ``timeout_s``. The message has only the reason, not the address.
     """
     try:
         return str(asyncio.run(asyncio.wait_for(_identity(address, timeout_s), timeout_s))["type"])
@@ -30,7 +30,7 @@ def server_type(address: str, timeout_s: float) -> str:
 
 
 async def _identity(address: str, timeout_s: float) -> Any:
-    # slightly shorter than the outer timeout, so that this timeout is the one that is reported
+    # slightly shorter than the outer timeout, so that distributed reports its reason before the outer timeout ends
     comm = await connect(address, timeout=0.9 * timeout_s, **Security().get_connection_args("client"))
     try:
         await comm.write({"op": "identity", "reply": True})
@@ -40,7 +40,7 @@ async def _identity(address: str, timeout_s: float) -> Any:
 
 
 def _refusal(address: str) -> str:
-    """Return the operating system's message if it refuses a connection immediately; else empty."""
+    """Return the operating system's message if it refuses a connection immediately; else an empty string."""
     try:
         with socket.create_connection(get_address_host_port(address, strict=True), timeout=ATTEMPT_S):
             return ""
@@ -49,7 +49,7 @@ def _refusal(address: str) -> str:
 
 
 def _reason(error: BaseException, timeout_s: float) -> str:
-    """Return the operating system's message, or the timeout."""
+    """Return the operating system's message in an error or its causes; without one, describe the error."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:

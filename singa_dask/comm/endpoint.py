@@ -24,9 +24,9 @@ class Endpoint:
     host : str
         Host name or address at which other processes reach the endpoint.
     bind_host : str
-        IP address to listen on: the address of ``host``, or the address for all interfaces.
+        IP address to listen on: an address of this machine, or the address that stands for all interfaces.
     ports : sequence of int
-        Ports to choose from; 0 stands for any port.
+        Ports to try, in order; 0 stands for any free port.
     """
 
     scheme: str
@@ -36,16 +36,16 @@ class Endpoint:
 
     @classmethod
     def of(cls, address: str, interface: str = "", ports: Sequence[int] = ANY_PORT) -> Endpoint:
-        """Find an endpoint for a job on a Dask worker.
+        """Return the endpoint for a process of a job on a Dask worker.
 
         Parameters
         ----------
         address : str
             Scheme and host of the Dask worker, e.g. ``"tcp://10.0.0.7"``.
         interface : str
-            Name of a network interface, an IP address or a host name of this machine. The default is the Dask worker's
-            host. With ``"0.0.0.0"`` and ``"::"`` the endpoint listens on all interfaces, and is reached at the Dask
-            worker's host.
+            Name of a network interface, IP address or host name of this machine. By default the endpoint listens on the
+            Dask worker's host. With ``"0.0.0.0"`` or ``"::"`` it listens on all interfaces, and other processes reach
+            it at the Dask worker's host.
 
         Raises
         ------
@@ -69,13 +69,13 @@ class Endpoint:
         """Return the address of a host and a port, with this endpoint's scheme."""
         if self.scheme == "inproc":
             return "inproc://"
-        # "::" would listen on IPv6 addresses only; an empty host listens on all addresses
+        # "::" would listen only on IPv6 addresses, but an empty host listens on all addresses
         return f"{self.scheme}://{unparse_host_port('' if host == '::' else host, port)}"
 
     def reached_at(self, contact_address: str) -> str:
-        """Return the address at which other processes reach a listener of distributed.
+        """Return the address at which other processes reach a listener of `distributed`.
 
-        ``contact_address`` is the listener's own contact address.
+        ``contact_address`` is the address that the listener itself reports. Only its port is used.
         """
         if self.scheme == "inproc":
             return contact_address

@@ -1,6 +1,7 @@
-"""SliceExchange: send the gradients of a process to servers.
+"""SliceExchange: exchange gradients and values of a process with servers.
 
-`DirectExchange` sends them straight there.
+`DirectExchange` sends gradients directly to servers; `TreeExchange` in `singa_dask.comm.tree` sends them through other
+processes.
 """
 
 from __future__ import annotations
@@ -17,21 +18,23 @@ from singa_dask.comm.message import Address, Message, pack
 from singa_dask.errors import CommError
 
 PACK_BYTES = 1 << 18
-"""Gradients for one server are sent once they have this many bytes, so that small params share a message."""
+"""Gradients for a server are collected until they have this many bytes, so that small params share a message."""
 
 
 @dataclass
 class PartialSum:
-    """The sum of the gradients of a param at one node of the tree of sums.
+    """The sum of the gradients of a param at one node of the tree of sums; see `singa_dask.comm.sum_tree`.
 
     Attributes
     ----------
+    node : int
+        Number of the node.
     pairs : list of (array, array)
-        Pairs to add, in order: the second array is added to the first.
+        Arrays to add, in order: the second array of each pair is added to the first.
     slices : dict of int to array, 1-D
-        The sum of each slice, in the memory of the first worker's gradient.
+        For each slice, its part of the sum, in the memory of the first worker's gradient.
     n : int
-        Number of sharers in the sum, including sharers whose gradient is always 0.
+        Number of gradients in the sum, including gradients that are always 0.
     """
 
     node: int
@@ -41,53 +44,56 @@ class PartialSum:
 
 
 class SliceExchange(ABC):
-    """Creates the messages with gradients and values. It is a state machine without I/O.
+    """Creates the messages that carry gradients to servers and values back. It is a state machine without I/O.
 
     Attributes
     ----------
     all_ask : bool
-        Whether each process asks for all initial values, including values that it has sent itself.
+        Whether each process requests all initial values, including the values that it has itself sent to servers.
     """
 
     all_ask = False
 
     @abstractmethod
     def get(self, group: int, numbers: Collection[int], step: int) -> list[Message]:
-        """Return the requests for the values of slices for a worker group."""
+        """Return the messages that request the values of slices (by ``numbers``) for a worker group."""
 
     @abstractmethod
     def update(self, group: int, step: int, sums: Sequence[PartialSum]) -> list[Message]:
-        """Add the gradient of a param; return the messages to send now."""
+        """Add the gradient of a param, given as partial sums; return the messages to send now."""
 
     @abstractmethod
     def flush(self, group: int) -> list[Message]:
         """Return the messages with the remaining gradients of a worker group."""
 
     def take(self, message: Message) -> list[Message]:
-        """Handle sums of another process; return the messages to send now."""
+        """Handle a message with sums from another process; return the messages to send now."""
         raise CommError(f"{message.kind} from {message.src}: gradients of this job go straight to servers.")
 
     def answers(self, message: Message) -> Iterator[tuple[int, int, Any]]:
-        """Yield slice, version and new values in an answer; the values are None if they are in place already."""
+        """Yield each slice in an answer, with its version and new values; None for values that are already in place."""
         yield message.slice, message.version, message.arrays[0] if message.arrays else None
 
     def pass_on(self, kind: str, versions: Mapping[int, int]) -> list[Message]:
-        """Return the messages that pass new values on to other processes. The values are in place."""
+        """Return the messages that pass new values on to other processes.
+
+        ``versions`` has the version of each slice whose new values are in the memory of this process.
+        """
         return []
 
 
 class DirectExchange(SliceExchange):
-    """Each process sends each slice to its server.
+    """An exchange in which each process sends the gradient of each slice directly to the server of the slice.
 
     Parameters
     ----------
     request : callable
-        (kind, worker group, slice, step, array, n=, node=) -> message to the server of the slice.
+        Takes (kind, worker group, slice, step, array, n=, node=); returns the message to the server of the slice.
     """
 
     def __init__(self, request: Callable[..., Message]) -> None:
         self._request = request
-        # unsent gradients of a worker group for one server, and their number of bytes
+        # (worker group, server) -> gradients that are not sent yet, and their number of bytes
         self._outgoing: dict[tuple[int, Address], list[Message]] = defaultdict(list)
         self._n_bytes: Counter[tuple[int, Address]] = Counter()
 
@@ -103,7 +109,7 @@ class DirectExchange(SliceExchange):
                 key = group, request.dst
                 self._outgoing[key].append(request)
                 self._n_bytes[key] += values.nbytes
-                # on a GPU, wait for all params of the step, because one kernel updates all of them
+                # on a GPU, collect all params of the step, because one kernel updates all of them
                 if self._n_bytes[key] >= PACK_BYTES and isinstance(values, np.ndarray):
                     full += self._send(key)
         return full

@@ -1,8 +1,8 @@
-"""Greeting: the first message on a new connection, the hello of the sender, and the listener's answer.
+"""Greeting: the beginning of a connection. The sender says hello, and the listener answers.
 
-The hello has the token of the job. The answer is the number of the last message that was received from this outbox, or
-a refusal. So a process of another job or incarnation cannot write to memory by mistake. Plain tcp sends the token in
-clear text. Only TLS protects it from people who can read the network.
+The hello contains the token of the job. The answer is a refusal, or the number of the last message that the listener
+has received from this sender. Because of the greeting, a process of another job or incarnation cannot write to memory
+by mistake. Plain tcp sends the token in clear text; only TLS protects it from people who can read the network.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ class Hello:
     Attributes
     ----------
     token : str
-        Secret of the job.
+        Secret that all processes of the job share.
     process : int
-        Index of the sender's process.
+        Number of the sender's process in the job.
     address : str
         Address at which the transport of the sender listens.
     stream : str
-        Id of the outbox whose messages the connection carries on.
+        Id of the sender's outbox. A new connection continues the messages of this outbox.
     segment : str
-        Name of the shared memory that the sender offers; see `singa_dask.comm.shared`.
+        Name of the shared memory that the sender offers; empty if it offers none. See `singa_dask.comm.shared`.
     version : int
         Version of the protocol.
     """
@@ -52,7 +52,7 @@ class Hello:
 
     @classmethod
     def unpack(cls, packed: bytes) -> Hello:
-        """Unpack a result of `pack`; raise `CommError` for other bytes."""
+        """Return the hello that `pack` has packed; raise `CommError` for other bytes."""
         try:
             hello = cls(**msgpack.unpackb(packed))
         except (TypeError, ValueError) as error:
@@ -116,7 +116,7 @@ async def introduce(wire: Wire, hello: bytes) -> int:
 
 
 def _note(frame: Frame) -> bytes:
-    """Return the text of a frame without arrays."""
+    """Return the header of a frame; raise `CommError` if the frame is not part of a greeting."""
     if frame.n_bytes or frame.arrays or not isinstance(frame.header, bytes):
         raise CommError("the first frame is not of this protocol")
     return frame.header

@@ -1,4 +1,4 @@
-"""Inbox: receive the messages of all peers, each message once and in the order of its sender."""
+"""Inbox: receive the messages of all peers, each message once, in the order in which its sender sent them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ logger = logging.getLogger(__name__)
 _ACKNOWLEDGED_EVERY = 256
 _ACKNOWLEDGED_BYTES = 8 << 20
 _ACKNOWLEDGED_S = 0.25
-"""Messages are acknowledged after this time, or sooner after many messages or bytes.
+"""Messages are acknowledged after `_ACKNOWLEDGED_S`, or sooner after `_ACKNOWLEDGED_EVERY` messages or
+`_ACKNOWLEDGED_BYTES`.
 
-An acknowledgement costs as much as a small message, but the sender keeps arrays in memory until then. It considers a
-peer silent after 0.5 s at the earliest.
+Frequent acknowledgements are expensive: each costs as much as a small message. But the sender keeps arrays in memory
+until they are acknowledged. It considers a peer silent after 0.5 s at the earliest.
 """
 
 
 @dataclass
 class _Stream:
-    """The messages of one outbox of a peer.
+    """The messages that come from one outbox of a peer, perhaps over several connections.
 
     Attributes
     ----------
@@ -37,9 +38,9 @@ class _Stream:
     last : int
         Number of the last received message.
     n_messages, n_bytes : int
-        Number of messages, and of their bytes, that are not acknowledged.
+        Numbers of received messages, and of their bytes, that are not acknowledged yet.
     timer : TimerHandle or None
-        Acknowledges these messages when it ends.
+        Timer that acknowledges these messages when it ends.
     """
 
     hello: Hello
@@ -50,7 +51,7 @@ class _Stream:
     timer: asyncio.TimerHandle | None = None
 
     def take(self, number: int, n_bytes: int) -> None:
-        """Count a received message, and acknowledge it now or soon."""
+        """Count a received message, and acknowledge it now or after a short time."""
         self.last = number
         self.n_messages += 1
         self.n_bytes += n_bytes
@@ -65,7 +66,7 @@ class _Stream:
             self.acknowledge()
 
     def acknowledge(self) -> None:
-        """Acknowledge all messages. If the connection is closed, the next connection does so."""
+        """Acknowledge all received messages. If the connection is closed, the next greeting does it."""
         self.n_messages = self.n_bytes = 0
         with contextlib.suppress(OSError):
             self.wire.write_note(self.last)
@@ -82,20 +83,23 @@ class Inbox:
     Parameters
     ----------
     hello : Hello
-        Of this process: connections from another job, incarnation or protocol are refused.
+        The hello of this process. Connections from another job, incarnation or protocol are refused.
     on_message : callable
-        Called with each message. It may raise no error.
+        Called with each message. It must not raise errors.
     receive_buffer : callable or None
-        Takes a message without its array. Returns the buffer to read the array into, or None for new memory.
+        Takes a message without its array; returns the buffer to read the array into, or None for new memory.
     backlog : Backlog
-        While the backlog is full no arrays are read, and senders get messages that this process is alive.
+        While the backlog is full, no arrays are read. Senders then get acknowledgements, which show that this process
+        is alive.
     timeout_s : float
         Seconds within which a new connection must send its hello.
 
     Attributes
     ----------
+    received_bytes : int
+        Bytes of arrays in all received messages.
     room : Event
-        Event to set when the backlog stops being full.
+        To be set when the backlog is no longer full.
     """
 
     def __init__(
@@ -135,7 +139,7 @@ class Inbox:
         except CommError as error:
             logger.warning("closed the connection from %s: %s", wire.peer, error)
         except OSError:
-            pass  # the peer connects again if a message has not arrived
+            pass  # the peer connects again if it has messages that were not acknowledged
         except Exception:
             logger.warning("closed the connection from %s", wire.peer, exc_info=True)
         finally:
@@ -143,7 +147,7 @@ class Inbox:
             del self._serving[task]
 
     async def _greet(self, hello: Hello, wire: Wire) -> None:
-        """Answer a hello with the number of the last received message, or refuse it."""
+        """Answer a hello with the number of the last received message, or with a refusal."""
         refusal = self._hello.refusal(hello)
         if hello.address in self._cut:
             refusal = f"process {hello.process} at {place_of(hello.address)} was replaced by another."
@@ -177,7 +181,7 @@ class Inbox:
                     return
             try:
                 message = await wire.read_message(frame, self._receive_buffer)
-            except CommError as error:  # the peer's next attempt would fail in the same way
+            except CommError as error:  # refuse the connection: a repeated message would fail in the same way
                 wire.write_note(stream.last, str(error).encode())
                 await _drained([wire])
                 raise
@@ -198,13 +202,13 @@ class Inbox:
                 stream.acknowledge()
 
     def cut(self, address: str) -> None:
-        """Refuse all further messages of the process at ``address``."""
+        """Close the connections from the process at ``address``, and refuse new ones."""
         self._cut.add(address)
         for name in [name for name, stream in self._streams.items() if stream.hello.address == address]:
             self._streams.pop(name).close()
 
     async def close(self) -> None:
-        """Acknowledge all messages, and close every connection."""
+        """Acknowledge all received messages, and close every connection."""
         self._is_closed = True
         for stream in self._streams.values():
             if stream.n_messages:
@@ -219,7 +223,7 @@ class Inbox:
 
 
 async def _drained(wires: Iterable[Wire]) -> None:
-    """Give connections a short time to flush their buffers."""
+    """Wait at most `GRACE_S` until connections have flushed their buffers."""
     drains = [asyncio.ensure_future(wire.drain()) for wire in wires]
     if drains:
         await asyncio.wait(drains, timeout=GRACE_S)

@@ -1,6 +1,6 @@
 """Messages between units, and the addresses of units.
 
-On the wire a message is a msgpack header followed by the raw bytes of its arrays. Nothing is pickled.
+Between processes, a message is sent as a msgpack header, followed by the raw bytes of its arrays. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -57,23 +57,29 @@ class Message:
     Attributes
     ----------
     kind : str
-        Kind of the message. For params: put, get, update, sync and their answers ``r-...``; norm, from server to
-        server; reduce and gather, which carry updates and their answers from stub to stub; flush; pack. At barriers:
-        hello, start, ready, go, leave, stop. For checkpoints: learned, taken, progress, arrived, settle, copy, part.
-        Between workers: bridge, stop-at, checkpoint-at, snapshot-at, report-at, measured, judged, end. After a loss or
-        a failure: replaced, failed, abort. From a worker to itself: known, written, ask-again.
+        Kind of the message. The answer to a message of kind ``x`` has the kind ``r-x``.
+
+        - For params: put, get, update and sync; norm, from server to server; reduce and gather, which carry updates and
+          their answers from stub to stub; flush; pack, which contains other messages.
+        - At barriers: hello, start, ready, go, leave, stop.
+        - For checkpoints: learned, taken, progress, arrived, settle, copy, part.
+        - Between workers: bridge, stop-at, checkpoint-at, snapshot-at, report-at, measured, judged, end.
+        - After a loss or a failure: replaced, failed, abort.
+        - From a worker to itself: known, written, ask-again.
+    src, dst : Address
+        Sender and receiver.
     param, slice : int
-        Index of the logical param, and of its slice; -1 for other messages.
+        Index of the logical param, and of its slice; -1 if the message is not about one.
     version : int
-        Number of updates applied to the values.
+        Number of updates applied to the values that the message is about.
     step : int
         Training step of the sender.
     info : mapping
         Small values that msgpack can serialise.
     arrays : tuple of ndarray
-        Contiguous arrays. Within a process they are views of the sender's memory.
+        Contiguous arrays. For a receiver in the same process, they are views of the sender's memory.
     parts : tuple of Message
-        For a pack: the messages, all to one unit, in order.
+        For a pack: the messages in it, in order, all to the same unit.
     """
 
     kind: str
@@ -115,8 +121,8 @@ class Message:
         Parameters
         ----------
         receive_buffer : callable, optional
-            Takes a message without arrays. Returns the buffer for its only array, or None for new memory. A buffer of
-            another shape or dtype is ignored. It is called for each part of a pack.
+            Called with each message that has a single array (of a pack, with each such part), without the array.
+            Returns the buffer for the array, or None for new memory. A buffer of another shape or dtype is ignored.
 
         Raises
         ------
@@ -140,7 +146,7 @@ class Message:
 
 
 def pack(messages: Iterable[Message]) -> list[Message]:
-    """Combine the messages to each unit into one pack per unit. A single message is not packed."""
+    """Combine messages into one pack for each receiving unit. A single message to a unit is not packed."""
     by_unit: dict[Address, list[Message]] = {}
     for message in messages:
         by_unit.setdefault(message.dst, []).append(message)

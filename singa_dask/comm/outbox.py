@@ -26,19 +26,19 @@ _MIN_FRUITLESS = 3
 
 
 class _SilentError(Exception):
-    """The peer has acknowledged nothing for some time, and the operating system has accepted no bytes."""
+    """For some time, the peer has acknowledged nothing, and the operating system has accepted no bytes."""
 
 
 class Outbox:
     """Sends the messages to one peer, in order, and reconnects as often as needed.
 
-    A broken connection is replaced immediately if messages are not acknowledged, else with the next message. Failed
-    attempts are repeated after pauses of 0.05 s to 1 s. A connection also counts as broken if the peer has acknowledged
-    nothing for some time and the operating system has accepted no bytes.
+    A broken connection is replaced immediately if messages are not acknowledged, otherwise with the next message.
+    Failed attempts are repeated after pauses of 0.05 s to 1 s. A connection also counts as broken if, for some time,
+    the peer has acknowledged nothing and the operating system has accepted no bytes.
 
-    The peer counts as lost if there is no connection for ``retry_s`` seconds, if three connections in a row end without
-    an acknowledgement and ``retry_s`` seconds have passed, or if it refuses the connection. Messages to a lost peer are
-    discarded.
+    The peer counts as lost in three cases: there is no connection for ``retry_s`` seconds; at least three connections
+    in a row break, and no message is acknowledged for ``retry_s`` seconds; or the peer refuses the connection. Messages
+    to a lost peer are discarded.
 
     All methods run in the thread of the event loop.
 
@@ -49,13 +49,15 @@ class Outbox:
     hello : Hello
         The hello that begins each connection.
     on_lost : callable
-        Called once, with the address and the reason, when the peer is lost.
+        Called once with the address and the reason, when the peer counts as lost.
     connect_args : mapping
         Arguments for `singa_dask.comm.wire.connect`.
     timeout_s : float
-        Seconds for one attempt to connect, until the peer has answered the hello.
+        Maximum duration of one attempt to connect, including the answer to the hello.
+    retry_s : float
+        Seconds without a connection or an acknowledgement after which the peer counts as lost.
     shared_bytes : int
-        Size of the shared memory of a connection; 0 for none.
+        Size of the shared memory of a connection; 0 for no shared memory.
     """
 
     def __init__(
@@ -91,7 +93,7 @@ class Outbox:
         self._task = self._loop.create_task(self._run())
 
     def put(self, message: Message) -> None:
-        """Send a message, immediately if there is a connection."""
+        """Send a message: immediately if there is a connection, else on the next connection."""
         if self._is_lost:
             return
         if not self._unacknowledged:
@@ -106,7 +108,7 @@ class Outbox:
         try:
             wire.write(number, message)
         except OSError:
-            # the task that reads acknowledgements will find the connection closed, and send the message on the next one
+            # the task that reads acknowledgements notices that the connection is closed; the message is then sent again
             pass
         except Exception as error:
             self._lose(f"{message.kind} from {message.src} to {message.dst} cannot be sent: {error!r}")
@@ -123,7 +125,7 @@ class Outbox:
             logger.exception("%s is lost: %s", self.address, reason)
 
     async def _run(self) -> None:
-        """Keep a connection while there are messages, until the peer is lost."""
+        """Connect whenever messages are not acknowledged, and reconnect, until the peer is lost."""
         down_since, pause_s, fruitless, reason = self._loop.time(), _FIRST_PAUSE_S, 0, ""
         while not self._is_lost:
             if not self._unacknowledged:
@@ -150,7 +152,7 @@ class Outbox:
                 pause_s = min(2 * pause_s, _LAST_PAUSE_S)
 
     def _judge(self, down_since: float, fruitless: int, reason: str) -> None:
-        """Give the peer up if it has been unreachable for too long."""
+        """Declare the peer lost if it has been unreachable for too long."""
         now = self._loop.time()
         if now - down_since >= self._retry_s:
             self._lose(f"no connection for {self._retry_s:g} s: {reason}")
@@ -158,7 +160,7 @@ class Outbox:
             self._lose(f"{fruitless} connections broke, and for {self._retry_s:g} s no message arrived: {reason}")
 
     async def _connect(self, left_s: float) -> Wire:
-        # shield the task, because cancelling it would leave its socket open; close() gives it time to end
+        # shield the task: cancelling it in the middle would leave its socket open; close() gives it time to end
         self._opening = self._loop.create_task(self._open(min(self._timeout_s, max(left_s, _FIRST_PAUSE_S))))
         return await asyncio.shield(self._opening)
 
@@ -169,7 +171,7 @@ class Outbox:
             raise CommError("it does not answer") from error
 
     async def _greet(self, timeout_s: float) -> Wire:
-        """Connect and send the hello. The answer acknowledges the messages that the peer has received."""
+        """Connect, and send the hello. The answer acknowledges all messages that the peer has received so far."""
         wire = await connect(self.address, timeout_s, self._connect_args)
         try:
             with wire.offer(self._shared_bytes) as segment:
@@ -180,13 +182,13 @@ class Outbox:
         return wire
 
     async def _exchange(self, wire: Wire) -> None:
-        """Send all messages that are not acknowledged, then let `put` write until the connection breaks."""
+        """Send all messages that are not acknowledged; then let `put` write to the connection until it breaks."""
         reading = self._loop.create_task(self._read_notes(wire))
         self._wire = wire
         try:
             for number, message in list(self._unacknowledged):
                 self._write(wire, number, message)
-            n_silent, before = 0, (-1, -1)  # a peer whose inbox is full repeats its last note
+            n_silent, before = 0, (-1, -1)  # a peer whose backlog is full is not silent: it repeats its acknowledgement
             while not reading.done():
                 await asyncio.wait({reading}, timeout=self._tick_s)
                 now = (wire.progress, self._n_notes)
@@ -220,7 +222,7 @@ class Outbox:
             self._unacknowledged.popleft()
 
     async def close(self) -> None:
-        """Close the connection, and discard messages that are not acknowledged."""
+        """Close the connection, and discard all messages that are not acknowledged."""
         self._is_lost = True
         self._unacknowledged.clear()
         self._task.cancel()

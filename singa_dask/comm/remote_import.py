@@ -1,6 +1,6 @@
-"""Import a module in a Dask process, which must have the same version of the package.
+"""Import a module of this package in a Dask process, and check that the process has the same version of the package.
 
-The import runs in a thread beside the event loop of the Dask process, because it takes seconds.
+The import takes seconds, so it runs in a thread, and does not block the event loop of the Dask process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from singa_dask.version import PROTOCOL, __version__
 
 
 def _code(module: str) -> str:
-    """Return code that loads a module, or raises `ImportError` if the package or its protocol differs."""
+    """Return Python code that imports a module, or raises `ImportError` if the package or its protocol differs."""
     here = f"singa-dask {__version__}, protocol {PROTOCOL}, Python {platform.python_version()}"
     return f"""
 import platform
@@ -39,7 +39,7 @@ import {module}
 
 
 def loading_message(module: str) -> dict[str, Any]:
-    """Return a message that makes a Dask worker, with or without this package, load a module."""
+    """Return a Dask message that makes a Dask worker import a module, even if the worker lacks this package."""
     return {
         "op": "run",
         "function": pickle.dumps(asyncio.to_thread),
@@ -49,20 +49,20 @@ def loading_message(module: str) -> dict[str, Any]:
 
 
 class Guarded:
-    """A function for Dask tasks that Dask can unpickle without this package.
+    """Wraps a function for Dask tasks, so that Dask can unpickle it even where this package is missing.
 
-    If a Dask worker cannot load the package, calling the function raises `ImportError` with the text of `cannot_load`.
-    If unpickling failed instead, the Dask worker would end.
+    On a Dask worker that cannot load the package, calling the wrapper raises `ImportError` with the text of
+    `cannot_load`. Without the wrapper, unpickling would fail, which ends the Dask worker.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self.__name__ = funcname(function)
-        # Dask passes keyword arguments such as block_info to functions whose signature has them
+        # Dask looks at the signature to decide whether to pass keyword arguments such as block_info
         self.__signature__ = inspect.signature(function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function."""
+        """Call the wrapped function."""
         return self._function(*args, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -71,7 +71,7 @@ class Guarded:
         return eval, ("exec(source) or Guarded(source, facts)", {"source": _UNPICKLED, "facts": facts})
 
 
-# the class holds plain values only, because the scheduler pickles it again for a Dask worker
+# The scheduler unpickles this class, and pickles it again for a Dask worker, so it holds only plain values.
 _UNPICKLED = """
 class Guarded:
     def __init__(self, source, facts):
@@ -88,7 +88,7 @@ class Guarded:
 
 
 def cannot_load(server: str, why: object) -> str:
-    """Return the error of a Dask server that cannot load this package."""
+    """Return the error message for a Dask server that cannot load this package."""
     return (
         f"the {server} cannot load the package: {why}. Install singa-dask {__version__} there and on all Dask workers, "
         "and start them again."
@@ -105,7 +105,7 @@ except ImportError as error:
 
 
 def load_on_scheduler(client: Client, module: str, timeout_s: float) -> None:
-    """Load a module in the process of the scheduler, in a thread, within ``timeout_s`` seconds.
+    """Import a module in the process of the scheduler, within ``timeout_s`` seconds.
 
     Raises
     ------

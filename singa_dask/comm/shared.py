@@ -1,10 +1,12 @@
-"""Shared memory: a segment through which a connection carries arrays between processes of a host.
+"""Shared memory: a segment through which a connection carries arrays between two processes of one host.
 
-The process that connects offers a segment in its hello. The listener maps it and writes a mark, which proves that both
-processes have the same memory. Equal host names would not prove this, because containers may be separate.
+The process that connects offers a segment in its hello. The listener maps the segment and writes a mark into it, which
+proves that both processes have the same memory. Equal host names would not prove this, because containers may be
+separate.
 
-A segment is an anonymous Linux file, which the listener opens through ``/proc``. So nothing remains of it, however its
-processes end, and no limit of ``/dev/shm`` applies. On systems without such files arrays are sent over the socket.
+A segment is an anonymous Linux file, which the listener opens through ``/proc``. Therefore nothing remains of it,
+however its processes end, and the limit of ``/dev/shm`` does not apply. On systems without such files, arrays are sent
+over the socket.
 """
 
 from __future__ import annotations
@@ -18,17 +20,17 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 _LINE = 64
-"""Bytes of a cache line, to which pieces are aligned."""
+"""Bytes of a cache line. Pieces are aligned to cache lines."""
 
 _MAX_BYTES = 8 << 20
 _MIN_BYTES = 1 << 18
 _PROCESS_BYTES = 64 << 20
 _PROCESS_PART = 32
-"""All segments of a process together have at most ``_PROCESS_BYTES``, and one part in 32 of its memory limit."""
+"""All segments of a process together take at most ``_PROCESS_BYTES``, and at most 1/32 of its memory limit."""
 
 
 def segment_bytes(n_peers: int, memory_limit: int | None) -> int:
-    """Return the size of each segment of a process with ``n_peers`` on its host; 0 for none."""
+    """Return the size of each segment of a process that has ``n_peers`` peers on its host; 0 for no shared memory."""
     if not n_peers:
         return 0
     limits = [_PROCESS_BYTES, *([memory_limit // _PROCESS_PART] if memory_limit else [])]
@@ -39,26 +41,26 @@ def segment_bytes(n_peers: int, memory_limit: int | None) -> int:
 class Segment:
     """Memory that one process writes and another process reads, piece by piece.
 
-    The writer reserves memory for a piece, writes the piece, and sends its position. The reader answers when it has
-    read the piece, and the writer releases the memory.
+    The writer reserves memory for a piece, writes the piece, and sends its position. The reader answers once it has
+    read the piece; then the writer releases the memory.
 
     Parameters
     ----------
     fd : int
-        Descriptor of the file, which may be closed afterwards.
+        File descriptor of the segment. The caller may close it afterwards.
     """
 
     def __init__(self, fd: int) -> None:
         mapped = np.frombuffer(mmap.mmap(fd, 0), np.uint8)
         self.is_taken = mapped[:1]
-        """Whether the reader has mapped it: one byte of the segment itself."""
+        """One byte of the segment itself, which the reader sets when it has mapped the segment."""
         self._memory = mapped[mmap.PAGESIZE :]
         self.max_piece = self._memory.size // 2
-        """Bytes of the largest piece: half, so that one is written while another is read."""
+        """Size of the largest piece in bytes: half of the memory, so that one is written while another is read."""
         self._pieces: deque[tuple[int, int]] = deque()  # start and stop of each unreleased piece
 
     def pieces(self, arrays: Iterable[np.ndarray]) -> Iterator[list[np.ndarray]]:
-        """Divide arrays of bytes into pieces. All but the last piece have the maximum size."""
+        """Divide arrays of bytes into pieces, each a list of array views. All but the last have the maximum size."""
         piece, left = list[np.ndarray](), self.max_piece
         for array in arrays:
             while array.size:
@@ -71,7 +73,7 @@ class Segment:
             yield piece
 
     def write(self, piece: list[np.ndarray]) -> int | None:
-        """Write a piece, and return its start; None if there is no room until earlier pieces are released."""
+        """Write a piece, and return its position; None if there is no room until earlier pieces are released."""
         size = sum(part.size for part in piece)
         start = self._claim(size + -size % _LINE)
         if start is not None:
@@ -80,9 +82,9 @@ class Segment:
         return start
 
     def _claim(self, size: int) -> int | None:
-        """Return the start of free memory of some size.
+        """Reserve ``size`` bytes of free memory, and return their start; None if there is too little free memory.
 
-        If all memory is free, it is the beginning of the segment, which is likely to be in the CPU's caches.
+        If all memory is free, return the beginning of the segment, because it is most likely in the CPU's caches.
         """
         start = 0
         if self._pieces:
@@ -95,7 +97,7 @@ class Segment:
         return start
 
     def release(self) -> bool:
-        """Free the memory of the oldest piece; return whether there was one."""
+        """Free the memory of the oldest piece; return False if there is no piece."""
         return bool(self._pieces and self._pieces.popleft())
 
     def read(self, start: int, piece: list[np.ndarray]) -> None:
@@ -114,7 +116,7 @@ class Segment:
 
 
 class Offer:
-    """A segment that is offered to a peer.
+    """A segment that a process offers to a peer.
 
     Parameters
     ----------
@@ -124,7 +126,7 @@ class Offer:
     Attributes
     ----------
     name : str
-        Name of the segment; the peer passes it to `take`.
+        Name of the segment, which the peer passes to `take`.
 
     Raises
     ------
@@ -149,14 +151,14 @@ class Offer:
         self.name = f"/proc/{os.getpid()}/fd/{self._fd} {name}"
 
     def taken(self) -> Segment | None:
-        """Return the segment if the peer has taken it and its memory can be allocated; else None.
+        """Return the segment if the peer has mapped it and its memory can be allocated; else None.
 
-        It is returned once.
+        Only the first successful call returns the segment.
         """
         if self._segment is None or not self._segment.is_taken[0]:
             return None
         try:
-            # without this, a write to memory that is not available would kill the process
+            # allocate now, because a later write to memory that is not available would kill the process
             os.posix_fallocate(self._fd, 0, self._size)
         except OSError:
             return None
@@ -164,7 +166,7 @@ class Offer:
         return segment
 
     def close(self) -> None:
-        """Close the file, and unmap a segment that was not taken."""
+        """Close the file, and unmap the segment unless `taken` has returned it."""
         os.close(self._fd)
         if self._segment is not None:
             self._segment.close()

@@ -1,4 +1,4 @@
-"""Slices: divide params into pieces of about equal size, each for one server.
+"""Slices: divide params into ranges, and distribute these evenly over servers.
 
 After SINGA's ``Param::Slice`` and ``PartitionSlices`` (src/utils/common.cc, src/stub.cc), with one fix: no slice is
 assigned to a server that does not exist.
@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 MAX_SLICE = 1 << 20
-"""Maximum number of values in a slice (4 MiB of float32): one slice is sent while the next is updated."""
+"""Maximum number of values in a slice (4 MiB of float32). A param has several slices, so that one slice is sent while
+the next is updated."""
 
 
 class ParamSlice(NamedTuple):
@@ -24,11 +25,11 @@ class ParamSlice(NamedTuple):
     param : int
         Index of the param among the unique params of the net.
     start, stop : int
-        Range in the flattened param.
+        Range of the slice in the flattened param.
     server : int
-        Server that holds the slice, in every server group.
+        Index of the server that holds the slice, the same in every server group.
     master : int
-        Server group with whose values all other server groups synchronise theirs.
+        Server group that is the master of the slice: all other server groups synchronise their values with its values.
     """
 
     id: int
@@ -40,17 +41,17 @@ class ParamSlice(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of values."""
+        """Number of values in the slice."""
         return self.stop - self.start
 
 
 def slice_sizes(n: int, sizes: Sequence[int]) -> list[list[int]]:
-    """Divide params into slices that fill ``n`` boxes with about the same number of values.
+    """Divide params into slices that fill ``n`` boxes, each with about the same number of values.
 
     Parameters
     ----------
     n : int
-        Number of boxes; 0 returns an empty list.
+        Number of boxes. For 0, the result is an empty list.
     sizes : sequence of int
         Number of values of each param, in net order.
 
@@ -86,7 +87,7 @@ def slice_sizes(n: int, sizes: Sequence[int]) -> list[list[int]]:
 
 
 def partition_slices(n: int, sizes: Sequence[int]) -> list[int]:
-    """Assign slices, in order, to ``n`` boxes of about the same size; return the box of each slice."""
+    """Assign slices of these sizes, in order, to ``n`` boxes of about equal total size; return the box of each."""
     average = sum(sizes) // n + sum(sizes) % n
     slack = average // 10
     room, box = average, 0

@@ -1,7 +1,7 @@
 """Stub: sum the gradients of local workers, and exchange slices of params with servers.
 
-After SINGA's src/stub.cc. A stub is a state machine without I/O: `Stub.handle` takes a message and returns the
-messages that follow, which the caller delivers.
+After SINGA's src/stub.cc. A stub is a state machine without I/O: `Stub.handle` takes a message and returns the messages
+to send, which the caller delivers.
 """
 
 from __future__ import annotations
@@ -24,17 +24,19 @@ from singa_dask.comm.tree import ProcessTree, TreeExchange
 
 @dataclass(frozen=True)
 class Share:
-    """A local param that shares the values of a logical param.
+    """A sharer: a param of a local worker's layer that shares the values of a logical param.
 
     Attributes
     ----------
+    worker : Address
+        The worker.
     param : int
-        Index of the param.
+        Index of the logical param.
     grad : array, 1-D
-        The gradient that this sharer computes, or its host copy. Empty if the gradient is always 0 or the param is not
-        trained.
+        The gradient that the worker computes for this sharer, or a host copy of it. Empty if the gradient is always 0,
+        or if the param is not trained.
     publish : callable
-        Called with the new version once new values are in memory.
+        Called with the new version when new values are in memory.
     """
 
     worker: Address
@@ -44,9 +46,9 @@ class Share:
 
 
 class Stub:
-    """The params of a job in one process: their values, local gradients, and requests to servers.
+    """Holds the values of params in one process, sums the gradients of local workers, and exchanges both with servers.
 
-    A worker group that restarts ignores answers to earlier requests. All methods are thread-safe.
+    Answers to requests that a worker group sent before a restart are ignored. All methods are thread-safe.
 
     Parameters
     ----------
@@ -55,23 +57,26 @@ class Stub:
     process_of : mapping of Address to int
         Process of every unit.
     n_sharers : sequence of int
-        Number of sharers of each param in a whole worker group.
+        For each param, the number of sharers in a whole worker group.
     server_group_of : callable
-        Worker group -> server group that it uses.
+        Takes a worker group; returns the server group that it uses.
     share_memory : bool
-        Whether worker groups of this process that use the same server group share one copy of the values.
+        Whether the worker groups of this process that use the same server group share one copy of the values.
     dtype : dtype
-        Dtype of all values.
+        dtype of all values.
     memory : callable
-        Takes a number of values and a dtype, and returns an array of zeros for values. With GPU arrays no message may
-        go to another process, and operations run in the order in which they are enqueued.
+        Takes a number of values and a dtype; returns an array of zeros. It may be a GPU array only if no message goes
+        to another process, and if operations run in the order in which they are enqueued.
+    tree : ProcessTree, optional
+        Tree of processes that add up gradients on the way to servers. By default gradients go directly to servers.
     applies_at_once : bool
-        Whether a server applies the gradient of a slice without waiting for other gradients.
+        Whether a server applies the gradient of a slice without waiting for other gradients, as it does without
+        clipping.
 
     Attributes
     ----------
     backlog : Backlog
-        Backlog of gradients that servers of this process apply immediately.
+        Limits the memory of received gradients that servers of this process apply immediately.
     """
 
     def __init__(
@@ -112,7 +117,7 @@ class Stub:
         self._receive_buffers: dict[tuple[str, Address, int, int, int], np.ndarray] = {}
         self._requested: set[tuple[int, int]] = set()
         self._published: dict[tuple[int, int], int] = defaultdict(lambda: -1)
-        # (slice, group) -> step of the unanswered request; a group has at most one request per slice
+        # (slice, group) -> step of the unanswered request, of which a group has at most one per slice
         self._unanswered: dict[tuple[int, int], int] = {}
         self._lock = threading.RLock()
         self._exchange: SliceExchange = DirectExchange(self._request)
@@ -122,11 +127,14 @@ class Stub:
             self._exchange = TreeExchange(process, tree, roots, n_bytes, self._slice_values, self._request)
 
     def server_values(self, group: int, param: int) -> Any:
-        """Return the 1-D values of a param that the servers of ``group`` in this process share with workers."""
+        """Return the 1-D values of a param for the servers of a server group in this process."""
         return self._values(("server", group, param))
 
     def worker_values(self, group: int, param: int) -> Any:
-        """Return the values of a param of the workers of ``group`` in this process, 1-D."""
+        """Return the 1-D values of a param for the workers of a worker group in this process.
+
+        With ``share_memory``, the workers and the servers that they use have the same array.
+        """
         key = ("server", self.server_group_of(group)) if self.share_memory else ("worker", group)
         return self._values((*key, param))
 
@@ -147,18 +155,19 @@ class Stub:
             self._sums.clear()
 
     def forget(self) -> None:
-        """Release all memory, once no more messages are sent."""
+        """Free all memory. Call this method once no more messages are sent."""
         with self._lock:
             for kept in (self._memory, self._views, self._shares, self._sums, self._receive_buffers):
                 kept.clear()
             self._exchange = DirectExchange(self._request)
 
     def receive_buffer(self, message: Message) -> np.ndarray | None:
-        """Return the buffer for the array of a message from another process.
+        """Return the buffer for the array of a message from another process; None for new memory.
 
-        New values are read straight into the memory of the values, and gradients of whole worker groups into memory of
-        the backlog. Partial sums and changes have one buffer for each sender and node of the tree of sums, because the
-        sender waits for the answer.
+        - New values are read directly into the memory of the values.
+        - Gradients of whole worker groups are read into memory of the backlog.
+        - Partial sums and changes have one buffer for each sender and node of the tree of sums. One is enough, because
+          the sender waits for the answer before it sends the next.
         """
         if message.slice < 0 or message.kind == "put" or not self._is_here(message.dst):
             return None
@@ -179,7 +188,7 @@ class Stub:
         return (unit.group if unit.kind == "stub" else self.process_of[unit]) == self.process
 
     def _slice_values(self, number: int, group: int = 0) -> Any:
-        """Return the values of a slice for the workers of a group. It is always the same array."""
+        """Return the values of a slice for the workers of a group, always as the same array object."""
         if (values := self._views.get((group, number))) is None:
             piece = self._all[number]
             values = self.worker_values(group, piece.param)[piece.start : piece.stop]
@@ -187,7 +196,7 @@ class Stub:
         return values
 
     def handle(self, message: Message) -> list[Message]:
-        """Handle a message about params; return the messages that follow."""
+        """Handle a message about params; return the messages to send."""
         with self._lock:
             handler: Callable[[Message], list[Message]] = getattr(self, "_on_" + message.kind.replace("-", "_"))
             return handler(message)
@@ -201,12 +210,12 @@ class Stub:
 
         with self._lock:
             for key in [key for key in self._receive_buffers if is_of_these(key[1])]:
-                # drop only the reference: messages may still use the contents of the buffer
+                # drop only this reference, because messages may still use the buffer
                 del self._receive_buffers[key]
 
     def _on_put(self, message: Message) -> list[Message]:
         group, values = message.src.group, message.arrays[0]
-        self._published[group, message.param] = message.version  # the stub answers the worker directly
+        self._published[group, message.param] = message.version  # the worker has the values, and needs no answer
         puts = [
             self._request(
                 "put", group, piece.id, message.step, values[piece.start : piece.stop], version=message.version
@@ -224,12 +233,12 @@ class Stub:
         return self._exchange.get(group, [piece.id for piece in self._slices[param]], message.step)
 
     def _expect(self, group: int, param: int, step: int) -> None:
-        """Wait for the answers to a request."""
+        """Expect an answer for each slice of a param."""
         self._answered[group, param].clear()
         self._unanswered.update({(piece.id, group): step for piece in self._slices[param]})
 
     def _on_update(self, message: Message) -> list[Message]:
-        """Count the local sharers whose gradient is ready; after the last one, send their sums."""
+        """Count the local sharers whose gradient is ready; after the last one, return the messages with their sum."""
         group, param = message.src.group, message.param
         sent = self._sent[group, param]
         sent.add((message.src, message.info["share"]))
@@ -251,7 +260,11 @@ class Stub:
     def _request(
         self, kind: str, group: int, number: int, step: int, *arrays: Any, n: int = 0, node: int = 0, version: int = -1
     ) -> Message:
-        """Return a message about a slice to its server. A sum at node 1 counts for all sharers."""
+        """Return a message about a slice to its server.
+
+        ``n`` is the number of gradients in a sum, and ``node`` its node in the tree of sums. A sum at node 1, the root,
+        counts for all sharers.
+        """
         piece = self._all[number]
         to, total = Address.server(self.server_group_of(group), piece.server), self.n_sharers[piece.param]
         in_place = self.process_of[to] == self.process and self.share_memory
@@ -260,13 +273,13 @@ class Stub:
         return Message(kind, self.address, to, **about, info=info, arrays=arrays)
 
     def total(self, group: int, param: int) -> list[tuple[int, Any]]:
-        """Add up the gradients of a param, if there is only one worker; return pairs of a slice and its sum."""
+        """Add up the gradients of a param of the only worker; return pairs of a slice and its sum."""
         with self._lock:
             (total,) = self._add_up(group, param)
         return list(total.slices.items())
 
     def _add_up(self, group: int, param: int) -> list[PartialSum]:
-        """Add up the gradients of the local sharers of a param."""
+        """Add up the gradients of the local sharers of a param; return the sums."""
         if (group, param) not in self._sums:
             self._sums[group, param] = self._partial_sums(group, param)
         for partial in self._sums[group, param]:
@@ -275,7 +288,10 @@ class Stub:
         return self._sums[group, param]
 
     def _partial_sums(self, group: int, param: int) -> list[PartialSum]:
-        """Return the sums of a param: one, unless workers of other processes come between the local ones."""
+        """Return which sums of a param's gradients to compute.
+
+        There is one sum, unless the order of additions places workers of other processes between the local workers.
+        """
         users = self._shares[group, param]
         learning: dict[int, list[Any]] = defaultdict(list)  # gradients of each worker, in the order of its net
         for user in users:
@@ -284,7 +300,7 @@ class Stub:
         units = [unit for unit, process in self.process_of.items() if process == self.process]
         local = {unit.id for unit in units if unit.kind == "worker" and unit.group == group}
         tops = complete_nodes(local, self._n_workers)
-        if len(users) == self.n_sharers[param]:  # workers in other processes do not have this gradient
+        if len(users) == self.n_sharers[param]:  # all sharers are local, so the sum is complete
             tops = dict.fromkeys(learning, 1)
         sums = []
         for top in sorted({tops[worker] for worker in learning}):
@@ -298,12 +314,12 @@ class Stub:
         return sums
 
     def _on_r_update(self, message: Message) -> list[Message]:
-        """Store new values, and pass them on; publish the version once every slice of the param has answered."""
+        """Store new values, and pass them on; once all slices of a param have new values, publish its version."""
         group, kind = message.info["group"], message.info.get("kind") or message.kind.removeprefix("r-")
         versions = {}
         for number, version, new in self._exchange.answers(message):
             if new is not None and new is not (values := self._slice_values(number, group)):
-                np.copyto(values, new)  # otherwise the transport has received the values in place
+                np.copyto(values, new)  # not needed if the transport has read the values into place
             versions[number] = version
             if self._unanswered.get((number, group)) != message.step:
                 continue
@@ -318,10 +334,10 @@ class Stub:
     _on_r_get = _on_gather = _on_r_update
 
     def _publish(self, kind: str, group: int, param: int, version: int) -> None:
-        """Publish the version of new values to the sharers. After an update the version always rises.
+        """Tell the sharers of a param the version of its new values. After an update, the version always rises.
 
-        The version of the servers may not have risen if an update was sent a second time, or if the values come from a
-        snapshot.
+        This holds even if the servers' version has not risen, because an update was sent a second time or the values
+        come from a snapshot.
         """
         least = self._published[group, param] + (kind == "update")
         self._published[group, param] = version = max(version, least)

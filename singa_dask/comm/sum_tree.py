@@ -1,9 +1,9 @@
 """The binary tree over the workers of a group that defines the order of sums of gradients.
 
-The tree makes the bits of a sum independent of which workers share a process, and of the order in which gradients
-arrive. Worker i is leaf 2^d + i of a binary tree with 2^d leaves, at least one for each worker. The sum at a node is
-the sum at its left child, node 2 n, plus the sum at its right child, node 2 n + 1, if both exist. Node 1 is the root. A
-process that has all gradients below a node may compute the node's sum.
+With the tree, a sum has the same bits whichever workers share a process, and in whatever order gradients arrive. The
+tree has 2^d leaves, at least one for each worker; worker i is leaf 2^d + i. Node 1 is the root, and node n has the
+children 2 n (left) and 2 n + 1 (right). The sum at a node is the sum at its left child plus the sum at its right child,
+if both exist. A process that has all gradients below a node may compute the sum at this node.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 
 
 def leaf(worker: int, n_workers: int) -> int:
-    """Return the leaf of a worker; the group has ``n_workers`` workers."""
+    """Return the leaf of a worker in a group of ``n_workers`` workers."""
     return (1 << (n_workers - 1).bit_length()) + worker
 
 
 def complete_nodes(local: Collection[int], n_workers: int) -> dict[int, int]:
-    """Return for each ``local`` worker of a group the highest node that has only local workers below it."""
+    """Return, for each local worker of a group, the highest node above it that has only local workers below."""
     nodes = {leaf(worker, n_workers) for worker in local}
-    # leaves without a worker count as present
+    # leaves without a worker count as local
     nodes |= {leaf(n_workers, n_workers) + i for i in range(leaf(0, n_workers) - n_workers)}
     for node in range(leaf(0, n_workers) - 1, 0, -1):
         if {2 * node, 2 * node + 1} <= nodes:
@@ -42,7 +42,7 @@ def additions(nodes: tuple[int, ...], top: int = 1) -> tuple[tuple[int, int], ..
     Parameters
     ----------
     nodes : tuple of int
-        Nodes below ``top``, none below another one; or ``top`` alone. The total ends up at the leftmost node.
+        Nodes below ``top``, none of them below another; or ``top`` alone. The total ends up at the leftmost node.
     top : int
         Node whose sum is computed.
     """
@@ -59,7 +59,7 @@ def additions(nodes: tuple[int, ...], top: int = 1) -> tuple[tuple[int, int], ..
 
 
 def tree_sum(grads: Mapping[int, Any]) -> Any:
-    """Return the sum of arrays, given by node. It is written to the memory of the leftmost array."""
+    """Return the sum of arrays, given by node. The sum is written to the memory of the leftmost array."""
     nodes = tuple(grads)
     pairs = additions(nodes)
     for left, right in pairs:

@@ -1,19 +1,21 @@
 """Transport: exchange messages with other processes. Each message arrives exactly once and in order.
 
 The transport has an asyncio event loop in a thread of its own, so that parameter traffic and Dask's heartbeats do not
-delay each other. It listens with the scheme of the Dask worker, through ``distributed.comm``; see
+delay each other. It listens through ``distributed.comm``, with the same scheme (tcp, tls, ...) as the Dask worker; see
 `singa_dask.comm.wire`.
 
-Each process connects to its receivers. A connection begins with a hello; see `singa_dask.comm.greeting`. The answer has
-the number of the last received message, and the sender continues after this message. The receiver acknowledges messages
-after 0.25 s, or sooner after many messages or bytes. The sender keeps messages until they are acknowledged, so that
-exactly the missing messages are sent again after a broken connection. The receiver drops repeated messages before it
-asks for a receive buffer. If a message is missing, it closes the connection, which makes the sender connect again.
+Exactly once, in order: each process opens a connection to every process to which it sends messages. A connection begins
+with a hello; see `singa_dask.comm.greeting`. The answer has the number of the last received message, and the sender
+continues after this message. The receiver acknowledges messages after 0.25 s, or sooner after many messages or bytes.
+The sender keeps messages until they are acknowledged, so that after a broken connection it sends exactly the missing
+messages again. The receiver drops repeated messages before it asks for a receive buffer. If it finds that a message is
+missing, it closes the connection, and the sender connects again.
 
-Messages are sent from the memory of their arrays, also when they are sent again. The sender may change the arrays after
-the answer. This is safe, because the receiver counts a message before it delivers it, so that an answered message is
-never sent again. A message that is sent again may have overwritten a part of a receive buffer before. It overwrites the
-whole buffer before it is delivered, and an old connection is ignored once there is a newer one.
+Memory: messages are sent from the memory of their arrays, also when they are sent again. The sender may change the
+arrays once its message is answered. This is safe, because the receiver counts a message before it delivers it, so an
+answered message is never sent again. A broken connection may leave a receive buffer partly written. This is safe, too:
+the repeated message overwrites the whole buffer before it is delivered, and an old connection is ignored once there is
+a newer one.
 """
 
 from __future__ import annotations
@@ -44,25 +46,28 @@ _CLOSE_S = 5.0
 
 
 class Transport:
-    """The endpoint of one process, in one incarnation of a job.
+    """Sends and receives the messages of one process, in one incarnation of a job.
 
     Parameters
     ----------
     host : str
         Scheme and host of the Dask worker, e.g. ``"tcp://10.0.0.7"``.
     on_message : callable
-        Called with each incoming message, in the thread of the transport. It must not block, and may raise no error.
+        Called with each incoming message, in the thread of the transport. It must neither block nor raise errors.
     on_lost : callable
-        Called once for each lost peer, with the address and the reason; see `Outbox`.
+        Called once for each lost peer, with its address and the reason; see `Outbox`.
     job : str
         Id of the job.
+    incarnation : int
+        Number of the incarnation. Connections from other incarnations are refused.
     process : int
-        Index of this process in the job.
+        Number of this process in the job.
     token : str
         Secret that all processes of the job share.
     receive_buffer : callable, optional
-        Takes a message without its array. Returns the buffer for the array, or None for new memory. It is called in the
-        thread of the transport. A sender may reuse a buffer only after its last message was answered.
+        Takes a message without its array; returns the buffer for the array, or None for new memory. Called in the
+        thread of the transport. Two messages may have the same buffer only if the sender waits for the answer to the
+        first one.
     backlog : Backlog, optional
         While the backlog is full, no arrays are read.
     interface, ports : str, sequence of int
@@ -70,19 +75,21 @@ class Transport:
     listen_args, connect_args : mapping
         Arguments from ``distributed.Security``, for TLS.
     timeout_s : float
-        Seconds for one attempt to connect, including the answer to the hello.
+        Maximum duration of one attempt to connect, including the answer to the hello.
     retry_s : float
-        Seconds after which a peer that cannot be reached is lost.
+        Seconds after which a peer that cannot be reached counts as lost.
     shared_bytes : int
-        Size of the shared memory for a connection to a process on this host; 0 for none.
+        Size of the shared memory for each connection to a process on this host; 0 for no shared memory.
+    name : str
+        Name of the thread.
 
     Attributes
     ----------
     address : str
-        Address at which other processes reach this one (see `place_of`), followed by a random mark. So a later process
-        with the same port has another address.
+        Address at which other processes reach this one (see `place_of`), followed by a random mark. With the mark, a
+        later process on the same port has a different address.
     sent_bytes : int
-        Bytes of arrays in messages to other processes, each counted once.
+        Bytes of arrays in all messages to other processes. A message that is sent again counts once.
     """
 
     def __init__(
@@ -133,14 +140,14 @@ class Transport:
 
     @property
     def received_bytes(self) -> int:
-        """Bytes of arrays in messages from other processes, each counted once."""
+        """Bytes of arrays in all messages from other processes. A repeated message counts once."""
         return self._inbox.received_bytes
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        # some comms resolve host names in executor threads, which must end first
+        # some comms resolve host names in executor threads, which must end before the loop is closed
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
 
@@ -153,16 +160,16 @@ class Transport:
         return self._listener.address
 
     def send(self, address: str, message: Message) -> None:
-        """Send ``message`` to the process at ``address``, in order, without blocking.
+        """Send a message to the process at ``address``, after all earlier messages to it, without blocking.
 
-        Do not change the arrays until the peer has answered. Messages to a lost peer are discarded.
+        Do not change the arrays until the peer has answered the message. Messages to a lost peer are discarded.
         """
         if self._closed:
             return
         if address.startswith("inproc"):
             message = _copied(message)
-        is_own = threading.current_thread() is self._thread  # the transport's own thread need not be woken
-        with contextlib.suppress(RuntimeError):  # the loop may have been closed since the check
+        is_own = threading.current_thread() is self._thread  # the loop does not have to be woken from its own thread
+        with contextlib.suppress(RuntimeError):  # the loop may have been closed since the check above
             (self._loop.call_soon if is_own else self._loop.call_soon_threadsafe)(self._put, address, message)
 
     def _put(self, address: str, message: Message) -> None:
@@ -191,7 +198,7 @@ class Transport:
             self._on_lost(address, reason)
 
     def cut(self, address: str) -> None:
-        """Close all connections with the process at ``address``, and refuse new ones, because it was replaced.
+        """Close all connections with a process that was replaced, and refuse new connections from it.
 
         Messages to this process are discarded, and it is not reported as lost.
         """
@@ -208,9 +215,9 @@ class Transport:
         self._inbox.cut(address)
 
     def close(self) -> None:
-        """Close the port and every connection, and end the thread. Can be called twice.
+        """Close the port and every connection, and end the thread. Unsent messages are discarded.
 
-        Unsent messages are discarded.
+        This method may be called twice.
         """
         if not self._closed:
             self._closed = True

@@ -1,9 +1,9 @@
 """Exchange among many processes, in which gradients are summed on their way to servers.
 
-The algorithm is recursive halving and doubling, after Rabenseifner (2004), for any number of processes. Processes that
-exchange messages differ in one bit of their numbers. Which process computes a node of the tree of sums (see
-`singa_dask.comm.sum_tree`) depends on the server of the slice, but the order of additions does not. So a sum has the
-same bits as in a direct exchange.
+The algorithm is recursive halving and doubling, after Rabenseifner (2004), extended to any number of processes. Two
+processes exchange messages only if their numbers differ in one bit. Which process computes a node of the tree of sums
+(see `singa_dask.comm.sum_tree`) depends on the server of the slice. The order of additions does not depend on it, so a
+sum has the same bits as in a direct exchange.
 """
 
 from __future__ import annotations
@@ -19,17 +19,15 @@ from singa_dask.comm.exchange import PartialSum, SliceExchange
 from singa_dask.comm.message import Address, Message, pack
 
 MIN_PROCESSES = 5
-"""Fewer processes exchange slices directly: that takes as many messages, and one hop."""
+"""Fewer processes than this exchange slices directly: this takes as many messages as a tree, but only one hop."""
 MAX_DIRECT = 8
 DIRECT_BYTES = 2 << 20
-"""Up to ``MAX_DIRECT`` processes exchange this many bytes of params directly, too, as that costs less.
-
-So they do with any params where servers have processes of their own.
-"""
+"""Up to `MAX_DIRECT` processes also exchange slices directly if the params have at least `DIRECT_BYTES`, or if servers
+have processes of their own, because a direct exchange then costs less."""
 BUCKET_BYTES = 1 << 20
-"""Gradients are sent together once they have this many bytes, and at the end of a step."""
+"""Gradients are collected until they have this many bytes or the step ends, and are then sent together."""
 FUSED_BYTES = 1 << 18
-"""Smaller slices are copied into one array for each receiver; larger ones are sent from their own memory."""
+"""Slices with fewer bytes are copied into one array for each receiver. Larger slices are sent from their own memory."""
 
 
 class Route(NamedTuple):
@@ -38,9 +36,9 @@ class Route(NamedTuple):
     Attributes
     ----------
     children : tuple of int
-        Processes whose sums are added in this process, in this order.
+        Processes whose sums are added in this process, in the order of the additions.
     parent : int or None
-        Process to which the sum is sent; None in the process of the server.
+        Process to which the sum is sent; None if this process is the root, which sends the sum to the server.
     """
 
     children: tuple[int, ...]
@@ -50,8 +48,8 @@ class Route(NamedTuple):
 class ProcessTree:
     """Determines which process sends sums to which process.
 
-    Process i is a leaf of the tree of sums. The node at height h above leaf i is block ``i >> h``. It is computed by
-    one of the processes below it: if possible, by the process whose last h bits are equal to the last h bits of the
+    Process i is a leaf of the tree of sums. The node at height h above leaf i is called block ``i >> h``. One of the
+    processes below a node computes its sum: if it exists, the process whose last h bits equal the last h bits of the
     root.
     """
 
@@ -63,9 +61,9 @@ class ProcessTree:
     def of(cls, process_of: Mapping[Address, int], n_bytes: int = 0) -> ProcessTree | None:
         """Return the tree for a job with ``n_bytes`` bytes of params; None if slices are exchanged directly.
 
-        A tree needs one worker group and one server group. All processes with workers must have the same number of
-        workers, a power of two, in order, so that each process computes one node of the tree of sums. The last process
-        may have fewer workers. Servers may have processes of their own, with higher numbers.
+        A tree needs one worker group and one server group, and each process must compute one node of the tree of sums.
+        Therefore all processes with workers must have the same number of workers, a power of two, in order; the last
+        process may have fewer. Servers may have processes of their own, with higher numbers.
         """
         n = 1 + max(process for unit, process in process_of.items() if unit.kind == "worker")
         are_apart = n <= max(process_of.values())
@@ -83,11 +81,18 @@ class ProcessTree:
         return cls(n) if fits else None
 
     def root(self, number: int, server: int) -> int:
-        """Return the process that computes the sum of a slice: its server's, or one that sends the sum there."""
+        """Return the process that computes the whole sum of slice ``number``.
+
+        This is the process ``server`` of its server, or, if the tree lacks that process, a process that sends the sum
+        there.
+        """
         return server if server < self.n_processes else number % self.n_processes
 
     def climb(self, roots: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield for each height the sums to send, as the index of the root, a process, and its parent."""
+        """Yield, for each height of the tree, the sums to send, as three arrays of equal length.
+
+        They have the index of the root in ``roots``, the process that sends a sum, and its parent, which receives it.
+        """
         index, here = np.divmod(np.arange(len(roots) * self.n_processes), self.n_processes)
         for height in range((self.n_processes - 1).bit_length()):
             block = here >> height
@@ -97,7 +102,7 @@ class ProcessTree:
             index, here = index[~sends], here[~sends]
 
     def _node(self, height: int, block: Any, root: Any) -> Any:
-        """Return the process that computes a node; elementwise for arrays."""
+        """Return the process that computes the node ``block`` at a height, for a root; elementwise for arrays."""
         for bit in reversed(range(height)):
             left, one = 2 * block, root >> bit & 1
             block = left + one * (left + one << bit < self.n_processes)
@@ -116,8 +121,8 @@ class ProcessTree:
         return Route(tuple(children), None)
 
     def hop(self, here: Any, to: Any) -> Any:
-        """Return the next process on the route from ``here`` to another one; elementwise for arrays."""
-        # clear bits first and then set bits, so that each process on the way exists
+        """Return the next process on the route from process ``here`` to process ``to``; elementwise for arrays."""
+        # first clear bits, then set bits: all numbers on the way are then at most those of the two ends, so they exist
         cleared = here & ~to
         bits = cleared + (cleared == 0) * (to & ~here)
         return here ^ (bits & -bits)
@@ -129,9 +134,16 @@ class ProcessTree:
 
 
 class _Leg(NamedTuple):
-    """The next receiver of a slice: a process, or None for the local server.
+    """The next hop of a slice.
 
-    ``alone`` has the slice if it is sent in a message of its own.
+    Attributes
+    ----------
+    kind : {"reduce", "gather"}
+        Whether sums go up to the root, or values come down from it.
+    to : int or None
+        The receiving process; None for the server.
+    alone : int
+        The slice, if it is sent in a message of its own; else -1.
     """
 
     kind: str
@@ -141,7 +153,7 @@ class _Leg(NamedTuple):
 
 @dataclass
 class _Bundle:
-    """Slices that are sent together."""
+    """Slices that are sent together in one message, once all of them are ready."""
 
     step: int
     leg: _Leg
@@ -151,7 +163,7 @@ class _Bundle:
 
 @dataclass
 class _Passage:
-    """The state of one slice in this process."""
+    """The state of one slice in this process: its route, and the sums that have arrived."""
 
     children: tuple[int, ...]
     legs: list[_Leg]
@@ -164,14 +176,14 @@ class _Passage:
 
 
 _NOTHING = np.empty(0)
-"""Stands for the gradient in requests for initial values."""
+"""Takes the place of a gradient in requests for initial values."""
 
 
 class TreeExchange(SliceExchange):
-    """Sums gradients of several processes, and passes values on. It is a state machine without I/O.
+    """An exchange in which processes sum gradients on their way to servers, and pass new values on to each other.
 
-    Each slice waits only for its own sums, so that processes need not agree on which slices are sent together. Requests
-    for initial values, which have no arrays, take the same route.
+    Each slice waits only for its own sums, so processes do not have to agree on which slices are sent together.
+    Requests for initial values take the same route, without arrays. It is a state machine without I/O.
 
     Parameters
     ----------
@@ -180,7 +192,7 @@ class TreeExchange(SliceExchange):
     n_bytes : sequence of int
         Number of bytes of each slice.
     values : callable
-        Slice -> its values in this process.
+        Takes the number of a slice; returns its values in this process.
     request : callable
         See `DirectExchange`.
     """
@@ -207,7 +219,7 @@ class TreeExchange(SliceExchange):
             legs = [_Leg("reduce", parent, alone), *(_Leg("gather", child, alone) for child in children)]
             for passages in self._passages.values():
                 passages.append(_Passage(children, legs))
-        # sums that will be sent in one message, and their step
+        # sums of this process that will be sent together, and their step
         self._bucket: dict[int, Any] = {}
         self._step = -1
 
@@ -227,7 +239,7 @@ class TreeExchange(SliceExchange):
         return self._send("update", self._step, totals)
 
     def _send(self, kind: str, step: int, totals: Mapping[int, Any]) -> list[Message]:
-        """Send the sum of each slice once the sums of all its children are here; return messages to send now."""
+        """Arrange that each sum is sent once the sums of its children have arrived; return the messages to send now."""
         bundles: dict[_Leg, _Bundle] = {}
         for number, total in totals.items():
             passage = self._passages[kind][number]
@@ -253,7 +265,7 @@ class TreeExchange(SliceExchange):
             yield number, version, values
 
     def _split(self, message: Message) -> Iterator[tuple[int, Any]]:
-        """Yield each slice in a message with its part of the array."""
+        """Yield each slice in a message, with its part of the message's array."""
         numbers = message.info["slices"]
         if len(numbers) == 1 or not message.arrays:
             yield from zip(numbers, message.arrays or [_NOTHING] * len(numbers), strict=True)
@@ -265,7 +277,7 @@ class TreeExchange(SliceExchange):
             start = stop
 
     def _advance(self, kind: str, numbers: Collection[int]) -> list[Message]:
-        """Add the sums of children in the order of the tree; return the messages that are complete."""
+        """Add the sums of children that have arrived, in the order of the tree; return the complete messages."""
         following: list[Message] = []
         for number in numbers:
             passage = self._passages[kind][number]
@@ -291,7 +303,7 @@ class TreeExchange(SliceExchange):
         return pack(following)
 
     def _complete(self, kind: str, bundle: _Bundle) -> Iterable[Message]:
-        """Count a ready slice of a bundle; return the messages of the bundle if it was the last one."""
+        """Count a ready slice of a bundle; return the bundle's messages if all its slices are ready."""
         bundle.n_ready += 1
         numbers, leg = bundle.slices, bundle.leg
         if bundle.n_ready < len(numbers):

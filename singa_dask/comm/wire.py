@@ -1,15 +1,15 @@
 """Wire: send and receive numbered frames over a connection to another process.
 
 A frame has a number, a header, and the bytes of arrays. The frame of a message has the message's sequence number and
-the result of `Message.header`. A note is a frame without arrays: a greeting, an acknowledgement, whose header is empty,
-or a refusal, whose header is the reason.
+the result of `Message.header`. A note is a frame without arrays. It is a greeting, an acknowledgement (with an empty
+header), or a refusal (with the reason as header).
 
 ``distributed.comm`` provides connections and listeners for tcp, tls, ws, ucxx and inproc. With tcp and tls, frames are
-written to the byte stream, and arrays are read straight into receive buffers. Between processes of one host arrays go
+written to the byte stream, and arrays are read directly into receive buffers. Between processes of one host, arrays go
 through shared memory; see `singa_dask.comm.shared`. The other comms carry whole objects.
 
-Distributed may unpickle such objects, and data before the first frame. Use plain tcp only in trusted networks, as for
-Dask itself.
+`distributed` may unpickle such objects, and also data that arrives before the first frame. As for Dask itself, use
+plain tcp only in trusted networks.
 """
 
 from __future__ import annotations
@@ -43,25 +43,27 @@ from singa_dask.errors import CommError
 MARK = b"SNG3"
 MAX_HEADER = 64 << 20
 GRACE_S = 0.1
-"""Time for buffers to be flushed, and for a pending connection, when the transport is closed."""
+"""Seconds that buffers and pending connections get to finish when the transport is closed."""
 NOT_OURS = "a message that is not of this protocol"
 
 
 class RefusedError(Exception):
-    """The peer has refused the connection, or cannot continue it. A retry would not help."""
+    """The peer has refused the connection, or cannot continue it, so that a retry would not help."""
 
 
 class Frame(NamedTuple):
-    """The start of a frame.
+    """The start of a frame, before its arrays are read.
 
     Attributes
     ----------
+    number : int
+        Sequence number of a message, or number of an acknowledged message.
     header : bytes or Message
-        The header; for a connection within one process, the message itself.
+        The header; on a connection within one process, the message itself.
     n_bytes : int
         Number of bytes of arrays.
     arrays : list
-        The arrays as bytes, if they came with the header.
+        The arrays as bytes, if they arrived together with the header.
     is_shared : bool
         Whether the arrays are in shared memory.
     """
@@ -74,7 +76,7 @@ class Frame(NamedTuple):
 
 
 class Wire(ABC):
-    """Writes and reads frames. Writing never waits."""
+    """Writes and reads the frames of one connection. Writing never waits."""
 
     peer: str
     """Address of the other end."""
@@ -86,9 +88,9 @@ class Wire(ABC):
 
     @contextmanager
     def offer(self, size: int) -> Iterator[str]:
-        """Offer ``size`` bytes of shared memory for arrays, and provide its name.
+        """Offer ``size`` bytes of shared memory for arrays; provide its name, empty if there is none.
 
-        The memory is used if the peer takes it.
+        If the peer has taken the memory by the end of the context, it is used.
         """
         yield ""
 
@@ -106,11 +108,11 @@ class Wire(ABC):
 
     @abstractmethod
     async def drain(self) -> None:
-        """Wait until all written bytes are passed to the operating system."""
+        """Wait until the operating system has accepted all written bytes."""
 
     @abstractmethod
     async def read(self, max_header: int = MAX_HEADER) -> Frame:
-        """Read the start of a frame."""
+        """Read the start of the next frame. A header of more than ``max_header`` bytes is an error."""
 
     @abstractmethod
     async def skip(self, frame: Frame) -> None:
@@ -118,7 +120,7 @@ class Wire(ABC):
 
     @abstractmethod
     async def read_message(self, frame: Frame, receive_buffer: ReceiveBuffer | None) -> Message:
-        """Read the rest of a message. Its arrays are read into the results of ``receive_buffer``."""
+        """Read the arrays of a message, into the buffers that ``receive_buffer`` returns; return the message."""
 
     @abstractmethod
     def close(self) -> None:
@@ -126,7 +128,7 @@ class Wire(ABC):
 
 
 Serve: TypeAlias = Callable[[Wire], Awaitable[None]]
-"""Serves a new connection to its end."""
+"""A function that serves a new connection until it ends."""
 
 
 class Listener(NamedTuple):
@@ -154,16 +156,16 @@ def from_header(packed: bytes, receive_buffer: ReceiveBuffer | None) -> Message:
 
 
 def flat(array: np.ndarray) -> np.ndarray:
-    """Return a contiguous array as bytes."""
+    """Return a view of a contiguous array as a 1-D array of bytes."""
     return array.reshape(-1).view(np.uint8)
 
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
 _PREFIX = struct.Struct("<4sIQQ")
-"""Precedes each header: magic number, length of the header, number of the frame, bytes of its arrays."""
+"""Precedes each header: mark, length of the header, number of the frame, number of bytes of its arrays."""
 _SMALL = 1 << 16
-"""Buffers up to this many bytes are joined before writing, as a copy costs less than a call."""
+"""Consecutive buffers up to this size are joined before writing, because a copy costs less than a call."""
 _SKIP = 1 << 20
 _SHARED = b"SNG+"
 """Mark of a message with arrays in shared memory; the positions of the pieces follow the header."""
@@ -171,14 +173,14 @@ _RELEASED = b"SNG-"
 """Mark of a frame that releases the oldest piece."""
 _PIECE = struct.Struct("<Q")
 _MIN_SHARED = 1 << 16
-"""Arrays of fewer bytes go by the stream."""
+"""Messages whose arrays have fewer bytes do not use shared memory."""
 
 
 class _StreamWire(Wire):
     """A wire on the byte stream of a comm: TCP or TLS."""
 
     def __init__(self, comm: TCP) -> None:
-        self._comm = comm  # keep a reference, because the comm closes the stream when it is garbage-collected
+        self._comm = comm  # keep a reference, because a comm closes its stream when it is garbage-collected
         self._stream: Any = comm.stream
         self.peer = str(comm.peer_address)
 
@@ -196,7 +198,7 @@ class _StreamWire(Wire):
 
     @property
     def progress(self) -> int:
-        # tornado has no public attribute for this count
+        # tornado counts the accepted bytes, but has no public attribute for the count
         return int(self._stream._total_write_done_index) + self._n_released
 
     @contextmanager
@@ -222,7 +224,7 @@ class _StreamWire(Wire):
         self._write_on()
 
     def _write_on(self) -> None:
-        """Write until a piece has to wait for room in shared memory."""
+        """Write pending messages, until one has to wait for room in shared memory."""
         while self._unwritten:
             for buffer in self._unwritten[0]:
                 if not buffer:
@@ -291,7 +293,7 @@ class _StreamWire(Wire):
 def _shared(segment: Segment, start: bytes, arrays: Iterable[np.ndarray]) -> Iterator[Buffer]:
     """Write arrays to shared memory, and yield buffers for the stream.
 
-    Buffers are empty while there is no room.
+    An empty buffer means that shared memory has no room at present.
     """
     for piece in segment.pieces(arrays):
         while (position := segment.write(piece)) is None:
@@ -301,7 +303,7 @@ def _shared(segment: Segment, start: bytes, arrays: Iterable[np.ndarray]) -> Ite
 
 
 def _joined(start: bytes, arrays: Iterable[np.ndarray]) -> Iterator[Buffer]:
-    """Yield the bytes of a message. Consecutive small buffers are joined."""
+    """Yield the bytes of a message as buffers. Consecutive small buffers are joined."""
     small = bytearray(start)
     for array in arrays:
         if array.size <= _SMALL:
@@ -387,7 +389,7 @@ class _CommWire(Wire):
 
     def close(self) -> None:
         self._writing.cancel()
-        # retrieve the exception of the task here, because it is reported elsewhere
+        # retrieve the task's exception, which is reported elsewhere, so that asyncio does not log it
         self._writing.add_done_callback(lambda task: task.cancelled() or task.exception())
         self._comm.abort()
 
@@ -402,14 +404,14 @@ async def listen(endpoint: Endpoint, serve: Serve, args: Mapping[str, Any]) -> L
     Parameters
     ----------
     serve : callable
-        Called with the wire of each connection. Serves it until it ends.
+        Called with the wire of each new connection; serves the connection until it ends.
     args : mapping
         Result of ``distributed.Security.get_listen_args``.
 
     Raises
     ------
     CommError
-        This machine does not have the host, no port is free, or the TLS configuration of Dask is incomplete.
+        The address does not belong to this machine, no port is free, or the TLS configuration of Dask is incomplete.
     """
 
     async def handle(comm: Comm) -> None:
@@ -440,7 +442,7 @@ async def listen(endpoint: Endpoint, serve: Serve, args: Mapping[str, Any]) -> L
 
 
 def _check_port(host: str, port: int) -> None:
-    """Raise `OSError` if a port cannot be opened. Tornado would leave a socket open in this case."""
+    """Raise `OSError` if a port cannot be opened. This check comes first, as tornado would leave a socket open."""
     socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
 
 
@@ -453,7 +455,7 @@ async def _stop(listener: core.Listener) -> None:
 
 
 def place_of(address: str) -> str:
-    """Return the address at which a transport listens: its own address without the random mark."""
+    """Return the address of a transport without its random mark, i.e. the address at which it listens."""
     return address.partition("#")[0]
 
 
@@ -468,13 +470,13 @@ async def connect(address: str, timeout_s: float, args: Mapping[str, Any]) -> Wi
     Raises
     ------
     RefusedError
-        The certificates of the two ends do not fit.
+        The certificates of the two processes do not match.
     OSError
         The address does not answer, or the connection breaks.
     """
     try:
         return _wire_of(await core.connect(place_of(address), timeout=timeout_s, **args))
-    except OSError as error:  # connect has retried many times, and the causes of this error belong to the last attempt
+    except OSError as error:  # connect retries until the timeout; the causes of its error are those of the last attempt
         causes = [error.__cause__, getattr(error.__cause__, "__cause__", None)]
         reason = [error, *(each for each in causes if isinstance(each, OSError) and str(each))][-1]
         if isinstance(reason, ssl.SSLError) and not isinstance(reason, ssl.SSLEOFError):
