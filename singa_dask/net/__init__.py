@@ -1,14 +1,14 @@
-"""The net of a job: planned from its list of layers, then built for one phase.
+"""The net of a job. It is planned from the job's list of layers, then built for one phase.
 
 The plan, a list of nodes
-    `plan` runs all steps of planning: `unroll` over time steps, `partition` among workers, and `order`. `nodes` has the
-    elements of a plan.
+    `plan`: runs all steps of planning. `unroll`: creates a node for each time step. `partition`: divides layers among
+    workers. `order`: sorts nodes. `nodes`: the elements of a plan.
 The net, built from a plan
-    `neuralnet`: the class `NeuralNet`, and `make_net`, which builds one. `wiring`: makes and connects the layers.
+    `neuralnet`: the class `NeuralNet`, and `make_net`, which builds one. `wiring`: creates and connects the layers.
     `memory`: allocates the memory of layers. `params`: weights, and how layers share them. `gradients`: which layers
-    have gradients. `copies`: sums gradients over the copies of a layer. `shares` and `mixing`: batches that are divided
-    unequally or mixed. `fuse`: layers that do work of their neighbours.
-Around the net
+    have gradients. `copies`: sums gradients over the copies of a layer. `shares`: batches that workers divide
+    unequally. `mixing`: batches of mixed records. `fuse`: makes a layer do the work of its neighbour in one kernel.
+Tools for a net
     `replay`: calls kernels again without the code of layers. `debug`: checks what layers write. `picture`: draws a net.
 """
 

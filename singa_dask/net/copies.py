@@ -16,11 +16,13 @@ from singa_dask.ops.contract import Array, Ops
 class Copies:
     """Runs layers backward, and sums the gradients over the copies of each layer.
 
+    In a net that is unrolled over time steps, a layer has a copy for each time step. All copies share its params.
+
     Attributes
     ----------
     before : dict of Layer to list of Layer
-        For each layer that learns, the layers that must run backward first: the layers that read it, and the previous
-        copy.
+        For each layer that learns, the layers that must run backward first: the layers that read it, and the copy that
+        runs before it in a backward pass.
     """
 
     def __init__(self, layers: Sequence[Layer], readers: Mapping[Layer, Sequence[Layer]]) -> None:
@@ -40,13 +42,13 @@ class Copies:
         return self._last.get(layer.conf_name, layer) is layer
 
     def adds(self, layer: Layer) -> bool:
-        """Return whether the gradients of this copy are added to the gradients of a previous copy."""
+        """Return whether the gradients of this copy are added to the gradients of copies that ran before it."""
         return layer in self._adding
 
     def memory(self, ops: Ops) -> Iterator[tuple[Layer, Allocation]]:
-        """Yield the memory for gradients of a single copy.
+        """Yield the memory for the gradients of a single copy.
 
-        Only layers that cannot add gradients themselves need it.
+        It is needed only for layers whose `backward` cannot add to earlier gradients.
         """
         for layer in self._adding:
             for param in () if layer.speed.accumulates else layer.params:
@@ -64,10 +66,10 @@ class Copies:
             memory.allocate()
 
     def backward(self, layer: Layer, phase: Phase, run: Run = run_method) -> None:
-        """Run one copy of a layer backward, and add its gradients to the gradients of previous copies."""
+        """Run one copy of a layer backward, and add its gradients to the gradients of copies that ran before it."""
         if layer not in self._adding:
             for param in layer.params:
-                if param.view is not None:  # several layers add to different parts of this memory
+                if param.view is not None:  # layers add to different parts of this memory, so clear all of it first
                     layer.ops.multiply(param.memory, 0, out=param.memory)
             run(layer, phase, "backward")
         elif layer.speed.accumulates:
@@ -80,7 +82,7 @@ class Copies:
                 layer.ops.multiply(param.grad, 1 / n_copies, out=param.grad)
 
     def _add_own_gradients(self, layer: Layer, phase: Phase, run: Run) -> None:
-        """Compute the gradients of a layer's params in separate memory, then add them."""
+        """Compute the gradients of a layer's params in separate memory, then add them to the earlier gradients."""
         params = [param for param in layer.params if param.has_grad]
         sums = [param.swap_grad(self._own_grads[param]) for param in params]
         try:

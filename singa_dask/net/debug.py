@@ -1,8 +1,8 @@
 """Check what layers write, for ``debug: true`` and for `singa_dask.testing`.
 
-A layer has to overwrite its own arrays, and must not change other arrays. Arrays that it has to overwrite are first
-filled with a number that no layer computes. If the number is still there afterwards, or something was added to it, the
-layer has not overwritten the array.
+A layer must overwrite its own arrays, and must not change other arrays. To check this, the arrays that it must
+overwrite are first filled with a number that no layer computes. If an array later contains this number, or this number
+plus something, the layer has not overwritten the array.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def watch_backward(layer: Layer, phase: Phase, backward: Callable[[Layer, Phase]
     layer : Layer
     phase : Phase
     backward : callable
-        Runs the layer, given layer and phase.
+        Called with the layer and the phase, to run the layer backward.
     adds : bool
         Whether the gradients of params are added to the gradients of other copies of the layer.
 
     Raises
     ------
     PartError
-        The layer does not overwrite its gradients, writes to its sources, or declares a property that it does not have.
+        The layer does not overwrite its gradients, writes to its sources, or lacks a property that its class declares.
     """
     gradients = [] if adds else param_gradients(layer)
     if not isinstance(layer, Forwarding):
@@ -80,9 +80,9 @@ def watch_backward(layer: Layer, phase: Phase, backward: Callable[[Layer, Phase]
 
 
 def check_accumulates(layer: Layer, phase: Phase, before: Sequence[Array]) -> None:
-    """Check that a layer has added its gradients of params to the gradients in ``before``.
+    """Check that a layer has added the gradients of its params to the earlier gradients, ``before``.
 
-    The layer is run backward once more.
+    To compare, the layer is run backward once more.
     """
     sums = [_copy(layer, grad) for _, grad in param_gradients(layer)]
     layer.backward(phase)
@@ -122,7 +122,7 @@ def _source_gradients(layer: Layer) -> Named:
 
 
 def _source_data(layer: Layer) -> list[tuple[str, Array, Array]]:
-    """Return data and labels of a layer's sources with copies.
+    """Return the data and labels of a layer's sources, as (name, array, copy).
 
     Data that the layer may overwrite is left out.
     """
@@ -147,7 +147,7 @@ def _fill(arrays: Named) -> None:
 
 
 def _check(layer: Layer, method: str, own: Named, kept: list[tuple[str, Array, Array]], remedy: str) -> None:
-    """Check that a layer has overwritten its own arrays, and has not changed arrays that it reads."""
+    """Raise `PartError` if a layer has not overwritten its own arrays, or has changed an array in ``kept``."""
     for name, data, values in kept:
         if not np.array_equal(_copy(layer, data), values, equal_nan=True):
             what = f"{method}() writes into {name}, which others read."

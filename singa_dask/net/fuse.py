@@ -1,7 +1,8 @@
-"""Fuse layers of a net for training: a layer does the work of a neighbour in the same kernel.
+"""Fuse layers of a training net: a layer does the work of a neighbouring layer in its own kernel.
 
-Results stay the same bit for bit. `Speed.fuses` lists what a layer class can do for its neighbours, and `Layer.fused`
-what an instance has to do. The neighbour stays in the net. Its methods that have nothing left to do are replaced.
+Results stay the same bit for bit. `Speed.fuses` lists the work that a layer class can do for its neighbours;
+`Layer.fused` lists the work that a layer of this net does. The neighbour stays in the net, but its methods that have
+nothing left to do are replaced by a method that does nothing.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ def fuse(layers: Sequence[Layer], with_sums: bool) -> None:
     layers : sequence of Layer
         All layers, in the order of a forward pass.
     with_sums : bool
-        Also fuse additions; each saves one kernel. Pass False for a partitioned net, and for a net whose outputs are
-        inspected.
+        Whether to fuse additions, too, which saves one kernel for each. Pass False for a partitioned net, and for a net
+        whose outputs are inspected.
     """
     owners = {feature: layer for layer in layers for feature in layer.features}
     readers = {source: layer for layer in layers for source in layer.sources}
@@ -48,7 +49,7 @@ def fuse(layers: Sequence[Layer], with_sums: bool) -> None:
 
 
 def bind_shared_gradients(layers: Sequence[Layer]) -> None:
-    """Bind gradients of sources to the gradient of an output that they share.
+    """Make sources use the gradient of the output with which they share it.
 
     Call this function once memory is allocated.
     """
@@ -63,7 +64,7 @@ def is_relu(layer: Layer) -> bool:
 
 
 def _join_only_gradient(split: Split) -> None:
-    """Make the only reader of a Split that has a gradient write it to the Split's source."""
+    """If only one reader of a Split has a gradient, make it write the gradient directly to the Split's source."""
     wanted = [feature for feature in split.features if feature.requires_grad]
     if len(wanted) == 1:
         wanted[0].own_grad = False
@@ -71,7 +72,7 @@ def _join_only_gradient(split: Split) -> None:
 
 
 def _share_gradients(layer: Layer, owners: Mapping[Feature, Layer]) -> None:
-    """Make the sources of a layer share the gradient of its output, if their layers only read it."""
+    """Make the sources of a layer share the gradient of its output, if the layers of these sources only read it."""
     for source in layer.sources:
         is_read_only = source in owners and owners[source].speed.reads_gradients
         if is_read_only and source.requires_grad and source.own_grad and source.dtype == layer.features[0].dtype:
@@ -80,7 +81,7 @@ def _share_gradients(layer: Layer, owners: Mapping[Feature, Layer]) -> None:
 
 
 def _fuse_relu(relu: Layer, below: Layer, reader: Layer | None) -> None:
-    """Make the layer below a ReLU compute the ReLU, and this layer or the reader compute its gradient."""
+    """Make the layer below a ReLU compute the ReLU, and the reader of the ReLU (or the layer below) its gradient."""
     source, output = relu.sources[0], relu.features[0]
     source.overwritable = output.own_data = output.own_grad = False
     below.fused.relu = True
@@ -92,7 +93,7 @@ def _fuse_relu(relu: Layer, below: Layer, reader: Layer | None) -> None:
 
 
 def _fuse_sum(add: Add, first: Feature, last: Feature, owner: Layer) -> None:
-    """Make the layer of an Add's last source compute the sum, in memory that it shares with the Add."""
+    """Make the layer that computes the last source of an Add compute the sum, in memory that it shares with the Add."""
     if "add" in owner.speed.fuses and first.dtype == last.dtype:
         owner.fused.add = first
         add.features[0].own_data = False
@@ -100,7 +101,7 @@ def _fuse_sum(add: Add, first: Feature, last: Feature, owner: Layer) -> None:
 
 
 def _fuse_sum_of_gradients(split: Split, wanted: Sequence[Feature], readers: Mapping[Feature, Layer]) -> None:
-    """Make one of two readers of a Split add both gradients: the reader that runs backward last."""
+    """If a Split has two readers with gradients, make the one that runs backward last add both gradients."""
     if len(wanted) == 2 and wanted[0].own_grad and "add_grad" in readers[wanted[0]].speed.fuses:
         readers[wanted[0]].fused.add_grad = wanted[1]
         wanted[0].own_grad = False
@@ -108,7 +109,7 @@ def _fuse_sum_of_gradients(split: Split, wanted: Sequence[Feature], readers: Map
 
 
 def _relieve(layer: Layer, *methods: str, attach: Callable[[], None]) -> None:
-    """Replace the methods of a layer whose work a neighbour does, and its `Layer.attach`."""
+    """Replace methods of a layer, whose work a neighbour does, by nothing, and `Layer.attach` by ``attach``."""
     layer.fused.idle = methods
     vars(layer).update(dict.fromkeys(methods, _nothing), attach=attach)
 
@@ -118,6 +119,6 @@ def _nothing(phase: Phase) -> None:
 
 
 def _join(feature: Feature, other: Feature, *names: str) -> None:
-    """Make ``feature`` use the ``data`` or ``grad`` of ``other``, as ``names`` says."""
+    """Make ``feature`` use attributes of ``other``: ``"data"``, ``"grad"`` or both, as listed in ``names``."""
     for name in names:
         setattr(feature, name, getattr(other, name))

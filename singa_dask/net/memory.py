@@ -20,7 +20,7 @@ class Allocation(NamedTuple):
     Attributes
     ----------
     owner : object
-        The object that has the memory. If several layers need memory of the same owner, it is allocated once.
+        Identifies the memory. If several layers yield memory of the same owner, it is allocated and counted once.
     shape : tuple of int
     dtype : dtype
     allocate : callable
@@ -39,7 +39,7 @@ class Allocation(NamedTuple):
 
 
 def memory_of(layer: Layer) -> Iterator[Allocation]:
-    """Yield the memory that a layer needs: outputs, buffers, gradients of outputs and params."""
+    """Yield the memory that a layer needs for outputs, buffers, and gradients of outputs and params."""
     ops = layer.ops
     for feature in layer.features:
         wanted = feature.own_data

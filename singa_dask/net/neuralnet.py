@@ -37,30 +37,30 @@ class NeuralNet:
     Attributes
     ----------
     context : InputContext
-        Values that all layers share. Set ``context.step`` before each pass.
+        Values that all layers share. Callers set ``context.step`` before each pass.
     layers : list of Layer
         The layers of this worker, including layers that the net has inserted. Sources precede their readers.
     all_layers : list of Layer
-        The layers of all workers of the group if the net is partitioned, else ``layers``.
+        If the net is partitioned: the layers of all workers of the group. Otherwise the same as ``layers``.
     sources, readers : dict of Layer to list of Layer
         For each layer of this worker: the layers of this worker that it reads, and the layers that read it.
     params : list of Param
         The params of ``layers``, in the same order.
     owners : list of Param
-        The params whose values this worker stores and sends, each once. All other params use the values of an owner.
+        The params whose values this worker stores and sends to servers. Each other param uses the values of an owner.
     logical : dict of str to LogicalParam
-        The params of the whole group by their names on the servers, in the order of all layers.
+        The params of the whole group, by their names on the servers, in the order of all layers.
     shared_params : Params
-        The params together with their owners.
+        The params by name, and how they share values.
     cancellation : Cancellation
-        Where threads wait for versions of the params. It ends all waits when the job ends.
+        Ends all waits of this worker when the job ends.
     ops : Ops
         Kernels of the device.
     on_layer : callable or None
-        Called each time a layer has run, with the layer, ``"forward"`` or ``"backward"``, and the start time in
-        ``time.monotonic_ns``.
+        Called after each run of a layer, with the layer, ``"forward"`` or ``"backward"``, and the start time, a value
+        of ``time.monotonic_ns``.
     is_watched : bool
-        Whether each pass checks that layers keep their contract. A layer that does not raises PartError.
+        Whether each pass checks what layers write, and raises `PartError` for faults; see `singa_dask.net.debug`.
     """
 
     def __init__(self, context: InputContext, ops: Ops, wiring: Wiring, params: Params) -> None:
@@ -85,11 +85,11 @@ class NeuralNet:
 
     @property
     def is_partitioned(self) -> bool:
-        """Whether the workers of the group have different layers, or different parts of layers."""
+        """Whether the workers of the group compute different layers or parts of layers, not only different records."""
         return self.nodes[0].worker is not None
 
     def leave_out(self, layers: Iterable[Layer]) -> None:
-        """Remove layers that no other layer reads, and their params."""
+        """Remove layers and their params. No other layer may read these layers."""
         left = set(layers)
         self.layers[:] = [layer for layer in self.layers if layer not in left]
         wanted = {param.owner for param in self.params}
@@ -98,14 +98,14 @@ class NeuralNet:
     # -- memory -------------------------------------------------------------------------------------
 
     def allocate(self) -> None:
-        """Allocate features and gradients, but not the values of params; see `allocate_params`."""
+        """Allocate the memory of the layers, except the values of params; see `allocate_params`."""
         for layer in self.layers:
             allocate(layer)
         bind_shared_gradients(self.layers)
         self._copies.allocate(self.ops)
 
     def allocate_params(self) -> None:
-        """Allocate the values of all params that have none. Nets without servers need this."""
+        """Allocate the values of all params that have none. Needed for a net that has no stub and servers."""
         for param in self.owners:
             if not param.has_data:
                 param.data = self.ops.zeros(param.memory_shape, param.dtype)
@@ -115,7 +115,7 @@ class NeuralNet:
         return sum(self.memory_of_layers().values())
 
     def memory_of_layers(self) -> dict[str, int]:
-        """Return the bytes of `memory_bytes` for each layer of the job. Shared memory counts once."""
+        """Return the bytes of `memory_bytes` by the name of the layer in the job. Shared memory counts once."""
         n_bytes: dict[str, int] = dict.fromkeys((layer.conf_name for layer in self.layers), 0)
         counted: set[object] = set()
         memories = [(layer, memory) for layer in self.layers for memory in memory_of(layer)]
@@ -125,7 +125,7 @@ class NeuralNet:
                 n_bytes[layer.conf_name] += memory.n_bytes
         home = {param.owner: layer.conf_name for layer in reversed(self.layers) for param in layer.params}
         for owner in self.owners:
-            # a part that no layer of this worker holds counts under the owner's own name
+            # values that no layer of this worker uses count under the name of the param
             name = home.get(owner, owner.name)
             n_bytes[name] = n_bytes.get(name, 0) + owner.size * owner.dtype.itemsize
         return n_bytes
@@ -143,7 +143,7 @@ class NeuralNet:
 
     @property
     def n_params(self) -> int:
-        """Number of trainable values, counting shared ones once, including those shared from another net."""
+        """Number of trainable values. Shared values count once, also if they are shared from another net."""
         learnt = {**self.logical, **self.shared_params.shared}.values()
         return sum(kept.param.size for kept in learnt if kept.owner.trains and not kept.owner.running_statistic)
 
@@ -152,14 +152,14 @@ class NeuralNet:
         kept = self.logical[key]
         if kept.owner.running_statistic:
             return self.n_gradients(key)
-        # A gradient is a mean over the layers that share the param, unless the param asks for a sum. It is also a mean
-        # over workers, unless the net is partitioned: then the gradients of the parts of a batch add up to the gradient
-        # of the batch.
+        # The gradient is the mean over the layers that share the param, unless the param asks for the sum. It is also
+        # the mean over workers, unless the net is partitioned: then gradients of the parts of a batch add up to the
+        # gradient of the batch.
         n_users = len(kept.users) if self.is_partitioned else kept.n_gradients
         return max(1 if kept.summed else n_users, 1) * (1 if self.is_partitioned else self.context.n_workers)
 
     def n_gradients(self, key: str) -> int:
-        """Return the number of gradients of a logical param that the whole group computes in a step."""
+        """Return the number of gradients that the whole group computes for a logical param in a step."""
         return self.logical[key].n_gradients * (1 if self.is_partitioned else self.context.n_workers)
 
     def sharers(self, owner: Param) -> list[Param]:
@@ -170,9 +170,9 @@ class NeuralNet:
         return [param for param in learning if param.owner is owner.owner]
 
     def in_turn(self, phase: Phase) -> Iterator[Layer]:
-        """Yield the layers of this worker in the order of a pass. A backward pass has only layers that learn.
+        """Yield the layers of this worker in the order of a pass. In a backward pass, only layers that learn.
 
-        Compute each layer before taking the next one. Layers that wait for another worker come later.
+        The caller must compute each layer before it takes the next one. Layers that wait for another worker come later.
         """
         back = bool(phase & Phase.BACKWARD)
         layers = [layer for layer in reversed(self.layers) if layer.learns] if back else self.layers
@@ -180,7 +180,7 @@ class NeuralNet:
             yield from layers
             return
         if not back:
-            # an input layer or a bridge sets this flag in forward
+            # an input layer or a bridge may set this flag again in its forward method
             self.context.stream_start = False
         before = self._copies.before if back else self.sources
 
@@ -210,8 +210,7 @@ class NeuralNet:
     def backward(self, layer: Layer, phase: Phase) -> None:
         """Run `Layer.backward` of a layer; raise `Aborted` if the job has ended.
 
-        If the layer has several copies, their gradients are added. The gradient of a running statistic is averaged over
-        the copies.
+        Gradients of several copies of a layer are added; for a running statistic they are averaged.
         """
         if self.cancellation.reason:
             self.cancellation.check()
@@ -224,30 +223,30 @@ class NeuralNet:
             self.on_layer(layer, "backward", start)
 
     def gradients_complete(self, layer: Layer) -> bool:
-        """Return whether a layer's gradients are final, because the backward pass has run all other copies."""
+        """Return whether a layer's gradients are final once it has run: all its other copies run earlier."""
         return self._copies.is_last(layer)
 
     def name2layer(self, name: str) -> Layer:
-        """Return the layer with a name. The method has SINGA's name."""
+        """Return the layer with this name. The method is named as in SINGA."""
         return self._layers[name]
 
     def param(self, name: str) -> Param:
-        """Return the param with a name."""
+        """Return the param with this name."""
         return self.shared_params.by_name[name]
 
     def param_path(self, name: str) -> tuple[str | int, ...]:
-        """Return the path of a param in the job, for an error."""
+        """Return the path of a param in the job file, for an error."""
         paths = [
             node.problem("", ("param", k)).path for param, node, k in self.shared_params.located() if param.name == name
         ]
         return paths[0]
 
     def take_metrics(self, weight: float = 1.0) -> Totals:
-        """Return (sum, count) of each metric since the previous call.
+        """Return the (sum, count) of each metric since the previous call, and start again from zero.
 
-        All copies of a layer share one metric. If several layers of the group have a metric of the same name, the
-        result has it as ``<layer>.<metric>`` for each layer. For metrics that are means over a batch, sum and count are
-        multiplied by ``weight``.
+        The copies of a layer share their metrics. If several layers of the group have a metric of the same name, its
+        key is ``<layer>.<metric>`` for each of them. ``weight`` multiplies sum and count of metrics that are means over
+        a batch.
         """
         taken: dict[str, dict[str, tuple[float, float]]] = {}
         for layer in self.layers:
@@ -256,7 +255,7 @@ class NeuralNet:
         for layer in self.all_layers:
             names.setdefault(layer.conf_name, set()).update(layer.traits.metrics)
         times = Counter(name for of_layer in names.values() for name in of_layer)
-        # weight the part of a batch by its size
+        # a worker that computes a part of a batch weights its metrics by the size of the part
         weights = {
             layer.conf_name: weight * (self.context.weight if layer.site.batch_shard.count > 1 else 1.0)
             for layer in self.layers
@@ -270,7 +269,7 @@ class NeuralNet:
         }
 
     def metrics_state(self) -> dict[str, Any]:
-        """Return the sums of metrics since `take_metrics` as plain values, by layer; empty if there are none."""
+        """Return the sums of metrics since the last `take_metrics`, as plain values by layer; empty without any."""
         return {layer.name: state for layer in self.layers if (state := layer.metrics.state())}
 
     def restore_metrics(self, state: Mapping[str, Any]) -> None:
@@ -285,15 +284,15 @@ class NeuralNet:
         Parameters
         ----------
         without : collection of int
-            Indices of layers in the job that are not checked.
+            Indices (in the job) of layers that are not checked.
 
         Raises
         ------
         ConfigError
-            Lists all problems, with paths from the top of the job.
+            Files do not match. The error lists all problems, with paths from the top of the job.
         """
         problems: list[Problem] = []
-        # keep one part of each layer, because all parts read the same store
+        # check one part of each layer, because all parts read the same store
         parts = {layer.conf_name: layer for layer in reversed(self.all_layers)}
         for layer in reversed(parts.values()):
             if self._node_of[layer.name].index in without:
@@ -306,9 +305,9 @@ class NeuralNet:
             raise ConfigError(problems)
 
     def cursors(self) -> dict[str, dict[str, Any]]:
-        """Return the position in its records of each input layer of this worker.
+        """Return the reading position of each input layer of this worker, by the name of the layer in the job.
 
-        If an input layer is partitioned, all its parts have the same position.
+        All parts of a partitioned input layer have the same position.
         """
         cursors = {layer.conf_name: layer.cursor() for layer in self.inputs}
         return {name: cursor for name, cursor in cursors.items() if cursor is not None}
@@ -316,7 +315,7 @@ class NeuralNet:
     def seek(self, cursors: Mapping[str, Mapping[str, Any]]) -> None:
         """Move the input layers of this worker to positions that `cursors` has returned.
 
-        Layers that ``cursors`` does not have keep their position.
+        Layers that are missing in ``cursors`` keep their position.
 
         Raises
         ------
@@ -340,7 +339,7 @@ class NeuralNet:
             layer.advance(n_batches)
 
     def close(self) -> None:
-        """Close all layers, even if closing one fails."""
+        """Close all layers, even if closing one fails; then raise the first error."""
         failed: list[Exception] = []
         for layer in self.layers:
             try:
@@ -351,9 +350,9 @@ class NeuralNet:
             raise failed[0]
 
     def layers_of_job(self) -> list[tuple[Layer, int]]:
-        """Return the layers that have params, with their indices in the job.
+        """Return each layer of the job that has params, with its index in the job.
 
-        Each has one copy or part in the list.
+        Of several copies or parts of a layer, one is returned.
         """
         layers = {self._node_of[layer.name].index: layer for layer in reversed(self.all_layers) if layer.params}
         return [(layer, index) for index, layer in sorted(layers.items())]
@@ -371,7 +370,7 @@ class NeuralNet:
     def describe(self) -> str:
         """Return a table of the layers as text.
 
-        The columns are name, type, sources, shape and params, and the worker if the net is partitioned.
+        The columns are name, type, sources, shape and params. The table of a partitioned net also names the workers.
         """
         hidden = 0 if self.is_partitioned else 1
         rows = [("worker", "layer", "type", "reads", "shape", "params")[hidden:]]
@@ -397,22 +396,22 @@ def _show_param(param: Param) -> str:
 
 
 def make_net(job: JobConf, context: InputContext, ops: Ops, share_from: NeuralNet | None = None) -> NeuralNet:
-    """Build the net of one phase. It gets shapes and params, but no memory, and reads no records.
+    """Build the net of one phase: layers with shapes and params. No memory is allocated, and no records are read.
 
     Parameters
     ----------
     job : JobConf
     context : InputContext
-        Phase, worker, seed and precision. ``shares`` is read from the job unless it is set.
+        Phase, worker, seed and precision. Its ``shares`` is set from the job unless it is already set.
     ops : Ops
         Kernels of the device.
     share_from : NeuralNet, optional
-        A net whose params of the same names are used. For a test or validation net, pass the net for training.
+        A net whose params this net uses, by name. For a test or validation net, pass the training net.
 
     Raises
     ------
     ConfigError
-        Lists all mistakes, with paths from the top of the job.
+        The net has mistakes. The error lists all of them, with paths from the top of the job.
     """
     conf, shares = job.neuralnet, context.shares
     nodes = plan(conf, context.phase, context.n_workers)
@@ -431,7 +430,7 @@ def make_net(job: JobConf, context: InputContext, ops: Ops, share_from: NeuralNe
     if problems := list(dict.fromkeys(wrong)):
         raise ConfigError(problems)
     params.assign_owners()
-    # other nets are not fused, because callers read their outputs; debugged nets do not fuse sums
+    # do not fuse other nets, because callers read their outputs; in a debugged net, do not fuse sums
     if context.phase & Phase.TRAIN:
         fuse(wiring.layers, with_sums=ops.prefers_large_kernels and nodes[0].worker is None and not job.debug)
     return NeuralNet(context, ops, wiring, params)

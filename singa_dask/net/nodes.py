@@ -1,7 +1,4 @@
-"""Nodes of a plan.
-
-Each node describes a layer to build: a layer of the job, or one that the net inserts.
-"""
+"""Nodes of a plan. Each node describes a layer to build: a layer of the job, or a layer that the net inserts."""
 
 from __future__ import annotations
 
@@ -25,8 +22,8 @@ class NodeOutput:
     node : str
         Name of the node.
     index : int or None
-        Number of the output, if the node has an output for each reader. None if it has a single output, or while none
-        is chosen.
+        Number of the output, if the node has an output for each reader. None if the node has a single output, or if an
+        output has not been chosen yet.
     """
 
     node: str
@@ -43,23 +40,25 @@ class Node:
     Attributes
     ----------
     conf : LayerConf
-        The conf of the layer, with a name that is unique in the plan.
+        Options of the layer, with a name that is unique in the plan.
     index : int
-        Index in the job of the layer that the node belongs to. Errors point there.
+        Index (in the job) of the job's layer to which the node belongs. Errors point there.
     sources : tuple of NodeOutput
         The outputs that the layer reads, in order.
     layer : str
-        Name in the job of the layer that the node belongs to.
+        Name of the job's layer to which the node belongs.
     first_step, n_steps : int
         The first time step that the layer computes, and the number of its time steps.
     n_outputs : int
         Number of outputs, one for each reader; 0 if there is one output that all readers share.
     feedback : tuple of NodeOutput
-        Outputs that the layer reads as an earlier pass has left them.
+        Outputs whose values from an earlier pass the layer reads.
     worker : int or None
-        The worker that computes the layer. None: all workers of the group compute it, each for its records.
-    partition_dim, part, n_parts : int
-        The axis along which the layer is partitioned, or -1; the index of this part, and the number of parts.
+        The worker that computes the layer. None if all workers of the group compute it, each for its own records.
+    partition_dim : int
+        The axis along which the layer is partitioned; -1 if it is not partitioned.
+    part, n_parts : int
+        The index of this part of the layer, and the number of parts.
     peer : int
         For a bridge: the worker at the other end.
     channel : str
@@ -67,8 +66,8 @@ class Node:
     inherits_partition : bool
         Whether the layer is partitioned in the same way as its source.
     inserted : bool
-        Whether partitioning inserted the layer, for the layer at ``index``. Its errors are then about ``partition_dim``
-        of that layer.
+        Whether partitioning inserted the layer, because of the layer at ``index``. Its errors then refer to the
+        ``partition_dim`` of that layer.
     """
 
     conf: LayerConf
@@ -95,12 +94,12 @@ class Node:
 
     @property
     def cls(self) -> type[Layer]:
-        """Class of the layer; raises ConfigError if the type is unknown."""
+        """Class of the layer. Raises `ConfigError` if the type is unknown."""
         return LAYERS.find(self.conf.type)
 
     @property
     def traits(self) -> Traits:
-        """Traits of the class."""
+        """Traits of the layer's class."""
         return self.cls.traits
 
     @property
@@ -109,16 +108,16 @@ class Node:
         return self.cls.speed.feature_parallel or Connection.ONE_TO_ONE
 
     def reads_all_steps(self, source: int) -> bool:
-        """Return whether each time step of the layer reads all time steps of source number ``source``."""
+        """Return whether each time step of the layer reads all time steps of its source number ``source``."""
         return self.traits.steps == "all" or (self.traits.steps == "memory" and source > 0)
 
     @property
     def needs_split(self) -> bool:
-        """Whether a Split has to follow the layer if it has several readers, to sum their gradients."""
+        """Whether the layer needs a Split after it if it has several readers, to sum their gradients."""
         return self.cls.backward is not Layer.backward and self.traits.role not in ("input", "unsupervised")
 
     def renamed(self, name: str, **changes: Any) -> Node:
-        """Return a copy with another name. ``changes`` has other attributes to change."""
+        """Return a copy of the node with another name, and with other attributes as in ``changes``."""
         return replace(self, conf=self.conf.model_copy(update={"name": name}), **changes)
 
     @property
@@ -142,7 +141,7 @@ class Node:
         return [self.problem(f"{message} Set another partition_dim.", ("partition_dim",)) for message in messages]
 
     def problem(self, message: str, keys: Path = ()) -> Problem:
-        """Return a problem at a key of this layer."""
+        """Return a problem at a key of the job's layer to which the node belongs."""
         return Problem(("neuralnet", "layer", self.index, *keys), message)
 
 
@@ -154,7 +153,7 @@ def _node(
 
 
 def slice_node(name: str, source: NodeOutput, index: int, axis: int, n_slices: int, **attributes: Any) -> Node:
-    """Return a Slice that divides an output into pieces along an axis.
+    """Return the node of a Slice layer, which divides an output into pieces along an axis.
 
     ``attributes`` are additional attributes of the `Node`.
     """
@@ -163,7 +162,7 @@ def slice_node(name: str, source: NodeOutput, index: int, axis: int, n_slices: i
 
 
 def concate_node(name: str, sources: Sequence[NodeOutput], index: int, axis: int, **attributes: Any) -> Node:
-    """Return a Concate that joins outputs along an axis.
+    """Return the node of a Concate layer, which joins outputs along an axis.
 
     ``attributes`` are additional attributes of the `Node`.
     """
@@ -171,7 +170,7 @@ def concate_node(name: str, sources: Sequence[NodeOutput], index: int, axis: int
 
 
 def split_node(source: NodeOutput, index: int, n_splits: int, **attributes: Any) -> Node:
-    """Return a Split that gives each of several readers its own output.
+    """Return the node of a Split layer, which gives each of several readers its own output.
 
     ``attributes`` are additional attributes of the `Node`.
     """
@@ -180,7 +179,7 @@ def split_node(source: NodeOutput, index: int, n_splits: int, **attributes: Any)
 
 
 def bridge_nodes(source: NodeOutput, index: int, worker: int, other: int, **attributes: Any) -> tuple[Node, Node]:
-    """Return both ends of a bridge that sends an output to another worker.
+    """Return the nodes of both ends of a bridge, which sends an output to another worker.
 
     ``attributes`` are additional attributes of both nodes.
     """

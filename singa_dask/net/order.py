@@ -1,4 +1,4 @@
-"""Orders of nodes and layers: sources before their readers."""
+"""Sort nodes and layers so that sources come before their readers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 def topological_order(nodes: Sequence[Node]) -> list[Node]:
-    """Return nodes with sources before their readers. Otherwise the order stays the same.
+    """Return nodes sorted so that sources come before their readers; otherwise their order stays the same.
 
     Raises
     ------
@@ -37,23 +37,23 @@ def ready_order(
     is_ready: Callable[[T], bool],
     wait: Callable[[Callable[[], bool], Sequence[T]], None],
 ) -> Iterator[T]:
-    """Yield items so that each one follows all items in its ``before``.
+    """Yield items in an order in which each item follows all items in its ``before``.
 
-    Items that are not ready come later. Of all possible items the next one is the first in ``items``. This keeps the
-    workers of a group from waiting for each other in a cycle, because the first item of the whole net never has to
-    wait. Items in a cycle, and items after a cycle, are not yielded.
+    Items that are not ready come later. Among the items that could be next, the earliest in ``items`` is chosen.
+    Therefore workers of a group cannot wait for each other in a cycle: the earliest item of the whole net never has to
+    wait. Items in a cycle of ``before``, and items that follow a cycle, are not yielded.
 
     Parameters
     ----------
     items : sequence
-        The items. The caller must finish each one before it takes the next.
+        The items. The caller must finish each item before it takes the next.
     before : mapping of item to sequence of items
-        The items that each item has to follow.
+        The items that each item must follow.
     is_ready : callable
-        Returns whether everything else that an item waits for has arrived.
+        Takes an item; returns whether everything else that it waits for, e.g. a message, has arrived.
     wait : callable
-        Called as ``wait(condition, waiting)``, with the items that are not ready. Returns once another thread has made
-        ``condition()`` true.
+        Called as ``wait(condition, waiting)`` if no item can be next; ``waiting`` are the items that are not ready.
+        Returns once another thread has made ``condition()`` true.
     """
     place = {item: i for i, item in enumerate(items)}
     open_edges = {item: {place[other] for other in before[item] if other in place} for item in items}
@@ -80,7 +80,7 @@ def _next(
     is_ready: Callable[[T], bool],
     wait: Callable[[Callable[[], bool], Sequence[T]], None],
 ) -> int:
-    """Remove and return the first item that is ready."""
+    """Remove and return the index of the first item that is ready; wait if none is."""
     while True:
         for i in [i for i in waiting if is_ready(items[i])]:
             waiting.remove(i)

@@ -20,20 +20,19 @@ class LogicalParam:
     Attributes
     ----------
     owner : Param
-        The param with the values and settings.
+        The param whose name and settings count. Other params share its values.
     param : Param
-        One of the params that use the values. It has their shape and part.
+        One of the params that use the stored values. Its shape and part are the shape and part of these values.
     n_gradients : int
-        Number of gradients that this worker computes in a step; if the net is partitioned, that the whole group
-        computes.
+        Number of gradients that one worker computes in a step. In a partitioned net, the number for the whole group.
     users : set of str
         Names of the layers that compute these gradients.
     summed : bool
-        Whether the gradients of layers that share the param are summed instead of averaged.
+        Whether the gradients of layers that share the param are summed. By default they are averaged.
     holder : int
-        The first worker of the group that has the param.
+        The first worker of the group that has the param. It sends the initial values.
     workers : set of int
-        All workers that have the param, if the net is partitioned.
+        In a partitioned net, all workers that have the param; otherwise empty.
     """
 
     owner: Param
@@ -46,12 +45,12 @@ class LogicalParam:
 
 
 def whole_params(logical: Mapping[str, LogicalParam]) -> list[Param]:
-    """Return the owners of logical params, each once."""
+    """Return the owners of logical params, each once, even if parts of an owner are stored separately."""
     return list({kept.owner.name: kept.owner for kept in logical.values()}.values())
 
 
 class Params:
-    """The params of one net; of all workers of the group if the net is partitioned.
+    """The params of one net. For a partitioned net, the params of all workers of the group.
 
     Attributes
     ----------
@@ -62,7 +61,7 @@ class Params:
     logical : dict of str to LogicalParam
         See `NeuralNet`.
     shared : dict of str to LogicalParam
-        Logical params of another net whose values this net uses.
+        Logical params of another net, the values of which this net uses.
     """
 
     def __init__(self, wiring: Wiring) -> None:
@@ -74,13 +73,13 @@ class Params:
         self._families: dict[str, list[tuple[Param, Node]]] = {}
 
     def located(self) -> list[tuple[Param, Node, int]]:
-        """Return each param with its node and its index in the node, for errors."""
+        """Return each param with its node and its index among the node's params, for errors."""
         layers = [layer for layer in self.wiring.all_layers if layer.site.prototype is None]
         nodes = self.wiring.node_of
         return [(param, nodes[layer.name], k) for layer in layers for k, param in enumerate(layer.params)]
 
     def index_names(self) -> list[Problem]:
-        """Index the params by name; return a problem for each name that occurs twice."""
+        """Index the params by name; return a problem for each name that two layers use."""
         problems = []
         layers: dict[str, str] = {}
         for param, node, k in self.located():
@@ -91,7 +90,10 @@ class Params:
         return problems
 
     def resolve_sharing(self) -> list[Problem]:
-        """Follow ``share_from`` to find the owner of each param, in a net that has params of its own."""
+        """Find the owner of each param by following ``share_from``; return the problems.
+
+        For a net with values of its own. A net that uses the values of another net calls `share_with` instead.
+        """
         problems = []
         for param, node, k in self.located():
             owner = self.owner_of(param)
@@ -108,7 +110,7 @@ class Params:
         return problems
 
     def owner_of(self, param: Param) -> Param | str:
-        """Follow ``share_from`` to the param that has the values; return a message if that fails."""
+        """Return the param that has the values of ``param``, by following ``share_from``; on failure, a message."""
         passed = [param]
         while name := passed[-1].conf.share_from:
             # SINGA 0.3 writes 0#w1 for a param that job files call w1
@@ -121,7 +123,7 @@ class Params:
         return passed[-1]
 
     def share_with(self, other: Params) -> list[Problem]:
-        """Use the values of the params of another net that have the same names."""
+        """Make the params use the values of another net's params with the same names; return the problems."""
         problems = []
         theirs: dict[tuple[str, int, int | None], Param] = {}
         for param, node, _ in other.located():
@@ -149,9 +151,9 @@ class Params:
         return problems
 
     def assign_owners(self) -> None:
-        """Decide for each param whether its parts are stored and sent, or the whole param.
+        """Decide for each param whether workers store and send its parts separately, or the whole param.
 
-        The whole param is stored if layers use different parts of it.
+        The whole param is stored if different layers use different parts of it.
         """
         learning = {param for layer in self.wiring.all_layers if layer.learns for param in layer.params if param.trains}
         for name in [param.name for param, _, _ in self.located() if not param.conf.share_from]:
@@ -173,7 +175,7 @@ class Params:
                     self._assign(param, owner)
 
     def _assign(self, param: Param, owner: Param) -> None:
-        """Make a param of this worker use the values of its owner that this worker stores."""
+        """Make a param of this worker use the owner's values that this worker stores."""
         key = param.key_of(owner.name)
         kept = next((owned for owned in self.owners if owned.key == key), None)
         if kept is None:

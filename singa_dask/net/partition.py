@@ -1,9 +1,9 @@
 """Partition a net among the workers of a group, after SINGA's NeuralNet::AddPartitionConnectionLayers.
 
 A layer is partitioned by records (``partition_dim`` 0), by features (1), or not at all (-1). A layer that is not
-partitioned is computed by worker 0, or by the worker that its ``location`` names. If a reader needs other parts than
-its source has, the net inserts a Slice and a Concate between the two layers. If they are on different workers, it also
-inserts a pair of bridges.
+partitioned is computed by worker 0, or by the worker that its ``location`` names. If a reader is partitioned
+differently from its source, the net inserts a Slice and a Concate between the two layers. If the two are on different
+workers, the net also inserts a bridge, which is a pair of layers.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Resharding(NamedTuple):
     Attributes
     ----------
     slice_dim : int or None
-        Axis along which each part of the source is sliced into a piece for each part of the reader. None sends the part
-        whole.
+        Axis along which each part of the source is sliced, into one piece for each part of the reader. None if the part
+        is sent whole.
     concate_dim : int or None
-        Axis along which each part of the reader joins the pieces that it gets. None if it gets one piece.
+        Axis along which each part of the reader joins the pieces that it receives. None if it receives one piece.
     """
 
     slice_dim: int | None
@@ -39,8 +39,8 @@ class Resharding(NamedTuple):
 
 DIRECT = Resharding(None, None)
 
-# Keys are (partition_dim of the source, partition_dim of the reader, how the reader depends on the source). Parts that
-# are sent whole to several readers correspond to SINGA's Split.
+# Keys are (partition_dim of the source, partition_dim of the reader, how the reader depends on the source). Where SINGA
+# has a Split, parts are sent whole to several readers.
 TABLE = {
     (0, 0, ONE): DIRECT,
     (1, 1, ONE): DIRECT,
@@ -65,15 +65,23 @@ TABLE = {
 
 
 def cut_by_features(nodes: Sequence[Node], partition_dim: int = 0) -> set[str]:
-    """Return the names of the layers that are partitioned by features; see `partition`."""
+    """Return the names of the layers that `partition` would partition by features."""
     return {node.name for node in nodes if _Plan.of(node, partition_dim).dim == 1}
 
 
 def partition(nodes: Sequence[Node], n_workers: int, partition_dim: int = 0) -> list[Node]:
-    """Return the nodes of all workers of a group.
+    """Return the nodes of all workers of a group, sources before their readers.
 
-    If all layers are partitioned by records, the nodes are returned unchanged. In ``nodes`` and in the result, sources
-    precede their readers. ``partition_dim`` is used for layers that do not set it.
+    If all layers are partitioned by records, the nodes are returned unchanged.
+
+    Parameters
+    ----------
+    nodes : sequence of Node
+        The nodes of the net, sources before their readers.
+    n_workers : int
+        Number of workers in the group.
+    partition_dim : int
+        Used for layers that do not set ``partition_dim`` themselves.
 
     Raises
     ------
@@ -106,10 +114,10 @@ class _Plan(NamedTuple):
     dim : int
         The ``partition_dim`` of the layer.
     location : int
-        The worker that computes the layer, if it is not partitioned.
+        The worker that computes a layer that is not partitioned.
     copied : bool
-        Whether every worker has the whole layer. This is so for layers that read records, or integers in records,
-        because they are not partitioned by features.
+        Whether every worker computes the whole layer. This is the case for layers that read records, or integers in
+        records, if ``partition_dim`` is 1: such layers cannot be partitioned by features.
     """
 
     dim: int
@@ -131,14 +139,14 @@ class _Plan(NamedTuple):
 
 
 class _Partitioner:
-    """Creates the nodes of all workers, and inserts connections when they are first needed."""
+    """Creates the nodes of all workers. Slices, Concates and bridges are inserted when they are first needed."""
 
     def __init__(self, plans: dict[str, _Plan], n_workers: int) -> None:
         self.plans = plans
         self.n_workers = n_workers
         self.originals: dict[str, Node] = {}
         self.placed: dict[str, Node] = {}
-        # whole outputs that a worker assembles because one of its layers needs them
+        # (output, worker) if the worker assembles the whole output, because one of its layers needs it
         self.materialised: set[tuple[NodeOutput, int]] = set()
 
     def nodes(self, nodes: Sequence[Node]) -> list[Node]:
@@ -146,7 +154,7 @@ class _Partitioner:
         self.originals = {node.name: node for node in nodes}
         before_losses: set[NodeOutput] = set()
         for node in reversed(nodes):
-            # if there are no gradients, sending pieces costs less
+            # only before losses: without gradients, sending pieces costs less than assembling whole outputs
             if node.traits.role == "loss" or not before_losses.isdisjoint(node.outputs):
                 before_losses.update(node.sources)
                 taken = self._taken_whole(node)
@@ -188,14 +196,14 @@ class _Partitioner:
         )
 
     def _at(self, output: NodeOutput, worker: int) -> NodeOutput:
-        """Return the output of the part that is on ``worker``."""
+        """Return the output of the layer's part that is on ``worker``."""
         plan = self.plans[output.node]
         return output if plan.dim == WHOLE and not plan.copied else replace(output, node=f"{output.node}@{worker}")
 
     # -- edges ---------------------------------------------------------------------------------------
 
     def _localise(self, output: NodeOutput, reader: Node, part: int, worker: int) -> NodeOutput:
-        """Return an output on ``worker`` with the values that part number ``part`` of a reader needs."""
+        """Return an output that is on ``worker`` and has the values that part ``part`` of a reader needs."""
         ours, theirs = self.plans[reader.name], self.plans[output.node]
         connection = reader.connection
         way = TABLE[theirs.dim, ours.dim, connection]
@@ -210,7 +218,7 @@ class _Partitioner:
         return self._collect(output, way, reader, part, worker)
 
     def _collect(self, output: NodeOutput, way: Resharding, reader: Node, part: int, worker: int) -> NodeOutput:
-        """Return the output that joins all pieces that one part of a reader needs."""
+        """Return the output that joins all pieces which part ``part`` of a reader on ``worker`` needs."""
         pieces = []
         for at in self._workers(self.originals[output.node]):
             piece = self._cut(output, self._at(output, at), way.slice_dim, reader, at, part)
@@ -227,7 +235,10 @@ class _Partitioner:
     def _cut(
         self, of: NodeOutput, output: NodeOutput, axis: int | None, reader: Node, worker: int, part: int
     ) -> NodeOutput:
-        """Return the piece of an output, sliced along an axis, that one part of its readers needs."""
+        """Return the piece of an output, sliced along ``axis``, that part ``part`` of its readers needs.
+
+        If ``axis`` is None, return the whole output.
+        """
         if axis is None:
             return output
         name = f"slice({output},{axis})"
@@ -237,7 +248,7 @@ class _Partitioner:
         return NodeOutput(name, part)
 
     def _bridge(self, of: NodeOutput, output: NodeOutput, worker: int, other: int, reader: Node) -> NodeOutput:
-        """Return an output on the worker ``other``; if it is not there, insert a bridge."""
+        """Return an output as it is available on the worker ``other``; if it is elsewhere, insert a bridge."""
         if worker == other:
             return output
         start, end = bridge_nodes(output, reader.index, worker, other, **self._attributes(of))
@@ -247,7 +258,7 @@ class _Partitioner:
         return NodeOutput(end.name)
 
     def _attributes(self, of: NodeOutput) -> dict[str, Any]:
-        """Return the attributes of nodes that are inserted after an output."""
+        """Return the attributes that nodes inserted after an output have in common."""
         source = self.originals[of.node]
         steps = {"first_step": source.first_step, "n_steps": source.n_steps}
         return {**steps, "partition_dim": WHOLE, "inserted": True}

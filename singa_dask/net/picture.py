@@ -14,13 +14,13 @@ from singa_dask.net.nodes import Node
 from singa_dask.shown import by_shape, plural
 
 SMALL = {"BridgeDst": "", "BridgeSrc": "", "Concate": "joined", "Slice": "cut", "Split": "split"}
-"""Types of layers that only pass on their sources -> their labels in the picture if partitioning inserted them."""
+"""Types of layers that only pass on their sources, and the labels of such layers if partitioning inserted them."""
 
 AXES = {0: "records", 1: "features"}
 FILLS = ("#a6cee3", "#fdbf6f", "#b2df8a", "#fb9a99", "#cab2d6", "#ffff99", "#e0c8a0", "#9fdfd2")
 PAPERS = ("#eff6fa", "#fff7ec", "#f2faec", "#fff0f0", "#f6f2f9", "#fffff0", "#f9f4ec", "#edf9f7")
 LINES = ("#1f78b4", "#d96f00", "#2c8a24", "#d01a1c", "#6a3d9a", "#8f8a00", "#8a5a2b", "#0f8a78")
-"""Colours of the workers of a group, in turn: of boxes, of frames around them, and of edges."""
+"""Colours of boxes (`FILLS`), of frames around them (`PAPERS`) and of edges (`LINES`). Workers take them in turn."""
 
 GRAPH = 'labelloc=t, fontname="Helvetica,Arial,sans-serif", newrank=true, ranksep=0.3, nodesep=0.15'
 NODES = (
@@ -44,9 +44,9 @@ class Box:
     n_steps : int
         Number of time steps that the layer computes.
     notes : tuple of str
-        Additional lines: the axis of a Slice or Concate, and each param with its shape.
+        Additional lines of text: the axis of a Slice or Concate, and each param with its shape.
     worker : int or None
-        The worker that has the layer. None: all workers of the group have it.
+        The worker that has the layer; None if all workers of the group have it.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Box:
 
     @property
     def shown_shape(self) -> str:
-        """The shape as text. With several time steps it is the shape of one time step."""
+        """The shape as text. A layer with several time steps shows the shape of one time step."""
         steps = f"{self.n_steps} steps of " if self.n_steps > 1 else ""
         return steps + by_shape((*(n // self.n_steps for n in self.shape[:1]), *self.shape[1:]))
 
@@ -82,7 +82,7 @@ class Edge:
     source, target : int
         Indices of the two boxes.
     forward, back : int
-        For an edge to another worker: the bytes that a step sends forward and back.
+        For an edge to another worker: the bytes that each step sends forward (data) and back (gradients).
     is_feedback : bool
         Whether the target reads the output of an earlier pass.
     """
@@ -103,10 +103,11 @@ class Picture:
     title : tuple of str
         Lines of the title.
     boxes : tuple of Box
-        The layers, sources before their readers. If the net is partitioned, it has the layers of all workers.
+        The layers, sources before their readers. For a partitioned net, the layers of all workers.
     edges : tuple of Edge
+        The edges between these layers.
     frame : str
-        Label of the frame around boxes that every worker has; empty for no frame.
+        Label of the frame around layers that every worker has; empty for no frame.
     """
 
     title: tuple[str, ...]
@@ -136,7 +137,7 @@ class Picture:
     def dot(self) -> str:
         """Return the picture as text for ``dot``. Each worker has a frame, and each bridge is an edge.
 
-        The bytes of a bridge are written at the edge; if several bridges lead to a box, they are written in the box.
+        The bytes of a bridge are written at the edge. If several bridges lead to a box, they are written in the box.
         """
         arrows = list(self._arrows())
         arrivals: dict[int, list[_Arrow]] = {}
@@ -156,7 +157,7 @@ class Picture:
         return "\n".join([*lines, "}", ""])
 
     def _arrows(self) -> Iterator[_Arrow]:
-        """Yield the edges to draw. An edge to a bridge is drawn to the layer that reads the other end."""
+        """Yield the edges to draw. An edge to a bridge is drawn to the layer that reads the bridge's other end."""
         leads_to = {edge.source: edge for edge in self.edges if self.boxes[edge.source].is_bridge}
         for edge in self.edges:
             if not self.boxes[edge.source].is_bridge:
@@ -182,7 +183,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class _Arrow:
-    """An edge to draw. Its two layers may be on different workers, with a bridge between them."""
+    """An edge to draw between two layers, which may be on different workers with a bridge between them."""
 
     source: int
     target: int
@@ -203,7 +204,7 @@ def _box(node: Node, layer: Layer) -> Box:
 
 
 def _axis(layer: Slice | Concate) -> str:
-    """Return the name of the axis that a Slice or Concate uses."""
+    """Return the name of the axis along which a Slice or Concate divides or joins."""
     if layer.axis == 0 and any(source.n_steps != layer.site.n_steps for source in layer.sources):
         return "steps"
     return AXES.get(layer.axis, f"axis {layer.axis}")
@@ -251,7 +252,7 @@ def _quoted(value: str) -> str:
 
 
 def _rows(rows: Iterable[str]) -> str:
-    """Return a label with several rows, as a table: ``dot`` sets lines of plain text too close together."""
+    """Return a label with several rows, as a table, because ``dot`` sets lines of plain text too close together."""
     cells = "".join(f"<tr><td>{row}</td></tr>" for row in rows if row)
     return f'<<table border="0" cellborder="0" cellspacing="0" cellpadding="1">{cells}</table>>'
 
@@ -267,9 +268,9 @@ def _framed(label: str, worker: int | None, lines: Iterable[str]) -> list[str]:
 
 
 def _in_blocks(drawn: Sequence[tuple[list[str], str]], frame: str, depth: int = 0) -> Iterator[str]:
-    """Yield boxes, with a frame around the boxes of each block.
+    """Yield boxes, with a frame around the boxes of each block, i.e. boxes whose names begin with the same parts.
 
-    Each item of ``drawn`` has the parts of a box's name and the text of the box.
+    Each item of ``drawn`` has the parts of a box's name, and the text of the box in ``dot``.
     """
     of_part: dict[str, list[tuple[list[str], str]]] = {}
     for number, (parts, line) in enumerate(drawn):

@@ -1,8 +1,8 @@
 """Plan a net: turn a job's list of layers into a list of nodes to build.
 
-Each step of planning takes a list of nodes and returns a new list; `unroll` and `partition` are steps, too. The steps
-use names and types of layers. They do not use shapes, which are unknown until the layers exist. Names, sources and
-cycles in the job have been checked before.
+Each step of planning, including `unroll` and `partition`, takes a list of nodes and returns a new list. The steps use
+names and types of layers, but no shapes, which are unknown until the layers exist. Names, sources and cycles of the job
+were checked before.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def plan(net: NetConf, phase: Phase, n_workers: int = 1) -> list[Node]:
 
 
 def layers_in_phase(layers: Sequence[LayerConf], phase: Phase) -> list[Node]:
-    """Return a node for each layer that the net of a phase has."""
+    """Return a node for each layer of the job that belongs to a phase."""
     kept = [
         Node(conf, i, tuple(map(NodeOutput, conf.srclayers)), conf.name)
         for i, conf in enumerate(layers)
@@ -54,12 +54,12 @@ def layers_in_phase(layers: Sequence[LayerConf], phase: Phase) -> list[Node]:
 
 
 def check_types(nodes: Sequence[Node]) -> list[Node]:
-    """Set the number of outputs of each node.
+    """Check the types of nodes, and set the number of outputs of each node.
 
     Raises
     ------
     ConfigError
-        A type is unknown, or jobs cannot use it.
+        A type is unknown, or is only for layers that the net inserts.
     """
     problems, known = [], []
     for node in nodes:
@@ -88,11 +88,11 @@ def outputs_key(node: Node) -> tuple[str, ...]:
 
 
 def cut_feedback_edges(nodes: Sequence[Node]) -> list[Node]:
-    """Turn edges that close a cycle into feedback edges, which read the output of an earlier pass."""
+    """Replace edges that close a cycle by feedback edges, over which a layer reads the output of an earlier pass."""
     sources = {node.name: [source.node for source in node.sources] for node in nodes}
     cut, problems = [], []
     for node in nodes:
-        # the two layers of an RBM read each other, and the visible one reads the records first
+        # the two layers of an RBM read each other; the visible layer has the records as its first source
         back = [
             source for source in node.sources[1:]
             if node.traits.role == "unsupervised" and node.name in sources.get(source.node, ())
@@ -112,7 +112,7 @@ def cut_feedback_edges(nodes: Sequence[Node]) -> list[Node]:
 
 
 def choose_outputs(nodes: Sequence[Node]) -> list[Node]:
-    """Give each reader its own output, in order, where a node has an output for each reader.
+    """Assign an output to each reader, in order, for nodes that have an output for each reader.
 
     Raises
     ------
@@ -142,7 +142,7 @@ def choose_outputs(nodes: Sequence[Node]) -> list[Node]:
 
 
 def add_splits(nodes: Sequence[Node]) -> list[Node]:
-    """Insert a Split, named ``split(<name>)``, after each output whose readers need outputs of their own."""
+    """Insert a Split, named ``split(<name>)``, after each output whose several readers need outputs of their own."""
     readers = Counter(source for node in nodes for source in node.sources)
     several = [node for node in nodes if node.needs_split or node.n_outputs]
     split = {output for node in several for output in node.outputs if readers[output] > 1}

@@ -1,4 +1,4 @@
-"""Replay layers on the CPU: kernels of a pass are captured once, then called again without the layer's code."""
+"""Replay layers on the CPU: capture the kernels of a pass once, then call them again without the layer's code."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from singa_dask.conf import Phase
 from singa_dask.layers import Layer
 from singa_dask.ops.contract import Ops
 
-# Passes before the first capture, because these passes allocate scratch memory and prepare primitives.
+# Number of passes before the first capture. They allocate scratch memory and prepare primitives.
 FIRST_PASSES = 2
-# After this many consecutive captures with different arguments, a layer is no longer captured.
+# After this many captures in a row with different calls, a layer is no longer captured.
 MAX_CAPTURES = 8
-# After this many consecutive passes with other arrays, a layer is captured again; a single such pass may be the start
-# of a stream.
+# After this many passes in a row with other arrays, a layer is captured again. A single such pass may be the start of a
+# stream.
 MAX_MISSES = 2
 
 # Methods that return memory or properties, and compute nothing.
 NO_KERNELS = {"scratch", "empty", "zeros", "features", "address"}
 
 
-# A function that runs "forward" or "backward" of a layer.
+# A function of (layer, phase, name) that runs the method "forward" or "backward" of a layer.
 Run: TypeAlias = Callable[[Layer, Phase, str], None]
 
 
@@ -34,10 +34,11 @@ def run_method(layer: Layer, phase: Phase, name: str) -> None:
 
 
 class Replays:
-    """Runs layers. On a CPU, it replays the kernels of built-in layers that are `capturable`.
+    """Runs layers. On a CPU, the kernels of built-in layers that are `capturable` are replayed.
 
-    A layer is replayed once two successive passes have called the same kernels with the same arguments, as long as its
-    arrays stay in the same memory. `Layer.prepare` is never replayed. A GPU captures whole steps instead.
+    A layer is replayed once two successive passes have called the same kernels with the same arguments. This continues
+    as long as its arrays stay in the same memory. `Layer.prepare` is never replayed. On a GPU, whole steps are captured
+    instead.
     """
 
     def __init__(self, ops: Ops) -> None:
@@ -60,10 +61,10 @@ class Replays:
 
 
 def is_replayable(layer: Layer) -> bool:
-    """Return whether a layer is `capturable` and built-in.
+    """Return whether a layer is `capturable` and built-in: built-in layers call kernels only through ``self.ops``.
 
-    Built-in layers call kernels only by ``self.ops``. The result is False for a recurrent layer with a copy for each
-    time step, because its copies pass states to each other.
+    The result is False for a recurrent layer with a copy for each time step, because its copies pass states to each
+    other.
     """
     is_copy = layer.traits.steps == "recurrent" and layer.name != layer.conf_name
     is_ours = type(layer).__module__.startswith("singa_dask.layers.")
@@ -71,12 +72,12 @@ def is_replayable(layer: Layer) -> bool:
 
 
 class _Pass:
-    """Forward or backward of one layer in one phase.
+    """The forward or backward method of one layer in one phase, and its captured kernels.
 
     Attributes
     ----------
     n_captures : int
-        Number of captures since two successive captures were equal.
+        Number of captures since two successive captures were last equal.
     """
 
     def __init__(self, layer: Layer, name: str) -> None:
@@ -90,7 +91,7 @@ class _Pass:
         self._conditions: object = None
 
     def replay(self) -> bool:
-        """Call the captured kernels; return False if there are none, or if arrays of the layer have moved."""
+        """Call the captured kernels. Return False if nothing is captured, or if arrays of the layer have moved."""
         if self._kernels is None:
             return False
         self._n_misses = 0 if self._is_valid() else self._n_misses + 1
@@ -114,7 +115,7 @@ class _Pass:
         return self._layer.ops.conditions() == self._conditions
 
     def run(self, phase: Phase) -> None:
-        """Run the layer, and capture its kernels. The first passes are not captured."""
+        """Run the layer, and capture its kernels, except in the first passes."""
         self._n_passes += 1
         if self._n_passes <= FIRST_PASSES or self._kernels is not None:
             self._method(phase)
@@ -131,17 +132,17 @@ class _Pass:
             return
         self._kernels, self._conditions, self.n_captures = captured.bound(), ops.conditions(), 0
         self._held = [(owner, key, getattr(owner, key)) for owner, key in places(layer, self._name)]
-        # save all attributes, because `prepare` and `forward` may set attributes that later methods read
+        # also compare all attributes later, because `prepare` and `forward` may set attributes that later methods read
         is_alone = self._name == "forward" and type(layer).prepare is Layer.prepare
         self._own = [] if is_alone else list(vars(layer).values())
 
 
-# Attributes of a source whose value may be a different object in each step.
+# What a layer consumes of a source -> the attribute of the source, whose value may be a different object in each step.
 CHANGING = {"raw": "raw", "one_hot_index": "one_hot_index", "labels": "records", "ids": "records"}
 
 
 def places(layer: Layer, method: str) -> Iterator[tuple[Any, str]]:
-    """Yield each attribute that a pass of a layer reads or writes, as (object, name)."""
+    """Yield, as (object, name), each attribute through which a pass of a layer reads or writes arrays."""
     context, names = layer.context, ("_data",) if method == "forward" else ("_data", "_grad")
     yield from ((context, "stream_start"), (context, "frozen"), (context, "states"), (layer, "state"))
     for k, source in enumerate(layer.sources):
@@ -170,7 +171,7 @@ class Capture:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             result = found(*args, **kwargs)
-            # a call that returns a number cannot be replayed, because the layer may use the number
+            # a call that returns a value cannot be replayed, because the layer's code may use the value
             self._is_void |= result is not None
             self._calls.append((name, args, kwargs))
             return result
@@ -178,7 +179,7 @@ class Capture:
         return call
 
     def repeats(self, before: Capture) -> bool:
-        """Return whether this capture has the same calls with the same arguments as the one ``before``."""
+        """Return whether this capture has the same calls, with the same arguments, as the capture ``before``."""
         if self._is_void or len(self._calls) != len(before._calls):
             return False
         return all(
@@ -192,10 +193,7 @@ class Capture:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two arguments of a kernel are the same.
-
-    Arrays are the same if they are in the same memory, other values if they are equal.
-    """
+    """Return whether two arguments of a kernel are the same: arrays in the same memory, or equal other values."""
     if isinstance(one, np.ndarray):
         return is_in_place(one, other)
     if isinstance(one, dict):
@@ -206,7 +204,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def is_in_place(one: Any, other: Any) -> bool:
-    """Return whether two objects are identical, arrays in the same memory, or tuples of such objects."""
+    """Return whether two objects are the same object, arrays in the same memory, or tuples of such pairs."""
     if isinstance(one, np.ndarray):
         return isinstance(other, np.ndarray) and place_of(one) == place_of(other)
     if type(one) is tuple:
@@ -215,5 +213,5 @@ def is_in_place(one: Any, other: Any) -> bool:
 
 
 def place_of(array: np.ndarray[Any, Any]) -> tuple[Any, ...]:
-    """Return address, shape, strides and dtype of an array."""
+    """Return the address, shape, strides and dtype of an array, which identify its memory."""
     return array.ctypes.data, array.shape, array.strides, array.dtype

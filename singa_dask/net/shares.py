@@ -1,4 +1,4 @@
-"""Batches that the workers of a group divide into unequal parts."""
+"""Shares: the proportions in which the workers of a group divide a batch, if their parts are unequal."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from singa_dask.net.nodes import Node
 def find_shares(nodes: Sequence[Node], n_workers: int) -> tuple[int, ...]:
     """Return the proportions in which the workers of a group divide a batch; empty if all parts are equal.
 
-    A batch that cannot be divided equally has nearly equal parts if all input layers read stores, all layers are
-    partitioned by records, and no part is empty.
+    A job may set a batch size for each worker. Otherwise a batch that cannot be divided equally is divided into nearly
+    equal parts, if all input layers read stores, all layers are partitioned by records, and no part is empty.
     """
     inputs = [node for node in nodes if not node.sources]
-    # the name, because a partitioned input layer has several nodes
+    # by name of the layer, because a partitioned input layer has several nodes
     sizes_of = {node.layer: store.batchsize for node in nodes if (store := node.conf.given_block(StoreConf))}
     for sizes in sizes_of.values():
         if len(sizes) == n_workers and len(set(sizes)) > 1:
@@ -40,9 +40,10 @@ def _reduced(sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def check_shares(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> list[Problem]:
-    """Return a problem for each layer that does not work with unequal parts of a batch.
+    """Return a problem for each layer that cannot work with unequal parts of a batch.
 
-    These are partitioned layers, and input layers that read no store.
+    In a partitioned net these are input layers with a batch size for each worker; otherwise input layers that read no
+    store.
     """
     inputs = [(node, layers[node.name]) for node in nodes if node.name in layers and not node.sources]
     if nodes[0].worker is not None:
@@ -58,9 +59,9 @@ def check_shares(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> list[Pro
 
 
 def check_equal_parts(node: Node, layer: Layer) -> None:
-    """Raise ConfigError if a Slice would give workers unequal parts of a batch.
+    """Raise `ConfigError` if an inserted Slice would give workers unequal parts of a batch.
 
-    The mean over the workers would then be wrong.
+    The mean over the workers would be wrong for unequal parts.
     """
     if node.inserted and isinstance(layer, Slice) and not layer.axis:
         sizes = [feature.shape[0] for feature in layer.features]

@@ -1,7 +1,7 @@
 """Unroll a net over its time steps, after SINGA's NeuralNet::Unrolling.
 
 `unroll` creates a copy of each layer for each time step, named ``<step>#<name>``, and connects the copies. `merge`
-joins the copies of a layer again if one call can compute all time steps.
+joins the copies of a layer again if one call of the layer can compute all time steps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,19 @@ from singa_dask.net.nodes import Node, NodeOutput, concate_node, slice_node
 
 
 class _Edge(NamedTuple):
-    """Describes how the time steps of a layer are connected to the time steps of one of its sources."""
+    """Describes how the time steps of a layer are connected to the time steps of one of its sources.
+
+    Attributes
+    ----------
+    source : str
+        Name of the source.
+    kind : str
+        ``unroll_conn_type``: OneToOne, OneToAll, FirstToLast or Customized.
+    shift : int
+        For OneToOne: time step t reads time step t - ``shift`` of the source.
+    steps : sequence of sequence of int
+        For Customized: the time steps of the source that each time step reads.
+    """
 
     source: str
     kind: str
@@ -26,13 +38,18 @@ class _Edge(NamedTuple):
 def unroll(nodes: Sequence[Node], unroll_len: int = 1) -> list[Node]:
     """Return a copy of each layer for each of its time steps, named ``<step>#<layer>``.
 
-    ``unroll_len`` is the number of time steps of layers that do not set it. Layers that read records have one time step
-    by default.
+    Parameters
+    ----------
+    nodes : sequence of Node
+        The layers.
+    unroll_len : int
+        Number of time steps of layers that do not set it themselves. Layers that read records always have one time
+        step.
 
     Raises
     ------
     ConfigError
-        A layer reads time steps that its source does not have, or records would be read more than once.
+        A layer reads time steps that its source does not have, or a layer that reads records has several time steps.
     """
     lengths = {node.name: _length(node, unroll_len) for node in nodes}
     if set(lengths.values()) == {1}:
@@ -123,17 +140,18 @@ def _steps_read(node: Node, k: int, edge: _Edge, lengths: Mapping[str, int], ste
 def merge(copies: Sequence[Node], by_features: Collection[str] = ()) -> list[Node]:
     """Merge the copies of each layer for which one call can compute all time steps.
 
-    Copies are merged if the layer class is `Speed.time_foldable`, each time step reads the same time step of its
-    sources, and no time step depends on another one through other layers. A merged layer has the name of the layer in
-    the job. In its arrays, the rows of the first time step come first. Slice and Concate are inserted between copies
-    and merged layers.
+    Copies are merged under three conditions: the layer class is `Speed.time_foldable`; each time step reads the same
+    time step of its sources; and no time step depends on another one through other layers. A merged layer has its name
+    in the job. In its arrays, the rows of the first time step come first. Slice and Concate layers are inserted between
+    copies and merged layers.
 
     Parameters
     ----------
     copies : sequence of Node
+        Result of `unroll`.
     by_features : collection of str
         Names of layers that are partitioned by features. Recurrent layers among them are not merged, because each time
-        step needs the outputs of all workers for the previous one.
+        step needs the outputs of all workers for the previous time step.
     """
     groups: dict[str, list[Node]] = {}
     for copy in copies:
@@ -142,7 +160,7 @@ def merge(copies: Sequence[Node], by_features: Collection[str] = ()) -> list[Nod
 
 
 class _Merger:
-    """Merges copies of layers, and inserts Slices and Concates."""
+    """Merges the copies of layers, and inserts Slice and Concate layers between copies and merged layers."""
 
     def __init__(self, groups: Mapping[str, Sequence[Node]], by_features: Collection[str]) -> None:
         self.groups = groups
@@ -174,7 +192,7 @@ class _Merger:
         )
 
     def _is_stepwise(self, name: str, k: int, edge: _Edge) -> bool:
-        """Return whether one call can read source number ``k`` for all time steps."""
+        """Return whether one call of a layer can read its source number ``k`` for all time steps."""
         node, n_steps = self.groups[name][0], self.lengths[edge.source]
         if edge.kind == "OneToOne":
             return not edge.shift and n_steps == self.lengths[name]
@@ -183,7 +201,7 @@ class _Merger:
         return edge.kind == "FirstToLast" and node.traits.steps == "recurrent" and k > 0
 
     def _waits_for_itself(self, name: str) -> bool:
-        """Return whether a layer is in a cycle with other layers, at any time step."""
+        """Return whether a layer depends on itself through other layers, from any time step to any other."""
         seen: set[str] = set()
         waiting = [edge.source for edge in self.edges[name]]
         while waiting:
@@ -196,7 +214,7 @@ class _Merger:
         return False
 
     def nodes(self) -> list[Node]:
-        """Return the nodes after merging."""
+        """Return the nodes after merging, with the inserted layers."""
         nodes: list[Node] = []
         for name, group in self.groups.items():
             before = set(self.concates)

@@ -16,7 +16,7 @@ from singa_dask.ops.contract import Ops
 
 
 class Wiring:
-    """Creates and connects the layers of a net. Layers that read a failed layer are skipped.
+    """Creates and connects the layers of a net. If a layer has a mistake, the layers that read it are skipped.
 
     Attributes
     ----------
@@ -25,6 +25,7 @@ class Wiring:
     layers, all_layers : list of Layer
         The layers of this worker, and of all workers, in the order of ``nodes``.
     by_name : dict of str to Layer
+        All layers by name.
     node_of : dict of str to Node
         Nodes by the names of their layers.
     sources, readers : dict of Layer to list of Layer
@@ -44,7 +45,7 @@ class Wiring:
         self._prototypes: dict[tuple[str, int | None], Layer] = {}
         problems = [problem for node in self.nodes for problem in self._add(node)]
         problems += [problem for node in self.nodes for problem in self._bind_feedback(node)]
-        # all parts of a layer report the same mistakes, so drop repeated ones
+        # all parts of a layer report the same mistakes; keep each mistake once
         self.problems = list(dict.fromkeys(problems))
 
     def is_here(self, node: Node) -> bool:
@@ -52,7 +53,7 @@ class Wiring:
         return node.worker is None or node.worker == self.context.worker
 
     def _add(self, node: Node) -> list[Problem]:
-        """Create the layer of a node, connect it to its sources, and return its mistakes."""
+        """Create the layer of a node, and connect it to its sources; return its mistakes."""
         if any(source.node not in self.by_name for source in node.sources):
             return []
         try:
@@ -104,12 +105,12 @@ class Wiring:
 
 
 def wire(layer: Layer, sources: Sequence[Feature], ops: Ops) -> None:
-    """Connect a layer to its sources and run `Layer.setup`; check numbers of sources and params.
+    """Connect a layer to its sources, run `Layer.setup`, and check the numbers of sources and params.
 
     Raises
     ------
     ConfigError
-        The layer is wrong. The path of the error is relative to the layer.
+        The layer has a mistake. Paths in the error are relative to the layer.
     """
     traits, kind = layer.traits, layer.conf.type
     least, most = traits.n_sources
@@ -135,7 +136,7 @@ def wire(layer: Layer, sources: Sequence[Feature], ops: Ops) -> None:
 
 
 def _mistake(layer: Layer) -> str:
-    """Return a message about a mistake in what `Layer.setup` has added; empty if there is none."""
+    """Return a message if `Layer.setup` has not added the params that it should add; empty if it has."""
     message = ""
     for name in layer.traits.params[len(layer.params) :]:
         if getattr(layer, name, layer) is not None:
@@ -147,10 +148,13 @@ def _mistake(layer: Layer) -> str:
 
 
 def pass_on_reads(layers: Sequence[Layer]) -> None:
-    """Make each `Forwarding` layer read what its readers need, or data if it cannot forward that."""
+    """Make each `Forwarding` layer consume from its sources what its own readers consume.
+
+    If such a layer cannot forward what a reader consumes, it computes its data instead.
+    """
     for layer in reversed(layers):
         forwards = layer.forwards if isinstance(layer, Forwarding) else frozenset[Consumed]()
-        # an unread output is computed only if no output of the layer is read
+        # compute an output that nobody reads only if nobody reads any output of the layer
         unread: Consumed = "nothing" if forwards and any(each.consumed_as for each in layer.features) else "data"
         for feature in layer.features:
             feature.consumed_as = feature.consumed_as or {unread}
