@@ -1,7 +1,7 @@
 """Costs: how long the work of a job takes on this machine, measured on demand and stored in a file.
 
-Layers are timed in whole training steps of their net, on made-up records and without servers, so that caches are as
-warm as in a job. Times of other batch sizes are interpolated.
+Layers are timed in whole training steps of their net, so that caches are as warm as in a job. The steps use made-up
+records and no servers. Times for other batch sizes are interpolated.
 """
 
 from __future__ import annotations
@@ -62,27 +62,28 @@ logger = logging.getLogger(__name__)
 NOWHERE = Link(0.0, 1.0)
 """Link of a cluster with one process."""
 PARTS, ROUNDS = (1, 2, 4, 16), 3
-"""Divisors of the batch at which layers are timed; number of rounds, each in other memory."""
+"""Layers are timed for the batch divided by each of `PARTS`, in `ROUNDS` rounds, each with newly allocated memory."""
 RUN_S, RUN_STEPS = 2.0, (5, 60)
-"""Seconds, and fewest and most steps, of the run that measures the part of a step outside of layers."""
+"""Duration in seconds, and minimum and maximum number of steps, of the run that measures the time outside of layers."""
 TINY, MANY, MAX_VALUES = 64, 16, 1 << 23
-"""Sizes of timed updates: a tiny slice, many tiny ones, and one with all params, up to a number of values."""
+"""Updates are timed for one slice of `TINY` values, for `MANY` such slices, and for one slice with all params, but at
+most `MAX_VALUES` values."""
 PLAIN: dict[str, Any] = {
     "cluster": ClusterConf(), "epochs": None, "train_steps": 1, "test_freq": 0, "validate_freq": 0, "disp_freq": 0,
     "checkpoint_freq": 0, "checkpoint_minutes": 0.0, "keep_checkpoints": None, "early_stopping": None, "metrics": [],
     "checkpoint_path": [], "tensorboard": False, "mlflow": "", "debug": False, "profile": None,
 }  # fmt: skip
-"""Keys of the job whose steps are timed."""
+"""Changes of the job for timing: keys that would do other work than training steps."""
 
 NO_MATTER = {"name", "srclayers", "param", "include", "exclude", "partition_dim", "location"}
-"""Keys of a layer that do not affect its time if its shapes are the same."""
+"""Keys of a layer that do not affect its time, as long as its shapes stay the same."""
 
 Times = tuple[float, float]
-"""Seconds on an idle machine, and while all cores are busy."""
+"""Two times in seconds: on an idle machine, and while all cores are busy."""
 
 
 def cost_file() -> Path:
-    """Return the file with the times measured on this machine by this version of the package."""
+    """Return the file for times that this version of the package measures on this kind of machine."""
     text = ""
     with contextlib.suppress(OSError):
         text = Path("/proc/cpuinfo").read_text()
@@ -92,7 +93,7 @@ def cost_file() -> Path:
 
 
 class CostTable:
-    """Times by key and size, stored in a file. An unreadable file is ignored."""
+    """Measured times by key and size, stored in a file. An unreadable file is ignored with a warning."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -112,7 +113,7 @@ class CostTable:
             return {}
 
     def save(self) -> None:
-        """Write the file. Times that other processes have written meanwhile are kept."""
+        """Write the file. Times that other processes have written to it meanwhile are kept."""
         times = self._read()
         for key, sizes in self._times.items():
             times[key] = {**times.get(key, {}), **sizes}
@@ -123,25 +124,25 @@ class CostTable:
             logger.warning("%s: measured costs cannot be kept: %s", self.file, error)
 
     def add(self, key: str, times: Times, size: int = 1) -> None:
-        """Store the times of a key."""
+        """Store the times of a key and size, to be written by `save`."""
         self._times.setdefault(key, {})[size] = times
 
     def get(self, key: str, size: int = 1) -> Times | None:
-        """Return the times of a key, interpolated between sizes or extrapolated; None if too few are known."""
+        """Return the times of a key for a size, interpolated or extrapolated; None if too few sizes are known."""
         known = self._times.get(key, {})
         if size in known or len(known) < 2:
             return known.get(size)
         sizes = sorted(known)
         i = min(max(int(np.searchsorted(sizes, size)), 1), len(sizes) - 1)
         low, high = sizes[i - 1], sizes[i]
-        # an extrapolated line may become negative, so bound it: time does not fall faster than the size
+        # bound the extrapolated line, which may become negative: the time never falls faster than the size
         part, least = (size - low) / (high - low), min(size / low, 1.0)
         alone, beside = (max(a + part * (b - a), least * a) for a, b in zip(known[low], known[high], strict=True))
         return alone, beside
 
 
 def layer_key(layer: Layer) -> tuple[str, int]:
-    """Return the key for the time of a layer with some kernels, and its number of rows."""
+    """Return the key under which the times of a layer are stored, and the layer's number of rows, which is the size."""
     rows = max([feature.shape[0] for feature in layer.features or layer.sources], default=1)
     conf = layer.conf.model_dump(mode="json", exclude=NO_MATTER)
     for block in conf.values():
@@ -165,7 +166,10 @@ def _added_byte_s() -> float:
 
 
 def keep_busy() -> None:
-    """Compute steps of the job file in argv. Bytes on stdin start and pause it in turn; its end ends it."""
+    """Compute training steps of the job file in argv, as the main function of a process.
+
+    Bytes on stdin alternately start and pause the computation. The process ends at the end of stdin.
+    """
     loop = Loop(loads(Path(sys.argv[1]).read_text(), sys.argv[1], registries=REGISTRIES, with_lines=False).job)
     with limit_process(1), limit_thread(1):
         loop.step()
@@ -176,7 +180,7 @@ def keep_busy() -> None:
 
 
 class Neighbours:
-    """Processes that keep other cores busy with a job while something is measured."""
+    """Processes that keep the other cores busy with steps of a job, while this process measures something."""
 
     def __init__(self, job: JobConf, n: int) -> None:
         self._job: JobConf | None = job
@@ -186,7 +190,7 @@ class Neighbours:
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
-        """Keep the processes busy until the context ends; the first call starts them."""
+        """Keep the processes busy during the context. The first call starts the processes."""
         if self._job:
             self._start(self._job)
         self._write()
@@ -216,9 +220,9 @@ class Neighbours:
 
 
 class MeasuredCosts(Costs):
-    """Costs of a job, which must have initialisers, on this machine.
+    """Costs of a job on this machine. All params of the job must have initialisers.
 
-    Use it as a context manager; at its end the costs are stored in a file.
+    Use the object as a context manager. At the end of the context, the costs are stored in a file.
     """
 
     def __init__(self, job: JobConf, file: Path | None = None) -> None:
@@ -255,7 +259,10 @@ class MeasuredCosts(Costs):
         return costs
 
     def _once(self, key: str, measure: Callable[[], float], beside: bool = True) -> Times:
-        """Return the times of a key. If they are not known, ``measure`` measures them."""
+        """Return the times of a key; measure them if they are not known.
+
+        ``measure`` returns seconds. With ``beside`` it is called a second time while other cores are busy.
+        """
         if (times := self.table.get(key)) is None:
             alone = measure()
             times = alone, alone
@@ -266,12 +273,15 @@ class MeasuredCosts(Costs):
         return times
 
     def _at(self, times: Times, n_threads: int, n_busy: int) -> float:
-        """Return the time while ``n_busy`` cores are busy, but at most as many as this machine has."""
+        """Return the time of work by ``n_threads`` threads while ``n_busy`` cores are busy, including their own.
+
+        It is interpolated between the two ``times``. More busy cores than this machine has count as all its cores.
+        """
         share = min(max(n_busy - n_threads, 0) / max(self._n_cores - n_threads, 1), 1.0)
         return times[0] + share * (times[1] - times[0])
 
     def link(self, shared: bool) -> Link:
-        """Return the link between two processes of this machine, with or without shared memory for arrays."""
+        """Return the measured link between two processes of this machine, with or without shared memory for arrays."""
         keys = [f"link {field.name}{', shared memory' * shared}" for field in fields(Link)]
         if any(self.table.get(key) is None for key in keys):
             for key, value in zip(keys, astuple(measure_here(shared)), strict=True):
@@ -282,7 +292,7 @@ class MeasuredCosts(Costs):
         """Return the time of a pass of a layer; see `Costs`.
 
         Bridges take no time, because they only send messages. For more threads than this machine has cores, the time is
-        extrapolated from one thread and from all cores.
+        extrapolated from the times with one thread and with all cores.
         """
         if isinstance(layer, Bridge) or (verb == "backward" and not layer.learns):
             return 0.0
@@ -298,8 +308,8 @@ class MeasuredCosts(Costs):
         if layer not in self._keys:
             self._keys[layer] = layer_key(layer)
         name, rows = self._keys[layer]
-        # measure the nets of a single worker first: if all nets are sharded by records, their layers have the same
-        # shapes
+        # First measure nets of a single worker. If a net is partitioned only by records, its layers have the same
+        # shapes as the layers of a single worker with a smaller batch.
         for n_workers, worker, part in (
             *((1, 0, part) for part in PARTS),
             (layer.context.n_workers, layer.context.worker, 1),
@@ -315,7 +325,7 @@ class MeasuredCosts(Costs):
         return f"{name} {verb}, {self._ops}, {n_threads} threads"
 
     def _measure_net(self, n_workers: int, worker: int, part: int, n_threads: int) -> None:
-        """Measure the layers of one worker of a group, with a fraction of the batch."""
+        """Measure the layers of one worker of a group, for the batch divided by ``part``."""
         # the net of a single worker is not partitioned
         dims = [layer.partition_dim for layer in self._variant.neuralnet.layer if n_workers > 1]
         if (what := (n_workers, worker, part, n_threads, *dims)) in self._measured:
@@ -335,7 +345,7 @@ class MeasuredCosts(Costs):
                 name, rows = layer_key(layer)
                 rounds[self._key(name, verb, n_threads), rows].append((seconds, beside[layer, verb]))
         for (key, rows), times in rounds.items():
-            seconds, together = np.min(times, axis=0).tolist()  # times of the least disturbed round
+            seconds, together = np.min(times, axis=0).tolist()  # the least disturbed round has the shortest times
             self.table.add(key, (seconds, max(together, seconds)), rows)
         self.table.save()  # save now, so that an interrupted plan can continue from here
 
@@ -368,11 +378,11 @@ class MeasuredCosts(Costs):
 
     @cached_property
     def _loop(self) -> Loop:
-        """The loop of steps to run between updates, so that caches are as cold as in a job."""
+        """Training steps to run between timed updates, so that caches are as cold as in a job."""
         return Loop(self._job)
 
     def _measure_handled(self) -> float:
-        """Return the time in which a server handles a message with a gradient, without the update."""
+        """Return the time in which a server handles a message with a gradient, without the time of the update."""
         slices = [ParamSlice(i, i, 0, 1, 0, 0) for i in range(MANY)]
         values, facts = np.zeros((MANY, 1), self._dtype), ([(1.0, 1.0)] * MANY, [1] * MANY)
         updater, address = self._job.updater.model_copy(update={"clip_norm": 0.0}), Address.server(0, 0)
@@ -390,7 +400,10 @@ class MeasuredCosts(Costs):
         return max(median_s(handle) / MANY - self._measure_update(1, 1, is_cold=False), 0.0)
 
     def _measure_pass(self) -> float:
-        """Return how much longer a pass takes beside a thread of its own process than of another process."""
+        """Return how much longer a pass takes if the busy thread beside it belongs to the same process.
+
+        The comparison is with a busy thread of another process.
+        """
         job = self._job.model_copy(update={"threads": 1})
         loop, other, is_over = Loop(job), Loop(job), threading.Event()
 
@@ -411,9 +424,10 @@ class MeasuredCosts(Costs):
         return max(together_s - apart_s, 0.0) / len(passes)
 
     def _measure_step(self) -> float:
-        """Return the time of the part of a step that is not simulated, for a worker with one thread.
+        """Return the time of a step outside of layers and messages, which is not simulated, for one thread.
 
-        If this machine cannot read the job's records, the result is the time that the loop spends outside of layers.
+        It is the difference between the measured and the simulated time of a step. If this machine cannot read the
+        job's records, it is the time that a `Loop` spends outside of layers.
         """
         job = self._job.model_copy(update={"threads": 1})
         loop = Loop(job)
@@ -423,7 +437,7 @@ class MeasuredCosts(Costs):
         return step_s - inside_s
 
     def crowding(self, n_groups: int) -> float:
-        """Return the measured time of a step of two processes that use all cores, over its simulated time."""
+        """Return the measured time of a step, divided by the simulated time, for two processes that use all cores."""
         more = {"nworkers_per_group": 2, "nservers_per_group": 2}
         if n_groups > 1:
             more = {"nworker_groups": 2, "nserver_groups": 2, "sync_freq": 1}
@@ -438,9 +452,9 @@ class MeasuredCosts(Costs):
         return max(found[0] / found[1], 1.0) if found else 1.0
 
     def _compare(self, job: JobConf, loop: Loop, link: Link, **facts: Any) -> tuple[float, float] | None:
-        """Return the measured and the simulated time of a step in the best of some runs; None if runs fail.
+        """Return the measured time of a step, the best of some runs, and the simulated time; None if a run fails.
 
-        ``facts`` replace measured costs in the simulation.
+        ``facts`` are costs that the simulation uses instead of measured ones.
         """
         plan, (passes, _, step_s) = JobPlan.make(job), loop.measure(1)
         n_steps = int(np.clip(RUN_S / step_s, *RUN_STEPS))
@@ -454,7 +468,7 @@ class MeasuredCosts(Costs):
                     return None
                 runs_s.append(result.step_ms["median"] / 1e3)
                 layers_s.append(sum(loop.measure(1)[0].values()))
-        # measure the layers again, because the machine may have become faster or slower since they were timed
+        # layers were timed again beside the runs, because the machine may have become faster or slower since before
         scale = min(layers_s) / sum(self.layer_s(layer, verb, 1, 1) for layer, verb in passes)
         scaled = copy.copy(self)
         vars(scaled).update(layer_s=lambda *pass_: scale * self.layer_s(*pass_), crowding=lambda n: 1.0, **facts)

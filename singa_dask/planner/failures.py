@@ -1,9 +1,11 @@
 """Share of the time that a job loses to snapshots and failing processes, in closed form.
 
 After J. W. Young (1974), "A first order approximation to the optimum checkpoint interval", and J. T. Daly (2006), "A
-higher order estimate of the optimum checkpoint interval for restart dumps". The model assumes that processes fail
-independently of each other and of their age, that both holders of a snapshot never fail at once, and that there is
-always a Dask worker to replace a lost one.
+higher order estimate of the optimum checkpoint interval for restart dumps". Assumptions of the model:
+
+- Processes fail independently of each other and of their age.
+- The two holders of a snapshot never fail together.
+- There is always a Dask worker to replace a lost one.
 """
 
 from __future__ import annotations
@@ -19,17 +21,22 @@ from singa_dask.runtime.units.snapshot_schedule import snapshot_interval
 from singa_dask.training import UPDATERS
 
 RESTART_S, RESTARTED_S, SNAPSHOT_BYTE_S = 0.9, 1e-3, 1e-9
-"""Seconds from the notice of a loss to new steps, more for each process, and for a byte of a snapshot."""
+"""Seconds from the detection of a loss to new steps; additional seconds for each process; seconds to copy a byte of a
+snapshot."""
 
 
 def lost_share(interval_s: float, save_s: float, down_s: float, rate: float) -> float:
-    """Return the share of time lost if each failure takes all units back to the last saved state.
+    """Return the share of time lost if, after each failure, all units start again from the last saved state.
 
     Parameters
     ----------
-    interval_s, save_s, down_s : float
-        Seconds of work between two saves, seconds that a save takes, and seconds from a failure until work continues.
-        After a failure each of them begins again.
+    interval_s : float
+        Seconds of work between two saves.
+    save_s : float
+        Seconds that a save takes.
+    down_s : float
+        Seconds from a failure until work continues. Another failure during this time, or during work or a save, begins
+        it again.
     rate : float
         Failures per second.
 
@@ -46,7 +53,7 @@ def lost_share(interval_s: float, save_s: float, down_s: float, rate: float) -> 
 
 
 def state_bytes(job: JobConf) -> int:
-    """Return the bytes of a snapshot: params and updater state."""
+    """Return the size of a snapshot of a job in bytes: its params and updater state."""
     net = build_net(job.model_copy(update={"cluster": ClusterConf()}), Phase.TRAIN)
     n_arrays = 1 + len(state_names(UPDATERS.find(job.updater.type)(job.updater)))
     return net.context.param_dtype.itemsize * n_arrays * sum(owner.size for owner in net.owners)
@@ -55,10 +62,21 @@ def state_bytes(job: JobConf) -> int:
 def lost_time(job: JobConf, layout: Layout, n_bytes: int, step_s: float, life_s: float) -> float:
     """Return the share of its time that a job loses to failures and snapshots.
 
-    A snapshot has ``n_bytes`` bytes, and the mean lifetime of a process is in seconds. If a process with a server is
-    lost, or any process in a job with one worker group, all units go back to the last saved state. Any other loss stops
-    only its worker group. A loss is noticed after the longest permitted silence. Without snapshots, as with a single
-    process, a job goes back to its checkpoints, which count as free, or to its beginning.
+    A loss is detected after the longest permitted silence. If the lost process has a server, or if the job has one
+    worker group, all units go back to the last saved state. Otherwise only the worker group of the process stops.
+    Without snapshots, as in a job with a single process, units go back to a checkpoint (checkpoints count as free), or
+    to the beginning.
+
+    Parameters
+    ----------
+    layout : Layout
+        The units of each process.
+    n_bytes : int
+        Size of a snapshot in bytes.
+    step_s : float
+        Duration of a step.
+    life_s : float
+        Mean lifetime of a process.
     """
     conf, processes = job.cluster, layout.processes
     n_with_server = sum(any(unit.kind == "server" for unit in units) for units in processes)

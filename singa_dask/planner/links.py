@@ -1,4 +1,4 @@
-"""Measure connections between processes with the transport of jobs, here and on Dask clusters."""
+"""Measure connections between processes, on this machine and on Dask clusters, with the transport that jobs use."""
 
 from __future__ import annotations
 
@@ -29,21 +29,22 @@ from singa_dask.runtime.planning.machine import cpu_count, limit_process, limit_
 LOOPBACK = "tcp://127.0.0.1"
 UNIT = Address.stub(0)
 SIZES = (0, 1 << 16, 1 << 20, 1 << 22)
-"""Bytes of the messages that are sent."""
+"""Sizes of the messages that are sent, in bytes."""
 N_FIRST, N_TURNS, PAUSE_S, TIMEOUT_S = 3, 45, 0.005, 20.0
-"""Messages before the measured ones, and measured ones; seconds before each; timeout of an answer."""
+"""Number of messages before the measured ones; number of measured messages; seconds of other work before each message;
+seconds to wait for an answer."""
 OTHER = 1 << 20
-"""Number of values that other work before a message changes."""
+"""Number of values that are changed before a message, as other work."""
 KERNEL, N_KERNELS = 384, 9
-"""Size of the matrices whose product shows how fast a core is, and how often it is computed."""
+"""To measure the speed of a core, a product of `KERNEL` x `KERNEL` matrices is computed `N_KERNELS` times."""
 
 T = TypeVar("T")
 
 
 class LinkEnd:
-    """One end of a link, with the options of `Transport`. It answers messages, or measures their times.
+    """One end of a link. It sends messages and measures their times, or answers the messages of the other end.
 
-    Both ends have the same token.
+    Both ends must have the same ``token``. ``options`` are options of `Transport`.
     """
 
     def __init__(self, host: str, token: str, **options: Any) -> None:
@@ -68,10 +69,19 @@ class LinkEnd:
             self.transport.send(to, Message("r-update", UNIT, UNIT, info={"cpu_s": time.thread_time()}))
 
     def send(self, address: str, array: np.ndarray | None = None) -> np.ndarray:
-        """Send a message after other work, during which the message threads fall asleep, as in a job.
+        """Send a message and wait for the answer; before that, do other work for `PAUSE_S` seconds.
 
-        Returns the duration in seconds, and the CPU time of the message threads at both ends until then. Raises a
-        CommError if the other end cannot be reached.
+        During the other work, the message threads fall asleep, as in a job.
+
+        Returns
+        -------
+        (3,) float64
+            The duration in seconds, and the CPU time so far of the message threads at both ends.
+
+        Raises
+        ------
+        CommError
+            The other end cannot be reached.
         """
         arrays = () if array is None else (array,)
         info = {"n_bytes": 0 if array is None else array.nbytes, "answer_to": self.transport.address}
@@ -88,7 +98,7 @@ class LinkEnd:
         return np.array(answer) - (started, 0.0, 0.0)
 
     def exchange(self, address: str, n_bytes: int) -> np.ndarray:
-        """Return the median seconds of `send`, and the mean CPU time at both ends."""
+        """Return the median duration of `send` for messages of ``n_bytes``, and the mean CPU time at both ends."""
         array = np.ones(n_bytes, np.uint8) if n_bytes else None
         for _ in range(N_FIRST):
             before = self.send(address, array)
@@ -96,9 +106,9 @@ class LinkEnd:
         return np.array([np.median(times[:, 0]), *(times[-1, 1:] - before[1:]) / N_TURNS])
 
     def measure(self, address: str) -> Link:
-        """Return the link to another end, by linear fits over the sizes of messages."""
+        """Measure the link to the end at ``address``, by linear fits over the sizes of messages."""
         times = np.array([self.exchange(address, size) for size in SIZES])
-        # the intercept of a fit through large messages is unreliable, so messages without bytes give the fixed cost
+        # messages without bytes give the fixed cost, because the intercept of a fit to large messages is unreliable
         byte_s, sent_byte_s, received_byte_s = np.maximum(np.polyfit(SIZES, times, 1)[0], 0.0).tolist()
         # in a turn, each end sends one message and receives one
         turn_s, sent_s, received_s = (times[0] / (1, 2, 2)).tolist()
@@ -108,7 +118,7 @@ class LinkEnd:
 
 
 def woken_s() -> float:
-    """Return the seconds from the notification of a sleeping thread until it continues."""
+    """Return how many seconds pass from the notification of a sleeping thread until it continues."""
     times = []
     with ThreadPoolExecutor(1) as pool:
         for _ in range(N_TURNS):
@@ -120,9 +130,9 @@ def woken_s() -> float:
 
 
 def answer() -> None:
-    """Answer messages in a process of its own until stdin ends.
+    """Answer messages until stdin ends, as the main function of a process.
 
-    The first line of stdin has the token and the size of shared memory.
+    The first line of stdin has the token and the size of shared memory. The address is printed to stdout.
     """
     token, shared_bytes = sys.stdin.readline().split()
     end = LinkEnd(LOOPBACK, token, shared_bytes=int(shared_bytes))
@@ -132,7 +142,7 @@ def answer() -> None:
 
 
 def measure_here(shared: bool) -> Link:
-    """Return the link between two processes of this machine, with or without shared memory for arrays."""
+    """Measure the link between two processes of this machine, with or without shared memory for arrays."""
     token, shared_bytes = secrets.token_hex(8), segment_bytes(1, None) if shared else 0
     command, pipe = [sys.executable, "-c", "from singa_dask.planner.links import answer; answer()"], subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
@@ -148,7 +158,7 @@ def measure_here(shared: bool) -> Link:
 
 
 def kernel_s() -> float:
-    """Return the time of a matrix product on one core."""
+    """Return the time of a matrix product on one core of this machine, in seconds."""
     ops, x = get_ops(), np.ones((KERNEL, KERNEL), np.float32)
     y, times = np.empty_like(x), []
     with limit_process(1), limit_thread(1):
@@ -160,7 +170,7 @@ def kernel_s() -> float:
 
 
 _ENDS: dict[tuple[str, str], LinkEnd] = {}
-"""Ends in this process, by address of the Dask worker and token."""
+"""Open ends in this process, by (address of the Dask worker, token)."""
 
 
 def _open_end(token: str) -> str:
@@ -190,7 +200,7 @@ def _facts() -> tuple[int, int, float]:
 
 
 def _on(client: Client, workers: Sequence[str], calls: Sequence[Callable[[], T]]) -> list[T]:
-    """Call a function on each of some Dask workers, all at once."""
+    """Call one function on each of some Dask workers, all at the same time; return the results."""
     futures = [client.submit(call, workers=[at], pure=False) for at, call in zip(workers, calls, strict=True)]
     try:
         results: list[T] = client.gather(futures)
@@ -200,16 +210,25 @@ def _on(client: Client, workers: Sequence[str], calls: Sequence[Callable[[], T]]
 
 
 def measure_cluster(client: Client, within: Link) -> Cluster:
-    """Return the hosts of a Dask cluster, their speed relative to this machine, and the link between them.
+    """Measure the hosts of a Dask cluster: their speed relative to this machine, and the link between them.
 
-    First one host sends to the next one. Then all hosts send at once, because a network may carry less than all
-    interfaces together. ``within`` is the link between processes of one host. Raises a ClusterError if there are no
-    workers, or if they cannot reach each other.
+    First one host sends to the next one. Then all hosts send at the same time, because a network may carry less than
+    all interfaces together.
+
+    Parameters
+    ----------
+    within : Link
+        The link between processes of one host.
+
+    Raises
+    ------
+    ClusterError
+        The cluster has no Dask workers, or they cannot reach each other.
     """
     workers = present_workers(client)
     if not workers:
         raise ClusterError("the cluster has no workers. Start some: dask-worker ADDRESS.")
-    # a job takes Dask workers in this order
+    # the order in which a job takes Dask workers
     order = sorted(workers, key=lambda each: (-workers[each]["nthreads"], str(workers[each]["name"]), each))
     first: dict[str, str] = {}
     for address in order:

@@ -22,15 +22,17 @@ from singa_dask.runtime.planning.nets import build_nets, find_ops
 from singa_dask.training import ALGORITHMS
 
 WARM_UP, MIN_PASSES, MAX_PASSES, SECONDS = 5, 3, 200, 0.25
-"""Calls before the timed ones, in which layers capture their kernels; fewest and most timed calls; their seconds."""
+"""Number of calls before the timed ones, in which layers capture their kernels; minimum and maximum number of timed
+calls; seconds after which no further call is timed."""
 SLOW_S = 0.3
-"""Steps that take longer warm up twice only: captured kernels make no difference to them."""
+"""Steps that take longer than this are run only twice before the timed ones, because they gain nothing from captured
+kernels."""
 
 Passes = dict[tuple[Layer, str], float]
 
 
 class _Elsewhere:
-    """Stands in for the other workers of a group. A bridge never waits for them and receives zeros."""
+    """An exchange that takes the place of the other workers of a group: bridges receive zeros, and never wait."""
 
     def __init__(self, net: NeuralNet) -> None:
         self._features = {each.site.channel: each.features[0] for each in net.layers if isinstance(each, Bridge)}
@@ -40,7 +42,7 @@ class _Elsewhere:
     def receive(self, key: str) -> dict[str, Array]:
         feature = self._features[key.split(" ", 2)[2]]
         n, *rest = feature.shape
-        # images are sent with shape (N, H, W, C)
+        # bridges send images with shape (N, H, W, C)
         data = np.zeros((n, *rest[1:], rest[0]) if len(rest) == 3 else feature.shape, feature.dtype)
         return {"data": data, "grad": data, "labels": np.zeros(n, np.int32)}
 
@@ -51,7 +53,7 @@ class _Elsewhere:
 
 
 def _made_up(layer: StoreInput) -> dict[str, Array]:
-    """Return a batch with the fields of a layer's records, or with usual fields if its store is not here."""
+    """Return a made-up batch with the fields of a layer's records, or with usual fields if its store cannot be read."""
     n, *shape = layer.features[0].shape
     fields = {name: Field(np.dtype(np.float32), tuple(shape)) for name in ("data", "target", "weight")}
     fields["label"] = Field(np.dtype(np.int32))
@@ -63,7 +65,7 @@ def _made_up(layer: StoreInput) -> dict[str, Array]:
 
 
 class Loop:
-    """Training steps of one worker's net on made-up records, without an exchange of gradients.
+    """Runs training steps of one worker's net on made-up records, without an exchange of gradients.
 
     ``worker`` is the index of the worker in its group.
     """
@@ -82,13 +84,20 @@ class Loop:
         self._algorithm = ALGORITHMS.find(job.train_one_batch.alg)(net, conf=job.train_one_batch)
 
     def step(self) -> None:
-        """Compute a batch."""
+        """Train on one batch."""
         for layer, arrays in self._batches.items():
             layer.feed(arrays)
         self._algorithm.train_one_batch(self.net.context.step + 1)
 
     def measure(self, n_threads: int) -> tuple[Passes, float, float]:
-        """Return median times in seconds: of a pass of each layer, of all passes of a step, and of the step."""
+        """Return median times in seconds, with ``n_threads`` threads.
+
+        Returns
+        -------
+        Passes, float, float
+            The time of the forward and backward pass of each layer; the time of all passes of a step; the time of the
+            step.
+        """
         passes: dict[tuple[Layer, str], list[float]] = defaultdict(list)
         inside: list[float] = []
 
@@ -108,13 +117,13 @@ class Loop:
                     break
             self.net.on_layer = note
             step_s = median_s(step)
-        # contrastive divergence computes a layer several times per step
+        # a layer may have several passes in a step, as in contrastive divergence; take their mean
         of_step = {key: np.reshape(values, (len(inside), -1)).mean(1) for key, values in passes.items()}
         return {key: float(np.median(values)) for key, values in of_step.items()}, float(np.median(inside)), step_s
 
 
 def median_s(call: Callable[[], object], before: Callable[[], object] = lambda: None) -> float:
-    """Return the median time of a call in seconds. ``before`` is called before each call and not timed."""
+    """Return the median time of a call, in seconds. ``before`` is called before each call, and is not timed."""
     times: list[float] = []
     end = time.perf_counter() + SECONDS
     while len(times) < MIN_PASSES or (time.perf_counter() < end and len(times) < MAX_PASSES):

@@ -1,10 +1,11 @@
 """Simulate jobs with very many processes.
 
-All messages at one height of the process tree are one event. The module `simulation` follows each message. Here an
-event has all messages of a bucket at one height, as arrays over processes. Bytes and numbers of messages are the same
-in both, except if small and large slices share a bucket; then the number of messages depends on their order. Times
-differ, because here the messages of an event are sequential, all processes send in the same order, and message threads
-have their own cores.
+The module `simulation` follows each message. In this module, one event stands for all messages of a bucket (gradients
+that are sent together) at one height of the process tree, as arrays over processes.
+
+Both modules compute the same bytes and numbers of messages. The only exception is a bucket with small and large slices:
+the number of its messages depends on their order. Times differ, because here the messages of an event are sequential,
+all processes send in the same order, and message threads have cores of their own.
 """
 
 from __future__ import annotations
@@ -38,15 +39,16 @@ Vector = np.ndarray[Any, Any]
 
 
 def is_for_many(job: JobConf, plan: JobPlan) -> bool:
-    """Return whether `Many` supports a job: each process has a worker, and gradients have no common norm."""
+    """Return whether `Many` supports a job: each process has one worker, in a tree, and gradients are not clipped."""
     has_tree = plan.tree is not None and plan.tree.n_processes == job.cluster.nworkers_per_group
     return has_tree and not job.updater.clip_norm
 
 
 class _Sends(NamedTuple):
-    """Messages from ``src`` to ``dst``. The arrays have one element for each pair of processes.
+    """Messages that are sent at the same height. The arrays have one element for each pair of processes.
 
-    ``n_parts`` counts the messages in packs. ``n_fused`` counts the bytes that are copied to be sent in one array.
+    ``src`` and ``dst`` are the senders and the receivers. ``n_parts`` is the number of messages inside packs.
+    ``n_fused`` is the number of bytes that are copied, to be sent in one array.
     """
 
     src: Vector
@@ -60,7 +62,8 @@ class _Sends(NamedTuple):
     def of(cls, src: Vector, dst: Vector, n_bytes: Vector, source: Vector) -> _Sends:
         """Group slices by pairs of processes.
 
-        All slices of one ``source`` are sent together, except small ones.
+        For each pair, the large slices of one ``source`` are sent in one message. All small slices are copied into one
+        array, which is sent together with large slices if they have the same source.
         """
         n = max(src.max(initial=0), dst.max(initial=0), source.max(initial=0)) + 1
         pairs, place = np.unique(src * n + dst, return_inverse=True)
@@ -80,8 +83,14 @@ class _Sends(NamedTuple):
 class _Bucket:
     """Slices whose gradients leave a process together.
 
-    ``up`` has messages with sums, by height. ``down`` has messages with values, from the top. ``served`` has sizes of
-    slices, by the process that has their whole sum and by the process of their server.
+    Attributes
+    ----------
+    up : list of _Sends
+        Messages with sums, for each height of the tree from the bottom.
+    down : list of _Sends
+        Messages with new values, for each height from the top.
+    served : dict of (int, int) to list of int
+        Sizes of slices, by (process that computes their whole sum, process of their server).
     """
 
     def __init__(self, plan: JobPlan, tree: ProcessTree, numbers: Sequence[int]) -> None:
@@ -99,10 +108,15 @@ class _Bucket:
 
 
 class _Recorder(TreeExchange):
-    """Runs the algorithm of a worker once, and records its actions instead of sending messages.
+    """Runs the training algorithm of a worker for one step, and records its actions instead of sending messages.
 
-    ``actions`` are the actions in a step: ``"compute"`` with a layer and a direction, ``"collect"`` with a param,
-    ``"send"`` with a bucket. ``buckets`` has the slices of each bucket.
+    Attributes
+    ----------
+    actions : list of (str, object)
+        The actions of the step, in order: ``"compute"`` with a layer and a direction, ``"collect"`` with the index of a
+        param, ``"send"`` with the index of a bucket.
+    buckets : list of list of int
+        The slices of each bucket.
     """
 
     def __init__(self, job: JobConf, plan: JobPlan, tree: ProcessTree, net: NeuralNet) -> None:
@@ -167,7 +181,7 @@ class Many:
             share[process] = min(1.0, n_cores / (n * n_workers[host]))
         self._worker_speed = self._speed[: self._n] * share
         self._actions = [(what, self._seconds(*x) if what == "compute" else x) for what, x in recorder.actions]
-        # time outside of layers counts before gradients are sent
+        # the time of a step outside of layers is spent before the first backward pass, before gradients are sent
         turn = next((i for i, (what, x) in enumerate(recorder.actions) if what == "compute" and x[1] == "backward"), 0)
         self._actions.insert(turn, ("compute", costs.step_s / self._worker_speed))
         self._free, self._server_free, self._messages_s, self._update_s = np.zeros((4, n_processes))
@@ -210,7 +224,7 @@ class Many:
         )
 
     def _do_step(self) -> float:
-        """Simulate a step; return the time at which the last worker has ended it."""
+        """Simulate a step; return the time at which the last worker ends it."""
         begin = np.zeros((len(self._buckets), len(self._host)))
         self._take_records()
         for what, about in self._actions:
@@ -228,16 +242,16 @@ class Many:
         return float(self._now.max())
 
     def _take_records(self) -> None:
-        """Wait for the records of a batch, which are read at most `N_AHEAD` batches ahead."""
+        """Make workers wait for the records of a batch. Records are read at most `N_AHEAD` batches ahead."""
         self._records_at = np.maximum(self._records_at, self._taken[0]) + self._read_s
         started, self._now = self._now, np.maximum(self._now, self._records_at)
         self._waits["records"] += self._now - started
         self._taken = np.vstack([self._taken[1:], self._now])
 
     def _exchange(self, at: Vector) -> None:
-        """Send gradients up and values down, in the order in which they are ready.
+        """Simulate sending gradients up the tree and values down, in the order in which they are ready.
 
-        ``at`` has the times at which buckets leave.
+        ``at`` has the time at which each bucket leaves each process.
         """
         self._values_at, number = at, count()
         events = [(at[k, : self._n].mean(), next(number), k, 0) for k in range(len(at))]
@@ -256,7 +270,7 @@ class Many:
                 heapq.heappush(events, (at[k, : self._n].mean(), next(number), k, stage + 1))
 
     def _serve(self, bucket: _Bucket, at: Vector) -> None:
-        """Update the slices of a bucket on servers, in the order in which their sums arrive."""
+        """Simulate the updates of a bucket's slices on servers, in the order in which their sums arrive."""
         to, back = self._served(bucket)
         came = {(src, dst): time for src, dst, time in zip(to.src, to.dst, self._carry(to, at), strict=True)}
         ready = {pair: came.get(pair, at[pair[0]]) + self._costs.woken_s for pair in bucket.served}
@@ -272,7 +286,7 @@ class Many:
             self._carry(back, at)
 
     def _served(self, bucket: _Bucket) -> tuple[_Sends, _Sends]:
-        """Return the messages to servers in other processes, and their answers."""
+        """Return the messages of a bucket to servers that are in other processes, and the answers."""
         apart = [(*pair, sizes) for pair, sizes in bucket.served.items() if pair[0] != pair[1]]
         itemsize = self._net.context.param_dtype.itemsize
         rows = [(root, home, itemsize * sum(sizes), 1, len(sizes), 0) for root, home, sizes in apart]
@@ -280,9 +294,16 @@ class Many:
         return _Sends(src, dst, *more), _Sends(dst, src, *more)
 
     def _carry(self, sends: _Sends, at: Vector, adds: bool = False) -> Vector:
-        """Send messages once their senders are ready; return arrival times, and update ``at`` for receivers.
+        """Simulate messages; return their arrival times.
 
-        With ``adds`` the receiver adds up the arrays. Messages of one process, or of one interface, are sequential.
+        Messages of one process, or over one network interface, are sequential.
+
+        Parameters
+        ----------
+        at : (n_processes,) float64
+            The time at which each process is ready to send. Updated to the time at which a receiver has all messages.
+        adds : bool
+            Whether receivers add up the arrays.
         """
         copied_s = self._costs.copied_byte_s(1)
         handled_s = sends.n_parts * self._costs.handled_s + (sends.n_bytes if adds else sends.n_fused) * copied_s
@@ -294,7 +315,7 @@ class Many:
         return came
 
     def _hops(self, sends: _Sends) -> Iterator[tuple[Vector, Vector, Vector]]:
-        """Yield for each hop the messages under way, where they are, and where they go next."""
+        """Yield, for each hop, the indices of the messages under way, where they are, and where they go next."""
         which, here = np.arange(len(sends.src)), sends.src
         while len(which):
             last = sends.dst[which]
@@ -326,7 +347,21 @@ class Many:
 
 
 def _in_turn(who: Vector, ready: Vector, seconds: Vector, free: Vector, busy_s: Vector) -> tuple[Vector, Vector]:
-    """Give resources to jobs one after the other, as jobs become ready; return start and end times."""
+    """Assign resources to jobs, one job after the other as they become ready; return start and end times.
+
+    Parameters
+    ----------
+    who : (n_jobs,) int
+        The resource that each job needs.
+    ready : (n_jobs,) float64
+        The time at which each job is ready.
+    seconds : (n_jobs,) float64
+        The duration of each job.
+    free : (n_resources,) float64
+        The time from which each resource is free; updated.
+    busy_s : (n_resources,) float64
+        The total time for which each resource was busy; updated.
+    """
     order = np.lexsort((ready, who))
     begin, end = np.empty_like(ready), np.empty_like(ready)
     first = np.searchsorted(who[order], who[order])

@@ -1,4 +1,4 @@
-"""Model of the planner: hosts and links, the costs of work, and predictions."""
+"""Data model of the planner: hosts, links and clusters, the costs of work, and predictions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from singa_dask.runtime.planning.layout import Layout
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine, with its memory in bytes and the speed of its cores.
+    """A machine.
 
-    The speed is relative to the machine on which costs were measured.
+    ``speed`` is the speed of a core, relative to the machine on which costs were measured. ``memory`` is in bytes.
     """
 
     name: str
@@ -32,13 +32,13 @@ class Link:
     Attributes
     ----------
     latency_s : float
-        Seconds from writing a small message until it is read, if both threads are idle.
+        Seconds from writing a small message until it is read, if both message threads are idle.
     bytes_per_s : float
-        Rate of one direction of a host's network interface; within a host, of one connection.
+        Bytes per second in one direction: of a host's network interface or, within a host, of one connection.
     sent_s, received_s : float
-        CPU seconds of the thread that writes or reads a message, without the time for its bytes.
+        CPU seconds for each message, of the thread that writes it and of the thread that reads it.
     sent_byte_s, received_byte_s : float
-        CPU seconds of these threads for each byte.
+        Additional CPU seconds of these two threads for each byte.
     """
 
     latency_s: float
@@ -56,12 +56,13 @@ class Cluster:
     Attributes
     ----------
     hosts : tuple of Machine
+        The hosts.
     host_of : tuple of int
         Index of the host of each process, in the order in which a job uses the processes.
     within, between : Link
-        The links between processes on the same host, and on two hosts.
+        The link between two processes of the same host, and the link between processes of different hosts.
     read_bytes_per_s : float
-        Rate at which a host reads records; 0 means no limit.
+        Bytes of records that a host can read per second; 0 means no limit.
     threads : tuple of int
         Number of threads of each process's Dask worker, in descending order; empty means no limit.
     """
@@ -74,7 +75,7 @@ class Cluster:
     threads: tuple[int, ...] = ()
 
     def fits(self, layout: Layout) -> bool:
-        """Return whether the Dask workers have a thread for each unit of their processes."""
+        """Return whether each process of a layout fits on a Dask worker, with a thread for each unit."""
         sizes = sorted(map(len, layout.processes), reverse=True)
         return not self.threads or all(map(operator.ge, self.threads, sizes))
 
@@ -88,35 +89,44 @@ class Costs(Protocol):
     """Costs of the work of a job, in seconds on one core of a host with speed 1."""
 
     step_s: float
-    """For each step of a worker, outside of layers and messages: loader, metrics, the loop."""
+    """Time of a worker for each step, outside of layers and messages: for the loader, metrics and the loop itself."""
     handled_s: float
-    """For each message that a stub or a server handles, apart from its arrays."""
+    """Time of a stub or server for each message, without the time for the arrays of the message."""
     woken_s: float
-    """Until a waiting thread continues after another one has notified it."""
+    """Time from the notification of a waiting thread until the thread continues."""
     record_bytes: float
-    """Bytes read for each record."""
+    """Number of bytes that are read for each record."""
     pass_s: float
-    """For each pass of a layer and each other running thread of its process: they share Python's lock."""
+    """Additional time of a pass of a layer for each other running thread of its process: they share Python's lock."""
 
     def layer_s(self, layer: Layer, verb: str, n_threads: int, n_busy: int) -> float:
-        """Return the time of ``"forward"`` or ``"backward"`` of a layer, for its shapes in a built net.
+        """Return the time of a pass of a layer.
 
-        ``n_threads`` threads compute the layer, while ``n_busy`` cores of the host are busy, including their own.
+        Parameters
+        ----------
+        layer : Layer
+            The layer in a built net, whose shapes count.
+        verb : {"forward", "backward"}
+            The pass.
+        n_threads : int
+            Number of threads that compute the layer.
+        n_busy : int
+            Number of busy cores of the host, including the cores of these threads.
         """
 
     def update_s(self, sizes: Sequence[int], n_busy: int) -> float:
-        """Return the time in which a server updates slices with these sizes in one call."""
+        """Return the time in which a server updates slices with these numbers of values in one call."""
 
     def copied_byte_s(self, n_busy: int) -> float:
         """Return the time to copy or add one byte of arrays."""
 
     def read_s(self, rows: int, n_busy: int) -> float:
-        """Return the time in which a thread reads and decodes the records of a batch."""
+        """Return the time in which a thread reads and decodes ``rows`` records."""
 
     def crowding(self, n_groups: int) -> float:
-        """Return the time of a step divided by its simulated time, if processes use all cores.
+        """Return the measured time of a step divided by its simulated time, for processes that use all cores of a host.
 
-        If there are several worker groups, they do not wait for each other.
+        The factor differs for one worker group and for several, because groups do not wait for each other.
         """
 
 
@@ -127,19 +137,19 @@ class Prediction:
     Attributes
     ----------
     step_s : float
-        Mean duration of a step of a worker group in seconds, after the first steps.
+        Mean duration of a step of a worker group in seconds. The first steps do not count.
     samples_per_s : float
-        Records per second of all worker groups.
+        Records per second, summed over all worker groups.
     bytes_sent, messages_sent : tuple of int
-        Bytes and messages that each process sends to others in a step.
+        Numbers of bytes and of messages that each process sends to other processes in a step.
     busy : mapping of str to float
-        Share of the step in which the busiest resource of each kind was busy. Kinds are ``"compute"``, ``"update"``,
-        ``"messages"``, ``"network"`` and ``"reading"``.
+        For each kind of resource, the share of a step in which its busiest resource is busy. Kinds are ``"compute"``,
+        ``"update"``, ``"messages"``, ``"network"`` and ``"reading"``.
     waits : mapping of str to float
-        Seconds in a step in which the slowest worker waited for ``"params"``, ``"records"`` or ``"group"``.
+        Seconds of a step in which the slowest worker waits for ``"params"``, ``"records"`` or its ``"group"``.
     staleness : float
-        Mean staleness of gradients: the number of updates between the values that a gradient was computed from and the
-        gradient's own update. 0 for synchronous training.
+        Mean staleness of gradients, i.e. the number of updates of the values between reading them for a gradient and
+        applying the gradient. 0 for synchronous training.
     trace : tuple
         Events of one step in Chrome's trace format, if requested.
     """

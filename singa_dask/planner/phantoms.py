@@ -1,4 +1,4 @@
-"""Phantom arrays: arrays with shape, dtype and strides that count operations and compute nothing."""
+"""Phantom arrays: they have a shape, a dtype and strides, but no data. They count operations instead of computing."""
 
 from __future__ import annotations
 
@@ -23,10 +23,16 @@ from singa_dask.training import Updater
 
 
 class Meter:
-    """Counts the work of the running code, until `take_s` is called.
+    """Counts the work of the running code until `take_s` is called.
 
-    ``n_messages`` is the number of messages that a stub or a server has handled, including parts of packs. ``n_bytes``
-    is the number of bytes that were copied or added up. ``updates`` has the sizes of the slices of each update.
+    Attributes
+    ----------
+    n_messages : int
+        Number of messages that a stub or a server has handled. Parts of a pack count one by one.
+    n_bytes : int
+        Number of bytes of arrays that were copied or added.
+    updates : list of list of int
+        For each update, the sizes of its slices.
     """
 
     def __init__(self) -> None:
@@ -48,7 +54,7 @@ class Meter:
     def array(self, shape: int | Sequence[int], dtype: DType) -> Phantom:
         """Return a phantom array in C order.
 
-        All phantom arrays share memory that is never touched, so they use none.
+        All phantom arrays share memory that is never touched, so they take up no physical memory.
         """
         kind, sizes = np.dtype(dtype), (shape,) if isinstance(shape, int) else tuple(shape)
         n_bytes = math.prod(sizes) * kind.itemsize
@@ -60,7 +66,7 @@ class Meter:
 
 
 class Phantom(np.ndarray[Any, Any]):
-    """An array of a `Meter`. Its views, its copies and results of arithmetic are phantoms, too."""
+    """An array without data that belongs to a `Meter`. Its views, its copies and results of arithmetic are phantoms."""
 
     meter: Meter | None = None
 
@@ -89,7 +95,7 @@ class Phantom(np.ndarray[Any, Any]):
 
 
 def _counted(arrays: Iterable[Any], shape: Any, dtype: DType) -> Phantom:
-    """Count a result of arrays; return it."""
+    """Return the result of an operation on arrays as a phantom, and count its bytes."""
     meter = next(meter for each in arrays if (meter := getattr(each, "meter", None)))
     result: Phantom = meter.array(shape, dtype)
     meter.n_bytes += result.nbytes
@@ -97,7 +103,7 @@ def _counted(arrays: Iterable[Any], shape: Any, dtype: DType) -> Phantom:
 
 
 class PhantomOps(NumpyOps):
-    """Kernels with phantom arrays as memory."""
+    """Kernels whose memory are phantom arrays."""
 
     def __init__(self, meter: Meter) -> None:
         super().__init__()
@@ -123,7 +129,7 @@ class PhantomOps(NumpyOps):
 
 
 class PhantomUpdater(Updater):
-    """Counts the updates of slices."""
+    """Counts the updates of slices instead of computing them."""
 
     def __init__(self, conf: UpdaterConf, meter: Meter) -> None:
         super().__init__(conf)
@@ -138,7 +144,7 @@ def _sizes(arrays: Arrays) -> list[int]:
 
 
 def replace_layers(net: NeuralNet, compute: Callable[[Layer, str], None]) -> None:
-    """Replace the work of layers by calls of ``compute`` with the layer, and "forward" or "backward".
+    """Make a net call ``compute(layer, verb)`` instead of running layers; ``verb`` is "forward" or "backward".
 
     Bridges to other workers still run.
     """

@@ -1,4 +1,4 @@
-"""Measure the cost of reading a job's records, with the loaders of its own input layers."""
+"""Measure the cost of reading a job's records, with the loaders of the job's own input layers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from singa_dask.runtime.planning.nets import build_net, with_stores
 logger = logging.getLogger(__name__)
 
 WARM_UP_S, SECONDS = 0.5, 0.25
-"""Seconds of reading before and during the measurement; the former end after one pass over the records."""
+"""Seconds of reading before the measurement (at most one pass over the records), and during the measurement."""
 N_AHEAD = 2
-"""Batches that a simulated worker reads ahead at most. More would only delay the steady state of a long job."""
+"""Maximum number of batches that a simulated worker reads ahead. With more, the simulation would only take longer to
+reach the steady state of a long job."""
 
 
 def rows_read(net: NeuralNet) -> int:
@@ -28,18 +29,17 @@ def rows_read(net: NeuralNet) -> int:
 def with_any_scaling(job: JobConf) -> JobConf:
     """Return the job with made-up means and deviations instead of standardisation.
 
-    Real means and deviations would take a pass over all records. Applying them takes the same time as applying made-up
-    ones.
+    Computing real means and deviations takes a pass over all records. Made-up values take the same time to apply.
     """
-    # these values scale the records of any column close to 0
+    # with these values, the records of any column are scaled to values close to 0
     made_up = {"standardise": False, "mean_value": [0.0], "std_value": [1e6]}
     return with_stores(job, lambda store: made_up if store.standardise else {})
 
 
 def measure_reading(job: JobConf, warns: bool = True) -> tuple[float, float]:
-    """Return the cost of reading one more record in a batch: CPU seconds, and bytes of blocks.
+    """Return the cost of reading a record of a batch: CPU seconds, and bytes of blocks.
 
-    For records that stay in memory it is the cost after the first pass. Stores that cannot be opened on this machine
+    For records that stay in memory, the cost after the first pass counts. Stores that cannot be opened on this machine
     count as free; with ``warns``, a warning names them.
     """
     totals = [0.0, 0.0]
@@ -48,7 +48,7 @@ def measure_reading(job: JobConf, warns: bool = True) -> tuple[float, float]:
             layer.plan.warns = False
             try:
                 with layer.open_checked() as store, layer.make_loader(store) as loader:
-                    loader.prefetch = False  # without this, the loader would read further batches that are not counted
+                    loader.prefetch = False  # otherwise the loader would also read batches that are not counted
                     _read(loader, WARM_UP_S, store.count)
                     cpu_s, n_bytes = time.process_time(), loader.reader.bytes_read
                     n = _read(loader, SECONDS)
@@ -61,7 +61,7 @@ def measure_reading(job: JobConf, warns: bool = True) -> tuple[float, float]:
 
 
 def _read(loader: Loader, seconds: float, n_records: float = float("inf")) -> int:
-    """Read buffers of batches for some seconds, or up to some records; return the number of records."""
+    """Read buffers of batches for ``seconds``, or until ``n_records`` were read; return the number of records read."""
     started, n = time.perf_counter(), 0
     while not n or (n < n_records and time.perf_counter() - started < seconds):
         n += sum(len(loader.next().ids) for _ in range(loader.budget.buffer_steps))

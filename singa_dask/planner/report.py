@@ -35,7 +35,7 @@ COLUMNS = {
     "cost": "{cost:.3g}",
     "lost": "{lost:.2%}",
 }
-"""Columns of the tables, by title."""
+"""Columns of the tables: title, and format of the cell."""
 CURVES = {"step_ms": "ms a step", "samples_per_s": "samples/s", "efficiency": "efficiency", "cost": "cost"}
 
 
@@ -48,14 +48,14 @@ class Plan:
     file : JobFile
         The job.
     candidates : sequence of Candidate
-        The simulated candidates; see `singa_dask.planner.search.search`.
+        The simulated candidates, the best first; see `singa_dask.planner.search.search`.
     where : str
         Description of the cluster.
     price : float
-        Price of one host for one hour; 0 if unknown.
+        Price of one host for one hour; 0 if not known.
     events : sequence of mapping
-        Events of a simulated step of the best candidate; see `Prediction`. Empty if they were not requested, or if the
-        candidate has more than `MAX_PROCESSES` processes.
+        Events of a simulated step of the best candidate; see ``trace`` of `Prediction`. Empty if they were not
+        requested, or if the candidate has more than `MAX_PROCESSES` processes.
     """
 
     file: JobFile
@@ -75,8 +75,9 @@ class Plan:
     def values(self) -> list[dict[str, Any]]:
         """Return each candidate as plain values.
 
-        ``cost`` is the price of a million samples, if the price of a host is known; ``lost`` is the share of time lost
-        to failing processes and snapshots, if the mean lifetime of a process is known.
+        ``cost`` is the price of a million samples; it is there only if the price of a host is known. ``lost`` is the
+        share of time lost to failing processes and snapshots; it is there only if the mean lifetime of a process is
+        known.
         """
         return [
             {
@@ -103,7 +104,7 @@ class Plan:
         ]
 
     def to_frame(self) -> Any:
-        """Return `values` as a pandas DataFrame; raise a ConfigError if pandas is not installed."""
+        """Return `values` as a pandas DataFrame; raise `ConfigError` if pandas is not installed."""
         return require("pandas", "pandas", "a table of plans").DataFrame(self.values())
 
     def to_yaml(self, candidate: Candidate | None = None) -> str:
@@ -118,9 +119,12 @@ class Plan:
         return replace(self.file, job=job).given()
 
     def trace(self) -> str:
-        """Return the events in Chrome's trace format, as for a profiled run.
+        """Return the events in Chrome's trace format, like the trace of a profiled run.
 
-        Raises a ConfigError if there are none.
+        Raises
+        ------
+        ConfigError
+            The plan has no events.
         """
         if not self.events:
             n, why = len(self.best.layout.processes), "it was not requested. Pass trace=True to plan."
@@ -139,13 +143,13 @@ class Plan:
         return {"displayTimeUnit": "ms", "traceEvents": [*names, *events]}
 
     def rows(self, kind: str, n: int = 10) -> list[dict[str, str]]:
-        """Return the cells of the best candidates of a kind, by `COLUMNS`."""
+        """Return a row for each of the ``n`` best candidates of a kind: its cells by title; see `COLUMNS`."""
         chosen = [values for values in self.values() if values["kind"] == kind][:n]
         titles = [title for title in COLUMNS if title not in ("cost", "lost") or (chosen and title in chosen[0])]
         return [{title: COLUMNS[title].format_map(values) for title in titles} for values in chosen]
 
     def reason(self) -> str:
-        """Return the best candidate, and in words why it is the best."""
+        """Describe the best candidate in words: its topology, its speed, and what limits it."""
         best, alone = self.best, next((each for each in self.candidates if len(each.layout.processes) == 1), None)
         text = f"{best.topology}: {1e3 * best.prediction.step_s:.3g} ms a step, limited by {best.limit}"
         if alone is best:
@@ -153,10 +157,9 @@ class Plan:
         return f"{text}; one process takes {1e3 * alone.prediction.step_s:.3g} ms" if alone else text
 
     def page(self, measured: Sequence[Interval] = ()) -> str:
-        """Return an HTML page with tables, and if possible with curves and timelines.
+        """Return an HTML page with tables, and, if matplotlib is installed, with curves and timelines.
 
-        ``measured`` is a step of a profiled run (see `read_trace`), which is drawn below the simulated step. Pictures
-        need matplotlib.
+        ``measured`` is a step of a profiled run (see `read_trace`), which is drawn below the simulated step.
         """
         parts = [f"<p>{escape(f'On {self.where}: {self.reason()}.')}</p>"]
         for kind in KINDS:

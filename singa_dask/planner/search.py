@@ -1,8 +1,8 @@
 """Search for the best topologies and partitions of a job on a cluster, by simulation.
 
-A lower bound of the step time of each candidate is computed quickly. It considers the computation of the slowest
-worker, the updates of the busiest server, and the params on the network interfaces of hosts. Candidates are simulated
-in the order of their bounds, until no other candidate can be among the best.
+First a lower bound of each candidate's step time is computed, which is fast. It takes into account the computation of
+the slowest worker, the updates of the busiest server, and the bytes of params on the network interfaces of hosts. Then
+candidates are simulated in the order of their bounds, until no other candidate can be among the best.
 """
 
 from __future__ import annotations
@@ -27,13 +27,16 @@ from singa_dask.runtime.units.server import state_names
 from singa_dask.training import UPDATERS
 
 MAX_PARTED = 4
-"""Most workers of a group whose net is partitioned by features: bridges grow with the square of their number."""
+"""Maximum number of workers in a group whose net is partitioned by features. The number of bridges grows with its
+square."""
 MAX_STALE, MAX_GROUPS = 4, 16
-"""Most workers of a group beside other worker groups, and most such groups unless there are more hosts."""
+"""With several worker groups: maximum number of workers in a group, and maximum number of groups (or the number of
+hosts, if there are more)."""
 MAX_UNITS = 256
-"""Workers and servers of simulated candidates of each kind, besides one candidate for each power of two processes."""
+"""Maximum number of workers and servers of all simulated candidates of a kind together. In addition, one candidate is
+simulated for each number of processes that is a power of two."""
 N_STEPS = {True: 4, False: 8}
-"""Simulated steps, by whether a candidate is synchronous: its steps are alike."""
+"""Number of simulated steps of a synchronous candidate (True), whose steps are alike, and of others (False)."""
 LIMITS = {"network": "network interface", "messages": "message thread", "update": "updates"}
 
 CostsOf = Callable[[JobConf], Costs]
@@ -52,13 +55,13 @@ class Candidate:
     threads : int
         Number of threads of each worker.
     memory : int
-        Bytes of memory of the process that needs most.
+        Bytes of memory that the largest process needs.
     limit : str
         The main bottleneck of a step.
     efficiency : float
-        Samples per second for each computing core, relative to the best synchronous candidate with one process.
+        Samples per second and computing core, relative to the best synchronous candidate with one process.
     lost : float, optional
-        Share of the time lost to failing processes and snapshots.
+        Share of the time that is lost to failing processes and snapshots.
     """
 
     job: JobConf
@@ -74,7 +77,7 @@ class Candidate:
 
     @property
     def is_synchronous(self) -> bool:
-        """Whether one worker group trains, so that no gradient is stale."""
+        """Whether there is only one worker group, so that no gradient is stale."""
         return self.job.cluster.nworker_groups == 1
 
     @property
@@ -85,7 +88,10 @@ class Candidate:
 
     @property
     def topology(self) -> str:
-        """Groups x workers, groups x servers, and whether servers have their own processes."""
+        """The topology in words, e.g. ``1 x 4 workers, 1 x 2 servers apart``.
+
+        "apart" means that servers have processes of their own.
+        """
         conf = self.job.cluster
         workers = f"{conf.nworker_groups} x {conf.nworkers_per_group} workers"
         apart = " apart" if conf.server_worker_separate else ""
@@ -93,7 +99,7 @@ class Candidate:
 
 
 class _Draft(NamedTuple):
-    """A candidate before its simulation; ``bound_s`` is the lower bound of its step time in seconds."""
+    """A candidate before its simulation. ``bound_s`` is a lower bound of its step time in seconds."""
 
     bound_s: float
     partition: str
@@ -106,20 +112,20 @@ class _Draft(NamedTuple):
 def search(
     job: JobConf, cluster: Cluster, costs: CostsOf, *, simulate: Callable[..., Prediction], n_best: int = 10
 ) -> list[Candidate]:
-    """Return the simulated candidates: synchronous ones sorted by step time, then all others by rate.
+    """Return the simulated candidates: first the synchronous ones by step time, then all others by samples per second.
 
-    In all candidates each worker group has the batch size of the job.
+    In all candidates, each worker group has the batch size of the job.
 
     Parameters
     ----------
     job : JobConf
         A job that trains on CPUs.
     costs : callable
-        Takes the job with another cluster or partition, and returns its `Costs`.
+        Takes the job with another cluster or partition; returns its `Costs`.
     simulate : callable
-        `singa_dask.planner.simulation.simulate`.
+        The function `singa_dask.planner.simulation.simulate`.
     n_best : int
-        Number of candidates of each kind that must be the best ones.
+        The search continues until this many of the best candidates of each kind are found for certain.
 
     Raises
     ------
@@ -163,7 +169,7 @@ def search(
 
 
 def limit_of(prediction: Prediction, layout: Layout, speeds: set[float]) -> str:
-    """Return the main bottleneck of a step in words; ``speeds`` are the speeds of the hosts."""
+    """Return the main bottleneck of a step, in words. ``speeds`` are the different speeds of the hosts."""
     what = max(prediction.busy, key=lambda name: prediction.busy[name], default="compute")
     if prediction.waits.get("records", 0.0) > prediction.step_s / 4:
         return "reading"
@@ -175,7 +181,7 @@ def limit_of(prediction: Prediction, layout: Layout, speeds: set[float]) -> str:
 
 
 class _Drafts:
-    """All candidates of a job on a cluster, with their bounds."""
+    """All candidates of a job on a cluster, with the lower bounds of their step times."""
 
     def __init__(self, job: JobConf, cluster: Cluster, costs: CostsOf) -> None:
         self._cluster, self._costs = cluster, costs
@@ -201,7 +207,7 @@ class _Drafts:
                     yield draft
 
     def _build(self, partition: str, n_workers: int) -> tuple[list[NeuralNet], list[int]]:
-        """Return the nets of a group's workers, and the memory of each. One net is built for equal workers."""
+        """Return the nets of a group's workers, and the bytes of memory of each; one net if all workers are equal."""
         layers, block = self._jobs[partition].neuralnet.layer, ClusterConf(nworkers_per_group=n_workers)
         job = self._job.with_layers(list(layers)).model_copy(update={"cluster": block})
         first = build_nets(job)[Phase.TRAIN]
@@ -210,7 +216,7 @@ class _Drafts:
         return nets, [net.memory_bytes() for net in nets]
 
     def _draft(self, partition: str, job: JobConf) -> _Draft | None:
-        """Return a candidate with the number of threads that computes it fastest; None if it does not fit."""
+        """Return a candidate with the number of threads for which its bound is lowest; None if it does not fit."""
         hosts, n = self._cluster.hosts, job.cluster.nworkers_per_group
         nets, n_bytes_of = self._nets(partition, n)
         plan = JobPlan.make(job, nets[0])
@@ -240,18 +246,18 @@ class _Drafts:
         return _Draft(bound_s / job.cluster.nworker_groups, partition, job, plan, threads, largest)
 
     def _workers(self, plan: JobPlan) -> list[tuple[Address, int]]:
-        """Return the workers and their hosts."""
+        """Return each worker with the index of its host."""
         of_process = zip(self._cluster.host_of, plan.layout.processes, strict=False)
         return [(unit, host) for host, units in of_process for unit in units if unit.kind == "worker"]
 
     def _computed_s(self, partition: str, n_workers: int, index: int, threads: int) -> float:
-        """Return the time of a step of a worker that never waits."""
+        """Return the time of a step of a worker, without waits."""
         net, costs = self._nets(partition, n_workers)[0][index], self._costs(self._jobs[partition])
         passes = [(layer, verb) for layer in net.layers for verb in ("forward", "backward")]
         return costs.step_s + sum(costs.layer_s(layer, verb, threads, threads) for layer, verb in passes)
 
     def _served_s(self, net: NeuralNet, job: JobConf, plan: JobPlan) -> float:
-        """Return the time of a step for the busiest server, or the busiest network interface."""
+        """Return the time in a step of the busiest server or the busiest network interface, whichever is longer."""
         layout, cluster, bytes_in, update_s = plan.layout, self._cluster, Counter[int](), 0.0
         users = [frozenset(each.workers) for each in net.logical.values()]
         sizes: dict[int, dict[frozenset[int], list[int]]] = {}
@@ -270,15 +276,14 @@ class _Drafts:
                 n_bytes = sum(each) * plan.dtype.itemsize
                 for group in groups:
                     others = {host for i, host in group if not members or i in members} - {home}
-                    # each of the other hosts receives the values once, and the server's host receives their sums of
-                    # gradients
+                    # each other host receives the values once, and sends the sum of its gradients to the server's host
                     bytes_in.update(dict.fromkeys(others, n_bytes))
                     bytes_in[home] += n_bytes * bool(others)
         return max(update_s, max(bytes_in.values(), default=0) / cluster.between.bytes_per_s)
 
 
 def with_dims(job: JobConf, dims: dict[int, int]) -> JobConf:
-    """Return a job with changed ``partition_dim`` of layers, by index."""
+    """Return a job with other values of ``partition_dim``; ``dims`` has the new values by index of the layer."""
     layers = list(job.neuralnet.layer)
     for i, dim in dims.items():
         layers[i] = layers[i].model_copy(update={"partition_dim": dim})
@@ -286,12 +291,13 @@ def with_dims(job: JobConf, dims: dict[int, int]) -> JobConf:
 
 
 def partitions_of(job: JobConf, net: NeuralNet) -> Iterator[tuple[str, dict[int, int]]]:
-    """Yield each partition: its name, and the ``partition_dim`` that it changes, by index of the layer.
+    """Yield each partition to consider: its name, and the values of ``partition_dim`` that it changes, by layer index.
 
-    ``""`` is the job's own partition. ``batch`` partitions all layers by records. ``feature`` partitions layers that
-    have more params than input and output values by features, and elementwise layers on their outputs, too; all other
-    layers are partitioned by records. This follows Krizhevsky (2014), "One weird trick for parallelizing convolutional
-    neural networks".
+    - ``""``: the job's own partition.
+    - ``batch``: all layers are partitioned by records.
+    - ``feature``: layers with more params than input and output values are partitioned by features, and so are
+      elementwise layers that read them; all other layers are partitioned by records. After Krizhevsky (2014), "One
+      weird trick for parallelizing convolutional neural networks".
     """
     yield "", {}
     layers = job.neuralnet.layer
@@ -306,7 +312,7 @@ def partitions_of(job: JobConf, net: NeuralNet) -> Iterator[tuple[str, dict[int,
         > sum(feature.shape[0] * feature.size for feature in (*layer.sources, *layer.features))
     }
     cut = set(large)
-    for layer in [*layers] * len(large):  # repeat the loop, because a job may list a layer before its source
+    for layer in [*layers] * len(large):  # several times, because a job may list a layer before its source
         if LAYERS.find(layer.type).speed.feature_parallel is Connection.ONE_TO_ONE and cut & {*layer.srclayers}:
             cut.add(layer.name)
     for name, wanted in (("batch", set()), ("feature", cut)):
@@ -316,10 +322,10 @@ def partitions_of(job: JobConf, net: NeuralNet) -> Iterator[tuple[str, dict[int,
 
 
 def topologies(conf: ClusterConf, cluster: Cluster, batch: int) -> Iterator[ClusterConf]:
-    """Yield ``cluster`` blocks with other topologies, servers beside workers or apart.
+    """Yield ``cluster`` blocks with all topologies to consider, with servers beside workers or in own processes.
 
-    The number of workers of a group divides the batch. The numbers of worker groups, and of servers apart from workers,
-    are powers of two.
+    The number of workers in a group divides the batch. The number of worker groups is a power of two or the number of
+    hosts. The number of servers in own processes is a power of two.
     """
     n_slots, cores = len(cluster.host_of), max(host.n_cores for host in cluster.hosts)
     n_cores, powers = sum(host.n_cores for host in cluster.hosts), [1 << i for i in range(n_slots.bit_length())]

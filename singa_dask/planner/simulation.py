@@ -1,10 +1,10 @@
 """Simulate training steps of a job on a cluster in virtual time, with the code of the runtime.
 
-Routers, stubs, servers, exchanges, algorithms and bridges run the same code as in a job. Only the parts below them are
-simulated: arrays are phantoms, layers and updates take the time in `Costs`, and `virtual_time` provides threads, cores
-and the network. So messages are the same as in a job.
+Routers, stubs, servers, exchanges, algorithms and bridges run the same code as in a job, so messages are the same as in
+a job. Only the parts below them are simulated: arrays are phantoms, layers and updates take the time in `Costs`, and
+`virtual_time` provides threads, cores and the network.
 
-Snapshots, the loss of processes (see `failures`) and GPUs are not simulated.
+Not simulated are snapshots, the loss of processes (see `failures`), and GPUs.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from singa_dask.runtime.units.worker_params import WorkerParams
 from singa_dask.training import ALGORITHMS
 
 MAX_PROCESSES = 64
-"""With more processes messages are not followed one by one, if `is_for_many`."""
+"""Jobs with more processes are simulated by `Many` if it supports them, which does not follow single messages."""
 FIRST_STEPS = 1
-"""Steps before the counted ones: the first step of a job may send more."""
+"""Number of steps that are not counted, because the first step of a job may send more messages."""
 
 
 def simulate(
@@ -68,9 +68,10 @@ def simulate(
     n_steps : int
         Number of steps, at least 4. The first quarter of the steps is not timed.
     threads : int, optional
-        Number of threads of each worker. By default it is the number that the runtime would choose.
+        Number of threads of each worker. By default, the number that the runtime would choose.
     trace : bool
-        Whether to return the events of the last step. The simulation then follows each message.
+        Whether to return the events of the last step. The simulation then follows each message, also for many
+        processes.
 
     Raises
     ------
@@ -97,7 +98,7 @@ def simulate(
 
 
 def _is_crowded(job: JobConf, plan: JobPlan, cluster: Cluster, threads: int | None) -> bool:
-    """Return whether several processes share a host, and its workers use all of its cores."""
+    """Return whether there is a host with several processes, whose workers use all of its cores."""
     n_processes = Counter(cluster.host_of[: len(plan.layout.processes)])
 
     def has_all_cores(home: int, n: int) -> bool:
@@ -108,7 +109,7 @@ def _is_crowded(job: JobConf, plan: JobPlan, cluster: Cluster, threads: int | No
 
 
 class _Stub(Stub):
-    """A stub that counts its messages."""
+    """A stub that counts the messages that it handles."""
 
     meter: Meter
 
@@ -118,9 +119,9 @@ class _Stub(Stub):
 
 
 class _Process:
-    """A process with its stub, its router and its message thread, which is also the router's `Transport`.
+    """A simulated process with its stub, its router and its message thread. It is also the router's `Transport`.
 
-    ``n_sent`` has the bytes and messages sent to other processes so far.
+    ``n_sent`` has the numbers of bytes and of messages sent to other processes so far.
     """
 
     def __init__(self, index: int, job: JobConf, plan: JobPlan, cores: Cores, network: Network) -> None:
@@ -147,18 +148,18 @@ class _Process:
             if not left:
                 self.peers[to].receive(message, link, n_bytes)
 
-        # bytes travel while they are written, and the last byte leaves at the end
+        # bytes travel while the message is written, and its last byte leaves at the end; arrival needs both
         begin = partial(self.network.carry, self.index, to, n_bytes, arrive)
         end = partial(clock.after, link.latency_s, arrive)
         clock.effect(partial(self.thread.put, "send", link.sent_s + n_bytes * link.sent_byte_s, begin, end, wake_s))
 
     def receive(self, message: Message, link: Link, n_bytes: int) -> None:
-        """Read a message that has arrived, and deliver it."""
+        """Spend the time to read a message that has arrived, then deliver it."""
         seconds = link.received_s + n_bytes * link.received_byte_s
         self.thread.put("receive", seconds, _nothing, lambda: self.router.receive(self._read(message)))
 
     def _read(self, message: Message) -> Message:
-        """Return a message with its arrays in the buffers of the stub, as `Message.from_header` does."""
+        """Return a message whose arrays are in the receive buffers of the stub, as `Message.from_header` does."""
         meter, parts = self.clock.meter, tuple(map(self._read, message.parts))
         arrays: tuple[Any, ...] = tuple(meter.array(array.shape, array.dtype) for array in message.arrays)
         bare = replace(message, parts=parts, arrays=())
@@ -176,7 +177,7 @@ def _nothing() -> None:
 
 
 class _Server:
-    """A server and its thread, which is also its inbox."""
+    """A simulated server and its thread. It is also the inbox of the server."""
 
     def __init__(self, address: Address, job: JobConf, plan: JobPlan, process: _Process) -> None:
         self._clock, self._router, meter = process.clock, process.router, process.clock.meter
@@ -191,7 +192,7 @@ class _Server:
                     self.server.handle(Message("put", address, address, slice=piece.id, version=0, info=info))
 
     def put(self, message: Message) -> None:
-        """Handle a message once the thread is free."""
+        """Handle a message once the thread of the server is free."""
         code, wake_s = partial(self._handle, message), self._clock.costs.woken_s
         self._clock.effect(partial(self.thread.put, "update", 0.0, _nothing, code, wake_s))
 
@@ -202,7 +203,7 @@ class _Server:
 
 
 class _Reader:
-    """The records of a worker, and the thread that reads them ahead in the time given by the costs."""
+    """Reads the records of a worker ahead, in a simulated thread, in the time that `Costs` has for them."""
 
     def __init__(self, name: str, rows: int, process: _Process, wait: VirtualWait) -> None:
         self.thread = SerialThread(f"prefetch-{name}", process.index, process.cores)
@@ -210,7 +211,7 @@ class _Reader:
         self._n_asked = self._n_read = self._n_taken = 0
 
     def take(self) -> None:
-        """Wait for the records of a batch; called by the thread of the worker."""
+        """Wait for the records of a batch. The thread of the worker calls this method."""
         if self._rows and (self._clock.costs.record_bytes or self._clock.costs.read_s(self._rows, 1)):
             self._ask()
             self._wait.wait(lambda: self._n_read > self._n_taken, "records")
@@ -232,9 +233,9 @@ class _Reader:
 
 
 class _Worker:
-    """A worker and its thread.
+    """A simulated worker and its thread.
 
-    ``ends`` are the end times of its steps. ``waited_s`` are its waits up to these times, by cause.
+    ``ends`` has the time at which each step has ended, and ``waited_s`` the total waits up to these times, by cause.
     """
 
     def __init__(
@@ -259,7 +260,7 @@ class _Worker:
         for feature in (feature for layer in net.layers for feature in layer.features):
             labels, ids = (ops.empty((feature.shape[0],), dtype) for dtype in (np.int32, np.int64))
             feature.records = RecordIds(labels, ids, ids)
-            if not feature.has_data:  # normally the layer itself sets this attribute
+            if not feature.has_data:  # a real layer would set its data itself
                 feature.data = ops.features(feature.shape, feature.dtype)
         replace_layers(net, self._compute)
         is_own = own_server is not None and sum(owner.size for owner in net.owners) <= MAX_OWN_VALUES
@@ -287,7 +288,7 @@ class _Worker:
         self.thread.compute(f"{layer.name} {verb}", n, seconds)
 
     def _compute_rest(self) -> None:
-        """Spend the time of a step outside of layers, before gradients are sent."""
+        """Spend the time of a step outside of layers, once in each step, before gradients are sent."""
         rest_s, self._rest_s = self._rest_s, 0.0
         self.thread.compute("step", 1, rest_s)
 
@@ -306,7 +307,7 @@ class _Worker:
 
 
 class _Simulation:
-    """All units of a job."""
+    """Simulates all units of a job."""
 
     def __init__(
         self, job: JobConf, plan: JobPlan, cluster: Cluster, clock: VirtualClock, n_steps: int, n_threads: int | None
@@ -366,7 +367,7 @@ class _Simulation:
         )
 
     def _do_steps(self, n: int) -> None:
-        """Run steps of all workers, and everything that follows from them."""
+        """Simulate ``n`` steps of all workers, until nothing is left to happen."""
         for worker in self.workers:
             worker.n_due += n
             self._clock.after(0.0, worker.thread.resume)

@@ -1,7 +1,7 @@
 """Virtual time: threads of simulated hosts that share cores, and the network between hosts.
 
-The code of the runtime itself takes no virtual time. Its effects on other threads happen later, once its simulated
-thread has spent the time of the work before. `Thread.collect` collects the effects.
+The code of the runtime runs for real, and takes no virtual time by itself. Its effects on other threads are delayed
+until its simulated thread has spent the time of the work that precedes them. `Thread.collect` collects these effects.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ from singa_dask.planner.phantoms import Meter
 
 Effect = Callable[[], None]
 Script = list[tuple[float, Effect]]
-"""Effects, each with the seconds of work before it."""
+"""Effects in order, each with the seconds of work that precede it."""
 
 TURN_S = 0.008
-"""Seconds that a thread runs while others wait for its core: two ticks of the kernel, which fits measurements best."""
+"""Seconds for which a thread runs while other threads wait for its core: two ticks of the Linux kernel, which agrees
+best with measurements."""
 COLD_S = 0.002
-"""Seconds that a thread waits for its core while another is free: half a tick of the kernel, on average."""
+"""Seconds for which a thread waits for its own core although another core is free: half a tick of the kernel, on
+average."""
 
 
 class VirtualClock:
-    """Calls functions in the order of their times.
+    """Calls functions in the order of their virtual times.
 
-    ``events`` has thread, work, start and end of each piece of work.
+    ``events`` has (thread, name of the work, start, end) for each piece of work; None without ``trace``.
     """
 
     def __init__(self, costs: Costs, meter: Meter, trace: bool = False) -> None:
@@ -43,30 +45,33 @@ class VirtualClock:
         self._n_calls = 0
 
     def at(self, time_s: float, call: Effect) -> None:
-        """Call a function at a time."""
+        """Schedule a call at a virtual time."""
         self._n_calls += 1
         heapq.heappush(self._calls, (time_s, self._n_calls, call))
 
     def after(self, seconds: float, call: Effect) -> None:
-        """Call a function after some time."""
+        """Schedule a call after some virtual seconds."""
         self.at(self.now + seconds, call)
 
     def effect(self, call: Effect) -> None:
-        """Call a function once the thread whose code runs now has spent the time of its work so far."""
+        """Schedule a call for when the thread whose code runs now has spent the time of its work so far.
+
+        If no thread's code runs, call the function immediately.
+        """
         if self.thread is None:
             call()
         else:
             self.script.append((self.thread.spent(), call))
 
     def run(self) -> None:
-        """Call all functions, including functions that they add."""
+        """Make all scheduled calls, including calls that they schedule themselves."""
         while self._calls:
             self.now, _, call = heapq.heappop(self._calls)
             call()
 
 
 class _Task:
-    """Work of one or several threads; ``left_s`` is the remaining work, in seconds of a core."""
+    """Work of one or several threads. ``left_s`` is the remaining work of each, in seconds of a core of speed 1."""
 
     def __init__(self, thread: Thread, n_threads: int, left_s: float, then: Effect) -> None:
         self.thread, self.n_threads, self.left_s, self.then = thread, n_threads, left_s, then
@@ -74,11 +79,20 @@ class _Task:
 
 
 class _Slot:
-    """Cores that run the first task in a list of tasks.
+    """Some cores and the tasks on them. The first task runs, and the others wait.
 
-    ``since`` is the time at which its work was last recorded, and ``turn`` the start of its turn. ``planned`` is the
-    number of the valid plan for its end. ``n_shared`` is the number of cores that it shares with slots of one core; it
-    is the ``sharer`` of these slots.
+    Attributes
+    ----------
+    since : float
+        Time at which the work of the first task was last recorded.
+    turn : float
+        Time at which the turn of the first task began.
+    planned : int
+        Number of the newest plan for the end of the task or its turn. Older plans are ignored.
+    n_shared : int
+        Number of cores that this slot shares, each with a slot of one core.
+    sharer : _Slot or None
+        For a slot of one shared core: the slot that shares the core with it.
     """
 
     def __init__(self, n_cores: int = 0, sharer: _Slot | None = None) -> None:
@@ -87,43 +101,43 @@ class _Slot:
 
     @property
     def rate(self) -> float:
-        """Speed of the first task; at most half if a thread shares its core, because the others wait for it."""
+        """Speed of the first task; at most half if one of its threads shares a core, as the others wait for it."""
         n_threads = self.tasks[0].n_threads
         is_shared = self.n_cores - n_threads < self.n_shared > 0
         return min((self.n_cores - self.n_shared) / n_threads, 0.5 if is_shared else 1.0)
 
     @property
     def can_share(self) -> bool:
-        """Whether another core can be shared, so that one is left."""
+        """Whether the slot can share another core, and keep at least one for itself."""
         return self.n_shared < self.n_cores - 1
 
     @property
     def load(self) -> int:
-        """Number of threads on the core that a waking thread would get."""
+        """Number of threads on the core that a waking thread would get in this slot."""
         return len(self.tasks) + (self.sharer is not None or (self.n_shared > 0 and not self.can_share))
 
 
 class Cores:
     """The cores of a host, and the scheduler of its threads.
 
-    As in Linux, a waking thread gets a free core, or interrupts the thread on another core, which continues after it.
-    Threads on the same core take turns of `TURN_S` seconds. After waiting for `COLD_S` seconds, a thread moves to a
-    free core. If several threads wait for each other, a single thread may share a core with one of them; the group uses
-    the cores that are free.
+    It imitates Linux. A waking thread gets a free core; if there is none, it interrupts the thread on another core,
+    which continues after it. Threads on the same core take turns of `TURN_S` seconds. A thread that has waited for
+    `COLD_S` seconds moves to a free core. A group of threads that wait for each other uses the free cores; a single
+    thread may share one of these cores.
     """
 
     def __init__(self, clock: VirtualClock, host: Machine) -> None:
         self.clock, self.host = clock, host
         self._n_free, self._slots = host.n_cores, list[_Slot]()
-        # the thread whose work has just ended; it may continue in its slot
+        # the thread whose work has just ended, and its slot, in which the thread may continue with new work
         self._ended: tuple[Thread, _Slot] | None = None
 
     def n_busy(self, more: int) -> int:
-        """Return how many cores are busy if ``more`` threads run."""
+        """Return how many cores are busy if ``more`` threads run, in addition to the present ones."""
         return min(self.host.n_cores, self.host.n_cores - self._n_free + more)
 
     def run(self, thread: Thread, n_threads: int, seconds: float, then: Effect) -> None:
-        """Run ``n_threads`` threads for some seconds of a core of speed 1 each, and call a function."""
+        """Run ``n_threads`` threads, each for some seconds of a core of speed 1; then call ``then``."""
         task = _Task(thread, n_threads, seconds, then)
         goes_on = False
         if self._ended and self._ended[0] is thread:
@@ -145,7 +159,7 @@ class Cores:
         return slot
 
     def _start(self, slot: _Slot, goes_on: bool = False) -> None:
-        """Give a slot the cores it needs, and plan the end of its first task, or of its turn."""
+        """Give a slot the cores that its first task needs, and plan the end of this task or of its turn."""
         wanted = max(slot.n_shared + 1, *(task.n_threads for task in slot.tasks))
         n = min(wanted - slot.n_cores, self._n_free)
         slot.n_cores += n
@@ -156,7 +170,7 @@ class Cores:
         planned, change = slot.planned, self._end
         seconds = max(slot.tasks[0].left_s, 0.0) / (self.host.speed * slot.rate)
         left_s = max(slot.turn + TURN_S - self.clock.now, 0.0)
-        if len(slot.tasks) > 1 and seconds > left_s + 1e-9:  # the small difference ignores rounding errors
+        if len(slot.tasks) > 1 and seconds > left_s + 1e-9:  # ignore differences that are only rounding errors
             seconds, change = left_s, self._turn
 
         def end() -> None:
@@ -166,7 +180,7 @@ class Cores:
         self.clock.after(seconds, end)
 
     def _share(self, slot: _Slot) -> _Slot:
-        """Return a slot for one of the cores of another slot, which continues."""
+        """Return a new slot that shares one of the cores of another slot, whose task continues."""
         self._change_shared(slot, 1)
         self._slots.append(_Slot(1, slot))
         return self._slots[-1]
@@ -177,12 +191,12 @@ class Cores:
         self._start(slot, goes_on=True)
 
     def _record_work(self, slot: _Slot) -> None:
-        """Record the work that the first task of a slot has done."""
+        """Subtract the work that the first task of a slot has done since the last call."""
         slot.tasks[0].left_s -= (self.clock.now - slot.since) * self.host.speed * slot.rate
         slot.since = self.clock.now
 
     def _stop(self, slot: _Slot) -> None:
-        """Pause the first task of a slot until its own cores or, after a time, others are free."""
+        """Pause the first task of a slot, until its own cores are free or, after `COLD_S`, other cores are free."""
         self._record_work(slot)
         slot.tasks[0].stopped_at = self.clock.now
         self.clock.after(COLD_S, lambda: self._move_from(slot))
@@ -207,7 +221,7 @@ class Cores:
             self._move_from(other)
 
     def _close(self, slot: _Slot) -> None:
-        """Give back the cores of a slot without tasks. Shared cores go back to the slots that share them."""
+        """Free the cores of a slot that has no tasks. A shared core goes back to the slot that shares it."""
         self._slots.remove(slot)
         if slot.sharer is not None:
             self._change_shared(slot.sharer, -1)
@@ -217,7 +231,7 @@ class Cores:
             each.sharer = None if each.sharer is slot else each.sharer
 
     def _move_from(self, slot: _Slot) -> None:
-        """Move tasks that have waited to free cores."""
+        """Move tasks that have waited for `COLD_S` from a slot to free cores."""
         for task in list(slot.tasks)[1:]:
             has_waited = self.clock.now - task.stopped_at >= 0.999 * COLD_S
             if has_waited and self._n_free >= min(task.n_threads, self.host.n_cores):
@@ -228,18 +242,18 @@ class Cores:
 
 
 class Thread:
-    """A simulated thread; ``busy_s``: for how long it has run."""
+    """A simulated thread. ``busy_s`` is the total time for which it has run."""
 
     def __init__(self, name: str, process: int, cores: Cores) -> None:
         self.name, self.process, self.cores, self.clock = name, process, cores, cores.clock
         self.busy_s = 0.0
 
     def spent(self) -> float:
-        """Return the seconds of the work metered since the last call."""
+        """Return the seconds of the work that was counted since the last call."""
         return self.clock.meter.take_s(self.clock.costs, self.cores.n_busy(1))
 
     def collect(self, code: Effect) -> Script:
-        """Run code of this thread; return its effects."""
+        """Run code as code of this thread; return its effects on other threads."""
         clock, script = self.clock, Script()
         clock.thread, clock.script = self, script
         code()
@@ -248,7 +262,7 @@ class Thread:
         return script
 
     def run(self, what: str, n_threads: int, seconds: float, then: Effect) -> None:
-        """Spend time, and call a function."""
+        """Run for some seconds on ``n_threads`` cores, then call ``then``. ``what`` names the work in events."""
         started, n_running = self.clock.now, self.clock.n_running
         n_running[self.process] += 1
 
@@ -271,14 +285,17 @@ class SerialThread(Thread):
         self._life: Iterator[tuple[str, float]] | None = None
 
     def put(self, what: str, seconds: float, begin: Effect, code: Effect, wake_s: float = 0.0) -> None:
-        """Add a job: call ``begin``, spend time, run code. An idle thread first takes ``wake_s`` to wake up."""
+        """Add a job to the queue: call ``begin``, spend ``seconds``, then run ``code``.
+
+        A thread that is idle first takes ``wake_s`` seconds to wake up.
+        """
         self._jobs.append((what, seconds, begin, code))
         if self._life is None:
             self._life = self._live()
             self.clock.after(wake_s, self._go_on)
 
     def _live(self) -> Iterator[tuple[str, float]]:
-        """Do all jobs; yield each piece of work and its seconds."""
+        """Do all jobs in the queue; yield the name and the seconds of each piece of work."""
         while self._jobs:
             what, seconds, begin, code = self._jobs.popleft()
             begin()
@@ -300,9 +317,9 @@ class _Stopped(BaseException):
 
 
 class CodeThread(Thread):
-    """A thread whose code waits within its calls, such as a worker's; it is also a real thread.
+    """A thread whose code waits inside of calls, such as the thread of a worker. It has a real thread.
 
-    Either its code runs, or the clock does.
+    The code of the thread and the clock never run at the same time.
     """
 
     def __init__(self, name: str, process: int, cores: Cores, code: Effect) -> None:
@@ -325,7 +342,7 @@ class CodeThread(Thread):
         self._back.release()
 
     def resume(self) -> None:
-        """Run the code until it waits; called by the clock."""
+        """Run the code until it waits. Called by the clock."""
         if self._thread.ident is None:
             self._thread.start()
         self._go.release()
@@ -334,35 +351,35 @@ class CodeThread(Thread):
             raise self._error
 
     def pause(self) -> None:
-        """Wait until `resume` is called; called by the code."""
+        """Wait until the clock calls `resume`. Called by the code."""
         self._back.release()
         self._go.acquire()
         if self._is_stopped:
             raise _Stopped
 
     def stop(self) -> None:
-        """End the code, wherever it waits."""
+        """End the code, wherever it waits, by an exception."""
         if self._thread.ident is not None and not self._is_done:
             self._is_stopped = True
             self._go.release()
             self._thread.join()
 
     def compute(self, what: str, n_threads: int, seconds: float) -> None:
-        """Spend the time of the work so far, and more; called by the code."""
+        """Spend the time of the work counted so far, then ``seconds`` on ``n_threads`` cores. Called by the code."""
         for n, each in ((1, self.spent()), (n_threads, seconds)):
             if each:
                 self.run(what, n, each, self.resume)
                 self.pause()
 
     def play(self, code: Effect) -> None:
-        """Run code that does not wait, and its effects; called by the code."""
+        """Run code that does not wait, spend its time, and let its effects happen. Called by the code of the thread."""
         for seconds, effect in self.collect(code):
             self.compute("exchange", 1, seconds)
             effect()
 
 
 class VirtualWait(Cancellation):
-    """A wait of the code of ``thread``; ``waited_s`` is how long it has waited."""
+    """The waits of a thread's code for one cause. ``waited_s`` is their total duration."""
 
     thread: CodeThread
 
@@ -380,7 +397,7 @@ class VirtualWait(Cancellation):
         pass
 
     def notify_all(self) -> None:
-        """Check whether the thread can continue."""
+        """Let the thread continue if its condition is now true."""
         self._clock.effect(self._check)
 
     def _check(self) -> None:
@@ -397,10 +414,10 @@ class VirtualWait(Cancellation):
 
 
 class Network:
-    """Connections between processes.
+    """The network between processes.
 
-    Processes of a host share its interface; connections within a host are separate. ``busy_s`` has the time for which
-    each direction has been busy.
+    All processes of a host share its network interface; connections within a host do not affect each other. ``busy_s``
+    has the total time for which each direction of an interface or connection has been busy.
     """
 
     def __init__(self, clock: VirtualClock, cluster: Cluster) -> None:
@@ -413,7 +430,7 @@ class Network:
         return self._cluster.within if hosts[src] == hosts[dst] else self._cluster.between
 
     def carry(self, src: int, dst: int, n_bytes: int, then: Effect) -> None:
-        """Carry bytes from one process to another, and call a function."""
+        """Carry bytes from one process to another; call ``then`` when they have arrived."""
         hosts, link = self._cluster.host_of, self.link(src, dst)
         seconds = n_bytes / link.bytes_per_s
         if hosts[src] == hosts[dst]:
@@ -424,12 +441,12 @@ class Network:
         self._clock.at(start + link.latency_s, lambda: self._clock.at(take(), then))
 
     def read(self, cores: Cores, n_bytes: float, then: Effect) -> None:
-        """Read bytes of records on a host, one batch after the other, and call a function."""
+        """Read bytes of records on a host, one batch after the other; call ``then`` when they are read."""
         rate = self._cluster.read_bytes_per_s
         self._clock.at(self._occupy(("read", cores), n_bytes / rate if rate else 0.0), then)
 
     def _occupy(self, way: object, seconds: float) -> float:
-        """Use a direction of a connection once it is free; return the end of the use."""
+        """Occupy a direction of a connection for some seconds, once it is free; return when the use ends."""
         self._free_at[way] = max(self._clock.now, self._free_at[way]) + seconds
         self.busy_s[way] += seconds
         return self._free_at[way]

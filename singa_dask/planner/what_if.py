@@ -1,4 +1,4 @@
-"""Hypothetical clusters: read a description of a cluster, and return a `Cluster`."""
+"""Hypothetical clusters: parse the description of a cluster, and return a `Cluster`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from singa_dask.registry import suggest
 from singa_dask.runtime.planning.machine import cpu_count, machine_memory
 
 MAX_SLOTS = 64
-"""Most processes of a hypothetical cluster with fewer hosts."""
+"""Maximum number of processes of a hypothetical cluster that has fewer hosts."""
 ONE = {"": 1.0}
 WHAT_IF: dict[str, tuple[float, Mapping[str, float], str]] = {
     "hosts": (1, ONE, "64"),
@@ -24,26 +24,31 @@ WHAT_IF: dict[str, tuple[float, Mapping[str, float], str]] = {
     "read": (0, {"Gbit": 1e9 / 8, "Mbit": 1e6 / 8, "GB": 1e9, "MB": 1e6}, "200MB"),
     "life": (0, {"h": 3600.0, "d": 86400.0}, "10000h"),
 }
-"""Default (0: as this machine), units and an example of each key."""
+"""For each key: its default (0 means the value of this machine), its units, and an example."""
 PAYLOAD = 1448 / 1538
-"""Share of the bytes on an Ethernet link that are not headers of TCP, IP and frames."""
+"""Share of the bytes on an Ethernet link that remains without the headers of TCP, IP and frames."""
 
 
 def read_what_if(text: str) -> dict[str, float]:
-    """Read ``hosts=64,link=25Gbit,latency=30us,cores=32``.
+    """Parse the description of a cluster, e.g. ``hosts=64,link=25Gbit,latency=30us,cores=32``.
 
     Returns
     -------
     dict of str to float
-        ``hosts``, their number; ``cores`` and ``memory`` of each, in bytes; ``speed`` of a core, relative to this
-        machine; ``link``, in bytes per second; ``latency`` between hosts, in seconds; ``read``, the bytes per second
-        that a host can read; ``life``, the mean lifetime of a process in seconds. 0 means the value of this machine, or
-        no limit.
+        The value of each key; 0 means the value of this machine, or no limit.
+
+        - ``hosts``: number of hosts.
+        - ``cores``, ``memory``: number of cores and bytes of memory of each host.
+        - ``speed``: speed of a core, relative to this machine.
+        - ``link``: bytes per second between hosts.
+        - ``latency``: seconds between hosts.
+        - ``read``: bytes of records that a host can read per second.
+        - ``life``: mean lifetime of a process in seconds.
 
     Raises
     ------
     ConfigError
-        A key or a value cannot be read, or several hosts have no link.
+        A key is unknown, a value cannot be parsed, or there are several hosts but no ``link``.
     """
     values = {key: default for key, (default, _, _) in WHAT_IF.items()}
     for part in text.split(",") if text else ():
@@ -62,10 +67,17 @@ def read_what_if(text: str) -> dict[str, float]:
 
 
 def imagined_cluster(values: Mapping[str, float], within: Link, over_tcp: Link) -> Cluster:
-    """Return a cluster of equal hosts; see `read_what_if`. A job uses one process of each host in turn.
+    """Return a cluster of equal hosts. A job uses one process of each host in turn.
 
-    ``within`` is the link between processes of one host. ``over_tcp`` is this link without shared memory, in which
-    threads take as long to write and read messages as between hosts.
+    Parameters
+    ----------
+    values : mapping of str to float
+        Result of `read_what_if`.
+    within : Link
+        The link between processes of one host.
+    over_tcp : Link
+        The same link without shared memory. Between hosts, threads take as long as on this link to write and read
+        messages.
     """
     n, cores = int(values["hosts"]), int(values["cores"]) or cpu_count()
     memory = int(values["memory"]) or machine_memory()
