@@ -1,21 +1,22 @@
-"""Progress of a run on the terminal, and the run directory.
+"""Record and show runs: the run directory, progress on the terminal, pictures, and advice.
 
 The run directory
-    `run_directory`: writes it. `journal`: its text files. `stored_run`, `run_list`: read it. `run_facts`: a
-    summary of a run. `job_values`: values of its job. `json_values`: JSON for any program. `trace_file`: the
-    trace of a profiled run.
+    `run_directory`: writes it. `journal`: appends to its text files. `stored_run`, `run_list`: read it. `run_facts`:
+    summarises a run. `job_values`: compares jobs. `json_values`: writes JSON that any program can read. `trace_file`:
+    writes the trace of a profiled run.
 On the terminal
-    `progress`: lines. `bars`: bars. `event_texts`: events as text.
+    `progress`: shows lines. `bars`: shows bars. `event_texts`: formats events as text.
 Pictures and pages
-    `curves`: curves of runs. `figure`: drawn as pictures. `text_figure`: drawn as text. `timeline`: threads in a
-    step. `html`: pages. `comparison`, `comparison_page`: runs under several topologies.
+    `curves`: computes the curves of runs. `figure`: draws them as pictures. `text_figure`: draws them as text.
+    `timeline`: draws the threads of a step. `html`: writes pages. `comparison`, `comparison_page`: compare runs under
+    several topologies.
 Other programs
-    `observers`: passes events on. `tensorboard_files`: to TensorBoard. `mlflow_run`: to MLflow.
+    `observers`: passes events to other programs. `tensorboard_files`: to TensorBoard. `mlflow_run`: to MLflow.
 Advice
-    `learning`: judges whether a run has learnt.
+    `learning`: judges whether a run has learned.
 
-Events are plain dicts with a key ``event``. What most commands call is imported on first use, so that importing this
-package loads neither files nor numpy.
+Events are plain dicts with a key ``event``. Names that most commands use are imported on first use, so that importing
+this package loads neither file systems nor numpy.
 """
 
 from typing import TYPE_CHECKING

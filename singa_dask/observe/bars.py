@@ -24,24 +24,27 @@ from singa_dask.observe.progress import LinesProgress
 from singa_dask.shown import shown
 
 MAX_ROWS = 8
-"""With more worker groups, one row shows all of them."""
+"""With more worker groups than this, one row shows all of them."""
 BAR_WIDTHS = (5, 30)
 REFRESH_PER_S = 4
 
 ECHO = 2
-"""Columns right of the bar that stay free for the ``^C`` that a terminal echoes after the last row.
+"""Number of columns on the right that stay free for the ``^C`` that a terminal echoes after the last row.
 
-Otherwise the cursor would be a line lower than rich expects, and the header of the table would stay."""
+Without them, the cursor would be a line lower than rich expects, and the header of the table would stay behind."""
 
 BAR = "bar"
 KEPT_METRICS = 2
-"""Number of metrics that are shown on any terminal, however narrow."""
+"""Number of metrics that are shown even on the narrowest terminal."""
 WAITS = 1000
-"""Columns from this rank on are dropped before the bar is shortened."""
+"""Columns of at least this rank are dropped before the bar is shortened."""
 
 
 class _Column(NamedTuple):
-    """A column: header, rank, and texts. The highest rank is dropped first, rank 0 never."""
+    """A column of the table. If the terminal is too narrow, the highest ``rank`` is dropped first, and rank 0 never.
+
+    ``name`` is the header, and ``cells`` are the texts of the rows.
+    """
 
     name: str
     rank: int
@@ -53,9 +56,9 @@ class _Column(NamedTuple):
 
 
 def epoch_of(row: progress.Task, event: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return the epochs that a row has done, and the seconds until the current one ends; None if unknown.
+    """Return how many epochs a row has done, and the seconds until its current epoch ends; None if unknown.
 
-    Both are extrapolated from the last metrics of the row by the steps since then.
+    Both are extrapolated from the last metrics of the row (``event``), by the steps that were made since then.
     """
     epoch = event.get("epoch")
     if not epoch:
@@ -69,8 +72,8 @@ def epoch_of(row: progress.Task, event: Mapping[str, Any]) -> tuple[float | None
 class GroupBars(progress.Progress):
     """A table of steps, bars, times, rates and metrics, as wide as the terminal allows.
 
-    ``eta`` is the time until the job ends, ``ends`` the time until the epoch ends. See `LinesProgress` for the
-    parameters.
+    The column ``eta`` has the time until the job ends, and ``ends`` the time until the epoch ends. See `LinesProgress`
+    for the parameters.
     """
 
     def __init__(self, console: Console, n_groups: int, n_steps: int) -> None:
@@ -97,7 +100,7 @@ class GroupBars(progress.Progress):
         self.show_step(event["group"], event["step"] + 1)
 
     def make_tasks_table(self, tasks: Iterable[progress.Task]) -> Table:
-        """Return the table with the columns that fit; rich calls this for each refresh."""
+        """Return the table with the columns that fit. rich calls this method for each refresh."""
         rows = list(tasks)
         columns, width = fit(self._columns(rows), self._terminal.width)
         table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
@@ -139,7 +142,10 @@ class GroupBars(progress.Progress):
         return shown if self._n_groups > 1 else shown[1:]
 
     def _event_of(self, row: int) -> Mapping[str, Any]:
-        """Return the last training metrics of a row: of its group, or means over all, and total speed."""
+        """Return the last training metrics of a row.
+
+        A row of all groups has the means over the groups, and the sum of their speeds.
+        """
         if not self._merged:
             return self._events.get(row, {})
         events = list(self._events.values())
@@ -154,7 +160,7 @@ class GroupBars(progress.Progress):
 
 
 def fit(columns: list[_Column], width: int) -> tuple[list[_Column], int]:
-    """Drop columns until the others fit, separated by a space; return them, and the width of the bar."""
+    """Drop columns until the others fit, separated by spaces; return the other columns, and the width of the bar."""
     for rank in sorted((column.rank for column in columns), reverse=True):
         others = [column.width for column in columns if column.name != BAR]
         room = width - sum(others) - len(columns) + 1
@@ -206,9 +212,9 @@ class BarProgress(LinesProgress):
 
 
 WIDTH = 100
-"""Characters of a line; columns that do not fit are dropped, as on a terminal."""
+"""Width of the table in a notebook, in characters. Columns that do not fit are dropped, as on a terminal."""
 MAX_LINES = 12
-"""Lines that are kept below the table; new lines replace the oldest."""
+"""Maximum number of lines below the table. New lines replace the oldest."""
 UPDATE_S = 0.25
 # colours that are legible on light and dark pages
 COLOURS = Theme({"bar.complete": "#1976d2", "bar.finished": "#388e3c", "bar.back": "#c0c0c0"})
@@ -216,10 +222,17 @@ FORMAT = '<pre style="line-height:1.35;margin:0">{code}</pre>'
 
 
 class NotebookProgress(BarProgress):
-    """Shows the table of `BarProgress` below a cell, and the latest other events below it.
+    """Shows the table of `BarProgress` below a notebook cell, and the latest other events below the table.
 
-    Create it in the thread that executes the cell. Events may come from another thread, also after the cell has ended.
-    ``show`` displays a dict from MIME type to text, by default in the output of the cell; ``clock`` returns seconds.
+    Create the object in the thread that executes the cell. Events may come from another thread, also after the cell has
+    ended.
+
+    Parameters
+    ----------
+    show : callable, optional
+        Displays a dict from MIME type to text. By default it replaces the output of the cell.
+    clock : callable
+        Returns the time in seconds.
     """
 
     def __init__(
@@ -240,7 +253,7 @@ class NotebookProgress(BarProgress):
         self._show(_rendered(Text("starting ...")))
 
     def on_event(self, event: Mapping[str, Any]) -> None:
-        """Handle an event; the display changes at most every quarter of a second."""
+        """Handle an event. The display changes at most every `UPDATE_S` seconds."""
         with self._lock:
             super().on_event(event)
             if self._time() - self._shown_at >= UPDATE_S:
@@ -268,7 +281,7 @@ class NotebookProgress(BarProgress):
 
 
 def _rendered(*parts: RenderableType) -> dict[str, str]:
-    """Return the output of rich as HTML and as text."""
+    """Return what rich prints for ``parts``, as HTML and as text."""
     console = Console(
         file=io.StringIO(), width=WIDTH, record=True, theme=COLOURS, force_jupyter=False, force_terminal=True
     )

@@ -53,9 +53,9 @@ class Target:
 
 
 class _Clock:
-    """Converts events of a run to seconds of training, and to samples of all worker groups.
+    """Converts the times of events to seconds of training, and to numbers of samples of all worker groups.
 
-    ``events`` are the metrics of all groups, ordered by time; ``batch`` is the number of samples of a group's step.
+    ``events`` are the metrics of all groups, ordered by time. ``batch`` is the number of samples in a step of a group.
     """
 
     def __init__(self, events: Sequence[Mapping[str, Any]], batch: int) -> None:
@@ -85,12 +85,26 @@ class _Clock:
 
 
 def measure(url: str, batch: int, target: Target | None) -> dict[str, Any]:
-    """Return the results of a run, with ``batch`` samples in one step of a worker group.
+    """Return the results of a run.
 
-    ``state``, ``reason``, ``seconds``, ``samples``, ``samples_per_s``, ``restarts``, ``step_ms``, ``wait_data_ms``,
-    ``wait_params_ms``; ``sent_per_step`` and ``received_per_step``: bytes between processes, for a step of a worker
-    group; ``staleness``, ``staleness_mean``; ``final``: the last metrics; ``target``: seconds and samples to it, or
-    None; ``curves``: for each metric of the first worker group, points of (seconds, samples, value).
+    Parameters
+    ----------
+    url : str
+        The run directory.
+    batch : int
+        Number of samples in a step of a worker group.
+    target : Target or None
+        Value of a metric at which the run ends.
+
+    Returns
+    -------
+    dict
+        - ``state``, ``reason``, ``seconds``, ``samples``, ``samples_per_s``, ``restarts``, ``step_ms``,
+          ``wait_data_ms``, ``wait_params_ms``, ``staleness``, ``staleness_mean``.
+        - ``sent_per_step``, ``received_per_step``: bytes between processes for each step of a worker group.
+        - ``final``: the last metrics.
+        - ``target``: seconds and samples until the target was reached, or None.
+        - ``curves``: for each metric of the first worker group, points of (seconds, samples, value).
     """
     summary = read_summary(url)
     events = [event for event in read_objects(fs.join(url, METRICS)) if event.get("event") == "metrics"]
@@ -105,7 +119,7 @@ def measure(url: str, batch: int, target: Target | None) -> dict[str, Any]:
     reached = target and next((point for point in curves.get(target.metric, ()) if target.is_reached(point[2])), None)
     seconds = max((points[-1][0] for points in curves.values()), default=0.0)
     whole = {}
-    if restarts := summary.get("restarts", 0):  # the summary counts samples and time only since the last restart
+    if restarts := summary.get("restarts", 0):  # the summary counts samples and their time only since the last restart
         samples = max(map(clock.samples, events), default=0)
         whole = {"samples": samples, "samples_per_s": round(samples / seconds, 1) if seconds else None}
     n_steps = max(summary.get("samples", 0) / batch, 1)
@@ -128,9 +142,10 @@ def measure(url: str, batch: int, target: Target | None) -> dict[str, Any]:
 
 
 def add_statistics(topology: dict[str, Any]) -> None:
-    """Add statistics over the completed runs of a topology to it.
+    """Add to a topology the statistics over its completed runs.
 
-    ``statistics``: median, min, max and number of values of each figure; ``staleness``: the sum over the runs.
+    The added keys are ``statistics``, with median, min, max and number of values of each result, and ``staleness``,
+    summed over the runs.
     """
     done = [run for run in topology["runs"] if run["state"] == "done"]
     values: dict[str, list[float]] = {}
@@ -149,9 +164,9 @@ def add_statistics(topology: dict[str, Any]) -> None:
 
 
 def rows(comparison: Mapping[str, Any]) -> list[Row]:
-    """Return the cells of each topology by the title of their column; all rows have the same columns.
+    """Return a row of cells for each topology, by title of the column. All rows have the same columns.
 
-    A cell is the median over the seeds; with several seeds the smallest and largest values follow in parentheses.
+    A cell has the median over the seeds. With several seeds, the smallest and largest values follow in parentheses.
     """
     finals, has_target = _final_names(comparison), comparison["target"] is not None
     cells = []
@@ -178,7 +193,7 @@ def rows(comparison: Mapping[str, Any]) -> list[Row]:
 
 
 def _final_names(comparison: Mapping[str, Any]) -> dict[str, str]:
-    """Return the last metrics to show by title: up to three of the tests, else of validation or training."""
+    """Return the last metrics to show, {title: name}: up to three of tests, else of validations or of training."""
     known = {name: None for topology in comparison["topologies"] for name in topology["statistics"]}
     names = [name.removeprefix("final.") for name in known if name.startswith("final.")]
     for phase in ("test", "validation", "train"):
@@ -205,7 +220,7 @@ def _spread(spreads: Mapping[str, Any], name: str, scale: float = 1.0) -> str:
 
 
 def why_not(topology: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return (seeds, reason) for the runs of a topology that did not complete."""
+    """Return (seeds, reason) pairs for the runs of a topology that did not complete."""
     if topology["reason"]:
         return [("no run", topology["reason"])]
     seeds: dict[str, list[str]] = {}

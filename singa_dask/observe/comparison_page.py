@@ -17,11 +17,11 @@ from singa_dask.observe.html import picture, table, write_page
 
 BEST_IS_LEAST = ("s to target", "samples to target")
 N_POINTS, MAX_METRICS = 80, 3
-"""Points of a median curve over several seeds, and most metrics whose curves are drawn."""
+"""Number of points of a median curve over several seeds; maximum number of metrics whose curves are drawn."""
 
 
 def write_report(comparison: Mapping[str, Any]) -> str:
-    """Return the report of a comparison as an HTML page; without matplotlib it has no pictures."""
+    """Return the report of a comparison as an HTML page. Without matplotlib, the page has no pictures."""
     try:
         pictures = list(_curves(comparison))
     except ConfigError as error:
@@ -61,7 +61,7 @@ def _introduction(comparison: Mapping[str, Any]) -> str:
 
 
 def _least(comparison: Mapping[str, Any], title: str) -> list[int]:
-    """Return the topologies that always reached the target in the smallest median time."""
+    """Return the topologies with the smallest median time (or samples) to the target, if all their runs reached it."""
     key = "target_seconds" if title == "s to target" else "target_samples"
     medians = {
         i: each["statistics"][key]["median"]
@@ -120,7 +120,7 @@ def _shown_metrics(comparison: Mapping[str, Any]) -> list[str]:
 
 
 def _curve(topology: int, runs: Sequence[np.ndarray], column: int) -> PlottedCurve:
-    """Return the curve of one run, or the median and range of several."""
+    """Return the curve of a single run, or the median curve of several runs with their range."""
     if len(runs) == 1:
         return PlottedCurve(topology, "", runs[0][:, column], runs[0][:, 2])
     start, end = (max(float(each[i, column]) for each in runs) for i in (0, -1))

@@ -13,12 +13,12 @@ from singa_dask.observe.event_texts import layer_metrics
 from singa_dask.observe.stored_run import PHASES, StoredRun
 
 MAX_POINTS = 2000
-"""Most points of a curve in a picture."""
+"""Maximum number of points of a curve in a picture."""
 AXES = {"step": "step", "epoch": "epoch", "time": "time (s)", "samples": "samples", "rate": "learning rate",
         "processes": "processes"}  # fmt: skip
-"""Axes over which curves can be drawn, with their labels; that of rates is logarithmic."""
+"""Horizontal axes over which curves can be drawn, with their labels. The axis of learning rates is logarithmic."""
 LOG_SPAN = 30.0
-"""An axis is logarithmic if the largest value is more than this multiple of the smallest."""
+"""A vertical axis is logarithmic if its largest value is more than this multiple of its smallest value."""
 LOSSES = ("loss", "error")
 WAITS = {"wait_data_ms": "data", "wait_params_ms": "params"}
 OTHERS = ("lr", "samples_per_s", *WAITS)
@@ -26,21 +26,20 @@ OTHERS = ("lr", "samples_per_s", *WAITS)
 
 @dataclasses.dataclass(frozen=True)
 class PlottedCurve:
-    """One line of a panel.
-
-    It has at most `MAX_POINTS` points; values of ``y`` that are not finite are nan.
+    """One line of a panel, with at most `MAX_POINTS` points.
 
     Attributes
     ----------
     run : int
         Index of the run.
     kind : str
-        Distinguishes the lines of a run: a phase, ``data`` or ``params``.
+        Distinguishes the lines of a run: the phase, or for waits ``data`` or ``params``.
     x, y : ndarray, 1-D float64
+        The points. Values of ``y`` that are not finite are nan.
     group : int or None
-        Worker group; None if the curve is for the whole run.
+        Worker group of the curve; None if it is for the whole run.
     low, high : ndarray or None
-        Edges of a band around the line.
+        Edges of a band around the line; None without a band.
     """
 
     run: int
@@ -54,10 +53,10 @@ class PlottedCurve:
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """Curves that share their axes. Curves of single groups come first.
+    """Curves that share their axes. Curves of single worker groups come first.
 
-    ``label`` is the label of the vertical axis, with its unit. ``from_zero`` says whether this axis starts at zero.
-    ``mark`` is the position of a vertical line, ``goal`` of a horizontal one.
+    ``label`` is the label of the vertical axis, with its unit; ``from_zero`` is True if this axis starts at zero.
+    ``mark`` is the position of a vertical line, and ``goal`` the position of a horizontal line.
     """
 
     label: str
@@ -68,7 +67,7 @@ class Panel:
 
     @property
     def is_log(self) -> bool:
-        """Whether the values are positive, and span more than `LOG_SPAN`."""
+        """Whether the vertical axis is logarithmic: all values are positive, and span more than `LOG_SPAN`."""
         values = np.concatenate([curve.y for curve in self.curves] or [np.empty(0)])
         values = values[np.isfinite(values)]
         return not self.from_zero and values.size > 0 and 0 < LOG_SPAN * values.min() < values.max()
@@ -77,7 +76,8 @@ class Panel:
 def panels_of(runs: Sequence[StoredRun], axis: str = "step") -> list[Panel]:
     """Return the panels of runs: losses, other metrics, learning rate, samples per second, waits.
 
-    ``axis`` is one of `AXES`; time counts from the start of a run, without the gaps between stops and resumes.
+    ``axis`` is the horizontal axis, a key of `AXES`. Time counts from the start of a run, without the gaps between a
+    stop and the next resume.
     """
     recorded = [_records(run, axis) for run in runs]
     names = {name: None for records in recorded for _, _, values in records for name in values}
@@ -92,7 +92,7 @@ def panels_of(runs: Sequence[StoredRun], axis: str = "step") -> list[Panel]:
                           if event["phase"] == phase and key in values]  # fmt: skip
                 curves += _curves(i, kind, points, total)
         curves.sort(key=lambda curve: curve.group is None)
-        # for a constant value, an axis that does not start at zero would only show the last digits of the value
+        # start at zero for a constant value; otherwise the axis would only show the last digits of the value
         values = {float(value) for curve in curves for value in curve.y}
         return Panel(label, curves, from_zero or (len(values) == 1 and min(values) > 0))
 
@@ -104,11 +104,11 @@ def panels_of(runs: Sequence[StoredRun], axis: str = "step") -> list[Panel]:
 
 
 def _records(run: StoredRun, axis: str) -> list[tuple[float, Mapping[str, Any], dict[str, float]]]:
-    """Return position on the horizontal axis, event, and values by name for the metrics of a run."""
+    """Return, for each metrics event of a run: position on the horizontal axis, event, and values by name."""
     records: list[tuple[float, Mapping[str, Any], dict[str, float]]] = []
     for place, event in zip(_places(run, axis), run.metrics, strict=True):
         values = {name: event[name] for name in OTHERS if event.get(name) is not None}
-        # in files, null stands for values that are not finite
+        # in files, values that are not finite are stored as null
         for name, value in layer_metrics(event).items():
             values[name] = math.nan if value is None else value
         records.append((place, event, values))
@@ -116,7 +116,7 @@ def _records(run: StoredRun, axis: str) -> list[tuple[float, Mapping[str, Any], 
 
 
 def _places(run: StoredRun, axis: str) -> list[float]:
-    """Return the positions of the metrics of a run on the horizontal axis."""
+    """Return the position of each metrics event of a run on the horizontal axis."""
     if axis != "time":
         return [float(event.get(axis) or 0) for event in run.metrics]
     starts = [(float(each["time"]), float(each.get("seconds_before", 0))) for each in run.commands]
@@ -129,7 +129,11 @@ def _places(run: StoredRun, axis: str) -> list[float]:
 
 
 def _curves(run: int, kind: str, recorded: list[tuple[float, Any, Any]], total: bool) -> list[PlottedCurve]:
-    """Return the curve of a run, a mean or sum over its groups, and the curves of several groups."""
+    """Return the curves of one kind of a run.
+
+    A run with one worker group has one curve. A run with several has the mean (with ``total``, the sum) over its groups
+    and, without ``total``, a curve for each group.
+    """
     groups: dict[int, list[tuple[float, float]]] = {}
     for place, event, value in recorded:
         groups.setdefault(int(event.get("group", 0)), []).append((place, float(value)))
@@ -152,9 +156,10 @@ def _curve(run: int, kind: str, points: Iterable[tuple[float, float]], group: in
 
 
 def thin(y: np.ndarray, n_points: int) -> np.ndarray:
-    """Return the indices of at most ``n_points`` values: least and largest of equal stretches.
+    """Return the indices of at most ``n_points`` values to draw, so that no spike is lost.
 
-    No spike is lost. The first and the last value, and a nan of each stretch that has some, are kept too.
+    The values are divided into stretches of equal length. Of each stretch, the smallest and the largest value are kept,
+    and one nan if there are any. The first and the last value are kept, too.
     """
     if len(y) <= n_points:
         return np.arange(len(y))

@@ -1,4 +1,4 @@
-"""Format the events of a job for people: metrics, logs, restarts, and stacks of units."""
+"""Format the events of a job as text for users: metrics, logs, restarts, and stacks of units."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_METRICS = frozenset(
     ("event", "phase", "group", "step", "time", "epoch", "lr", "samples_per_s", "wait_data_ms", "wait_params_ms")
 )
 RATES = ("epoch", "lr", "samples_per_s", "wait_data_ms", "wait_params_ms")
-"""Numbers of a metrics event that observers take besides the metrics of layers."""
+"""Numbers of a metrics event that observers get in addition to the metrics of layers."""
 TEXTS = {
     "bad_record": "bad record: {reason}",
     "checkpoint": "checkpoint of step {step}: {url}",
@@ -39,7 +39,7 @@ def number(value: float | None, form: str) -> str:
 
 
 def layer_metrics(event: Mapping[str, Any]) -> dict[str, float]:
-    """Return the metrics of layers, losses first."""
+    """Return the metrics of layers in a metrics event, losses first."""
     metrics = {name: value for name, value in event.items() if name not in NOT_METRICS}
     return dict(sorted(metrics.items(), key=lambda item: (not item[0].endswith("loss"), item[0])))
 
@@ -70,7 +70,7 @@ def metrics_line(event: Mapping[str, Any], n_groups: int = 1, left_s: float | No
 
 
 def event_text(event: Mapping[str, Any]) -> str:
-    """Describe an event that is neither metrics nor steps, naming its unit if it has one."""
+    """Describe an event that has neither metrics nor steps. If a unit has sent the event, the text names the unit."""
     kind, unit = event["event"], event.get("unit", "driver")
     facts = {**event, "n": plural(len(event.get("processes", ())), "process", "processes")}
     text = TEXTS[kind].format(**facts) if kind in TEXTS else str(event.get("message") or kind)
@@ -85,7 +85,7 @@ def log_text(event: Mapping[str, Any], is_named: bool = True) -> str:
 
 
 def stack_text(stacks: Mapping[str, Mapping[str, Any]]) -> str:
-    """Format the stacks of the units of a job, see `Views.stacks`."""
+    """Format the stacks of the units of a job; see `Views.stacks`."""
     lines: list[str] = []
     for unit, facts in stacks.items():
         what, seconds = facts.get("wait") or ("", 0.0)

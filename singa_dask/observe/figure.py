@@ -21,7 +21,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 STYLES = {"train": "-", "validation": ":", "test": "--", "data": "-", "params": "--", "": "-"}
 MARKED = ("validation", "test")
 MAX_MARKED = 40
-"""Curves of tests with more points have no markers."""
+"""Curves of tests with more points than this have no markers."""
 MAX_COLUMNS = 3
 PANEL_INCHES = (3.6, 2.6)
 
@@ -56,9 +56,9 @@ def draw(panels: Sequence[Panel], names: Sequence[str], axis: str, suffix: str) 
     Parameters
     ----------
     names : sequence of str
-        Names of the runs.
+        Names of the runs, for the legend.
     axis : str
-        Horizontal axis, see `AXES`.
+        Horizontal axis, a key of `AXES`.
     suffix : str
         ``.png`` or ``.svg``.
 
@@ -72,12 +72,12 @@ def draw(panels: Sequence[Panel], names: Sequence[str], axis: str, suffix: str) 
 
 
 def draw_confusion(matrix: npt.NDArray[np.int64], names: Sequence[str], suffix: str) -> bytes:
-    """Return a confusion matrix, true classes in rows, as ``.csv``, ``.png`` or ``.svg``.
+    """Return a confusion matrix, with true classes in rows, as ``.csv``, ``.png`` or ``.svg``.
 
     Raises
     ------
     ConfigError
-        It is a picture, and matplotlib is not installed.
+        ``suffix`` asks for a picture, and matplotlib is not installed.
     """
     if suffix == ".csv":
         text = io.StringIO(newline="")
@@ -102,7 +102,7 @@ def draw_confusion(matrix: npt.NDArray[np.int64], names: Sequence[str], suffix: 
 
 
 def saved(figure: Any, suffix: str) -> bytes:
-    """Return a figure in the format of a suffix, e.g. ``.svg``; equal figures give equal bytes."""
+    """Return the bytes of a figure in the format of ``suffix``, e.g. ``.svg``. Equal figures give equal bytes."""
     with require("matplotlib", "plot", "a picture").rc_context(STYLE):
         out = io.BytesIO()
         # omit the current time, so that the same run gives the same file
@@ -123,20 +123,20 @@ def figure_of(panels: Sequence[Panel], names: Sequence[str], axis: str) -> Any:
         figure.savefig(out, format="png")
         return out.getvalue()
 
-    # without pyplot, IPython needs this method to display a figure
+    # the figure is made without pyplot, so IPython needs this method to display it
     figure._repr_png_ = png
     return figure
 
 
 def show_window(panels: Sequence[Panel], names: Sequence[str], axis: str) -> bool:
-    """Show a picture in a window until it is closed; return False if that is not possible."""
+    """Show a picture in a window until the user closes it; return False if no window can be opened."""
     try:
         pyplot = require("matplotlib.pyplot", "plot", "a window")
         matplotlib = _matplotlib("a window")
     except ValueError:
         return False
     with matplotlib.rc_context(STYLE):
-        # matplotlib chooses its backend here, and takes one without windows if there is no display
+        # here matplotlib chooses its backend; without a display, it chooses one that has no windows
         figure = pyplot.figure(figsize=_size(panels), layout="constrained")
         backends = require("matplotlib.backends", "plot", "a window")
         windows = backends.backend_registry.list_builtin(backends.BackendFilter.INTERACTIVE)
@@ -153,7 +153,7 @@ def _matplotlib(what: str) -> Any:
 
 
 def _shape(n_panels: int) -> tuple[int, int]:
-    """Return the numbers of rows and columns."""
+    """Return the numbers of rows and columns in which panels are arranged."""
     columns = n_panels if n_panels < 3 else 2 if n_panels == 4 else MAX_COLUMNS
     return math.ceil(n_panels / columns), columns
 
@@ -221,7 +221,7 @@ def _style(curve: PlottedCurve, alone: bool) -> dict[str, Any]:
 
 
 def _colour(kind: str, run: int, alone: bool) -> str:
-    """Return the colour of a kind of curve for a single run, else the colour of the run."""
+    """Return the colour of a curve: for a single run (``alone``) by its kind, for several runs by its run."""
     order = {"train": 0, "": 0, "data": 0, "test": 1, "params": 1, "validation": 2}
     return COLOURS[(order[kind] if alone else run) % len(COLOURS)]
 
@@ -233,7 +233,7 @@ def _line(axes: Any, kind: str, alone: bool) -> Any:
 
 
 def _add_legend(figure: Any, panels: Sequence[Panel], names: Sequence[str]) -> None:
-    """Add a legend above the panels: colours of runs, if there are several, and styles of phases."""
+    """Add a legend above the panels: colours of runs (if there are several), and line styles of phases."""
     lines = require("matplotlib.lines", "plot", "a picture")
     alone = len(names) == 1
     kinds = {curve.kind for panel in panels for curve in panel.curves if curve.kind in STYLES}

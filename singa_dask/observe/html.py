@@ -35,7 +35,7 @@ figure { margin: 1rem 0; } svg { width: 100%; height: auto; display: block; }
 
 
 def write_page(title: str, parts: Iterable[str]) -> str:
-    """Return a page with a title and parts."""
+    """Return an HTML page with a title and parts, which are HTML."""
     head = f"{META}<title>{escape(title)}</title><style>{PAGE_STYLE}</style>"
     body = "\n".join((f"<h1>{escape(title)}</h1>", *parts))
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
@@ -50,16 +50,16 @@ def picture(svg: bytes) -> str:
 def table(
     rows: Sequence[Mapping[str, str]], texts: Collection[str] = (), best: Collection[tuple[str, int]] = ()
 ) -> str:
-    """Return an HTML table; a part in parentheses at the end of a cell goes on its own line.
+    """Return an HTML table. Text in parentheses at the end of a cell is shown on a line of its own.
 
     Parameters
     ----------
     rows : sequence of mapping
-        Text by column. Missing cells are empty, and columns without text are dropped.
+        For each row, the text of each cell by column. Missing cells are empty, and columns without text are dropped.
     texts : collection of str
-        Columns that are aligned to the left.
+        Columns with words, which are aligned to the left.
     best : collection of (str, int)
-        Column and row of highlighted cells.
+        Column and row of each cell to highlight.
     """
     columns = list(dict.fromkeys(name for row in rows for name in row if any(each.get(name) for each in rows)))
     lines = [_table_line("th", columns, columns, texts)]

@@ -1,4 +1,4 @@
-"""Values of a job by key path, and differences between two jobs."""
+"""Return the values of a job by key path, and the differences between two jobs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 ABSENT = "-"
 WIDTH = 60
-"""Characters of a value in a comparison of two runs."""
+"""Maximum length of a value in a comparison of two runs, in characters."""
 
 
 def flatten(value: Any, path: str = "") -> dict[str, Any]:
-    """Return the values of a job by key path, as ``--set`` names them; a list of scalars is one value.
+    """Return the values of a job by key path, in the syntax of ``--set``. A list of scalars is one value.
 
-    Items of a list are named by their ``name``, e.g. ``neuralnet.layer[fc1].type``; a second one with the same name is
-    ``[fc1#2]``.
+    Items of other lists are identified by their ``name``, e.g. ``neuralnet.layer[fc1].type``. A second item with the
+    same name is ``[fc1#2]``.
     """
     if isinstance(value, Mapping) and value:
         return {
@@ -36,13 +36,13 @@ def flatten(value: Any, path: str = "") -> dict[str, Any]:
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return both values of each key that differs; None for a missing key."""
+    """Return the two values of each key whose values differ; None stands for a missing key."""
     keys = dict.fromkeys([*first, *second])
     return {key: [first.get(key), second.get(key)] for key in keys if first.get(key) != second.get(key)}
 
 
 def shown_pair(*values: Any) -> list[str]:
-    """Return two values as texts; long texts start shortly before the first difference."""
+    """Return two values as texts. Long texts are cut, to start shortly before their first difference."""
     texts = [_shown(value) for value in values]
     if max(map(len, texts)) <= WIDTH:
         return texts

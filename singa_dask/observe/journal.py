@@ -17,30 +17,32 @@ from singa_dask.fs.locks import try_lock
 
 REWRITE_S = 1.0
 REWRITE_SHARE = 20
-"""Shortest time between two writes of a whole file, in seconds, and as a multiple of the time that a write takes."""
+"""Minimum time between two writes of a whole file: `REWRITE_S` seconds, and `REWRITE_SHARE` times the duration of a
+write."""
 
 
 class Journal:
     """A text file to which lines are appended.
 
-    On a local disk every line is written immediately, completely or not at all, so that closing cannot fail. On other
-    filesystems files cannot be appended to. There `save` writes the whole file again. A line also does so if the last
-    write was more than a second ago, and more than twenty times its duration.
+    On a local disk, each line is written immediately, completely or not at all, so that closing cannot fail. Files on
+    other file systems cannot be appended to; there the whole file is written again. `save` does this, and also `add`
+    if the last write was more than a second ago, and longer ago than twenty times its duration.
 
     Parameters
     ----------
     url : str
+        URL of the file.
     in_use : bool
-        Lock the file, so that `is_in_use` returns True while it is open. This works only on local disks.
+        Whether to lock the file, so that `is_in_use` returns True while it is open. Only on local disks.
     once : bool
-        Skip lines that are already in the file when it is opened, and drop an incomplete last line.
+        Whether to skip lines that are already in the file when it is opened, and to drop an incomplete last line.
     check : callable
-        Called just before each change of the file. It must raise an error if another process owns the file now.
+        Called just before each change of the file. It must raise an error if another process now owns the file.
 
     Attributes
     ----------
     is_ours : bool
-        With ``in_use``, whether no other journal, of this or another process, has locked the file.
+        False if ``in_use`` is set, and another journal of this or another process has locked the file.
     """
 
     def __init__(
@@ -55,7 +57,7 @@ class Journal:
         self._is_saved = True
         self.is_ours = True
         if self._path is not None:
-            self._check()  # check the owner first, because opening may create the file
+            self._check()  # before opening the file, which may create it
             self._file = _append_to(url, self._path, drops_part=once)
             self.is_ours = not in_use or _lock(self._file)
         elif fs.exists(url):
@@ -69,13 +71,14 @@ class Journal:
         Raises
         ------
         DataError
-            It cannot be written, e.g. because the disk is full. Or the file was removed, and a new one has the line.
+            The line cannot be written, e.g. because the disk is full. Or the file was removed meanwhile, and the line
+            is in a new file.
         TakenOverError
             Another process owns the file.
         """
         if line in self._known:
             return
-        # look at the file before the check: a process that takes over the run replaces the file by a copy
+        # look whether the file was removed before the check: a process that takes over the run replaces it by a copy
         was_removed = self._file is not None and not os.fstat(self._file.fileno()).st_nlink
         if self._file is not None:
             self._check()
@@ -94,18 +97,18 @@ class Journal:
             raise DataError(f"{self.url}: the file was removed by another program. Its content is lost.")
 
     def objects(self) -> list[dict[str, Any]]:
-        """Return the lines as JSON objects, without incomplete ones of a killed writer."""
+        """Return the lines as JSON objects, without lines that a killed writer has left incomplete."""
         return read_objects(self.url) if self._path is not None else _objects(self._lines)
 
     def clear(self) -> None:
-        """Delete all lines; a lock stays."""
+        """Delete all lines. The file stays locked."""
         if self._file is not None:
             self._check()
             os.ftruncate(self._file.fileno(), 0)
         self._lines, self._is_saved = [], False
 
     def filter(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
-        """Keep only the lines of JSON that are wanted; the file is replaced atomically."""
+        """Keep only the lines whose JSON object is ``wanted``. The file is replaced atomically."""
         if self._path is not None and not self._path.exists():
             return  # another program has removed the file
         lines = self._lines if self._path is None else self._path.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -119,7 +122,7 @@ class Journal:
         self._lines, self._is_saved = [] if self._path is not None else kept, False
 
     def save(self) -> None:
-        """Write all lines so far to the URL, unless they are there already."""
+        """Write all lines to the URL, unless they were already written. Has no effect on a local disk."""
         if self._file is None and not self._is_saved:
             started = time.monotonic()
             try:
@@ -138,7 +141,7 @@ class Journal:
 
 
 def is_in_use(url: str) -> bool:
-    """Return whether a running process has the file open as a `Journal` with ``in_use``."""
+    """Return whether a running process has the file open as a `Journal` with ``in_use=True``."""
     path = fs.local_path(url)
     if path is None or not path.exists():
         return False
@@ -148,7 +151,7 @@ def is_in_use(url: str) -> bool:
 
 
 def read_objects(url: str) -> list[dict[str, Any]]:
-    """Return the JSON objects of a journal that others may be writing; empty if there is no file."""
+    """Return the JSON objects of a journal, which another process may be writing; empty if there is no file."""
     return _objects(fs.read_bytes(url).decode(errors="replace").splitlines()) if fs.exists(url) else []
 
 
@@ -157,7 +160,7 @@ def _objects(lines: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _write_whole(file: FileIO, content: bytes) -> None:
-    """Append to a file; if that fails, remove what was appended."""
+    """Append all bytes to a file. If that fails, restore the former length of the file."""
     size, rest = os.fstat(file.fileno()).st_size, content
     try:
         while rest:
@@ -177,7 +180,7 @@ def _lock(file: FileIO) -> bool:
 
 
 def _append_to(url: str, path: Path, drops_part: bool = False) -> FileIO:
-    """Open a file for appending; terminate an incomplete last line, or drop it."""
+    """Open a file for appending. An incomplete last line gets a line break; with ``drops_part`` it is dropped."""
     with fs.errors_name(url):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = FileIO(path, "a")

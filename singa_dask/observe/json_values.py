@@ -11,12 +11,12 @@ from singa_dask.redaction import redact
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """Return a value as JSON, with null for numbers that are not finite, and without secrets."""
+    """Return a value as JSON. Numbers that are not finite become null, and secrets are removed."""
     return redact(json.dumps(finite(value), indent=indent, default=float))
 
 
 def finite(value: Any) -> Any:
-    """Return a value with None in place of numbers that are not finite."""
+    """Return a value in which numbers that are not finite are replaced by None."""
     if isinstance(value, Mapping):
         return {key: finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Judge whether a run has learned, from the best constant answer, its curves and its layers."""
+"""Judge whether a run has learned: compare it with the best constant answer, and inspect its curves and layers."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from singa_dask.observe.event_texts import layer_metrics
 
 PREFERRED_PHASES = ("test", "validation", "train")
 MIN_STEPS, MIN_POINTS = 50, 8
-"""Fewest steps of a run, and points of a curve, to be judged."""
+"""Runs with fewer steps than `MIN_STEPS`, and curves with fewer points than `MIN_POINTS`, are not judged."""
 GAP, MIN_CHANGE = 0.15, 1e-3
-"""Gap between the accuracies of training and test, and relative change of a param, that are worth a warning."""
+"""A warning is given if training accuracy exceeds test accuracy by more than `GAP`, and for params whose relative
+change is below `MIN_CHANGE`."""
 CORE_WAIT, MIN_CORE_WAIT_MS = 0.2, 5_000
-"""Share of a step that a worker has waited for a core, and sum of these waits, that are worth a warning."""
+"""A warning is given if workers wait for cores in at least the share `CORE_WAIT` of a step, and at least
+`MIN_CORE_WAIT_MS` in all."""
 
 STILL_FALLS, CLEARLY = 0.05, 3.0
-"""A loss still falls if its mean in the last quarter is lower than in the quarter before, by at least this share of its
-whole fall and this many standard errors."""
+"""A loss still falls if its mean in the last quarter is lower than its mean in the quarter before, by at least
+`STILL_FALLS` of its whole fall and `CLEARLY` standard errors."""
 RATE_ENDED = 0.05
-"""A schedule has ended if the last learning rate is at most this share of the highest."""
+"""A learning rate schedule has ended if the last rate is at most this share of the highest rate."""
 
 RATE = "base_lr: singa-dask find-rate JOB.yaml proposes one"
 STANDARDISE = "store_conf: {standardise: true}, if the values of records are large, or differ much in size"
@@ -31,19 +33,21 @@ CLASS_WEIGHTS = "softmaxloss_conf: {class_weights: [...]}, larger for rare class
 THRESHOLD = "predict --proba, with a threshold of your own for the probability"
 ROC_AUC = "singa-dask test JOB.yaml --init-from RUN --metrics auc: how well the probabilities rank records"
 RARE = [CLASS_WEIGHTS, THRESHOLD, ROC_AUC]
-"""Advice for a net that ranks records but predicts one class for nearly all of them."""
+"""Advice for a net that ranks records well, but predicts the same class for nearly all of them."""
 AREAS = ("roc_auc", "roc_auc_ovr", "auc")
-"""Metrics that say how well probabilities rank records; chance has 0.5."""
+"""Metrics that measure how well probabilities rank records. Random ranks have 0.5."""
 MAJORITY = 0.75
-"""If a class has at least this share, the accuracy does not show what was learnt."""
+"""If one class has at least this share of the records, the accuracy does not show what was learned."""
 ONE_CLASS, BALANCED = 0.005, 0.05
-"""Excess of the balanced accuracy over a constant answer's: of a net that hardly learnt, and of one that did."""
+"""The balanced accuracy of a net that has hardly learned exceeds that of a constant answer by at most `ONE_CLASS`; of a
+net that has learned, by at least `BALANCED`."""
 WORSE = 0.01
-"""Difference of areas, and relative difference of errors, from a baseline that is worth a warning."""
+"""A warning is given if the net is worse than a baseline by more than this: difference of areas, or relative difference
+of errors."""
 LESS_DECAY = ["a lower weight_decay and dropout_ratio, and more train_steps"]
 MORE_DECAY = ["a higher weight_decay or dropout_ratio, and fewer train_steps"]
 OVERFITS = 1.3
-"""A net that is worse than a baseline overfits if its loss is this many times that of training."""
+"""A net that is worse than a baseline overfits if its loss is at least this many times its training loss."""
 OVERFIT = [
     "more records",
     "Dropout",
@@ -53,13 +57,14 @@ OVERFIT = [
 ]
 VANISHING = ["ReLU in place of Sigmoid or Tanh", "BatchNorm", "the default initial values"]
 KNOWN = {STANDARDISE: "standardise", CLASS_WEIGHTS: "class_weights", ROC_AUC: "roc_auc"}
-"""Advice -> the key or metric of a job that follows it. A layer or another key is its own name."""
+"""Advice -> the key or metric of a job that follows the advice. Advice that is missing here is itself the name of a
+layer or key."""
 BROKEN = {
     "constant": ("BatchNorm {!r} normalises batches of one value, so its output is constant", ["a larger batchsize"]),
     "equal": ("all units of layer {!r} have equal weights, as in the beginning", ["random initial values"]),
     "dead": ("the units of layer {!r} are 0 for all records", [f"a lower {RATE}", "LeakyReLU", STANDARDISE]),
 }
-"""Kinds of layers that cannot learn: message and advice."""
+"""Faults of layers that cannot learn, each with a message and advice."""
 Fault = tuple[str, list[str]]
 
 
@@ -82,18 +87,18 @@ def sentences(
     events : iterable of mapping
         The metrics of the run.
     is_fresh : bool
-        Whether the net started with initial values, and not with values of another run.
+        True if the net started with new initial values; False if it started with values of another run.
     first_step : int
-        Step at which the run last started or resumed. Step times are known from this step on.
+        Step at which the run last started or resumed. Step times are known only from this step on.
     job : mapping, optional
-        The job with all defaults. Advice that the job already follows is left out.
+        The job with all defaults, to leave out advice that the job already follows.
     """
     known = list(events)
     curves = _curves(known)
     measured_at = {each["phase"]: each["step"] for each in known if "phase" in each and not each.get("group")}
     train = {**summary["train"], **{name: _last(y) for name, y in curves.items()}}
     results = {**summary, "train": train}
-    # a test before the first step does not measure learning
+    # leave out tests before the first step, which do not measure learning
     judged = [each for each in PREFERRED_PHASES if results[each] and (measured_at.get(each, 1) or not summary["steps"])]
     phase = next((each for each in judged if facts["baselines"].get(each)), "train")
     step = summary["steps"] if phase == "train" else measured_at.get(phase, summary["steps"])
@@ -128,7 +133,7 @@ def sentences(
 
 
 def _remedies_in(job: Mapping[str, Any]) -> set[str]:
-    """Return the types of layers of a job, and the keys and metrics of `KNOWN` and `OVERFIT` that it has."""
+    """Return what advice a job already follows: the types of its layers, and its keys and metrics named in advice."""
     layers = (job.get("neuralnet") or {}).get("layer") or []
     blocks = [value for each in layers for value in each.values() if isinstance(value, Mapping)]
     stores = [each["store_conf"] for each in layers if each.get("store_conf")]
@@ -152,16 +157,20 @@ def _compare_with_constant(
     train: Mapping[str, float],
     baseline: Mapping[str, float],
 ) -> tuple[str, list[Fault]]:
-    """Return a loss layer's results beside the best constant answer and the job's ``baseline``.
+    """Compare the results of a loss layer with the best constant answer and with the job's ``baseline``.
 
-    The second result are warnings.
+    ``at`` names the step at which the results were measured; it is empty for the last step.
 
-    ``at`` names the step at which it was measured, unless that is the last one.
+    Returns
+    -------
+    str, list of Fault
+        The comparison in words, and warnings.
     """
     main = next(name for name in ("accuracy", "binary_accuracy", "loss") if prefix + name in base)
     name, is_loss = prefix + main, main == "loss"
     value, least, n, answer = result[name], *(base[name][key] for key in ("value", "records", "answer"))
-    # loss divided by the loss of the best constant answer: 0 is perfect, 1 is no better; for a mean square it is 1 - R2
+    # Loss divided by the loss of the best constant answer: 0 is perfect, and 1 is no better than the constant answer.
+    # For a mean squared error it is 1 - R2.
     whole = base.get(f"{prefix}loss", {}).get("value")
     part = result[f"{prefix}loss"] / whole if whole else 0.0 if is_loss else math.nan
     learns_nothing, one_class = not part <= 0.99, False
@@ -171,7 +180,7 @@ def _compare_with_constant(
     above = balanced - 1 / n_classes if balanced is not None and n_classes > 1 else 0.0
     if not is_loss:
         chance = 2 * math.sqrt(max(least * (1 - least), 0) / n)
-        # if a net never predicts a rare class, the loss can still show that the net has learned about it
+        # the loss can show that a net has learned about a rare class, even if the net never predicts this class
         enough = 0.99 if least > MAJORITY else 0.9
         learns_nothing = (value <= least + chance and part > 0.99) or (value <= least and not part < enough)
         learns_nothing &= above < BALANCED
@@ -188,7 +197,7 @@ def _compare_with_constant(
         text = f"the likeliest class is nearly always the same: its balanced accuracy is {balanced:.4f}"
         warnings.append((text, RARE))
     if base[name].get("is_square"):
-        # the root has the unit of the target
+        # show the root of a mean square, which has the unit of the target
         name, value, least = f"{prefix}rmse", math.sqrt(value), math.sqrt(least)
         before = None if before is None else math.sqrt(before)
     metric = name.removeprefix(prefix)
@@ -203,7 +212,7 @@ def _compare_with_constant(
     if gap:
         warnings.append((f"the {name} is {before:.4g} in training, and {value:.4g} in the {phase}", OVERFIT))
     places = ".4g" if is_loss else ".4f"
-    # if one class is large, the area shows what was learnt of the others
+    # if one class is large, the area shows what was learned about the other classes
     own, chance_of = (f", {area} {result[prefix + area]:.4f}", f", {area} 0.5") if area and not is_loss else ("", "")
     shown = ", ".join(f"{each} {score:{places}}" for each, score in known.items())
     shown = f"; the baseline has {shown}" if shown else ""
@@ -211,21 +220,21 @@ def _compare_with_constant(
 
 
 def _is_worse(metric: str, value: float, other: float, n: int) -> bool:
-    """Return whether a metric over ``n`` records is worse than another one, by more than chance explains."""
+    """Return whether a value of a metric over ``n`` records is worse than another, by more than chance explains."""
     if metric == "rmse":
         return value > other * (1 + WORSE)
     return value < other - (WORSE if metric in AREAS else math.sqrt(max(other * (1 - other), 0) / n))
 
 
 def _ranks_records(roc_auc: float | None, n_others: float, n_classes: int) -> bool:
-    """Return whether probabilities rank ``n_others`` outside the largest class better than chance."""
+    """Return whether a net ranks records better than chance; ``n_others`` records are not in the largest class."""
     if roc_auc is None or n_classes < 2 or n_others < 1:
         return False
     return roc_auc > 0.5 + BALANCED + math.sqrt((n_classes - 1) / (3 * n_others))
 
 
 def _shares_cores(summary: Mapping[str, Any], n_steps: int) -> list[Fault]:
-    """Return a warning if the workers of a long run have waited for cores in its last ``n_steps``."""
+    """Return a warning if the workers of a long run had to wait for cores in its last ``n_steps`` steps."""
     wait_ms = summary.get("wait_ms", {}).get("cores", 0.0)
     if wait_ms * n_steps < MIN_CORE_WAIT_MS or wait_ms < CORE_WAIT * summary["step_ms"]["median"]:
         return []
@@ -237,7 +246,7 @@ def _shares_cores(summary: Mapping[str, Any], n_steps: int) -> list[Fault]:
 
 
 def _curves(events: Iterable[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """Return the training metrics of the first worker group over the reports."""
+    """Return the training losses, errors and accuracies that the first worker group has reported, by name."""
     points: dict[str, list[float]] = {}
     for event in events:
         if event.get("phase") == "train" and event.get("group", 0) == 0:
@@ -267,9 +276,9 @@ def _judge_losses(curves: Mapping[str, np.ndarray], has_to_fall: bool) -> Iterat
 def _judge_end(
     events: Iterable[Mapping[str, Any]], curves: Mapping[str, np.ndarray], n_steps: int, job: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Yield a sentence if a run made all its steps, and more steps are likely to improve the net.
+    """Yield a sentence if a run made all its steps, and more steps would probably improve the net.
 
-    The training loss still falls clearly, and the newest test or validation has the lowest loss of all.
+    This is so if the training loss still falls clearly, and the newest test or validation has the lowest loss of all.
     """
     name = next((each for each in curves if each.endswith("loss")), "")
     y = curves.get(name, np.zeros(0))
@@ -278,7 +287,7 @@ def _judge_end(
     n = len(y) // 4
     before, last = y[-2 * n : -n], y[-n:]
     fall, noise = before.mean() - last.mean(), math.sqrt((before.var() + last.var()) / n)
-    # while a loss falls, its values differ by the fall itself, too
+    # a part of the noise is the fall itself, because values of a falling loss differ
     falls = fall > STILL_FALLS * (y[0] - last.mean()) and fall > CLEARLY * max(noise - fall / math.sqrt(n), 0.0)
     tested: dict[str, list[float]] = {}
     rates = []

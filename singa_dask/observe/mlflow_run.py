@@ -25,7 +25,7 @@ from singa_dask.redaction import redact
 
 logger = logging.getLogger(__name__)
 
-# default settings of MLflow: give up soon if the server does not answer, and print and report nothing
+# settings of MLflow unless the user has set them: give up soon if the server does not answer; print and report nothing
 ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
@@ -33,9 +33,9 @@ ENVIRONMENT = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 MAX_QUEUE = 10_000
-"""With more waiting events the oldest are dropped."""
+"""Maximum number of waiting events. If there are more, the oldest are dropped."""
 BATCHES = {"metrics": 1000, "params": 100}
-"""Most entries of a request, limits of MLflow."""
+"""MLflow's limits on the number of entries in a request."""
 SEND_S = 2.0
 AGAIN_S = 5.0
 """Seconds between two requests with metrics, and between two attempts to reach the server."""
@@ -48,14 +48,15 @@ TAG = "singa_dask.run"
 
 
 class MlflowRun:
-    """Sends params, metrics and, at its end, small files of a run to an MLflow server.
+    """Sends the params and metrics of a run to an MLflow server and, at the end of the run, its small files.
 
-    When a run is resumed, and after each error, the run on the server is found by a tag, and the server is asked which
-    data it already has. So a server that was down gets everything once. `on_event` never waits.
+    After a resume, and after each error, this class finds the run on the server by a tag, and asks the server which
+    data it already has. Thus a server that was down gets all data once. `on_event` never waits.
 
     Parameters
     ----------
     run_url : str
+        The run directory.
     uri : str
         Tracking URI of MLflow, e.g. ``http://host:5000``.
 
@@ -86,7 +87,7 @@ class MlflowRun:
         self._thread = threading.Thread()
 
     def on_event(self, event: Mapping[str, Any]) -> None:
-        """Pass an event to the thread."""
+        """Queue a metrics event for the thread that sends it; start the thread if needed."""
         if not self._thread.is_alive() and not self._closing.is_set():
             # copy the context, so that log messages of the new thread belong to this thread's job
             work = partial(copy_context().run, self._work)
@@ -97,7 +98,7 @@ class MlflowRun:
             self._news.set()
 
     def close(self, taken_over: bool = False) -> None:
-        """Send the rest within `CLOSE_S`; nothing if another process has ``taken_over``."""
+        """Send the remaining data within `CLOSE_S`. Send nothing if another process has taken over the run."""
         self._is_taken_over = taken_over
         self._closing.set()
         self._news.set()
@@ -110,7 +111,7 @@ class MlflowRun:
             logger.warning(message, redact(self.uri), redact(self.run_url))
 
     def _work(self) -> None:
-        """Send new data until the run ends; runs in the thread."""
+        """Send new data until the run ends. Runs in the thread."""
         while True:
             self._news.wait()
             self._news.clear()
@@ -132,7 +133,7 @@ class MlflowRun:
                 return
 
     def _on_error(self, error: Exception) -> None:
-        """Reopen the run at the next attempt, because it is unknown what the server has received."""
+        """Log an error once, and reopen the run at the next attempt, as it is unknown what the server has received."""
         if not (self._is_failing or self._closing.is_set()):
             message = "MLflow at %s: %s. The job continues, and tries again."
             # show only the first line, because the rest may be long
@@ -163,7 +164,7 @@ class MlflowRun:
                     yield self._entities.Metric(key, value, int(1e3 * event["time"]), int(event["step"]))
 
     def _open(self) -> None:
-        """Find the run on the server, and what it already has; or create it."""
+        """Find the run on the server and the data that the server already has; or create the run."""
         client = self._client = self._mlflow.MlflowClient(tracking_uri=self.uri)
         run = StoredRun(self.run_url)
         name = str(run.job.get("name") or "job")
@@ -204,7 +205,7 @@ class MlflowRun:
 
 
 def _mlflow_key(key: str) -> str:
-    """Return a key for MLflow: ``neuralnet.layer[fc1].type`` becomes ``neuralnet.layer.fc1.type``."""
+    """Return a key that MLflow accepts: ``neuralnet.layer[fc1].type`` becomes ``neuralnet.layer.fc1.type``."""
     return re.sub(r"[^\w\-. :/]", "_", key.replace("[", ".").replace("]", "").replace("#", ":"))
 
 

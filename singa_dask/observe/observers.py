@@ -14,13 +14,14 @@ from singa_dask.observe.tensorboard_files import TensorboardFiles
 logger = logging.getLogger(__name__)
 
 Observer = TensorboardFiles | MlflowRun
-"""Takes the events of a run after its `RunDirectory` has recorded them; may start at any event."""
+"""An observer gets each event of a run after `RunDirectory` has recorded it. Its first event may be any event."""
 
 
 class Observers:
-    """The observers of a run. One that fails is dropped with a warning, and the job continues.
+    """The observers of a run. If an observer fails, it is dropped with a warning, and the job continues.
 
-    Use it in a ``with`` block around the block of the `RunDirectory`. Call its ``on_event`` after the directory's.
+    Use the object in a ``with`` block around the block of the `RunDirectory`. For each event, call ``on_event`` of the
+    directory first.
     """
 
     def __init__(self, observers: list[Observer]) -> None:
@@ -32,7 +33,7 @@ class Observers:
             self._try(observer, partial(observer.on_event, event))
 
     def close(self, taken_over: bool = False) -> None:
-        """Close all observers; if another process has ``taken_over``, its observers send the rest."""
+        """Close all observers. If another process has taken over the run, its observers send the remaining data."""
         for observer in list(self._observers):
             self._try(observer, partial(observer.close, taken_over))
         self._observers.clear()
@@ -40,7 +41,7 @@ class Observers:
     def _try(self, observer: Observer, call: Callable[[], None]) -> None:
         try:
             call()
-        except Exception as error:  # other packages may raise any exception, which must not end the job
+        except Exception as error:  # errors of other packages, which may be of any type, must not end the job
             logger.warning("%s: %s: %s. The job continues without it.", observer.name, type(error).__name__, error)
             self._observers.remove(observer)
 
@@ -52,9 +53,12 @@ class Observers:
 
 
 def open_observers(run_url: str, tensorboard: bool = False, mlflow: str = "") -> Observers:
-    """Return the observers of a run; nothing is written before the first event.
+    """Return the observers of a run. They write nothing before the first event.
 
-    ConfigError names the keys of the job that need missing packages.
+    Raises
+    ------
+    ConfigError
+        A package is not installed. The error names the keys of the job that need it.
     """
     observers: list[Observer] = []
     problems = []

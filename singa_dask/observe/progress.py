@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 bars, rich_console = LazyModule("singa_dask.observe.bars"), LazyModule("rich.console")
 
 FREE_LINES = 100
-"""Lines of metrics that are printed without a pause."""
+"""Number of lines of metrics that are printed before lines are skipped."""
 
 
 class Progress:
-    """Shows nothing, for ``--quiet``; the base class of the others.
+    """Shows nothing, for ``--quiet``. It is the base class of all classes that show progress.
 
-    Use it in a ``with`` block; ``on_event`` is called by one thread at a time.
+    Use the object in a ``with`` block. Only one thread at a time may call ``on_event``.
     """
 
     def on_event(self, event: Mapping[str, Any]) -> None:
@@ -37,7 +37,7 @@ class Progress:
 
 
 class LinesProgress(Progress):
-    """Prints a line for each event, for logs and pipes, but only some of many metrics.
+    """Prints a line for each event, for logs and pipes. Of many lines with metrics, some are skipped.
 
     After `FREE_LINES` lines of metrics, the pauses between lines grow with the running time of the job, so that a long
     job prints some hundred lines. The last skipped line is printed at the end.
@@ -45,11 +45,13 @@ class LinesProgress(Progress):
     Parameters
     ----------
     file : file of text
-    n_groups, n_steps : int
-        Number of worker groups, and of training steps of each. With several groups, lines name the group. Without
-        steps, lines do not show the time left.
+        Where to print.
+    n_groups : int
+        Number of worker groups. If there are several, lines name the group.
+    n_steps : int
+        Number of training steps of a group. If it is 0, lines do not show the time left.
     clock : callable
-        Returns seconds.
+        Returns the time in seconds.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class LinesProgress(Progress):
         self._n_lines = 0
         # (phase, group) -> last line that was skipped
         self._left_out: dict[tuple[str, int], str] = {}
-        # the last warning: layers that read the same store repeat the same warning
+        # the last warning, to skip repetitions: layers that read the same store give the same warning
         self._warning = ""
         # group -> time and step of its first training metrics
         self._first: dict[int, tuple[float, int]] = {}
@@ -81,7 +83,7 @@ class LinesProgress(Progress):
             self.say(f"Checkpoint @ step {event['step']}: {event['url']}")
         elif kind in ("notice", "queued"):
             self.say(event["message"])
-        # a unit's error ends the job, and is shown once at the end
+        # errors of units are not shown here: they end the job, and are shown once at its end
         elif kind == "log" and event["level"] == "WARNING":
             warning, before = f"{event['unit']}: {event['message']}", self._warning
             self._warning = warning
@@ -106,7 +108,7 @@ class LinesProgress(Progress):
         """Return the seconds that a group has left to train; None if unknown."""
         if event["phase"] != "train" or not self._n_steps:
             return None
-        # use the times of events, because missed events arrive all at once
+        # use the times in events, because events that were missed arrive later, all together
         began, first = self._first.setdefault(event["group"], (event["time"], event["step"]))
         done = event["step"] - first
         return (event["time"] - began) / done * (self._n_steps - 1 - event["step"]) if done > 0 else None
@@ -132,10 +134,16 @@ def join_if_fits(first: str, second: str, console: Console | None = None) -> str
 def start_progress(
     n_groups: int, n_steps: int, quiet: bool = False, console: Console | None = None, run_url: str = ""
 ) -> Progress:
-    """Return a `Progress`: silent if ``quiet``, lines, or bars on a terminal or in a notebook.
+    """Return a `Progress`: nothing if ``quiet``, bars on a terminal or in a notebook, else lines.
 
-    ``n_groups`` and ``n_steps`` are the numbers of worker groups, and of training steps of each. The output goes to
-    ``console``, by default stderr. URLs below ``run_url`` are shown relative to it.
+    Parameters
+    ----------
+    n_groups, n_steps : int
+        Number of worker groups, and of training steps of a group.
+    console : Console, optional
+        Where to print; by default stderr.
+    run_url : str
+        URLs below this URL are shown relative to it.
     """
     if quiet:
         return Progress()

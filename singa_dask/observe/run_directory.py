@@ -17,12 +17,12 @@
         {"time", "arguments", "directory", "host", "pid", "version", "init_from", "resume", "seconds_before"}
     summary.json        written last
 
-The process that records the run owns the directory, see `Ownership`. A process that was replaced while it slept, such
-as an old driver, notices this before its next write.
+The process that records the run owns the directory; see `Ownership`. A process that was suspended and replaced, such as
+an old driver, notices this before its next write.
 
-A run that resumes at step s drops its metrics from s on, and later checkpoints, because it repeats these steps. The
-summary covers the whole run: ``steps``, ``seconds`` (without gaps), ``resumes``, and the last metrics of train, test
-and validation. Speeds, waits and bytes cover the time since it last resumed.
+A run that resumes at step s drops its metrics from step s on, and later checkpoints, because it repeats these steps.
+Most of the summary covers the whole run: ``steps``, ``seconds`` (without gaps), ``resumes``, and the last metrics of
+train, test and validation. Speeds, waits and bytes cover only the time since the last resume.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from singa_dask.redaction import redact
 logger = logging.getLogger(__name__)
 
 
-# keys that have the same values in all metrics of the same batches
+# keys that identify metrics: two events with the same values report the same batches
 SAME = ("event", "phase", "group", "step")
 COMMANDS = "commands.jsonl"
 METRICS = "metrics.jsonl"
@@ -63,7 +63,7 @@ OWN_NAMES = {*OWN_FILES, HEARTBEAT, "log", "checkpoint", "tensorboard", SPANS}
 ALREADY_THERE = (
     "a run is already there. Continue it with --resume, replace it with --overwrite, or choose another --run-dir."
 )
-# copy only these keys, because events may gain more keys on their way
+# keys to record; events may have further keys, which are added on their way
 BAD_RECORD_KEYS = ("unit", "layer", "url", "block", "row", "rows", "reason")
 
 
@@ -77,7 +77,13 @@ def _plain(name: str) -> str:
 
 
 def newest_run(parent: str, name: str) -> str:
-    """Return the URL of the latest run of a job, if possible with a checkpoint, or a ConfigError."""
+    """Return the URL of the latest run of a job in a directory, if possible of a run with a checkpoint.
+
+    Raises
+    ------
+    ConfigError
+        The directory has no run of the job.
+    """
     pattern = re.compile(re.escape(_plain(name)) + r"-\d{8}-\d{6}-[0-9a-f]{4}")
     runs = [run for run in (fs.ls(parent) if fs.exists(parent) else []) if pattern.fullmatch(run)]
     for name_within in ("checkpoint", "job.yaml"):
@@ -100,35 +106,36 @@ def short_url(url: str) -> str:
 class RunDirectory:
     """Records one run of a job. The directory is created when the job starts.
 
-    Use it in a ``with`` block; ``on_event`` is called by one thread at a time.
+    Use the object in a ``with`` block. Only one thread at a time may call ``on_event``.
 
     Parameters
     ----------
     url : str
+        URL of the directory.
     job_text : str
         Text of the job file.
     resolved_text : str
         Text of the job with all defaults.
     goes_on : bool
-        Continue an existing run. If False, an existing run is an error.
+        Whether to continue an existing run. If False, an existing run is an error.
     replaces : bool
-        When the job starts, delete an existing run, and nothing else in its directory.
+        Whether to delete an existing run when the job starts. Other files in its directory stay.
     steps : mapping of int to int
         First step of each worker group of a resumed run.
     command : mapping, optional
-        Line for ``commands.jsonl``. Without it that file is not written, and the summary covers only the time since the
-        last start.
+        Line for ``commands.jsonl``. Without it, this file is not written, and the summary covers only the time since
+        the last start.
     job_id : str
         Unique id of this run.
     driver : int
-        Number of the driver of a detached job; 0 for a client. If it is above 1, an earlier driver was lost that may
-        have started the run. Lines that are already in the files are then not repeated.
+        Number of the driver of a detached job; 0 for a client. A number above 1 means that an earlier driver was lost,
+        which may have started the run. Then lines that are already in the files are not written again.
 
     Raises
     ------
     ConfigError
-        Another run exists in the directory or is running there, or the directory has other programs' files with the
-        same names.
+        The directory has another run, a run in the directory is running, or other programs have files there with the
+        names that a run uses.
     """
 
     def __init__(
@@ -165,7 +172,7 @@ class RunDirectory:
         self._created = [url] if self._is_new and path is not None and not path.exists() else []
 
     def _check_free(self, is_ours: bool) -> None:
-        """Raise a ConfigError if the directory has a run that this one must not replace, or that is running."""
+        """Raise `ConfigError` if the directory has a run that this run must not replace, or that is running."""
         if not is_ours:
             raise ConfigError(
                 f"{self.url}: another process is running a job in this directory. Choose another --run-dir."
@@ -174,7 +181,7 @@ class RunDirectory:
             raise ConfigError(f"{self.url}: {ALREADY_THERE}")
 
     def _refuse_others(self, names: Collection[str]) -> None:
-        """Raise a ConfigError if other programs have files here that the run would replace or delete."""
+        """Raise `ConfigError` if other programs have files here that the run would replace or delete."""
         if others := [name for name in (fs.ls(self.url) if fs.exists(self.url) else ()) if name in names]:
             raise ConfigError(
                 f"{self.url}: this is not a run directory, but it contains {', '.join(others)}, which a run would "
@@ -185,7 +192,7 @@ class RunDirectory:
     def on_event(self, event: Mapping[str, Any]) -> None:
         """Record an event in the file for its kind.
 
-        After the start, errors such as a full disk cause one warning, and the event is dropped.
+        After the start, an error such as a full disk causes a warning once, and the event is dropped.
 
         Raises
         ------
@@ -210,7 +217,7 @@ class RunDirectory:
                     self._created = []  # the files are of the other run
                     raise
             elif self._command is not None:
-                self._journal(COMMANDS)  # the lock on this file marks the run as running
+                self._journal(COMMANDS)  # locks the file, which shows that the run is running
             if self._command is not None:
                 self._heartbeat.start()
         else:
@@ -223,7 +230,7 @@ class RunDirectory:
         self._is_owner = True
 
     def _renew_journals(self) -> None:
-        """Replace local journals by copies, so that writes of an old driver that still has them open are lost."""
+        """Replace local journals by copies. An old driver that still has the old files open then writes to no file."""
         if fs.local_path(self.url) is None:
             return
         log = fs.join(self.url, "log")
@@ -233,7 +240,7 @@ class RunDirectory:
                 fs.write_atomic(file, fs.read_bytes(file), check=self._check)
 
     def _check(self) -> None:
-        if self._is_owner:  # before the start, the directory may hold an earlier run
+        if self._is_owner:  # before the start, the directory may belong to an earlier run
             self._owner.check()
 
     def _write(self, name: str, text: str) -> None:
@@ -245,7 +252,7 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def _warn_once(self) -> Iterator[None]:
-        """Turn a DataError into a warning, which is given once."""
+        """Log a DataError in the context as a warning instead of raising it, only the first time."""
         try:
             yield
         except DataError as error:
@@ -270,10 +277,10 @@ class RunDirectory:
             self._journal(METRICS).save()
 
     def _begin(self) -> None:
-        """Delete what the run replaces or repeats, and write the files that describe the job."""
+        """Delete files and lines that the run replaces or repeats; write the files that describe the job."""
         if self._command is not None:  # if several runs start at the same moment, one of them gets the lock
             self._check_free(self._journal(COMMANDS).is_ours or self._replaces_driver)
-        # remote file systems have no locks, so the first run to create job.yaml wins
+        # remote file systems have no locks; there, the run that creates job.yaml first gets the directory
         is_remote = fs.local_path(self.url) is None
         new = [fs.join(self.url, name) for name in (*self._texts, OWNER)]
         new = [url for url in new if self._is_new and not fs.exists(url)]
@@ -302,11 +309,11 @@ class RunDirectory:
                 commands.save()
 
     def _commands(self) -> list[dict[str, Any]]:
-        """Return the lines of ``commands.jsonl``, without damaged ones."""
+        """Return the undamaged lines of ``commands.jsonl``."""
         return [each for each in self._journal(COMMANDS).objects() if {"time", "seconds_before"} <= each.keys()]
 
     def _drop_later_checkpoints(self, directory: str) -> None:
-        """Delete the checkpoints after the first step, because the run may diverge from them."""
+        """Delete checkpoints of later steps than the first step of this run, because the run may diverge from them."""
         for name in fs.ls(directory) if fs.exists(directory) else ():
             step = re.fullmatch(r"step-(\d+)", name)
             if step and int(step[1]) > self._steps[0]:
@@ -315,16 +322,16 @@ class RunDirectory:
                 self._remove("checkpoint", name)
 
     def _is_kept(self, event: Mapping[str, Any]) -> bool:
-        """Return whether an earlier event is kept.
+        """Return whether a resumed run keeps a metrics event of an earlier part of the run.
 
-        A test before the first step is kept, because it may not be repeated.
+        A test at the first step is kept, because it may not be repeated.
         """
         step, group = int(event["step"]), int(event.get("group", 0))
         first = self._steps.get(group, self._steps[0])
         return step < first or (step == first and event.get("phase") != "train")
 
     def _seconds_before(self, commands: Sequence[Mapping[str, Any]]) -> float:
-        """Return for how long the run has run so far; for a killed run, up to its last metrics."""
+        """Return the seconds for which the run has run before now. A killed run counts up to its last metrics."""
         if not commands:
             return 0.0
         last, summary = commands[-1], read_summary(self.url)
@@ -364,13 +371,19 @@ class RunDirectory:
             self._journals, self._created = {}, []
 
     def check_writable(self) -> None:
-        """Check that files can be written to the directory; DataError if not."""
+        """Raise `DataError` if files cannot be written to the directory."""
         probe = fs.join(self.url, f".{secrets.token_hex(4)}")
         fs.write_atomic(probe, b"")
         fs.remove_tree(probe)
 
     def finish(self, summary: Mapping[str, Any]) -> dict[str, Any]:
-        """Write ``summary.json`` for the whole run; return it. TakenOverError if another process owns the run."""
+        """Write ``summary.json`` for the whole run; return its content.
+
+        Raises
+        ------
+        TakenOverError
+            Another process owns the directory.
+        """
         whole = dict(summary)
         for name, text in self._texts.items():
             if not fs.exists(fs.join(self.url, name)):
@@ -415,19 +428,19 @@ class RunDirectory:
     def __exit__(self, *error: object) -> None:
         self._heartbeat.stop()
         for close in (self._trace.save, *(journal.close for journal in self._journals.values())):
-            # if another process has taken over the run, it has all files
+            # a process that has taken over the run writes all files, so nothing is missing
             with self._warn_once(), contextlib.suppress(TakenOverError):
                 close()
 
 
 def _with_steps(resolved: str, n: int) -> str:
-    """Replace the epochs in the text of a job by the number of steps ``n``, which is known once it starts."""
+    """Replace ``epochs`` in the text of a job by the number of steps ``n``, which is known once the job starts."""
     text, was_there = re.subn(r"^epochs: .*\n", "", resolved, flags=re.MULTILINE)
     return re.sub(r"^train_steps: .*$", f"train_steps: {n}", text, flags=re.MULTILINE) if was_there else resolved
 
 
 def is_run(url: str) -> bool:
-    """Return whether a directory contains a run; a job file alone is not a run."""
+    """Return whether a directory contains a run. A job file alone is not a run."""
     return any(fs.exists(fs.join(url, name)) for name in (COMMANDS, OWNER))
 
 

@@ -18,11 +18,11 @@ RESULT = (
     "staleness_mean", "step_parts",
 )  # fmt: skip
 BEST_BY = ("accuracy", "loss")
-"""Metrics that determine the best step unless the job names one; the first that was measured counts."""
+"""Metrics that determine the best step if the job names none. The first of them that was measured counts."""
 
 
 def facts_of(run: StoredRun) -> dict[str, Any]:
-    """Return the facts about a run, also while it is running."""
+    """Return the facts about a run as plain values, also while it is running."""
     first = run.commands[0] if run.commands else {}
     return {
         "run": run.url,
@@ -48,7 +48,7 @@ def facts_of(run: StoredRun) -> dict[str, Any]:
 
 
 def result_of(run: StoredRun) -> dict[str, Any]:
-    """Return how a run ended, or its progress."""
+    """Return how a run ended; for a run without a summary, its progress."""
     result = {key: run.summary[key] for key in RESULT if key in run.summary}
     last = max((int(event["step"]) for event in run.metrics), default=-1)
     defaults = {"steps": last + 1, "seconds": _seconds(run), "resumes": max(len(run.commands) - 1, 0)}
@@ -56,7 +56,7 @@ def result_of(run: StoredRun) -> dict[str, Any]:
 
 
 def _seconds(run: StoredRun) -> float:
-    """Return for how long a run without a summary has run: until now, or until its last event."""
+    """Return the seconds for which a run without a summary has run, until now or until its last metrics."""
     if not run.commands:
         return 0.0
     last = run.commands[-1]
@@ -70,10 +70,11 @@ def _topology(cluster: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def best_metric(run: StoredRun) -> dict[str, Any]:
-    """Return the best test or validation: its ``metric``, ``value``, ``step``; empty if there was none.
+    """Return ``metric``, ``value`` and ``step`` of the best test or validation; empty if there was none.
 
-    The metric is the one that the job names to stop or to keep checkpoints, else an area under a ROC curve that it
-    measures, else accuracy or loss, of validations rather than tests.
+    The first of these metrics that was measured determines the best: the metric that the job names in
+    ``early_stopping`` or ``keep_checkpoints``; an area under a ROC curve; accuracy; loss. Of the latter three, those
+    of validations come before those of tests.
     """
     for phase, name, is_less in _candidates(run.job):
         measured = [(event, layer_metrics(event).get(name)) for event in run.metrics if event["phase"] == phase]
@@ -85,7 +86,7 @@ def best_metric(run: StoredRun) -> dict[str, Any]:
 
 
 def _candidates(job: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
-    """Return phase, name, and whether less is better, of the metrics that may determine the best step."""
+    """Return (phase, name, whether less is better) of each metric that may determine the best step, in order."""
     named = []
     for key in ("early_stopping", "keep_checkpoints"):
         block = job.get(key) or {}
@@ -98,7 +99,7 @@ def _candidates(job: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
 
 
 def _last_metrics(run: StoredRun) -> dict[str, dict[str, Any]]:
-    """Return the last metrics of the first worker group, and their step, by phase."""
+    """Return, by phase, the last metrics of the first worker group with their step."""
     last: dict[str, dict[str, Any]] = {}
     for event in run.metrics:
         if event.get("group", 0) == 0:
@@ -107,9 +108,10 @@ def _last_metrics(run: StoredRun) -> dict[str, dict[str, Any]]:
 
 
 def time_shares(run: StoredRun) -> dict[str, float]:
-    """Return the shares of training time in which workers waited for data or params, or computed.
+    """Return the shares of training time in which workers waited for data, waited for params, or computed.
 
-    The rest includes tests and checkpoints. Empty if metrics were reported less than twice.
+    Computing is all of the remaining time, including tests and checkpoints. The result is empty if metrics were
+    reported less than twice.
     """
     starts = [float(each["time"]) for each in run.commands]
     waited = {"data": 0.0, "params": 0.0}

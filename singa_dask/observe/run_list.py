@@ -1,4 +1,4 @@
-"""List the runs in a directory, in the form of the jobs on a scheduler."""
+"""List the runs in a directory, in the same form as the jobs on a scheduler."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ STEPS = re.compile(r"^train_steps: *(\d+)", re.MULTILINE)
 
 
 def list_runs(url: str) -> list[dict[str, Any]]:
-    """Return a row for each run directory in a directory, or for the run that is the directory.
+    """Return a row for each run directory in a directory. If the directory is itself a run, return its row.
 
     Returns
     -------
     list of dict
-        See `singa_dask.runtime.job.scheduler.views.Views.list`. ``state`` may also be ``"lost"``, see
-        `StoredRun.state`, or ``"unknown"`` for a run whose files cannot be read.
+        Rows like those of `singa_dask.runtime.job.scheduler.views.Views.list`. In addition, ``state`` may be
+        ``"lost"``, see `StoredRun.state`, or ``"unknown"`` for a run whose files cannot be read.
 
     Raises
     ------
@@ -46,11 +46,11 @@ def list_runs(url: str) -> list[dict[str, Any]]:
 
 
 def _row_of(run: StoredRun) -> dict[str, Any]:
-    # search with patterns, because parsing the whole file would take 10 ms per run
+    # search the text by patterns, because parsing the whole file would take 10 ms for each run
     text = fs.read_bytes(fs.join(run.url, "resolved.yaml")).decode(errors="replace")
     name, steps = NAME.search(text), STEPS.search(text)
     summary, last = run.summary, run.commands[-1] if run.commands else {}
-    # if there is no summary, the last metrics show the progress
+    # without a summary, the last metrics show the progress
     events = [] if summary else run.metrics
     event: dict[str, Any] = next((each for each in reversed(events) if each["phase"] == "train"), {})
     ended = None if run.state == "running" else event.get("time", float(last.get("time", 0)))

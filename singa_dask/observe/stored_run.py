@@ -1,4 +1,4 @@
-"""StoredRun: read a run directory at any URL, also while the run is running. Nothing is written."""
+"""StoredRun: read a run directory at any URL, also while the run is running, without writing to it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from singa_dask.observe.run_directory import COMMANDS, METRICS, read_summary
 
 PHASES = ("train", "validation", "test")
 COLUMNS = ("step", "phase", "group", "time", "epoch", "lr", "samples_per_s", "wait_data_ms", "wait_params_ms")
-"""First columns of a table of metrics; the metrics of layers follow."""
+"""The first columns of a table of metrics. Columns for the metrics of layers follow."""
 
 
 class StoredRun:
-    """A run, read from its directory as needed; ConfigError if there is none."""
+    """A run whose files are read when they are needed. Raises `ConfigError` if the URL is not a run directory."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -38,36 +38,36 @@ class StoredRun:
 
     @functools.cached_property
     def metrics(self) -> list[dict[str, Any]]:
-        """The metrics events in ``metrics.jsonl``, without an incomplete last line."""
+        """The metrics events in ``metrics.jsonl``. An incomplete last line is left out."""
         events = read_objects(fs.join(self.url, METRICS))
         return [event for event in events if event.get("event") == "metrics" and event.get("phase") in PHASES]
 
     def metrics_table(self) -> tuple[list[str], list[list[Any]]]:
         """Return the names of the columns, and a row for each metrics event; missing values are None."""
         measured = [(event, layer_metrics(event)) for event in self.metrics]
-        # our own columns come first, even if a metric has the same name
+        # the columns of COLUMNS come first, even if a metric has the same name
         names = list(dict.fromkeys(name for _, metrics in measured for name in metrics))
         rows = [[*map(event.get, COLUMNS), *map(metrics.get, names)] for event, metrics in measured]
         return [*COLUMNS, *names], rows
 
     @functools.cached_property
     def commands(self) -> list[dict[str, Any]]:
-        """An entry for each time the run was started or resumed."""
+        """An entry for each start and resume of the run."""
         return read_objects(fs.join(self.url, COMMANDS))
 
     @functools.cached_property
     def summary(self) -> dict[str, Any]:
-        """The content of ``summary.json``; empty while the run is running, and if it was killed."""
+        """The content of ``summary.json``; empty while the run is running, or if it was killed."""
         summary = read_summary(self.url)
-        # a summary that was written before the run was resumed is outdated
+        # ignore a summary that was written before the last resume
         return summary if summary.get("resumes", len(self.commands) - 1) == len(self.commands) - 1 else {}
 
     @functools.cached_property
     def state(self) -> str:
-        """The state: done, failed, stopped, running, or lost.
+        """The state of the run: done, failed, stopped, running, or lost.
 
-        Without a summary the run is lost, unless a process writes to the directory: one on this machine, or, on a
-        remote filesystem, any process.
+        A run without a summary is running if a process writes to its directory, else lost. On a local disk only
+        processes of this machine are seen, on a remote file system all processes.
         """
         if self.summary:
             return str(self.summary.get("state", "lost"))
@@ -93,7 +93,13 @@ def short_names(runs: list[StoredRun]) -> list[str]:
 
 
 def run_of(url: str) -> str:
-    """Return the run directory that a URL is or lies in; ConfigError if there is none."""
+    """Return the run directory of a URL, which is a run directory, its checkpoint directory, or a checkpoint in it.
+
+    Raises
+    ------
+    ConfigError
+        The URL does not belong to a run.
+    """
     parent, _, name = url.rpartition("/")
     if re.fullmatch(r"step-\d+", name):
         url = parent.removesuffix("/checkpoint")

@@ -17,15 +17,16 @@ TENSORBOARD = "tensorboard"
 """Directory of the event files in a run directory."""
 FLUSH_S = 2.0
 UPLOAD_S = 10.0
-"""Least seconds between two uploads of all files to a remote run directory, also as a multiple of an upload's time."""
+"""Minimum time between two uploads of all files to a remote run directory: `UPLOAD_S` seconds, and `UPLOAD_SHARE` times
+the duration of an upload."""
 UPLOAD_SHARE = 20
 
 
 class TensorboardFiles:
     """Writes ``tensorboard/<phase>[-group-<n>]/events.out.tfevents...`` in a run directory.
 
-    A resumed run, or another driver, adds files. Each file records its first step, and TensorBoard ignores older files
-    from that step on.
+    A resumed run or a new driver adds new files. Each file records its first step, and TensorBoard ignores the data of
+    older files from this step on.
 
     Raises
     ------
@@ -53,7 +54,7 @@ class TensorboardFiles:
                 self._flush()
 
     def close(self, taken_over: bool = False) -> None:
-        """Close all files; upload nothing if another process has ``taken_over``."""
+        """Close all files. Upload nothing if another process has taken over the run."""
         if not taken_over:
             self._flush()
         for file in self._files.values():
@@ -63,7 +64,7 @@ class TensorboardFiles:
 
     @functools.cached_property
     def _directory(self) -> Path:
-        """Directory to write to: in the run directory, or a temporary one if that is remote."""
+        """Directory to write to: in the run directory; if that is remote, a temporary directory."""
         if (directory := fs.local_path(self._url)) is not None:
             return directory
         self._staging = tempfile.TemporaryDirectory(prefix="singa-dask-tensorboard-")
@@ -80,8 +81,7 @@ class TensorboardFiles:
         if name not in self._files:
             folder = self._directory / name
             folder.mkdir(parents=True, exist_ok=True)
-            # the name of a file contains the second; add nanoseconds, because TensorBoard reads files in the order of
-            # their names
+            # TensorBoard reads files in the order of their names, which contain the time in seconds; add nanoseconds
             file = self._writers.EventsWriter(str(folder / "events"), f".{time.time_ns() % 10**9:09}")
             self._files[name] = file
             start = self._events.SessionLog(status=self._events.SessionLog.START)

@@ -12,17 +12,29 @@ from singa_dask.observe.curves import AXES, Panel
 
 TEXT_ROWS = 10
 BESIDE_TEXT, MIN_TEXT_COLUMNS = 24, 20
-"""Characters beside a panel, for its vertical axis and the end of the horizontal one; its least width."""
+"""Number of characters beside a panel, for its vertical axis and the end of its horizontal axis; minimum width of a
+panel."""
 TEXT_COLOURS = ("blue", "yellow", "green", "magenta", "cyan", "red", "white")
 MARKERS = ("·", "x", "o", "+", "*", "#", "@")
-"""Each curve has its own character if there are no colours."""
+"""Characters of curves. Without colours, each curve has a character of its own."""
 
 
 def draw_text(panels: Sequence[Panel], names: Sequence[str], axis: str, width: int, colours: bool) -> str:
-    """Return a picture as text of ``width`` characters, one panel below the other.
+    """Return a picture as text, one panel below the other.
 
-    See `figure.draw` for the parameters. ``colours`` permits escape sequences. Raises a ConfigError if plotille is not
-    installed.
+    Parameters
+    ----------
+    panels, names, axis
+        See `figure.draw`.
+    width : int
+        Width of the text in characters.
+    colours : bool
+        Whether the text may contain escape sequences for colours.
+
+    Raises
+    ------
+    ConfigError
+        plotille is not installed.
     """
     plotille = require("plotille", "plot", "a picture in the terminal")
     n_columns = max(width - BESIDE_TEXT - len(AXES[axis]), MIN_TEXT_COLUMNS)
@@ -38,7 +50,7 @@ def _draw_text(plotille: Any, panel: Panel, names: Sequence[str], axis: str, n_c
     figure.color_mode, figure.with_colors = "names", colours
     figure.x_label = AXES[axis]
     figure.x_ticks_fkt = lambda value, _: f"{value:.3g}"
-    # on a logarithmic axis plotille draws exponents
+    # a logarithmic axis has the exponents as values
     figure.y_ticks_fkt = lambda value, _: f"{10**value if panel.is_log else value:.3g}"
     figure.set_x_limits(min_=0)
     if panel.from_zero:
@@ -48,12 +60,12 @@ def _draw_text(plotille: Any, panel: Panel, names: Sequence[str], axis: str, n_c
         colour, marker = TEXT_COLOURS[i % len(TEXT_COLOURS)], MARKERS[i % len(MARKERS)] if is_marked else None
         y = np.log10(curve.y) if panel.is_log else curve.y
         known = np.flatnonzero(np.isfinite(y))
-        # draw each run of finite values as a curve of its own, which leaves gaps for the other values
+        # draw each stretch of finite values as a curve of its own, to leave gaps where values are not finite
         for part in np.split(known, np.flatnonzero(np.diff(known) > 1) + 1):
             figure.plot(curve.x[part].tolist(), y[part].tolist(), lc=colour, marker=marker)
         words = [word for word in (names[curve.run] if len(names) > 1 else "", curve.kind) if word]
         text = " ".join([marker or "━", *words])
         lines += [plotille.color(text, fg=colour, mode="names", no_color=not colours)] if words else []
     title = f"{panel.label} (log scale)" if panel.is_log else panel.label
-    # remove the first line, which is the label of the vertical axis
+    # remove plotille's first line, the label of the vertical axis, as the title has it
     return "\n".join([title, *lines, figure.show().partition("\n")[2]])

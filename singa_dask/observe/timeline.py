@@ -1,4 +1,4 @@
-"""Timelines: draw the activity of each thread in a step from a trace."""
+"""Timelines: draw what each thread does in a step of a trace."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from singa_dask.lazy import require
 from singa_dask.observe.figure import COLOURS, STYLE, saved
 
 KINDS = {"forward": COLOURS[5], "backward": COLOURS[0], "wait": "#dddddd"}
-"""Colours of layers and waits; `REST` is that of messages and updates."""
+"""Colours of layers and waits. Messages and updates have the colour `REST`."""
 REST = COLOURS[1]
 MAX_TRACKS = 24
 INCHES, TRACK_INCHES = 10.0, 0.28
 
 
 class Interval(NamedTuple):
-    """An activity of a thread, named ``process: name``; times are milliseconds from the start of the step."""
+    """An activity of the thread ``track`` (``process: name``). Times are milliseconds from the start of the step."""
 
     track: str
     kind: str
@@ -29,7 +29,7 @@ class Interval(NamedTuple):
 
 
 def read_trace(path: str) -> list[Interval]:
-    """Return the last step in a ``trace.json``; raise a DataError if the file is missing or not a trace."""
+    """Return the last step in a ``trace.json``; raise `DataError` if the file is missing or not a trace."""
     try:
         return last_step(json.loads(fs.read_bytes(fs.absolute(path))))
     except (KeyError, TypeError, ValueError) as error:
@@ -37,7 +37,7 @@ def read_trace(path: str) -> list[Interval]:
 
 
 def last_step(trace: Mapping[str, Any]) -> list[Interval]:
-    """Return the intervals of the last step of a trace in Chrome's format, or of all of it."""
+    """Return the intervals of the last step of a trace in Chrome's format; all intervals if it has no steps."""
     events = trace["traceEvents"]
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
     done = [event for event in events if event["ph"] == "X"]

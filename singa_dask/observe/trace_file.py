@@ -1,10 +1,12 @@
 """The trace of a profiled run, trace.json, for https://ui.perfetto.dev and chrome://tracing.
 
-Each process of the job writes its spans to its own file, see `write_spans`; `TraceFile` joins these files. The trace is
-an object of the Trace Event Format, with an event a line. Each process of the job is a process there; its units, and
-the messages to and from other processes, are threads. otherData has the start of the run, in seconds since the epoch,
-which is the origin of all times, and for each process: its incarnation, its host, the possible error of its clock
-relative to the scheduler's in milliseconds, and the number of dropped spans.
+Each process of the job writes its spans (timed sections) to its own file; see `write_spans`. `TraceFile` joins these
+files. The trace is an object of the Trace Event Format, with one event per line. In the trace, each process of the job
+is a process. Its units, and the messages to and from other processes, are threads.
+
+``otherData`` has the start of the run in seconds since the epoch, which is the origin of all times. For each process it
+has the incarnation, the host, the possible error of its clock relative to the scheduler's clock in milliseconds, and
+the number of dropped spans.
 """
 
 from __future__ import annotations
@@ -17,12 +19,12 @@ from typing import Any
 from singa_dask import fs
 
 SPANS = "trace"
-"""Directory of the files of processes in a run directory: ``<process>-<incarnation>.json``."""
+"""Directory in a run directory with the files of processes, ``<process>-<incarnation>.json``."""
 TRACE = "trace.json"
 REWRITE_S = 1.0
-"""Seconds between the last new spans of a process and the next write of the trace."""
+"""Seconds from the newest spans of a process until the trace is written."""
 TRACKS = ("worker", "server", "messages sent", "messages received")
-"""Beginnings of the names of threads, in the order on the screen."""
+"""Beginnings of the names of threads, in the order in which viewers show them."""
 
 
 def write_spans(run_url: str, recorded: Mapping[str, Any]) -> None:
@@ -31,9 +33,10 @@ def write_spans(run_url: str, recorded: Mapping[str, Any]) -> None:
     Parameters
     ----------
     run_url : str
+        The run directory.
     recorded : mapping
-        The event ``profile`` of a `Trace`, with the ``incarnation`` and ``host`` of the process. ``offset_s`` is by how
-        much its clock is behind the scheduler's, ``error_s`` the error of that.
+        The event ``profile`` of a `Trace`, and these keys: ``incarnation`` and ``host`` of the process; ``offset_s``,
+        by how many seconds its clock is behind the scheduler's clock; ``error_s``, the possible error of the offset.
 
     Raises
     ------
@@ -47,8 +50,12 @@ def write_spans(run_url: str, recorded: Mapping[str, Any]) -> None:
 class TraceFile:
     """Writes ``trace.json`` from the newest spans of the processes of a job. The file is always complete.
 
-    ``began`` is the start of the run in seconds since the epoch. If there are earlier spans, the origin of times is the
-    first of them. See `Journal` for ``check``.
+    Parameters
+    ----------
+    began : float
+        Start of the run in seconds since the epoch. It is the origin of times, unless a span is earlier.
+    check : callable
+        See `Journal`.
     """
 
     def __init__(self, run_url: str, began: float, check: Callable[[], None] = lambda: None) -> None:
@@ -64,16 +71,19 @@ class TraceFile:
         self._save_after = time.monotonic() + REWRITE_S
 
     def save_late(self) -> None:
-        """Write the trace if there are new spans and the last write was some time ago.
+        """Write the trace if there are new spans, and the newest are at least `REWRITE_S` seconds old.
 
-        Raises a DataError if the trace cannot be written.
+        Raises
+        ------
+        DataError
+            The trace cannot be written.
         """
         if not self._is_saved and time.monotonic() >= self._save_after:
             self._save_after = time.monotonic() + REWRITE_S
             self.save()
 
     def save(self) -> None:
-        """Write the trace, unless it is up to date; DataError if files cannot be read or written."""
+        """Write the trace, unless it is up to date; raise `DataError` if files cannot be read or written."""
         if self._is_saved:
             return
         names = [name.removesuffix(".json") for name in fs.ls(self._spans) if name.endswith(".json")]
@@ -101,12 +111,12 @@ class TraceFile:
 
 
 def _to_s(recorded: Mapping[str, Any]) -> float:
-    """Return the offset from times of a process to seconds since the epoch, on the scheduler's clock."""
+    """Return the seconds to add to times of a process, to get seconds since the epoch on the scheduler's clock."""
     return float(recorded["began"] + recorded["offset_s"])
 
 
 def _events_of(recorded: Mapping[str, Any], began: float) -> Iterator[dict[str, Any]]:
-    """Yield the events of a process for the trace: names of process and threads, and their spans."""
+    """Yield the events of a process for the trace: the names of the process and its threads, then their spans."""
     process, tracks = recorded["process"], list(dict.fromkeys(span[0] for span in recorded["spans"]))
     to_us = 1e6 * (_to_s(recorded) - began)
 

@@ -1,4 +1,4 @@
-"""Activity: the speed of the workers of a job, and what they wait for."""
+"""Activity: how fast the workers of a job are, and what they wait for."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 from singa_dask.runtime.dashboard.curves import Curves, rounded
 
 WAITS = ("data", "params", "peers")
-"""Causes for which a worker waits: records, values of params, other workers of its group."""
+"""What a worker waits for: records, values of params, or other workers of its group."""
 WINDOW_S = 10.0
 SLOW = 1.5
-"""A worker is slow if its step takes this many times as long to compute as that of the median worker."""
+"""A worker counts as slow if it computes for this many times as long in a step as the median worker."""
 MIN_STEPS = 3
 
 
 class Sample(NamedTuple):
     """Progress of one worker, from a heartbeat of its process.
 
-    ``time`` is in seconds on the scheduler's clock. ``step_s`` is the duration of all steps so far. ``waits`` are the
-    seconds waited so far, in the order of `WAITS`.
+    ``time`` is in seconds on the scheduler's clock. ``step_s`` is the total duration of all steps so far, and ``waits``
+    the total waits so far in seconds, in the order of `WAITS`.
     """
 
     time: float
@@ -31,7 +31,7 @@ class Sample(NamedTuple):
 
 
 class Activity:
-    """The curves of one job, its newest learning rate ``lr``, and the recent progress of each worker."""
+    """The curves of one job, its newest learning rate (``lr``), and the recent progress of each worker."""
 
     def __init__(self) -> None:
         self.curves = Curves()
@@ -41,7 +41,7 @@ class Activity:
         self._bytes: dict[int, tuple[int, int]] = {}
 
     def add_event(self, event: Mapping[str, Any]) -> None:
-        """Add an event of the job, whose metrics are means over the workers of a group."""
+        """Add an event of the job. Metrics in it are means over the workers of a group."""
         if event["event"] == "metrics":
             self.curves.add(event)
             self.lr = event.get("lr", self.lr)
@@ -53,9 +53,13 @@ class Activity:
     def add_progress(self, progress: Mapping[str, Any], time: float) -> None:
         """Add the progress that a process of the job has sent with a heartbeat.
 
-        ``progress`` has ``process``, ``workers`` and ``bytes``. ``workers`` has for each worker the step, the duration
-        of all steps, and its waits, in seconds. ``bytes`` are the bytes sent to and received from other processes.
-        ``time`` is in seconds.
+        Parameters
+        ----------
+        progress : mapping
+            ``process``: number of the process. ``workers``: for each worker its step, the total duration of its steps
+            and its total waits, in seconds. ``bytes``: bytes sent to and received from other processes.
+        time : float
+            Time of the heartbeat in seconds.
         """
         self._bytes[progress["process"]] = tuple(progress["bytes"])
         for unit, (step, step_s, *waits) in progress["workers"].items():
@@ -72,7 +76,7 @@ class Activity:
                 samples.popleft()
 
     def totals(self) -> dict[str, dict[str, float]]:
-        """Return the seconds that each worker has waited since it started, by cause."""
+        """Return, for each worker, the seconds that it has waited since it started, by cause."""
         return {unit: dict(zip(WAITS, samples[-1].waits, strict=True)) for unit, samples in self._samples.items()}
 
     def traffic(self) -> dict[str, int]:
@@ -102,9 +106,12 @@ class Activity:
     def workers(self) -> dict[str, dict[str, Any]]:
         """Return the recent activity of each worker.
 
-        It has ``step``; ``steps_per_s``; ``compute_ms`` for a step, or None after too few steps; ``shares``, the shares
-        of time spent computing and waiting, by cause; and ``slow``, the worker's ``compute_ms`` divided by the median
-        of all workers, or None if the worker is not slow.
+        Returns
+        -------
+        dict of str to dict
+            ``step``; ``steps_per_s``; ``compute_ms``: time of computation in a step, or None after too few steps;
+            ``shares``: shares of the time for computation, and for waits by cause; ``slow``: for a slow worker, its
+            ``compute_ms`` divided by the median of all workers, else None.
         """
         rates = {unit: _of(samples[0], samples[-1]) for unit, samples in self._samples.items()}
         known = [facts["compute_ms"] for facts in rates.values() if facts["compute_ms"] is not None]
@@ -120,7 +127,7 @@ def _of(first: Sample, last: Sample) -> dict[str, Any]:
     waits = [after - before for before, after in zip(first.waits, last.waits, strict=True)]
     compute = max(last.step_s - first.step_s - sum(waits), 0.0)
     spent = {"compute": compute, **dict(zip(WAITS, waits, strict=True))}
-    # the first step may have begun before the first heartbeat, and is counted in full
+    # the parts may exceed the time between heartbeats, because a step that began before the first one counts in full
     whole = max(seconds, sum(spent.values()), 1e-9)
     return {
         "step": last.step,

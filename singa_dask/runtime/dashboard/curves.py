@@ -14,10 +14,10 @@ RATE = "samples_per_s"
 
 
 class Curve:
-    """Means of a value over equal numbers of consecutive reports.
+    """A curve with less than `MAX_POINTS` points, each the mean of a value over equally many consecutive reports.
 
-    When there are `MAX_POINTS` means, each two neighbours become one. So adding a report takes constant time on
-    average.
+    When there are `MAX_POINTS` points, each pair of neighbours is merged into one point. Thus adding a report takes
+    constant time on average.
     """
 
     def __init__(self) -> None:
@@ -44,9 +44,9 @@ class Curve:
         self._n_per_point *= 2
 
     def points(self) -> dict[str, list[Any]]:
-        """Return ``steps`` and ``values``; values that are not finite are None.
+        """Return ``steps`` and ``values`` of the points. Values that are not finite are None.
 
-        The last value may be the mean of fewer reports.
+        The last point may be the mean of fewer reports than the others.
         """
         steps, values = self._steps.tolist(), self._values.tolist()
         if self._n:
@@ -56,9 +56,9 @@ class Curve:
 
 
 class Curves:
-    """The curves of one job: each metric by phase and worker group, and the total rate of all groups.
+    """The curves of one job: of each metric by phase and worker group, and of the total rate of all groups.
 
-    Keeps the first `MAX_CURVES` curves of the first `MAX_GROUPS` groups.
+    Only the first `MAX_GROUPS` groups have curves, and at most `MAX_CURVES` curves are kept.
     """
 
     def __init__(self) -> None:
@@ -94,8 +94,5 @@ class Curves:
 
 
 def rounded(value: float) -> float:
-    """Round a value to the digits that a picture shows.
-
-    JSON with all digits takes three times as long.
-    """
+    """Round a value to the digits that a picture can show. Writing JSON with all digits takes three times as long."""
     return float(f"{value:.5g}")

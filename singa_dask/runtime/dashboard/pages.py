@@ -21,7 +21,7 @@ from singa_dask.runtime.dashboard.prometheus import JobsCollector, JobsView
 
 PAGE = "singa"
 BELOW = r"(?:/.*)?/" + PAGE
-"""Dask does not tell which prefix its pages have."""
+"""Pattern for the path of the page below any prefix, because Dask does not tell the prefix of its own pages."""
 FRESH_S = 0.5
 """Seconds for which an answer is reused, so that many open tabs cost no more than two."""
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
@@ -31,17 +31,17 @@ POLICY = (
 
 
 def http_token() -> str:
-    """Return the token that requests need, ``distributed.singa-dask.http-token``; empty for none."""
+    """Return ``distributed.singa-dask.http-token``, the token that requests need; empty if they need none."""
     return str(dask.config.get("distributed.singa-dask.http-token", None) or "")
 
 
 class _Handler(web.RequestHandler):
     is_open = False
-    """Whether the answer contains nothing about jobs, so that no token is needed."""
+    """Whether a request needs no token, because the answer contains nothing about jobs."""
 
     def prepare(self) -> None:
-        """Refuse a request without the token, if one is set."""
-        self.request.uri = self.request.path  # remove the query, to keep the token out of logs
+        """Refuse a request without the token, if a token is set."""
+        self.request.uri = self.request.path  # remove the query, which may contain the token, from logs
         scheme, _, given = self.request.headers.get("Authorization", "").partition(" ")
         given = given.strip() if scheme.lower() == "bearer" else self.get_query_argument("token", "")
         token = http_token()
@@ -59,7 +59,7 @@ class _Handler(web.RequestHandler):
 
 
 class _File(_Handler):
-    """A file of the page."""
+    """Serves a file of the page."""
 
     CONTENTS: ClassVar[Mapping[str, bytes]] = {
         path.name: path.read_bytes() for path in sorted((Path(__file__).parent / "page").iterdir())
@@ -79,7 +79,7 @@ class _File(_Handler):
 
 
 class _Answers:
-    """JSON answers, which are reused for `FRESH_S` seconds."""
+    """Caches JSON answers for `FRESH_S` seconds."""
 
     def __init__(self) -> None:
         self._kept: dict[str | None, tuple[float, str]] = {}
@@ -94,7 +94,7 @@ class _Answers:
 
 
 class _Data(_Handler):
-    """Describes all jobs, or the job with the ``id`` of a request."""
+    """Serves the description of all jobs, or of the job with the ``id`` in the request."""
 
     def initialize(self, source: JobsView, answers: _Answers, of_job: bool) -> None:
         self.source, self.answers, self.of_job = source, answers, of_job
@@ -111,7 +111,7 @@ class _Data(_Handler):
 
 
 class _Text(_Handler):
-    """The log or the stacks of the job with the ``id`` of a request."""
+    """Serves the log or the stacks of the job with the ``id`` in the request."""
 
     def initialize(self, make: Callable[[str], str | Awaitable[str | None] | None]) -> None:
         self.make = make
@@ -127,7 +127,7 @@ class _Text(_Handler):
 
 
 class _Metrics(_Handler):
-    """The metrics of jobs only, for Prometheus."""
+    """Serves the metrics of jobs, without Dask's own metrics, for Prometheus."""
 
     def initialize(self, source: JobsView) -> None:
         self.collector = JobsCollector(source)
@@ -152,10 +152,7 @@ def as_json(value: Any) -> str:
 
 
 def add_page(scheduler: Scheduler, source: JobsView) -> None:
-    """Add the page ``/singa`` to a scheduler; do nothing if it has no HTTP server.
-
-    The page cannot be removed.
-    """
+    """Add the page ``/singa`` to a scheduler, unless it has no HTTP server. The page cannot be removed later."""
     application = getattr(scheduler, "http_application", None)
     if application is None:
         return
@@ -175,7 +172,7 @@ def add_page(scheduler: Scheduler, source: JobsView) -> None:
 
 
 def _add_link(scheduler: Scheduler) -> None:
-    """Add a link to the navigation of Dask's dashboard if its module is loaded."""
+    """Add a link to the page to the navigation of Dask's dashboard, if the dashboard is loaded."""
     dashboard = sys.modules.get("distributed.dashboard.scheduler")
     if dashboard is not None:
         # this attribute is undocumented; without it, the page works but is not linked
@@ -186,9 +183,12 @@ def _add_link(scheduler: Scheduler) -> None:
 
 
 def add_dashboard(scheduler: Scheduler, source: JobsView) -> Callable[[], None]:
-    """Show the jobs of a scheduler; return a function that removes their metrics. The page stays."""
+    """Add the page and the metrics of jobs to a scheduler; return a function that removes the metrics.
+
+    The page cannot be removed.
+    """
     add_page(scheduler, source)
-    if http_token():  # Dask's /metrics is open to everyone, so omit the metrics if there is a token
+    if http_token():  # Dask's /metrics needs no token, so it must not have metrics that need one
         return lambda: None
     try:
         import prometheus_client

@@ -18,11 +18,11 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "singa_dask"
 MAX_WORKERS = 256
-"""With more workers collecting would block the scheduler for over 10 ms."""
+"""Maximum number of workers in the metrics. With more, collecting would block the scheduler for over 10 ms."""
 
 
 class JobsView(Protocol):
-    """Interface of functions that describe the jobs of a scheduler."""
+    """Interface of an object that describes the jobs of a scheduler."""
 
     def overview(self) -> dict[str, Any]:
         """Return a row for each job, and values for all jobs together."""
@@ -37,7 +37,7 @@ class JobsView(Protocol):
         """Return the stacks of the units of a job as text; None if it does not run."""
 
     def live(self) -> Iterable[tuple[Mapping[str, Any], Activity]]:
-        """Return row and activity of each job that has not ended."""
+        """Return the facts and the activity of each job that has not ended."""
 
 
 class JobsCollector:
@@ -47,11 +47,11 @@ class JobsCollector:
         self._source = source
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing. Registering names would fail in tests with several schedulers in a process."""
+        """Return nothing, so that no names are registered: several schedulers in a process would have equal names."""
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        """Return the metrics of all jobs."""
+        """Return the metrics of all jobs that have not ended."""
         try:
             jobs = list(self._source.live())
             rows = [row for row, _ in jobs]
