@@ -8,7 +8,9 @@ from singa_dask.arrays import Array, ArrayPool, DType
 
 
 class Backlog(ArrayPool):
-    """Counts the bytes of received arrays that are in use. The transport reads no arrays while the backlog is full.
+    """Counts the bytes of received arrays that are in use.
+
+    The transport reads no arrays while the backlog is full.
 
     To avoid a deadlock, code that uses an array must release it before it waits for another message.
 

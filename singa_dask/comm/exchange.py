@@ -44,7 +44,9 @@ class PartialSum:
 
 
 class SliceExchange(ABC):
-    """Creates the messages that carry gradients to servers and values back. It is a state machine without I/O.
+    """Creates the messages that carry gradients to servers and values back.
+
+    It is a state machine without I/O.
 
     Attributes
     ----------
@@ -71,7 +73,10 @@ class SliceExchange(ABC):
         raise CommError(f"{message.kind} from {message.src}: gradients of this job go straight to servers.")
 
     def answers(self, message: Message) -> Iterator[tuple[int, int, Any]]:
-        """Yield each slice in an answer, with its version and new values; None for values that are already in place."""
+        """Yield each slice in an answer, with its version and new values.
+
+        Yield None for values that are already in place.
+        """
         yield message.slice, message.version, message.arrays[0] if message.arrays else None
 
     def pass_on(self, kind: str, versions: Mapping[int, int]) -> list[Message]:
@@ -83,7 +88,7 @@ class SliceExchange(ABC):
 
 
 class DirectExchange(SliceExchange):
-    """An exchange in which each process sends the gradient of each slice directly to the server of the slice.
+    """An exchange in which processes send each slice's gradient directly to the server of the slice.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Inbox: receive the messages of all peers, each message once, in the order in which its sender sent them."""
+"""Inbox: receive messages of all peers, each message once and in the order of sending."""
 
 from __future__ import annotations
 

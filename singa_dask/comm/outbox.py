@@ -26,7 +26,7 @@ _MIN_FRUITLESS = 3
 
 
 class _SilentError(Exception):
-    """For some time, the peer has acknowledged nothing, and the operating system has accepted no bytes."""
+    """Timeout: the peer acknowledged nothing, and the operating system accepted no bytes."""
 
 
 class Outbox:

@@ -1,4 +1,4 @@
-"""Import a module of this package in a Dask process, and check that the process has the same version of the package.
+"""Import a module of this package in a Dask process, and check that both sides have one version.
 
 The import takes seconds, so it runs in a thread, and does not block the event loop of the Dask process.
 """
@@ -22,7 +22,7 @@ from singa_dask.version import PROTOCOL, __version__
 
 
 def _code(module: str) -> str:
-    """Return Python code that imports a module, or raises `ImportError` if the package or its protocol differs."""
+    """Return code that imports a module, or raises `ImportError` if the package or protocol differs."""
     here = f"singa-dask {__version__}, protocol {PROTOCOL}, Python {platform.python_version()}"
     return f"""
 import platform
@@ -39,7 +39,7 @@ import {module}
 
 
 def loading_message(module: str) -> dict[str, Any]:
-    """Return a Dask message that makes a Dask worker import a module, even if the worker lacks this package."""
+    """Return a Dask message that makes a Dask worker import a module, even if it lacks this package."""
     return {
         "op": "run",
         "function": pickle.dumps(asyncio.to_thread),

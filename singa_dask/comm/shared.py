@@ -1,4 +1,4 @@
-"""Shared memory: a segment through which a connection carries arrays between two processes of one host.
+"""Shared memory: a segment through which two processes of one host exchange arrays.
 
 The process that connects offers a segment in its hello. The listener maps the segment and writes a mark into it, which
 proves that both processes have the same memory. Equal host names would not prove this, because containers may be
@@ -30,7 +30,10 @@ _PROCESS_PART = 32
 
 
 def segment_bytes(n_peers: int, memory_limit: int | None) -> int:
-    """Return the size of each segment of a process that has ``n_peers`` peers on its host; 0 for no shared memory."""
+    """Return the size of each segment of a process that has ``n_peers`` peers on its host.
+
+    The size is 0 if the process uses no shared memory.
+    """
     if not n_peers:
         return 0
     limits = [_PROCESS_BYTES, *([memory_limit // _PROCESS_PART] if memory_limit else [])]
@@ -60,7 +63,10 @@ class Segment:
         self._pieces: deque[tuple[int, int]] = deque()  # start and stop of each unreleased piece
 
     def pieces(self, arrays: Iterable[np.ndarray]) -> Iterator[list[np.ndarray]]:
-        """Divide arrays of bytes into pieces, each a list of array views. All but the last have the maximum size."""
+        """Divide arrays of bytes into pieces, each a list of array views.
+
+        All but the last have the maximum size.
+        """
         piece, left = list[np.ndarray](), self.max_piece
         for array in arrays:
             while array.size:
@@ -82,7 +88,9 @@ class Segment:
         return start
 
     def _claim(self, size: int) -> int | None:
-        """Reserve ``size`` bytes of free memory, and return their start; None if there is too little free memory.
+        """Reserve ``size`` bytes of free memory, and return their start.
+
+        Return None if there is too little free memory.
 
         If all memory is free, return the beginning of the segment, because it is most likely in the CPU's caches.
         """

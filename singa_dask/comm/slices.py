@@ -87,7 +87,10 @@ def slice_sizes(n: int, sizes: Sequence[int]) -> list[list[int]]:
 
 
 def partition_slices(n: int, sizes: Sequence[int]) -> list[int]:
-    """Assign slices of these sizes, in order, to ``n`` boxes of about equal total size; return the box of each."""
+    """Assign slices of these sizes, in order, to ``n`` boxes of about equal total size.
+
+    Return the box of each.
+    """
     average = sum(sizes) // n + sum(sizes) % n
     slack = average // 10
     room, box = average, 0

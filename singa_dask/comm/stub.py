@@ -46,7 +46,7 @@ class Share:
 
 
 class Stub:
-    """Holds the values of params in one process, sums the gradients of local workers, and exchanges both with servers.
+    """Holds the params of one process, sums gradients of local workers, and exchanges both with servers.
 
     Answers to requests that a worker group sent before a restart are ignored. All methods are thread-safe.
 
@@ -238,7 +238,10 @@ class Stub:
         self._unanswered.update({(piece.id, group): step for piece in self._slices[param]})
 
     def _on_update(self, message: Message) -> list[Message]:
-        """Count the local sharers whose gradient is ready; after the last one, return the messages with their sum."""
+        """Count the local sharers whose gradient is ready.
+
+        After the last one, return the messages with their sum.
+        """
         group, param = message.src.group, message.param
         sent = self._sent[group, param]
         sent.add((message.src, message.info["share"]))
@@ -334,7 +337,9 @@ class Stub:
     _on_r_get = _on_gather = _on_r_update
 
     def _publish(self, kind: str, group: int, param: int, version: int) -> None:
-        """Tell the sharers of a param the version of its new values. After an update, the version always rises.
+        """Make known to the sharers of a param the version of its new values.
+
+        After an update, the version always rises.
 
         This holds even if the servers' version has not risen, because an update was sent a second time or the values
         come from a snapshot.

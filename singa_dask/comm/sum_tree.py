@@ -19,7 +19,7 @@ def leaf(worker: int, n_workers: int) -> int:
 
 
 def complete_nodes(local: Collection[int], n_workers: int) -> dict[int, int]:
-    """Return, for each local worker of a group, the highest node above it that has only local workers below."""
+    """Return, for each local worker, the highest node above it that has only local workers below."""
     nodes = {leaf(worker, n_workers) for worker in local}
     # leaves without a worker count as local
     nodes |= {leaf(n_workers, n_workers) + i for i in range(leaf(0, n_workers) - n_workers)}

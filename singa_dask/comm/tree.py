@@ -121,7 +121,10 @@ class ProcessTree:
         return Route(tuple(children), None)
 
     def hop(self, here: Any, to: Any) -> Any:
-        """Return the next process on the route from process ``here`` to process ``to``; elementwise for arrays."""
+        """Return the next process on the route from process ``here`` to process ``to``.
+
+        Arrays of processes give an array.
+        """
         # first clear bits, then set bits: all numbers on the way are then at most those of the two ends, so they exist
         cleared = here & ~to
         bits = cleared + (cleared == 0) * (to & ~here)
@@ -180,7 +183,7 @@ _NOTHING = np.empty(0)
 
 
 class TreeExchange(SliceExchange):
-    """An exchange in which processes sum gradients on their way to servers, and pass new values on to each other.
+    """An exchange in which processes sum gradients on the way to servers, and pass new values on.
 
     Each slice waits only for its own sums, so processes do not have to agree on which slices are sent together.
     Requests for initial values take the same route, without arrays. It is a state machine without I/O.
@@ -239,7 +242,10 @@ class TreeExchange(SliceExchange):
         return self._send("update", self._step, totals)
 
     def _send(self, kind: str, step: int, totals: Mapping[int, Any]) -> list[Message]:
-        """Arrange that each sum is sent once the sums of its children have arrived; return the messages to send now."""
+        """Arrange that each sum is sent once the sums of its children have arrived.
+
+        Return the messages to send now.
+        """
         bundles: dict[_Leg, _Bundle] = {}
         for number, total in totals.items():
             passage = self._passages[kind][number]

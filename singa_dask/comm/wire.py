@@ -442,7 +442,10 @@ async def listen(endpoint: Endpoint, serve: Serve, args: Mapping[str, Any]) -> L
 
 
 def _check_port(host: str, port: int) -> None:
-    """Raise `OSError` if a port cannot be opened. This check comes first, as tornado would leave a socket open."""
+    """Raise `OSError` if a port cannot be opened.
+
+    This check comes first, as tornado would leave a socket open.
+    """
     socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
 
 

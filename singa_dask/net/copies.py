@@ -66,7 +66,7 @@ class Copies:
             memory.allocate()
 
     def backward(self, layer: Layer, phase: Phase, run: Run = run_method) -> None:
-        """Run one copy of a layer backward, and add its gradients to the gradients of copies that ran before it."""
+        """Run one copy of a layer backward, and add its gradients to the gradients of earlier copies."""
         if layer not in self._adding:
             for param in layer.params:
                 if param.view is not None:  # layers add to different parts of this memory, so clear all of it first
@@ -82,7 +82,7 @@ class Copies:
                 layer.ops.multiply(param.grad, 1 / n_copies, out=param.grad)
 
     def _add_own_gradients(self, layer: Layer, phase: Phase, run: Run) -> None:
-        """Compute the gradients of a layer's params in separate memory, then add them to the earlier gradients."""
+        """Compute the gradients of a layer's params in separate memory, then add them to earlier gradients."""
         params = [param for param in layer.params if param.has_grad]
         sums = [param.swap_grad(self._own_grads[param]) for param in params]
         try:

@@ -147,7 +147,7 @@ def _fill(arrays: Named) -> None:
 
 
 def _check(layer: Layer, method: str, own: Named, kept: list[tuple[str, Array, Array]], remedy: str) -> None:
-    """Raise `PartError` if a layer has not overwritten its own arrays, or has changed an array in ``kept``."""
+    """Raise `PartError` if a layer did not overwrite its own arrays, or changed an array in ``kept``."""
     for name, data, values in kept:
         if not np.array_equal(_copy(layer, data), values, equal_nan=True):
             what = f"{method}() writes into {name}, which others read."

@@ -64,7 +64,7 @@ def is_relu(layer: Layer) -> bool:
 
 
 def _join_only_gradient(split: Split) -> None:
-    """If only one reader of a Split has a gradient, make it write the gradient directly to the Split's source."""
+    """Make the only reader with a gradient of a Split write it directly to the Split's source."""
     wanted = [feature for feature in split.features if feature.requires_grad]
     if len(wanted) == 1:
         wanted[0].own_grad = False
@@ -72,7 +72,10 @@ def _join_only_gradient(split: Split) -> None:
 
 
 def _share_gradients(layer: Layer, owners: Mapping[Feature, Layer]) -> None:
-    """Make the sources of a layer share the gradient of its output, if the layers of these sources only read it."""
+    """Make the sources of a layer share the gradient of its output.
+
+    Only sources whose own layers merely read the gradient share it.
+    """
     for source in layer.sources:
         is_read_only = source in owners and owners[source].speed.reads_gradients
         if is_read_only and source.requires_grad and source.own_grad and source.dtype == layer.features[0].dtype:
@@ -81,7 +84,10 @@ def _share_gradients(layer: Layer, owners: Mapping[Feature, Layer]) -> None:
 
 
 def _fuse_relu(relu: Layer, below: Layer, reader: Layer | None) -> None:
-    """Make the layer below a ReLU compute the ReLU, and the reader of the ReLU (or the layer below) its gradient."""
+    """Make the layer below a ReLU compute the ReLU, and another layer compute its gradient.
+
+    The other layer is the reader of the ReLU, or the layer below.
+    """
     source, output = relu.sources[0], relu.features[0]
     source.overwritable = output.own_data = output.own_grad = False
     below.fused.relu = True
@@ -93,7 +99,7 @@ def _fuse_relu(relu: Layer, below: Layer, reader: Layer | None) -> None:
 
 
 def _fuse_sum(add: Add, first: Feature, last: Feature, owner: Layer) -> None:
-    """Make the layer that computes the last source of an Add compute the sum, in memory that it shares with the Add."""
+    """Make the layer of an Add's last source compute the sum, in memory that it shares with the Add."""
     if "add" in owner.speed.fuses and first.dtype == last.dtype:
         owner.fused.add = first
         add.features[0].own_data = False
@@ -101,7 +107,7 @@ def _fuse_sum(add: Add, first: Feature, last: Feature, owner: Layer) -> None:
 
 
 def _fuse_sum_of_gradients(split: Split, wanted: Sequence[Feature], readers: Mapping[Feature, Layer]) -> None:
-    """If a Split has two readers with gradients, make the one that runs backward last add both gradients."""
+    """Make the last of two readers of a Split to run backward add the gradients of both."""
     if len(wanted) == 2 and wanted[0].own_grad and "add_grad" in readers[wanted[0]].speed.fuses:
         readers[wanted[0]].fused.add_grad = wanted[1]
         wanted[0].own_grad = False
@@ -109,7 +115,10 @@ def _fuse_sum_of_gradients(split: Split, wanted: Sequence[Feature], readers: Map
 
 
 def _relieve(layer: Layer, *methods: str, attach: Callable[[], None]) -> None:
-    """Replace methods of a layer, whose work a neighbour does, by nothing, and `Layer.attach` by ``attach``."""
+    """Replace methods of a layer, whose work a neighbour does, by nothing.
+
+    Also replace `Layer.attach` by ``attach``.
+    """
     layer.fused.idle = methods
     vars(layer).update(dict.fromkeys(methods, _nothing), attach=attach)
 
@@ -119,6 +128,6 @@ def _nothing(phase: Phase) -> None:
 
 
 def _join(feature: Feature, other: Feature, *names: str) -> None:
-    """Make ``feature`` use attributes of ``other``: ``"data"``, ``"grad"`` or both, as listed in ``names``."""
+    """Make ``feature`` use the attributes ``names`` of ``other``: ``"data"``, ``"grad"`` or both."""
     for name in names:
         setattr(feature, name, getattr(other, name))

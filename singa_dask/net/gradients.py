@@ -11,7 +11,9 @@ from singa_dask.net.nodes import Node
 
 
 def find_gradients(layers: Sequence[Layer], phase: Phase) -> None:
-    """Set `Feature.requires_grad` and `Layer.learns`: True for all features and layers between a param and a loss.
+    """Set `Feature.requires_grad` and `Layer.learns`.
+
+    Both are True for all features and layers between a param and a loss.
 
     Without `Phase.TRAIN`, no feature has a gradient.
     """
@@ -41,7 +43,10 @@ def _is_trained(layer: Layer) -> bool:
 
 
 def check_backward(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> Iterator[Problem]:
-    """Yield a problem for each layer that lacks `backward` although its params, or layers before it, need gradients."""
+    """Yield a problem for each layer that lacks `backward` but must pass gradients.
+
+    It must if its params, or layers before it, need gradients.
+    """
     for node in nodes:
         layer = layers[node.name]
         if layer.learns and type(layer).backward is Layer.backward:

@@ -11,7 +11,7 @@ from singa_dask.net.nodes import Node
 
 
 def check_mixing(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> Iterator[Problem]:
-    """Yield a problem for each layer that cannot read mixed records, if an input layer of the net mixes records."""
+    """Yield a problem for each layer that cannot read mixed records, if an input layer mixes them."""
     readers = [(node, layer) for node in nodes if isinstance(layer := layers[node.name], StoreInput)]
     mixing = next((layer for _, layer in readers if any(layer.mixing)), None)
     if mixing is None:

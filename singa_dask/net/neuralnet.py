@@ -85,7 +85,7 @@ class NeuralNet:
 
     @property
     def is_partitioned(self) -> bool:
-        """Whether the workers of the group compute different layers or parts of layers, not only different records."""
+        """Whether the workers of the group compute different layers or parts, not only different records."""
         return self.nodes[0].worker is not None
 
     def leave_out(self, layers: Iterable[Layer]) -> None:
@@ -269,7 +269,10 @@ class NeuralNet:
         }
 
     def metrics_state(self) -> dict[str, Any]:
-        """Return the sums of metrics since the last `take_metrics`, as plain values by layer; empty without any."""
+        """Return the sums of metrics since the last `take_metrics`, as plain values by layer.
+
+        The result is empty if no layer has metrics.
+        """
         return {layer.name: state for layer in self.layers if (state := layer.metrics.state())}
 
     def restore_metrics(self, state: Mapping[str, Any]) -> None:
@@ -396,7 +399,9 @@ def _show_param(param: Param) -> str:
 
 
 def make_net(job: JobConf, context: InputContext, ops: Ops, share_from: NeuralNet | None = None) -> NeuralNet:
-    """Build the net of one phase: layers with shapes and params. No memory is allocated, and no records are read.
+    """Build the net of one phase: layers with shapes and params.
+
+    No memory is allocated, and no records are read.
 
     Parameters
     ----------

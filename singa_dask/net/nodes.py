@@ -1,4 +1,7 @@
-"""Nodes of a plan. Each node describes a layer to build: a layer of the job, or a layer that the net inserts."""
+"""Nodes of a plan.
+
+Each node describes a layer to build: a layer of the job, or a layer that the net inserts.
+"""
 
 from __future__ import annotations
 

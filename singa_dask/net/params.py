@@ -110,7 +110,10 @@ class Params:
         return problems
 
     def owner_of(self, param: Param) -> Param | str:
-        """Return the param that has the values of ``param``, by following ``share_from``; on failure, a message."""
+        """Return the param that has the values of ``param``, by following ``share_from``.
+
+        On failure, return a message.
+        """
         passed = [param]
         while name := passed[-1].conf.share_from:
             # SINGA 0.3 writes 0#w1 for a param that job files call w1

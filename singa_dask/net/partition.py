@@ -139,7 +139,10 @@ class _Plan(NamedTuple):
 
 
 class _Partitioner:
-    """Creates the nodes of all workers. Slices, Concates and bridges are inserted when they are first needed."""
+    """Creates the nodes of all workers.
+
+    Slices, Concates and bridges are inserted when they are first needed.
+    """
 
     def __init__(self, plans: dict[str, _Plan], n_workers: int) -> None:
         self.plans = plans

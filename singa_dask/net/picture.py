@@ -157,7 +157,10 @@ class Picture:
         return "\n".join([*lines, "}", ""])
 
     def _arrows(self) -> Iterator[_Arrow]:
-        """Yield the edges to draw. An edge to a bridge is drawn to the layer that reads the bridge's other end."""
+        """Yield the edges to draw.
+
+        An edge to a bridge is drawn to the layer that reads the bridge's other end.
+        """
         leads_to = {edge.source: edge for edge in self.edges if self.boxes[edge.source].is_bridge}
         for edge in self.edges:
             if not self.boxes[edge.source].is_bridge:
@@ -252,7 +255,7 @@ def _quoted(value: str) -> str:
 
 
 def _rows(rows: Iterable[str]) -> str:
-    """Return a label with several rows, as a table, because ``dot`` sets lines of plain text too close together."""
+    """Return a label of several rows as a table, because ``dot`` sets lines of plain text too close."""
     cells = "".join(f"<tr><td>{row}</td></tr>" for row in rows if row)
     return f'<<table border="0" cellborder="0" cellspacing="0" cellpadding="1">{cells}</table>>'
 
@@ -268,7 +271,9 @@ def _framed(label: str, worker: int | None, lines: Iterable[str]) -> list[str]:
 
 
 def _in_blocks(drawn: Sequence[tuple[list[str], str]], frame: str, depth: int = 0) -> Iterator[str]:
-    """Yield boxes, with a frame around the boxes of each block, i.e. boxes whose names begin with the same parts.
+    """Yield boxes, with a frame around the boxes of each block.
+
+    The names of the boxes of a block begin with the same parts.
 
     Each item of ``drawn`` has the parts of a box's name, and the text of the box in ``dot``.
     """

@@ -88,7 +88,7 @@ def outputs_key(node: Node) -> tuple[str, ...]:
 
 
 def cut_feedback_edges(nodes: Sequence[Node]) -> list[Node]:
-    """Replace edges that close a cycle by feedback edges, over which a layer reads the output of an earlier pass."""
+    """Replace edges that close a cycle by feedback edges, which carry the output of an earlier pass."""
     sources = {node.name: [source.node for source in node.sources] for node in nodes}
     cut, problems = [], []
     for node in nodes:
@@ -142,7 +142,7 @@ def choose_outputs(nodes: Sequence[Node]) -> list[Node]:
 
 
 def add_splits(nodes: Sequence[Node]) -> list[Node]:
-    """Insert a Split, named ``split(<name>)``, after each output whose several readers need outputs of their own."""
+    """Insert a Split, ``split(<name>)``, after each output whose readers need outputs of their own."""
     readers = Counter(source for node in nodes for source in node.sources)
     several = [node for node in nodes if node.needs_split or node.n_outputs]
     split = {output for node in several for output in node.outputs if readers[output] > 1}

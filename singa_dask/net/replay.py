@@ -61,7 +61,9 @@ class Replays:
 
 
 def is_replayable(layer: Layer) -> bool:
-    """Return whether a layer is `capturable` and built-in: built-in layers call kernels only through ``self.ops``.
+    """Return whether a layer is `capturable` and built-in.
+
+    Built-in layers call kernels only through ``self.ops``.
 
     The result is False for a recurrent layer with a copy for each time step, because its copies pass states to each
     other.
@@ -91,7 +93,10 @@ class _Pass:
         self._conditions: object = None
 
     def replay(self) -> bool:
-        """Call the captured kernels. Return False if nothing is captured, or if arrays of the layer have moved."""
+        """Call the captured kernels.
+
+        Return False if nothing is captured, or if arrays of the layer have moved.
+        """
         if self._kernels is None:
             return False
         self._n_misses = 0 if self._is_valid() else self._n_misses + 1
@@ -193,7 +198,7 @@ class Capture:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two arguments of a kernel are the same: arrays in the same memory, or equal other values."""
+    """Return whether two arguments of a kernel are the same: the same memory, or equal other values."""
     if isinstance(one, np.ndarray):
         return is_in_place(one, other)
     if isinstance(one, dict):

@@ -16,7 +16,9 @@ from singa_dask.ops.contract import Ops
 
 
 class Wiring:
-    """Creates and connects the layers of a net. If a layer has a mistake, the layers that read it are skipped.
+    """Creates and connects the layers of a net.
+
+    If a layer has a mistake, the layers that read it are skipped.
 
     Attributes
     ----------

@@ -41,7 +41,9 @@ WAITS = 1000
 
 
 class _Column(NamedTuple):
-    """A column of the table. If the terminal is too narrow, the highest ``rank`` is dropped first, and rank 0 never.
+    """A column of the table.
+
+    If the terminal is too narrow, the highest ``rank`` is dropped first, and rank 0 never.
 
     ``name`` is the header, and ``cells`` are the texts of the rows.
     """
@@ -56,7 +58,9 @@ class _Column(NamedTuple):
 
 
 def epoch_of(row: progress.Task, event: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return how many epochs a row has done, and the seconds until its current epoch ends; None if unknown.
+    """Return how many epochs a row has done, and the seconds until its current epoch ends.
+
+    Return None if they are unknown.
 
     Both are extrapolated from the last metrics of the row (``event``), by the steps that were made since then.
     """
@@ -160,7 +164,10 @@ class GroupBars(progress.Progress):
 
 
 def fit(columns: list[_Column], width: int) -> tuple[list[_Column], int]:
-    """Drop columns until the others fit, separated by spaces; return the other columns, and the width of the bar."""
+    """Drop columns until the others fit, separated by spaces.
+
+    Return the other columns, and the width of the bar.
+    """
     for rank in sorted((column.rank for column in columns), reverse=True):
         others = [column.width for column in columns if column.name != BAR]
         room = width - sum(others) - len(columns) + 1

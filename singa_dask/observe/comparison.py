@@ -193,7 +193,7 @@ def rows(comparison: Mapping[str, Any]) -> list[Row]:
 
 
 def _final_names(comparison: Mapping[str, Any]) -> dict[str, str]:
-    """Return the last metrics to show, {title: name}: up to three of tests, else of validations or of training."""
+    """Return the last metrics to show, {title: name}: up to three of tests, validations or training."""
     known = {name: None for topology in comparison["topologies"] for name in topology["statistics"]}
     names = [name.removeprefix("final.") for name in known if name.startswith("final.")]
     for phase in ("test", "validation", "train"):

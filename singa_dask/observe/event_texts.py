@@ -70,7 +70,10 @@ def metrics_line(event: Mapping[str, Any], n_groups: int = 1, left_s: float | No
 
 
 def event_text(event: Mapping[str, Any]) -> str:
-    """Describe an event that has neither metrics nor steps. If a unit has sent the event, the text names the unit."""
+    """Describe an event that has neither metrics nor steps.
+
+    If a unit has sent the event, the text names the unit.
+    """
     kind, unit = event["event"], event.get("unit", "driver")
     facts = {**event, "n": plural(len(event.get("processes", ())), "process", "processes")}
     text = TEXTS[kind].format(**facts) if kind in TEXTS else str(event.get("message") or kind)

@@ -102,7 +102,10 @@ def draw_confusion(matrix: npt.NDArray[np.int64], names: Sequence[str], suffix: 
 
 
 def saved(figure: Any, suffix: str) -> bytes:
-    """Return the bytes of a figure in the format of ``suffix``, e.g. ``.svg``. Equal figures give equal bytes."""
+    """Return the bytes of a figure in the format of ``suffix``, e.g. ``.svg``.
+
+    Equal figures give equal bytes.
+    """
     with require("matplotlib", "plot", "a picture").rc_context(STYLE):
         out = io.BytesIO()
         # omit the current time, so that the same run gives the same file

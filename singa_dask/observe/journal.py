@@ -151,7 +151,10 @@ def is_in_use(url: str) -> bool:
 
 
 def read_objects(url: str) -> list[dict[str, Any]]:
-    """Return the JSON objects of a journal, which another process may be writing; empty if there is no file."""
+    """Return the JSON objects of a journal, which another process may be writing.
+
+    The result is empty if there is no file.
+    """
     return _objects(fs.read_bytes(url).decode(errors="replace").splitlines()) if fs.exists(url) else []
 
 
@@ -180,7 +183,10 @@ def _lock(file: FileIO) -> bool:
 
 
 def _append_to(url: str, path: Path, drops_part: bool = False) -> FileIO:
-    """Open a file for appending. An incomplete last line gets a line break; with ``drops_part`` it is dropped."""
+    """Open a file for appending.
+
+    An incomplete last line gets a line break; with ``drops_part`` it is dropped.
+    """
     with fs.errors_name(url):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = FileIO(path, "a")

@@ -1,4 +1,4 @@
-"""Judge whether a run has learned: compare it with the best constant answer, and inspect its curves and layers."""
+"""Judge whether a run has learned, from the best constant answer and from its curves and layers."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def sentences(
 
 
 def _remedies_in(job: Mapping[str, Any]) -> set[str]:
-    """Return what advice a job already follows: the types of its layers, and its keys and metrics named in advice."""
+    """Return what advice a job already follows: its types of layers, and keys and metrics of advice."""
     layers = (job.get("neuralnet") or {}).get("layer") or []
     blocks = [value for each in layers for value in each.values() if isinstance(value, Mapping)]
     stores = [each["store_conf"] for each in layers if each.get("store_conf")]
@@ -220,14 +220,17 @@ def _compare_with_constant(
 
 
 def _is_worse(metric: str, value: float, other: float, n: int) -> bool:
-    """Return whether a value of a metric over ``n`` records is worse than another, by more than chance explains."""
+    """Return whether a value of a metric over ``n`` records is worse by more than chance explains."""
     if metric == "rmse":
         return value > other * (1 + WORSE)
     return value < other - (WORSE if metric in AREAS else math.sqrt(max(other * (1 - other), 0) / n))
 
 
 def _ranks_records(roc_auc: float | None, n_others: float, n_classes: int) -> bool:
-    """Return whether a net ranks records better than chance; ``n_others`` records are not in the largest class."""
+    """Return whether a net ranks records better than chance.
+
+    ``n_others`` records are not in the largest class.
+    """
     if roc_auc is None or n_classes < 2 or n_others < 1:
         return False
     return roc_auc > 0.5 + BALANCED + math.sqrt((n_classes - 1) / (3 * n_others))

@@ -48,7 +48,7 @@ TAG = "singa_dask.run"
 
 
 class MlflowRun:
-    """Sends the params and metrics of a run to an MLflow server and, at the end of the run, its small files.
+    """Sends params and metrics of a run to an MLflow server and, at the end, its small files.
 
     After a resume, and after each error, this class finds the run on the server by a tag, and asks the server which
     data it already has. Thus a server that was down gets all data once. `on_event` never waits.
@@ -133,7 +133,7 @@ class MlflowRun:
                 return
 
     def _on_error(self, error: Exception) -> None:
-        """Log an error once, and reopen the run at the next attempt, as it is unknown what the server has received."""
+        """Log an error once, and reopen the run next time, as nobody knows what the server received."""
         if not (self._is_failing or self._closing.is_set()):
             message = "MLflow at %s: %s. The job continues, and tries again."
             # show only the first line, because the rest may be long
@@ -205,7 +205,10 @@ class MlflowRun:
 
 
 def _mlflow_key(key: str) -> str:
-    """Return a key that MLflow accepts: ``neuralnet.layer[fc1].type`` becomes ``neuralnet.layer.fc1.type``."""
+    """Return a key that MLflow accepts, such as ``neuralnet.layer.fc1.type``.
+
+    The key of the job file is ``neuralnet.layer[fc1].type`` in this example.
+    """
     return re.sub(r"[^\w\-. :/]", "_", key.replace("[", ".").replace("]", "").replace("#", ":"))
 
 

@@ -33,7 +33,10 @@ class Observers:
             self._try(observer, partial(observer.on_event, event))
 
     def close(self, taken_over: bool = False) -> None:
-        """Close all observers. If another process has taken over the run, its observers send the remaining data."""
+        """Close all observers.
+
+        If another process has taken over the run, its observers send the remaining data.
+        """
         for observer in list(self._observers):
             self._try(observer, partial(observer.close, taken_over))
         self._observers.clear()

@@ -230,7 +230,10 @@ class RunDirectory:
         self._is_owner = True
 
     def _renew_journals(self) -> None:
-        """Replace local journals by copies. An old driver that still has the old files open then writes to no file."""
+        """Replace local journals by copies.
+
+        An old driver that still has the old files open then writes to no file.
+        """
         if fs.local_path(self.url) is None:
             return
         log = fs.join(self.url, "log")
@@ -313,7 +316,7 @@ class RunDirectory:
         return [each for each in self._journal(COMMANDS).objects() if {"time", "seconds_before"} <= each.keys()]
 
     def _drop_later_checkpoints(self, directory: str) -> None:
-        """Delete checkpoints of later steps than the first step of this run, because the run may diverge from them."""
+        """Delete checkpoints of steps after this run's first step, because the run may diverge from them."""
         for name in fs.ls(directory) if fs.exists(directory) else ():
             step = re.fullmatch(r"step-(\d+)", name)
             if step and int(step[1]) > self._steps[0]:
@@ -434,7 +437,7 @@ class RunDirectory:
 
 
 def _with_steps(resolved: str, n: int) -> str:
-    """Replace ``epochs`` in the text of a job by the number of steps ``n``, which is known once the job starts."""
+    """Replace ``epochs`` in the text of a job by the number of steps ``n``, known once the job starts."""
     text, was_there = re.subn(r"^epochs: .*\n", "", resolved, flags=re.MULTILINE)
     return re.sub(r"^train_steps: .*$", f"train_steps: {n}", text, flags=re.MULTILINE) if was_there else resolved
 

@@ -86,7 +86,10 @@ def best_metric(run: StoredRun) -> dict[str, Any]:
 
 
 def _candidates(job: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
-    """Return (phase, name, whether less is better) of each metric that may determine the best step, in order."""
+    """Return the metrics that may determine the best step, in order.
+
+    Each is a tuple (phase, name, whether less is better).
+    """
     named = []
     for key in ("early_stopping", "keep_checkpoints"):
         block = job.get(key) or {}

@@ -16,7 +16,9 @@ STEPS = re.compile(r"^train_steps: *(\d+)", re.MULTILINE)
 
 
 def list_runs(url: str) -> list[dict[str, Any]]:
-    """Return a row for each run directory in a directory. If the directory is itself a run, return its row.
+    """Return a row for each run directory in a directory.
+
+    If the directory is itself a run, return its row.
 
     Returns
     -------

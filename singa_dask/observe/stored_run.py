@@ -21,7 +21,10 @@ COLUMNS = ("step", "phase", "group", "time", "epoch", "lr", "samples_per_s", "wa
 
 
 class StoredRun:
-    """A run whose files are read when they are needed. Raises `ConfigError` if the URL is not a run directory."""
+    """A run whose files are read when they are needed.
+
+    Raises `ConfigError` if the URL is not a run directory.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -93,7 +96,9 @@ def short_names(runs: list[StoredRun]) -> list[str]:
 
 
 def run_of(url: str) -> str:
-    """Return the run directory of a URL, which is a run directory, its checkpoint directory, or a checkpoint in it.
+    """Return the run directory of a URL.
+
+    The URL is of a run directory, of its checkpoint directory, or of a checkpoint in it.
 
     Raises
     ------

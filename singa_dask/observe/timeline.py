@@ -20,7 +20,10 @@ INCHES, TRACK_INCHES = 10.0, 0.28
 
 
 class Interval(NamedTuple):
-    """An activity of the thread ``track`` (``process: name``). Times are milliseconds from the start of the step."""
+    """An activity of the thread ``track`` (``process: name``).
+
+    Times are milliseconds from the start of the step.
+    """
 
     track: str
     kind: str
@@ -37,7 +40,10 @@ def read_trace(path: str) -> list[Interval]:
 
 
 def last_step(trace: Mapping[str, Any]) -> list[Interval]:
-    """Return the intervals of the last step of a trace in Chrome's format; all intervals if it has no steps."""
+    """Return the intervals of the last step of a trace in Chrome's format.
+
+    Return all intervals if it has no steps.
+    """
     events = trace["traceEvents"]
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
     done = [event for event in events if event["ph"] == "X"]

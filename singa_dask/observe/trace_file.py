@@ -111,12 +111,12 @@ class TraceFile:
 
 
 def _to_s(recorded: Mapping[str, Any]) -> float:
-    """Return the seconds to add to times of a process, to get seconds since the epoch on the scheduler's clock."""
+    """Return the seconds that turn times of a process into epoch seconds of the scheduler's clock."""
     return float(recorded["began"] + recorded["offset_s"])
 
 
 def _events_of(recorded: Mapping[str, Any], began: float) -> Iterator[dict[str, Any]]:
-    """Yield the events of a process for the trace: the names of the process and its threads, then their spans."""
+    """Yield the events of a process for the trace: names of the process and its threads, then spans."""
     process, tracks = recorded["process"], list(dict.fromkeys(span[0] for span in recorded["spans"]))
     to_us = 1e6 * (_to_s(recorded) - began)
 

@@ -142,7 +142,7 @@ class CostTable:
 
 
 def layer_key(layer: Layer) -> tuple[str, int]:
-    """Return the key under which the times of a layer are stored, and the layer's number of rows, which is the size."""
+    """Return the key under which times of a layer are stored, and its number of rows as the size."""
     rows = max([feature.shape[0] for feature in layer.features or layer.sources], default=1)
     conf = layer.conf.model_dump(mode="json", exclude=NO_MATTER)
     for block in conf.values():
@@ -273,7 +273,7 @@ class MeasuredCosts(Costs):
         return times
 
     def _at(self, times: Times, n_threads: int, n_busy: int) -> float:
-        """Return the time of work by ``n_threads`` threads while ``n_busy`` cores are busy, including their own.
+        """Return the time of work by ``n_threads`` threads while ``n_busy`` cores (with their own) are busy.
 
         It is interpolated between the two ``times``. More busy cores than this machine has count as all its cores.
         """
@@ -281,7 +281,7 @@ class MeasuredCosts(Costs):
         return times[0] + share * (times[1] - times[0])
 
     def link(self, shared: bool) -> Link:
-        """Return the measured link between two processes of this machine, with or without shared memory for arrays."""
+        """Return the measured link between two processes here, with or without shared memory for arrays."""
         keys = [f"link {field.name}{', shared memory' * shared}" for field in fields(Link)]
         if any(self.table.get(key) is None for key in keys):
             for key, value in zip(keys, astuple(measure_here(shared)), strict=True):
@@ -437,7 +437,7 @@ class MeasuredCosts(Costs):
         return step_s - inside_s
 
     def crowding(self, n_groups: int) -> float:
-        """Return the measured time of a step, divided by the simulated time, for two processes that use all cores."""
+        """Return the ratio of measured to simulated time of a step, for two processes on all cores."""
         more = {"nworkers_per_group": 2, "nservers_per_group": 2}
         if n_groups > 1:
             more = {"nworker_groups": 2, "nserver_groups": 2, "sync_freq": 1}
@@ -452,7 +452,9 @@ class MeasuredCosts(Costs):
         return max(found[0] / found[1], 1.0) if found else 1.0
 
     def _compare(self, job: JobConf, loop: Loop, link: Link, **facts: Any) -> tuple[float, float] | None:
-        """Return the measured time of a step, the best of some runs, and the simulated time; None if a run fails.
+        """Return the measured time of a step, the best of some runs, and the simulated time.
+
+        Return None if a run fails.
 
         ``facts`` are costs that the simulation uses instead of measured ones.
         """

@@ -26,7 +26,7 @@ snapshot."""
 
 
 def lost_share(interval_s: float, save_s: float, down_s: float, rate: float) -> float:
-    """Return the share of time lost if, after each failure, all units start again from the last saved state.
+    """Return the share of time lost if all units restart from the last saved state after a failure.
 
     Parameters
     ----------

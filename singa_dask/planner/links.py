@@ -1,4 +1,4 @@
-"""Measure connections between processes, on this machine and on Dask clusters, with the transport that jobs use."""
+"""Measure connections between processes, here and on Dask clusters, with the transport of jobs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ T = TypeVar("T")
 
 
 class LinkEnd:
-    """One end of a link. It sends messages and measures their times, or answers the messages of the other end.
+    """One end of a link.
+
+    It sends messages and measures their times, or answers the messages of the other end.
 
     Both ends must have the same ``token``. ``options`` are options of `Transport`.
     """
@@ -98,7 +100,7 @@ class LinkEnd:
         return np.array(answer) - (started, 0.0, 0.0)
 
     def exchange(self, address: str, n_bytes: int) -> np.ndarray:
-        """Return the median duration of `send` for messages of ``n_bytes``, and the mean CPU time at both ends."""
+        """Return the median duration of `send` for messages of ``n_bytes``, and mean CPU time at both ends."""
         array = np.ones(n_bytes, np.uint8) if n_bytes else None
         for _ in range(N_FIRST):
             before = self.send(address, array)
@@ -210,7 +212,7 @@ def _on(client: Client, workers: Sequence[str], calls: Sequence[Callable[[], T]]
 
 
 def measure_cluster(client: Client, within: Link) -> Cluster:
-    """Measure the hosts of a Dask cluster: their speed relative to this machine, and the link between them.
+    """Measure the hosts of a Dask cluster: their speed relative to this machine, and their link.
 
     First one host sends to the next one. Then all hosts send at the same time, because a network may carry less than
     all interfaces together.

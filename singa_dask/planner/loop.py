@@ -32,7 +32,7 @@ Passes = dict[tuple[Layer, str], float]
 
 
 class _Elsewhere:
-    """An exchange that takes the place of the other workers of a group: bridges receive zeros, and never wait."""
+    """An exchange in place of a group's other workers: bridges receive zeros, and never wait."""
 
     def __init__(self, net: NeuralNet) -> None:
         self._features = {each.site.channel: each.features[0] for each in net.layers if isinstance(each, Bridge)}
@@ -53,7 +53,10 @@ class _Elsewhere:
 
 
 def _made_up(layer: StoreInput) -> dict[str, Array]:
-    """Return a made-up batch with the fields of a layer's records, or with usual fields if its store cannot be read."""
+    """Return a made-up batch with the fields of a layer's records.
+
+    If the store cannot be read, the batch has usual fields.
+    """
     n, *shape = layer.features[0].shape
     fields = {name: Field(np.dtype(np.float32), tuple(shape)) for name in ("data", "target", "weight")}
     fields["label"] = Field(np.dtype(np.int32))
@@ -123,7 +126,10 @@ class Loop:
 
 
 def median_s(call: Callable[[], object], before: Callable[[], object] = lambda: None) -> float:
-    """Return the median time of a call, in seconds. ``before`` is called before each call, and is not timed."""
+    """Return the median time of a call, in seconds.
+
+    ``before`` is called before each call, and is not timed.
+    """
     times: list[float] = []
     end = time.perf_counter() + SECONDS
     while len(times) < MIN_PASSES or (time.perf_counter() < end and len(times) < MAX_PASSES):

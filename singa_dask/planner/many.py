@@ -39,7 +39,7 @@ Vector = np.ndarray[Any, Any]
 
 
 def is_for_many(job: JobConf, plan: JobPlan) -> bool:
-    """Return whether `Many` supports a job: each process has one worker, in a tree, and gradients are not clipped."""
+    """Return whether `Many` supports a job: one worker per process, a tree, and no clipped gradients."""
     has_tree = plan.tree is not None and plan.tree.n_processes == job.cluster.nworkers_per_group
     return has_tree and not job.updater.clip_norm
 
@@ -108,7 +108,7 @@ class _Bucket:
 
 
 class _Recorder(TreeExchange):
-    """Runs the training algorithm of a worker for one step, and records its actions instead of sending messages.
+    """Runs a worker's training algorithm for one step, and records actions instead of sending messages.
 
     Attributes
     ----------

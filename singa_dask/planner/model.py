@@ -124,7 +124,7 @@ class Costs(Protocol):
         """Return the time in which a thread reads and decodes ``rows`` records."""
 
     def crowding(self, n_groups: int) -> float:
-        """Return the measured time of a step divided by its simulated time, for processes that use all cores of a host.
+        """Return the ratio of measured to simulated time of a step, for processes that use all cores.
 
         The factor differs for one worker group and for several, because groups do not wait for each other.
         """

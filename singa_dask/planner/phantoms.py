@@ -1,4 +1,7 @@
-"""Phantom arrays: they have a shape, a dtype and strides, but no data. They count operations instead of computing."""
+"""Phantom arrays: they have a shape, a dtype and strides, but no data.
+
+They count operations instead of computing.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,10 @@ class Meter:
 
 
 class Phantom(np.ndarray[Any, Any]):
-    """An array without data that belongs to a `Meter`. Its views, its copies and results of arithmetic are phantoms."""
+    """An array without data that belongs to a `Meter`.
+
+    Its views, its copies and results of arithmetic are phantoms.
+    """
 
     meter: Meter | None = None
 
@@ -144,7 +150,9 @@ def _sizes(arrays: Arrays) -> list[int]:
 
 
 def replace_layers(net: NeuralNet, compute: Callable[[Layer, str], None]) -> None:
-    """Make a net call ``compute(layer, verb)`` instead of running layers; ``verb`` is "forward" or "backward".
+    """Make a net call ``compute(layer, verb)`` instead of running layers.
+
+    ``verb`` is "forward" or "backward".
 
     Bridges to other workers still run.
     """

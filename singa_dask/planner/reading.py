@@ -61,7 +61,10 @@ def measure_reading(job: JobConf, warns: bool = True) -> tuple[float, float]:
 
 
 def _read(loader: Loader, seconds: float, n_records: float = float("inf")) -> int:
-    """Read buffers of batches for ``seconds``, or until ``n_records`` were read; return the number of records read."""
+    """Read buffers of batches for ``seconds``, or until ``n_records`` were read.
+
+    Return the number of records read.
+    """
     started, n = time.perf_counter(), 0
     while not n or (n < n_records and time.perf_counter() - started < seconds):
         n += sum(len(loader.next().ids) for _ in range(loader.budget.buffer_steps))

@@ -112,7 +112,9 @@ class _Draft(NamedTuple):
 def search(
     job: JobConf, cluster: Cluster, costs: CostsOf, *, simulate: Callable[..., Prediction], n_best: int = 10
 ) -> list[Candidate]:
-    """Return the simulated candidates: first the synchronous ones by step time, then all others by samples per second.
+    """Return the simulated candidates, the best first.
+
+    Synchronous candidates come first, by step time, then all others by samples per second.
 
     In all candidates, each worker group has the batch size of the job.
 
@@ -207,7 +209,10 @@ class _Drafts:
                     yield draft
 
     def _build(self, partition: str, n_workers: int) -> tuple[list[NeuralNet], list[int]]:
-        """Return the nets of a group's workers, and the bytes of memory of each; one net if all workers are equal."""
+        """Return the nets of a group's workers, and the bytes of memory of each.
+
+        Return one net if all workers are equal.
+        """
         layers, block = self._jobs[partition].neuralnet.layer, ClusterConf(nworkers_per_group=n_workers)
         job = self._job.with_layers(list(layers)).model_copy(update={"cluster": block})
         first = build_nets(job)[Phase.TRAIN]
@@ -216,7 +221,10 @@ class _Drafts:
         return nets, [net.memory_bytes() for net in nets]
 
     def _draft(self, partition: str, job: JobConf) -> _Draft | None:
-        """Return a candidate with the number of threads for which its bound is lowest; None if it does not fit."""
+        """Return a candidate with the number of threads for which its bound is lowest.
+
+        Return None if the topology does not fit.
+        """
         hosts, n = self._cluster.hosts, job.cluster.nworkers_per_group
         nets, n_bytes_of = self._nets(partition, n)
         plan = JobPlan.make(job, nets[0])
@@ -257,7 +265,7 @@ class _Drafts:
         return costs.step_s + sum(costs.layer_s(layer, verb, threads, threads) for layer, verb in passes)
 
     def _served_s(self, net: NeuralNet, job: JobConf, plan: JobPlan) -> float:
-        """Return the time in a step of the busiest server or the busiest network interface, whichever is longer."""
+        """Return the time in a step of the busiest server or network interface, whichever is longer."""
         layout, cluster, bytes_in, update_s = plan.layout, self._cluster, Counter[int](), 0.0
         users = [frozenset(each.workers) for each in net.logical.values()]
         sizes: dict[int, dict[frozenset[int], list[int]]] = {}
@@ -283,7 +291,10 @@ class _Drafts:
 
 
 def with_dims(job: JobConf, dims: dict[int, int]) -> JobConf:
-    """Return a job with other values of ``partition_dim``; ``dims`` has the new values by index of the layer."""
+    """Return a job with other values of ``partition_dim``.
+
+    ``dims`` has the new values by index of the layer.
+    """
     layers = list(job.neuralnet.layer)
     for i, dim in dims.items():
         layers[i] = layers[i].model_copy(update={"partition_dim": dim})
@@ -291,7 +302,9 @@ def with_dims(job: JobConf, dims: dict[int, int]) -> JobConf:
 
 
 def partitions_of(job: JobConf, net: NeuralNet) -> Iterator[tuple[str, dict[int, int]]]:
-    """Yield each partition to consider: its name, and the values of ``partition_dim`` that it changes, by layer index.
+    """Yield each partition to consider: its name, and the values of ``partition_dim`` that it changes.
+
+    The values are by index of the layer.
 
     - ``""``: the job's own partition.
     - ``batch``: all layers are partitioned by records.
@@ -322,7 +335,9 @@ def partitions_of(job: JobConf, net: NeuralNet) -> Iterator[tuple[str, dict[int,
 
 
 def topologies(conf: ClusterConf, cluster: Cluster, batch: int) -> Iterator[ClusterConf]:
-    """Yield ``cluster`` blocks with all topologies to consider, with servers beside workers or in own processes.
+    """Yield ``cluster`` blocks with all topologies to consider.
+
+    Servers are beside workers or in processes of their own.
 
     The number of workers in a group divides the batch. The number of worker groups is a power of two or the number of
     hosts. The number of servers in own processes is a power of two.

@@ -119,7 +119,9 @@ class _Stub(Stub):
 
 
 class _Process:
-    """A simulated process with its stub, its router and its message thread. It is also the router's `Transport`.
+    """A simulated process with its stub, its router and its message thread.
+
+    It is also the router's `Transport`.
 
     ``n_sent`` has the numbers of bytes and of messages sent to other processes so far.
     """

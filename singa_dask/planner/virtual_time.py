@@ -71,7 +71,10 @@ class VirtualClock:
 
 
 class _Task:
-    """Work of one or several threads. ``left_s`` is the remaining work of each, in seconds of a core of speed 1."""
+    """Work of one or several threads.
+
+    ``left_s`` is the remaining work of each, in seconds of a core of speed 1.
+    """
 
     def __init__(self, thread: Thread, n_threads: int, left_s: float, then: Effect) -> None:
         self.thread, self.n_threads, self.left_s, self.then = thread, n_threads, left_s, then
@@ -101,7 +104,10 @@ class _Slot:
 
     @property
     def rate(self) -> float:
-        """Speed of the first task; at most half if one of its threads shares a core, as the others wait for it."""
+        """Speed of the first task.
+
+        The speed is at most half if one of its threads shares a core, as the others wait for that thread.
+        """
         n_threads = self.tasks[0].n_threads
         is_shared = self.n_cores - n_threads < self.n_shared > 0
         return min((self.n_cores - self.n_shared) / n_threads, 0.5 if is_shared else 1.0)
@@ -196,7 +202,7 @@ class Cores:
         slot.since = self.clock.now
 
     def _stop(self, slot: _Slot) -> None:
-        """Pause the first task of a slot, until its own cores are free or, after `COLD_S`, other cores are free."""
+        """Pause the first task of a slot until its cores are free, or other cores after `COLD_S`."""
         self._record_work(slot)
         slot.tasks[0].stopped_at = self.clock.now
         self.clock.after(COLD_S, lambda: self._move_from(slot))
@@ -365,14 +371,20 @@ class CodeThread(Thread):
             self._thread.join()
 
     def compute(self, what: str, n_threads: int, seconds: float) -> None:
-        """Spend the time of the work counted so far, then ``seconds`` on ``n_threads`` cores. Called by the code."""
+        """Spend the time of the work counted so far, then ``seconds`` on ``n_threads`` cores.
+
+        The code of the thread calls this method.
+        """
         for n, each in ((1, self.spent()), (n_threads, seconds)):
             if each:
                 self.run(what, n, each, self.resume)
                 self.pause()
 
     def play(self, code: Effect) -> None:
-        """Run code that does not wait, spend its time, and let its effects happen. Called by the code of the thread."""
+        """Run code that does not wait, spend its time, and let its effects happen.
+
+        The code of the thread calls this method.
+        """
         for seconds, effect in self.collect(code):
             self.compute("exchange", 1, seconds)
             effect()
@@ -397,7 +409,7 @@ class VirtualWait(Cancellation):
         pass
 
     def notify_all(self) -> None:
-        """Let the thread continue if its condition is now true."""
+        """Continue the thread if its condition is now true."""
         self._clock.effect(self._check)
 
     def _check(self) -> None:

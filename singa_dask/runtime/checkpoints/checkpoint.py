@@ -211,7 +211,10 @@ class Checkpoint:
         return {int(group): min(tensor["applied"][group] for tensor in tensors) for group in groups}
 
     def _parts_of(self, param: str) -> dict[str, tuple[int, int, int]]:
-        """Return (axis, start, stop) of each stored shard of a param, by key; empty if the param is stored whole."""
+        """Return (axis, start, stop) of each stored shard of a param, by key.
+
+        The result is empty if the param is stored whole.
+        """
         self.shape(param)
         return {key: tuple(extent) for key, extent in self.manifest["params"][param].get("parts", {}).items()}
 
@@ -246,7 +249,9 @@ class Checkpoint:
         return any(what == AVERAGE for _, what in self._tensors)
 
     def values(self, param: str, averaged: bool = False) -> np.ndarray:
-        """Return the values of a whole param in its shape; with ``averaged``, their moving average if there is one.
+        """Return the values of a whole param in its shape.
+
+        With ``averaged``, return their moving average if there is one.
 
         Raises
         ------
@@ -320,7 +325,10 @@ class Checkpoint:
             self._content(file)
 
     def _content(self, file: str) -> bytes:
-        """Return the bytes of a file; raise `CheckpointError` if they do not match the checksum in the manifest."""
+        """Return the bytes of a file.
+
+        Raise `CheckpointError` if they do not match the checksum in the manifest.
+        """
         url, expected = fs.join(self.url, file), self._files[file]
         try:
             content = self._read_file(file)

@@ -203,7 +203,10 @@ class InitialValues:
 
 
 def _lacks_scaling(manifest: Mapping[str, Any]) -> bool:
-    """Return whether an estimator of an earlier version, which scaled X itself, has probably written a checkpoint."""
+    """Return whether an estimator of an earlier version has probably written a checkpoint.
+
+    Such an estimator scaled X itself.
+    """
     is_named = manifest.get("job") in ESTIMATORS and not (manifest.get("tables") or manifest.get("class_names"))
     params = manifest.get("params", {})
     return is_named and "out.weight" in params and all(map(ESTIMATED.fullmatch, params))

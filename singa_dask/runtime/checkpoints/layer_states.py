@@ -58,13 +58,19 @@ def take_states(nets: Mapping[str, NeuralNet]) -> list[LayerState]:
 
 
 def _output_shapes(net: NeuralNet, name: str) -> list[list[int]]:
-    """Return the output shapes of a layer; empty if it is not in this net. Of several copies, the first one counts."""
+    """Return the output shapes of a layer; empty if it is not in this net.
+
+    Of several copies, the first one counts.
+    """
     layer = next((layer for layer in net.layers if layer.conf_name == name), None)
     return [list(map(int, feature.shape)) for feature in layer.features] if layer else []
 
 
 def restore_states(nets: Mapping[str, NeuralNet], states: Iterable[LayerState]) -> list[str]:
-    """Restore the states of layers; return the names of layers that are missing or have other output shapes."""
+    """Restore the states of layers.
+
+    Return the names of layers that are missing or have other output shapes.
+    """
     unfit = []
     for state in states:
         net = nets.get(state.phase)

@@ -23,7 +23,9 @@ T = TypeVar("T")
 
 
 def find(url: str) -> str:
-    """Return the URL of the newest complete checkpoint at ``url``, after verifying the checksums of all its files.
+    """Return the URL of the newest complete checkpoint at ``url``.
+
+    The checksums of all its files are verified.
 
     If the newest checkpoint is damaged, an older one is returned with a warning.
 
@@ -46,7 +48,9 @@ def _verified(checkpoint: Checkpoint) -> str:
 
 
 def find_unverified(url: str) -> str | None:
-    """Return the newest checkpoint at ``url`` whose manifest is readable, without verifying its files; or None.
+    """Return the newest checkpoint at ``url`` whose manifest is readable, without verifying its files.
+
+    Return None if there is none.
 
     See `find` for ``url``.
     """
@@ -183,7 +187,10 @@ def _values(stored: Checkpoint, averaged: bool | None) -> dict[str, Stored]:
 
 
 def load_manifest(url: str) -> dict[str, Any]:
-    """Return the manifest of the checkpoint at ``url`` (see `find_values`); empty for a checkpoint of SINGA."""
+    """Return the manifest of the checkpoint at ``url`` (see `find_values`).
+
+    The manifest of a checkpoint of SINGA is empty.
+    """
     place = _resolve(url)
     return {} if _is_file(place) else _use_newest(place, lambda checkpoint: checkpoint.manifest, restores_best=True)
 
@@ -253,7 +260,10 @@ def _newest(steps: Iterable[str]) -> str:
 
 
 def _find_step(url: str, directory: str, step: int) -> str:
-    """Return the checkpoint of a step in a workspace. Called for the URL of a SINGA file that does not exist."""
+    """Return the checkpoint of a step in a workspace.
+
+    It is called for the URL of a SINGA file that does not exist.
+    """
     workspace = directory.removesuffix("/checkpoint") if directory != "checkpoint" else "."
     runs = _runs(workspace)
     if same_step := [steps[step] for steps in runs.values() if step in steps]:

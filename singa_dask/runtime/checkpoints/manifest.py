@@ -15,7 +15,10 @@ from singa_dask.errors import CheckpointError
 
 
 def incarnation_name(file: str, incarnation: int) -> str:
-    """Return the name of a file that an incarnation of the job writes, e.g. ``part-0-of-2.life-3.safetensors``."""
+    """Return the name of a file that an incarnation of the job writes.
+
+    An example is ``part-0-of-2.life-3.safetensors``.
+    """
     stem, _, suffix = file.rpartition(".")
     return f"{stem}.life-{incarnation}.{suffix}" if incarnation else file
 

@@ -88,7 +88,10 @@ class Retention:
         return True
 
     def _value(self, step: int) -> tuple[float, int] | None:
-        """Return the value of the metric that ranks a checkpoint, and the step of its test; None without the metric."""
+        """Return the value of the metric that ranks a checkpoint, and the step of its test.
+
+        Return None if the checkpoint lacks the metric.
+        """
         metric = None
         if self._conf.best:
             with suppress(CheckpointError):

@@ -73,7 +73,10 @@ def steps(directory: str) -> dict[int, list[str]]:
 
 
 def newest_files(url: str) -> list[str]:
-    """Return the files of the last step in a workspace or checkpoint directory of SINGA; empty if there are none."""
+    """Return the files of the last step in a workspace or checkpoint directory of SINGA.
+
+    The result is empty if there are none.
+    """
     for directory in (fs.join(url, "checkpoint"), url):
         if files := steps(directory):
             return files[max(files)]

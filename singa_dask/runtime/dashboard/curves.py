@@ -14,7 +14,7 @@ RATE = "samples_per_s"
 
 
 class Curve:
-    """A curve with less than `MAX_POINTS` points, each the mean of a value over equally many consecutive reports.
+    """A curve of less than `MAX_POINTS` points, each the mean over equally many consecutive reports.
 
     When there are `MAX_POINTS` points, each pair of neighbours is merged into one point. Thus adding a report takes
     constant time on average.
@@ -56,7 +56,7 @@ class Curve:
 
 
 class Curves:
-    """The curves of one job: of each metric by phase and worker group, and of the total rate of all groups.
+    """The curves of one job: each metric by phase and worker group, and the total rate of all groups.
 
     Only the first `MAX_GROUPS` groups have curves, and at most `MAX_CURVES` curves are kept.
     """
@@ -94,5 +94,8 @@ class Curves:
 
 
 def rounded(value: float) -> float:
-    """Round a value to the digits that a picture can show. Writing JSON with all digits takes three times as long."""
+    """Round a value to the digits that a picture can show.
+
+    Writing JSON with all digits takes three times as long.
+    """
     return float(f"{value:.5g}")

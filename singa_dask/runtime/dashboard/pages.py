@@ -152,7 +152,10 @@ def as_json(value: Any) -> str:
 
 
 def add_page(scheduler: Scheduler, source: JobsView) -> None:
-    """Add the page ``/singa`` to a scheduler, unless it has no HTTP server. The page cannot be removed later."""
+    """Add the page ``/singa`` to a scheduler, unless it has no HTTP server.
+
+    The page cannot be removed later.
+    """
     application = getattr(scheduler, "http_application", None)
     if application is None:
         return

@@ -47,7 +47,7 @@ class JobsCollector:
         self._source = source
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that no names are registered: several schedulers in a process would have equal names."""
+        """Return nothing, to register no names, as schedulers of one process would have equal names."""
         return ()
 
     def collect(self) -> Iterable[Metric]:

@@ -127,5 +127,8 @@ def _where(name: str) -> str:
 
 
 def state_url() -> str:
-    """Return ``distributed.singa-dask.state``, the URL where the scheduler saves detached jobs; empty if not set."""
+    """Return ``distributed.singa-dask.state``, the URL where the scheduler saves detached jobs.
+
+    The result is empty if it is not set.
+    """
     return str(dask.config.get(f"{KEY}.state", ""))

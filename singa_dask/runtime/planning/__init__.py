@@ -1,4 +1,4 @@
-"""Decisions before a job starts: the process, the Dask worker and the device of each unit, and the nets.
+"""Decisions before a job starts: the nets, and each unit's process, Dask worker and device.
 
 `layout`: the units of each process. `worker_choice`: the Dask worker of each process. `devices`: the device of each
 worker. `machine`: cores, threads and memory of this machine. `nets`: the nets of a worker. `job_plan`: params and their

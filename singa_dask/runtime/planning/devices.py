@@ -58,7 +58,10 @@ def device_names(job: JobConf, n_workers: int, n_visible: int = 0, first: int = 
 
 
 def device_of_part(job: JobConf, index: int) -> str:
-    """Return the name of the kernels for part ``index`` of an inference. Parts take the job's GPUs in turn."""
+    """Return the name of the kernels for part ``index`` of an inference.
+
+    Parts take the job's GPUs in turn.
+    """
     if job.ops == "cupy" and not job.gpu:
         return f"cuda:{index % max(OPS.find('cupy').count(), 1)}"
     return f"cuda:{job.gpu[index % len(job.gpu)]}" if job.gpu else job.ops
@@ -170,7 +173,7 @@ class Devices:
             return self._roots[name]
 
     def memory(self, size: int, dtype: Any) -> Any:
-        """Return an array of zeros for the values of a param: on the GPU if params stay there, else on the host."""
+        """Return zeros for the values of a param: on the GPU if params stay there, else on the host."""
         gpus = [name for name in self.names.values() if is_gpu(name)]
         root = self._root(gpus[0]) if gpus else NumpyOps()
         return root.zeros((size,), dtype) if self.params_stay else root.pinned((size,), dtype)

@@ -1,4 +1,7 @@
-"""JobPlan: the table of params and slices of a job. Every process computes the same table from the job file."""
+"""JobPlan: the table of params and slices of a job.
+
+Every process computes the same table from the job file.
+"""
 
 from __future__ import annotations
 

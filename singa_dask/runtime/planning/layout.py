@@ -39,7 +39,7 @@ class Layout:
 
     @cached_property
     def groups_of(self) -> list[set[int]]:
-        """For each process, the worker groups that need it: groups with a worker in it, or that use its servers."""
+        """Worker groups that need each process: groups with a worker in it, or that use its servers."""
         n_groups = self.cluster.nworker_groups
         of_servers = {unit.group for unit in self.units if unit.kind == "server"}
         users = {g: {n for n in range(n_groups) if self.server_group_of(n) == g} for g in of_servers}

@@ -95,7 +95,10 @@ _lock, _asked, _restore = threading.Lock(), list[int](), ExitStack()
 
 @contextmanager
 def limit_process(n: int) -> Iterator[None]:
-    """Limit BLAS to ``n`` threads in this process during the context. Of several active limits, the lowest counts."""
+    """Limit BLAS to ``n`` threads in this process during the context.
+
+    Of several active limits, the lowest counts.
+    """
     with _lock:
         if not _asked:
             _restore.enter_context(threadpool_limits(n, user_api="blas"))

@@ -184,7 +184,10 @@ def build_net(
     worker: int = 0,
     cancellation: Cancellation | None = None,
 ) -> NeuralNet:
-    """Build the net of one phase, including layers that write files, without allocating memory; see `build_nets`."""
+    """Build the net of one phase, including layers that write files, without allocating memory.
+
+    See `build_nets`.
+    """
     return _build_net(job, ops or _ops_for_shapes(job), phase, group, worker, cancellation=cancellation, writes=True)
 
 
@@ -194,7 +197,10 @@ def _ops_for_shapes(job: JobConf) -> Ops:
 
 
 def find_ops(job: JobConf, name: str) -> Ops:
-    """Return kernels by name, with the precision of a job; raise `ConfigError` if they cannot be used here."""
+    """Return kernels by name, with the precision of a job.
+
+    Raise `ConfigError` if they cannot be used here.
+    """
     try:
         return get_ops(name, job.precision)
     except ConfigError as error:

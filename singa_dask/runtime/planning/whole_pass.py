@@ -19,7 +19,7 @@ KEYS = {Phase[phase.upper()]: keys for phase, keys in FREQUENCIES.items()}
 
 
 class WholePass(NamedTuple):
-    """A pass of a phase over all records: a number of whole batches, and a last batch with the remaining records.
+    """A pass of a phase over all records: whole batches, and a last batch of the remaining records.
 
     Attributes
     ----------
@@ -98,7 +98,9 @@ def _refused(phase: Phase, message: str) -> ConfigError:
 
 
 def divide(n_records: int, size: int, n_workers: int = 1) -> tuple[int, int]:
-    """Divide records into batches of ``size``; return the number of whole batches, and of remaining records.
+    """Divide records into batches of ``size``.
+
+    Return the number of whole batches, and of remaining records.
 
     The number of remaining records is 0 or at least ``n_workers``, so that each worker gets one.
     """

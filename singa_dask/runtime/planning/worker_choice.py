@@ -146,7 +146,9 @@ def _prefer(
 
 
 def share(layout: Layout, workers: Mapping[str, WorkerFacts], others: Mapping[str, int]) -> list[str]:
-    """Choose a Dask worker with enough free threads for each process. Several processes may share a Dask worker.
+    """Choose a Dask worker with enough free threads for each process.
+
+    Several processes may share a Dask worker.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ PATIENCE_S = 5.0
 
 
 class Checkpointing:
-    """Takes the checkpoints and snapshots of a job on its first worker, and contributes to them on other workers.
+    """Takes checkpoints and snapshots on a job's first worker, and contributes on other workers.
 
     Parameters
     ----------
@@ -195,7 +195,10 @@ class Checkpointing:
         return self._channel.wait_for("taken").info
 
     def _complete(self, facts: Mapping[str, Any]) -> Checkpoint | None:
-        """Return the complete checkpoint of this step, if one exists and no group has trained since; else None."""
+        """Return the complete checkpoint of this step, if one exists and no group has trained since.
+
+        Otherwise, return None.
+        """
         if self._state.step != self._first_step:
             return None
         try:
@@ -208,7 +211,9 @@ class Checkpointing:
         return known if stays and is_same and len(known.groups) == n_groups else None
 
     def _is_free(self, kind: str, last: bool) -> bool:
-        """Wait until the previous checkpoint or snapshot is complete; return False if it takes over `PATIENCE_S`.
+        """Wait until the previous checkpoint or snapshot is complete.
+
+        Return False if it takes over `PATIENCE_S`.
 
         The last checkpoint waits without a limit.
         """
@@ -315,7 +320,10 @@ class Checkpointing:
                     self._emit(event)
 
     def _end_snapshot(self, step: int, parts: Sequence[Event], facts: Mapping[str, Any]) -> None:
-        """Send the manifest of a snapshot to the scheduler. The snapshot is complete once the scheduler has it."""
+        """Send the manifest of a snapshot to the scheduler.
+
+        The snapshot is complete once the scheduler has it.
+        """
         event = {"event": "snapshot", "step": step, "time": time.time(), "manifest": make_manifest(parts, facts)}
         there, here = self._emit(event), self._channel.address
 

@@ -105,7 +105,7 @@ class Evaluation:
             self._judge(info)
 
     def _judge(self, info: Mapping[str, Any]) -> None:
-        """Do what the first worker decided: end the training, or save a checkpoint because the params are the best."""
+        """Do what the first worker decided: end the training, or save a checkpoint of the best params."""
         if info["saves"]:
             self._state.save_at["checkpoint"] = self._state.step
         self._state.end_early(str(info["reason"]))

@@ -1,4 +1,4 @@
-"""InitialState: start a job with new values, with values of another run, or from the point where a run stopped."""
+"""InitialState: start a job with new values, with values of a run, or from where a run stopped."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class InitialState:
         return not self._initial.has_params and owner.initial is not None and not isinstance(owner.initial, InitConf)
 
     def _check_scalings(self, net: NeuralNet) -> None:
-        """Raise a CheckpointError if the net standardises records in another way than the net in the checkpoint."""
+        """Raise a CheckpointError if the net and the checkpoint standardise records in different ways."""
         known = net.context.knowledge.known.scalings
         for layer in net.all_layers:
             if isinstance(layer, StoreInput) and (self.resumed or layer.conf_name in known):
@@ -164,7 +164,9 @@ class InitialState:
                     raise CheckpointError(f"{url}: {error}") from None
 
     def check_files(self, files: Mapping[str, str]) -> None:
-        """Warn if a remote file was replaced since the checkpoint; raise DataError if the job recovers from a failure.
+        """Warn if a remote file was replaced since the checkpoint.
+
+        Raise DataError if the job recovers from a failure.
 
         ``files`` has the version of each file by its URL.
         """
@@ -179,7 +181,7 @@ class InitialState:
         logger.warning("%s The run continues with the new file.", what)
 
     def give_knowledge(self, net: NeuralNet) -> None:
-        """Pass to the training net what a run has learned from records: class names, tables, encodings and scalings.
+        """Pass to the training net what a run learned: class names, tables, encodings and scalings.
 
         The source is the resumed run or the initial checkpoints. Class names of initial checkpoints are used only if
         all values come from checkpoints, so that labels keep their meaning. Scalings of records are always used,
@@ -197,7 +199,7 @@ class InitialState:
         knowledge.inherited = learned if is_complete else learned._replace(class_names={}, tables={})
 
     def values(self, param: Param) -> tuple[np.ndarray, int]:
-        """Return the initial values of a param (or of its shard, if it is one), and the version of these values."""
+        """Return the initial values of a param (or of its shard), and the version of these values."""
         whole, version = self._whole(param)
         whole = whole.reshape(param.whole_shape)
         return param.shard.of(whole) if param.shard else whole, version
@@ -213,7 +215,10 @@ class InitialState:
         return initial_values(init, param.name, param.whole_shape, self.job.seed, param.dtype), 0
 
     def updater_state(self, plan: JobPlan, what: str, piece: ParamSlice) -> np.ndarray | None:
-        """Return the array ``what`` of a slice's updater state in the checkpoint; None if the checkpoint lacks it."""
+        """Return the array ``what`` of a slice's updater state in the checkpoint.
+
+        Return None if the checkpoint lacks it.
+        """
         if self.resumed is None:
             return None
         name, shard = plan.owners[piece.param], plan.shards[piece.param]
@@ -248,7 +253,10 @@ class InitialState:
             nets[Phase.TRAIN].advance(n_ahead)
 
     def _seek(self, nets: Nets, group: int, n_groups: int) -> int:
-        """Restore readers and layer states; return the step at which the readers of the training net now stand."""
+        """Restore readers and layer states.
+
+        Return the step at which the readers of the training net now stand.
+        """
         if self.resumed is None:
             return self.step
         if len(self.resumed.groups) != n_groups:

@@ -1,4 +1,4 @@
-"""Record for which job each thread works, so that log messages of several jobs in one process do not mix."""
+"""Record the job of each thread, so that log messages of jobs in one process do not mix."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _JOB: ContextVar[str] = ContextVar("job", default="")
 
 @contextmanager
 def in_job(job_id: str) -> Iterator[None]:
-    """Assign this thread to a job during the context, and with it each thread that runs in a copy of its context."""
+    """Assign this thread to a job during the context, and each thread that runs in a copy of it."""
     token = _JOB.set(job_id)
     try:
         yield

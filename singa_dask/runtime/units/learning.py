@@ -35,7 +35,7 @@ observed, unless its outputs are classes."""
 
 
 class LearningFacts:
-    """Observes labels, targets, changes of params, and layers that do not work, from the first ``step`` of a run."""
+    """Observes labels, targets, changes of params, and idle layers, from the first ``step`` of a run."""
 
     def __init__(self, nets: Mapping[Phase, NeuralNet], job: JobConf, step: int) -> None:
         self._net, self._updater, n_steps = nets[Phase.TRAIN], job.updater, job.train_steps
@@ -117,7 +117,7 @@ class LearningFacts:
 
 
 def _described(loss: Layer, counted: Any, known: TrainingKnowledge) -> dict[str, Any]:
-    """Return the counts of a loss layer as plain values, together with its settings that affect its metrics."""
+    """Return the counts of a loss layer as plain values, with the settings that affect its metrics."""
     names: list[str] = []
     with contextlib.suppress(DataError):
         names = list(known.find(loss.conf.srclayers[1]))
@@ -170,7 +170,7 @@ def facts_of_workers(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _constant_answers(parts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each metric that the best constant answer would reach on the labels or targets of a loss layer."""
+    """Yield each metric of the best constant answer to the labels or targets of a loss layer."""
     loss, counted = parts[0], [part["counted"] for part in parts]
     answers: dict[str, tuple[Any, str]]
     more: dict[str, dict[str, Any]] = {}

@@ -32,7 +32,9 @@ Span = list[Any]
 
 
 class Trace:
-    """Collects the spans (timed sections) of one process, and emits them as an event ``profile``. Thread-safe.
+    """Collects the spans (timed sections) of one process, and emits them as an event ``profile``.
+
+    Thread-safe.
 
     Times are values of ``time.monotonic_ns``, in nanoseconds. A span is a list of track, name, kind, start, duration,
     arguments, and an arrow. An arrow connects the spans of sending and of receiving a message: it is ``"out <id>"``
@@ -295,7 +297,7 @@ def _median(values: Iterable[float]) -> float:
 def profiled(
     server: Server, trace: Trace, windows: Collection[range], names: Sequence[str]
 ) -> Callable[[Message], list[Message]]:
-    """Return a handler that passes messages to a server, and records those of profiled steps.
+    """Return a handler that passes messages to a server, and records them in profiled steps.
 
     Parameters
     ----------

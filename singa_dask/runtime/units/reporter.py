@@ -59,7 +59,10 @@ class Reporter:
             channel.on("taken", self._release)
 
     def report_now(self, step: int, where: Mapping[str, Any]) -> None:
-        """Send a report for the checkpoint of a step. Layer states are copied now, and saved in the background."""
+        """Send a report for the checkpoint of a step.
+
+        Layer states are copied now, and saved in the background.
+        """
         self._send(self._make(), step, where)
 
     def _make(self) -> _Report:
@@ -106,7 +109,9 @@ class Reporter:
         return state.step in state.reports_at
 
     def report(self, last: bool = False) -> None:
-        """Create a report, and send it once it is requested; then wait until the servers have copied their slices.
+        """Create a report, and send it once it is requested.
+
+        Then wait until the servers have copied their slices.
 
         The ``last`` report, at the end of the training, does not wait.
         """
@@ -125,7 +130,10 @@ class Reporter:
             self._channel.receive("the copies of the servers")
 
     def repeat_arrival(self) -> None:
-        """If this worker waits for copies, tell the first worker again. Any thread may call this method."""
+        """Send the arrival to the first worker again, if this worker waits for copies.
+
+        Any thread may call this method.
+        """
         held = self._held
         if held is not None:
             self._channel.send("arrived", FIRST, step=held[1], info={"requester": held[0]})

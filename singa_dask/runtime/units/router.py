@@ -125,7 +125,7 @@ class Coordinator:
 
 
 class Mailbox:
-    """The `Exchange` of a worker: sends arrays to other workers of its group, and receives arrays from them.
+    """The `Exchange` of a worker: sends arrays to workers of its group, and receives arrays from them.
 
     Parameters
     ----------

@@ -99,7 +99,7 @@ def _abort(message: Message) -> None:
 
 
 def is_due(step: int, freq: int, after: int = 0) -> bool:
-    """Return whether an action is due at ``step`` if it is due every ``freq`` steps, first at step ``after``.
+    """Return whether an action of every ``freq`` steps, first at step ``after``, is due at ``step``.
 
     With ``freq`` 0 it is never due.
     """
@@ -172,7 +172,10 @@ class RunState:
         return self.stop_at >= 0 and not self.reason
 
     def stops(self) -> bool:
-        """Return whether the group stops before the current step. Its first worker chooses the step in advance."""
+        """Return whether the group stops before the current step.
+
+        Its first worker chooses the step in advance.
+        """
         if "stop" in self.requested and self.stop_at < 0 and self.step >= self._may_stop_from:
             self.stop_at = self._agree_on("stop-at", reason=self.reason)
         return 0 <= self.stop_at <= self.step
@@ -182,11 +185,11 @@ class RunState:
         self.save_at[kind] = self._agree_on(f"{kind}-at")
 
     def choose_report(self, request: tuple[str, int]) -> None:
-        """Choose the step of the report that answers a request, a step that no worker of the group has reached yet."""
+        """Choose the step of the requested report, which no worker of the group has reached yet."""
         self.reports_at[self._agree_on("report-at", request=list(request))] = request
 
     def _agree_on(self, kind: str, **info: Any) -> int:
-        """Choose a step that no worker of the group has reached yet, send it to the other workers, and return it."""
+        """Choose a step that no worker of the group has reached, send it to the others, and return it."""
         n = self._cluster.nworkers_per_group
         at = self.step + (2 + self._ahead if n > 1 else 0)
         for i in range(1, n):

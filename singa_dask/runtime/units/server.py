@@ -116,7 +116,7 @@ class _Gradient(NamedTuple):
 
 @dataclass
 class _Norm:
-    """Gradients of one step of a worker group that wait for their common norm, and sums of squares by server."""
+    """Gradients of one step that wait for their common norm, and sums of squares by server."""
 
     gradients: list[_Gradient] = field(default_factory=list)
     squares: dict[int, float] = field(default_factory=dict)
@@ -331,7 +331,7 @@ class Server:
         return due, following
 
     def _is_last(self, gradient: _Gradient) -> bool:
-        """Return whether a gradient belongs to a trained param, and is the last one before an update of the values."""
+        """Return whether a gradient of a trained param is the last one before an update of its values."""
         return self.scales[gradient.held.slice.param] is not None and not (gradient.step + 1) % self._n_batches
 
     def _on_norm(self, message: Message) -> list[Message]:
@@ -386,14 +386,20 @@ class Server:
             gradient.held.given[0] = gradient.held.version
 
     def _begin_update(self, held: _Held, group: int, step: int) -> None:
-        """Count an update before it is applied. If another server sent the values, the staleness is not counted."""
+        """Count an update before it is applied.
+
+        If another server sent the values, the staleness is not counted.
+        """
         held.applied[group] = step
         self.counts.applied += 1
         if self.scales[held.slice.param] is not None and held.given[group] >= 0:
             self.counts.add_gradient(held.version - held.given[group])
 
     def _apply(self, due: Sequence[_Gradient], scale: float = 1.0) -> None:
-        """Update slices with their gradients times ``scale``. Slices with equal step and version share kernels."""
+        """Update slices with their gradients times ``scale``.
+
+        Slices with equal step and version share kernels.
+        """
         alike: dict[Any, list[tuple[_Held, Any]]] = defaultdict(list)
         for gradient in due:
             held, total, group, step, _ = gradient

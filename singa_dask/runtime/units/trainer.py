@@ -104,7 +104,10 @@ class Trainer:
         return {redact(url): version for url, version in files}
 
     def position(self, step: int) -> dict[str, Any]:
-        """Return the step, the cursors of readers by phase and layer, and the unreported metrics, for a checkpoint."""
+        """Return the step, the readers' cursors and the unreported metrics, for a checkpoint.
+
+        The cursors are by phase and layer.
+        """
         # tests over all records always start at the first record, so they have no cursor
         moving = [phase for phase in self.nets if phase not in self.nets.passes]
         cursors = {phase_name(phase): self.nets[phase].cursors() for phase in moving}

@@ -291,7 +291,9 @@ class UnitHost:
         return applied
 
     def abort(self, failure: dict[str, Any], tell: bool = True) -> None:
-        """End all units of this process, and with ``tell`` of all processes. Only the first call has an effect.
+        """End all units of this process, and with ``tell`` of all processes.
+
+        Only the first call has an effect.
 
         ``failure`` has the ``reason`` in one line, ``retry`` (see `explain`), and other values for the driver.
         """

@@ -49,7 +49,7 @@ def _digests(trainer: Trainer) -> dict[str, str]:
 
 
 def _rounded(value: Any) -> Any:
-    """Return JSON values with floats rounded to six digits, because further digits depend on the processor."""
+    """Return JSON values with floats of six digits, because further digits depend on the processor."""
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, Mapping):

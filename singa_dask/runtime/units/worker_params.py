@@ -94,7 +94,9 @@ class WorkerParams:
         return [Share(self._worker, index, grad, owner.publish) for grad in grads or [empty]]
 
     def begin(self, initial_state: InitialState) -> None:
-        """Send to the servers the initial values for which this worker is responsible; wait for all other values.
+        """Send to the servers the initial values for which this worker is responsible.
+
+        Wait for all other values.
 
         A worker that joins a running job sends no values.
         """
@@ -141,7 +143,7 @@ class WorkerParams:
             self.collect(owner)
 
     def update(self, step: int, param: Param) -> None:
-        """Send the gradient of a param without waiting: together with other gradients, at the latest at the next flush.
+        """Send a param's gradient without waiting, together with others, at the latest at the next flush.
 
         The gradient is weighted by this worker's share of the rows, because servers average over workers.
         """
@@ -211,7 +213,7 @@ class _Mirrored:
 
 
 class HostMirror:
-    """Host copies of the params of one worker, and a thread (the sender) that sends its gradients from the host.
+    """Host copies of a worker's params, and a thread (the sender) that sends gradients from the host.
 
     Only the sender waits for the device and calls ``post``. A gradient is copied to the host as soon as the kernels
     that compute it are done, in parallel with later kernels. Then the sender posts its message. Messages keep their
@@ -293,7 +295,7 @@ class HostMirror:
             kept.version = version
 
     def send(self, message: Message, param: Param | None = None) -> None:
-        """Post a message after all earlier messages, and after the gradient of ``param`` is copied to the host."""
+        """Post a message after all earlier ones, and after the gradient of ``param`` is on the host."""
         event = None
         if param is not None:
             event = self._mirrored[param.owner].read = self._transfers.mark()

@@ -107,7 +107,10 @@ def _check_standardised(nets: Mapping[Phase, NeuralNet]) -> None:
 
 
 def _check_splits(nets: Mapping[Phase, NeuralNet]) -> None:
-    """Check that all layers split a store by the same rule, and that layers of one net read the same part of it."""
+    """Check that all layers split a store by the same rule.
+
+    Also check that layers of one net read the same part of it.
+    """
     chosen: dict[str, dict[Phase, SplitConf | None]] = {}
     for phase, net in nets.items():
         for node, layer in zip(net.nodes, net.all_layers, strict=True):
@@ -220,7 +223,7 @@ def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
 
 
 def _batch_warnings(net: NeuralNet) -> Iterable[Problem]:
-    """Return warnings about inputs with fewer records than a batch, and about BatchNorm layers that see one value."""
+    """Return warnings of inputs smaller than a batch, and of BatchNorm layers that see one value."""
     problems = {}  # path of a layer in the job file -> problem; all parts of a partitioned layer have the same problem
     for layer, node in zip(net.all_layers, net.nodes, strict=True):
         path = ("neuralnet", "layer", node.index)
@@ -243,7 +246,7 @@ def _ends(layer: Layer) -> bool:
 
 
 def absent_records(job: JobConf) -> dict[int, Problem]:
-    """Return warnings about input layers whose local file does not exist, by index of the layer in the job."""
+    """Return warnings of input layers whose local file does not exist, by index of the layer."""
     problems = {}
     for index, layer in enumerate(job.neuralnet.layer):
         if LAYERS.find(layer.type).traits.role != "input":

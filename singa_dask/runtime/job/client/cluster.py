@@ -223,7 +223,9 @@ def check_processes() -> None:
 
 @contextmanager
 def _main_for_children() -> Iterator[None]:
-    """Hide the path of the main module during the context if the file does not exist, e.g. for a script from stdin.
+    """Hide the path of the main module during the context if the file does not exist.
+
+    It does not exist, for example, for a script from stdin.
 
     Otherwise new processes would try to import the file.
     """
@@ -312,7 +314,7 @@ def local_cluster(n_workers: int, n_threads: int = 1, processes: bool = True) ->
 
 
 def _release_handlers() -> None:
-    """Clear a cache of `distributed` that would keep closed schedulers and workers of this process in memory."""
+    """Clear a cache of `distributed` that would keep closed schedulers and workers in memory."""
     cached: Any = getattr(distributed_core, "_expects_comm", None)
     if hasattr(cached, "cache_clear"):
         cached.cache_clear()

@@ -76,7 +76,7 @@ def on_dask(
 def on_each_worker(
     client: Client, workers: Sequence[str] | None = None
 ) -> Callable[[Callable[[], T]], Mapping[str, T]]:
-    """Return a caller: it calls any given function on each of ``workers``, and returns the results by address.
+    """Return a caller that calls a function on each of ``workers``, with results by address.
 
     By default it calls the function on all Dask workers. Results of Dask workers that do not answer soon are missing.
     """
@@ -148,7 +148,10 @@ def _call(task: bytes, datasets: Sequence[Sequence[Any]]) -> Any:
 
 
 def task_memory() -> int | None:
-    """Return the memory that this task may use: its Dask worker's limit per thread, in bytes; None if unknown."""
+    """Return the memory that this task may use: its Dask worker's limit per thread, in bytes.
+
+    Return None if the limit is unknown.
+    """
     try:
         worker = get_worker()
     except ValueError:

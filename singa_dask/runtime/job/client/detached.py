@@ -43,7 +43,7 @@ class DriverHost(WorkerPlugin):
     name = DRIVERS
 
     def setup(self, worker: Worker) -> None:
-        """Register the handler by which `Jobs` starts a driver here."""
+        """Register the handler with which `Jobs` starts a driver here."""
         self.worker = worker
         self._drivers: dict[threading.Thread, Driver | None] = {}
         self._leaving = threading.Event()
@@ -71,7 +71,7 @@ class DriverHost(WorkerPlugin):
         return {}
 
     def _run(self, run: JobRun, lease: Lease) -> None:
-        """Drive a job to its end, and report the outcome to the scheduler, repeatedly until the scheduler answers."""
+        """Drive a job to its end, and report the outcome until the scheduler answers."""
         failure: dict[str, Any] = {}
         try:
             self._carry_out(run, lease)

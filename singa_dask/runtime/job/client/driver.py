@@ -35,7 +35,9 @@ from singa_dask.runtime.planning.layout import plan_processes
 
 @dataclass(frozen=True)
 class Lease:
-    """Permission for one driver on the cluster to drive a detached job. If the driver is lost, the next one gets it.
+    """Permission for one driver on the cluster to drive a detached job.
+
+    If the driver is lost, the next one gets it.
 
     Attributes
     ----------
@@ -57,7 +59,10 @@ class Lease:
 
 
 class UnheardError(ReplacedError):
-    """The scheduler does not answer. It saved the job earlier, so it will start another driver when it is back."""
+    """The scheduler does not answer.
+
+    It saved the job earlier, so it will start another driver when it is back.
+    """
 
 
 ELSEWHERE = "another driver has taken over the job."
@@ -142,7 +147,10 @@ class Driver:
         self._follower.signal(signal_name, by)
 
     def warn(self, message: str) -> None:
-        """Show a warning to the user, and add it to the log of the run. Call this method in the thread of `run`."""
+        """Show a warning to the user, and add it to the log of the run.
+
+        Call this method in the thread of `run`.
+        """
         self._follower.warn(message)
 
     def leave(self) -> None:
@@ -217,7 +225,7 @@ class Driver:
         self._leave_queue({"reason": reason, "exit_code": SIGNAL_CODES.get(name, 1)})
 
     def _tell_left(self, failure: Mapping[str, Any]) -> None:
-        """Tell the scheduler to remove the job from the queue, because of ``failure``."""
+        """Report to the scheduler that the job leaves the queue, because of ``failure``."""
         with suppress(*GONE):  # if this fails, the scheduler removes the job itself once this client asks no more
             ask_jobs(self._client, Op.LEAVE, job_id=self._submission.job_id, failure=dict(failure))
 
@@ -242,7 +250,10 @@ class Driver:
             self._submit(self._place())
 
     def _place(self) -> Placed:
-        """Choose a Dask worker for each process of the job; count its steps and scale its records on these workers."""
+        """Choose a Dask worker for each process of the job.
+
+        Count its steps and scale its records on these workers.
+        """
         given, resume = self._submission, self._submission.resume
         sources = given.modules
         room = self._follower.ask(Op.ROOM, wanted=self.job.cluster.workers.model_dump(mode="json"))

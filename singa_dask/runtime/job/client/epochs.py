@@ -78,7 +78,7 @@ def _lasting(job: JobConf, n_steps: int) -> JobConf:
 
 
 def steps_by_task(job: JobConf, sources: Sequence[modules.Source], resume: str | None, run: Runner) -> JobConf:
-    """Return the result of `with_steps`, computed by a task, because perhaps only Dask workers can reach the records.
+    """Return the result of `with_steps` from a task, as perhaps only Dask workers reach the records.
 
     Parameters
     ----------

@@ -56,7 +56,7 @@ class JobRun(Submission):
         return RunDirectory(self.run_url, **self.recording, job_id=self.job_id, driver=driver)
 
     def going_on(self) -> JobRun:
-        """Return a run that continues this one from its newest checkpoint, or starts over if it has no checkpoint."""
+        """Return a run that continues this one from its newest checkpoint, or starts over without one."""
         checkpoint = find(self.run_url) if has_checkpoints(self.run_url) else None
         goes_on = {"goes_on": checkpoint is not None, "replaces": checkpoint is None}
         command = {**self.recording["command"], "time": time.time(), "resume": checkpoint or self.resume}

@@ -1,4 +1,7 @@
-"""Find the hosts that store a job's records; choose Dask workers and assign blocks so that most reads are local."""
+"""Find the hosts that store a job's records.
+
+Choose Dask workers and assign blocks so that most reads are local.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +138,7 @@ def _survey_stores(job: str, resume: str | None, scanned_bytes: float) -> Survey
 
 
 class _Blocks:
-    """The blocks of one input layer, with the hosts that store each block, as indices into the list of hosts."""
+    """The blocks of one input layer, with the hosts of each block as indices into the list of hosts."""
 
     def __init__(self, survey: Survey, numbers: Mapping[str, Collection[int]]) -> None:
         self.survey = survey
@@ -163,7 +166,7 @@ class _Blocks:
 
 
 class Locality:
-    """Rates Dask workers and assigns blocks, so that as many bytes as possible are read on the host that stores them.
+    """Rates Dask workers and assigns blocks, to read as many bytes as possible on their own host.
 
     Parameters
     ----------
@@ -201,7 +204,7 @@ class Locality:
         self._held, self._share = self._count_assigned()
 
     def gain(self, processes: Sequence[int], workers: Sequence[str], chosen: Mapping[int, str]) -> np.ndarray:
-        """Return how many bytes per epoch each process would read from its own host, for each possible Dask worker.
+        """Return the bytes per epoch that each process would read locally, for each possible Dask worker.
 
         Parameters
         ----------
@@ -246,7 +249,7 @@ class Locality:
         return wanted
 
     def _count_assigned(self) -> tuple[Any, float]:
-        """Return the bytes of freely assignable blocks on each host, and the bytes of them that each worker reads.
+        """Return the bytes of freely assignable blocks by host, and the bytes of them that workers read.
 
         The first result has shape (2, n_hosts). Its first row divides each block among the hosts with a copy; the
         second row counts each copy in full.
@@ -320,7 +323,7 @@ def place_on_cluster(
     datasets: Sequence[Sequence[Any]],
     share_scans: Callable[[Sequence[str], Sequence[TableScan]], None],
 ) -> Placed:
-    """Choose a Dask worker for each process of a job, if possible on a host that stores the records it reads.
+    """Choose a Dask worker for each process of a job, if possible on the host of its records.
 
     Parameters
     ----------

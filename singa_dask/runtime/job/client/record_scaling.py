@@ -51,7 +51,7 @@ class GroupMoments(NamedTuple):
 
 
 def measure(layer: StoreInput, index: int, count: int) -> GroupMoments:
-    """Return the moments of a layer's records, for task ``index`` of ``count`` tasks that divide the records.
+    """Return the moments of a layer's records for task ``index`` of the ``count`` that divide them.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def scaling_of(layer: str, parts: Sequence[GroupMoments], warn: Callable[[str], 
 def _measure(
     job: str, sources: Sequence[modules.Source], init_from: Sequence[str], index: int, of: int
 ) -> list[tuple[str, Scaling | GroupMoments]]:
-    """Run task ``index`` of ``of`` tasks: return the moments of its share of each standardised layer's records.
+    """Run task ``index`` of ``of``: return moments of its share of each standardised layer's records.
 
     If a checkpoint in ``init_from`` contains the scaling of a layer, this scaling is returned instead.
     """

@@ -87,7 +87,7 @@ def _blind(asked: Mapping[str, tuple[str, list[str]]]) -> list[str]:
 
 @contextmanager
 def _marked(url: str) -> Iterator[list[str]]:
-    """Create a run directory, and in it a marker file with a random name, which is removed at the end of the context.
+    """Create a run directory, and in it a marker file with a random name during the context.
 
     The marker distinguishes the directory from one with the same path on another host. The context yields a list with
     the marker; the list is empty if ``url`` is not a local path. After an error, a newly created directory is removed.

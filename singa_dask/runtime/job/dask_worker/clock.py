@@ -1,4 +1,4 @@
-"""Compare the clock of this host with the scheduler's clock, and keep timers running when the clock is set back."""
+"""Compare this host's clock with the scheduler's; keep timers running if this clock is set back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Part files: the files of a dataset on the hosts of Dask workers. Serve them to other hosts, and read them in jobs."""
+"""Part files: the files of a dataset on the hosts of Dask workers.
+
+Serve them to other hosts, and read them in jobs.
+"""
 
 from __future__ import annotations
 

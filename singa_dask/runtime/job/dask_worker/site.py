@@ -46,7 +46,7 @@ PART_BYTES_PER_S = 20e6
 
 
 class Site(WorkerPlugin):
-    """Worker plug-in that hosts the units of all jobs on a Dask worker, and keeps parts of snapshots in memory."""
+    """Worker plug-in that hosts the units of all jobs on a Dask worker, and stores parts of snapshots."""
 
     name = SITE
 
@@ -180,7 +180,7 @@ class Site(WorkerPlugin):
         return hosting
 
     def _check_modules(self, sources: Sequence[modules.Source]) -> None:
-        """Raise `ConfigError` if a running job in this process has another module with the name of one of these."""
+        """Raise `ConfigError` if a job running in this process has another module of one of these names."""
         texts = {source.name: source for source in sources}
         for other in list(self.hostings.values()):  # a copy, because the event loop changes the dict
             theirs = other.placement.spec.modules
@@ -246,7 +246,10 @@ class Site(WorkerPlugin):
         left: Sequence[Sequence[Any]],
         buddy: str,
     ) -> dict[str, Any]:
-        """Tell a process the endpoints of replacement processes, and its new ``buddy``; see `Router.join`."""
+        """Pass to a process the endpoints of replacement processes, and its new ``buddy``.
+
+        See `Router.join`.
+        """
         hosting = self.hostings.get((job_id, process))
         if hosting is None or hosting.incarnation != incarnation:
             return {"error": f"process {process} of the job is not on {self.worker.address}"}
@@ -326,7 +329,10 @@ class Site(WorkerPlugin):
         return holders
 
     def _call(self, worker: str, n_bytes: int, op: str, **arguments: Any) -> Any:
-        """Call the site of another Dask worker, to send or get ``n_bytes`` bytes. Threads of units call this method."""
+        """Call the site of another Dask worker, to send or get ``n_bytes`` bytes.
+
+        Threads of units call this method.
+        """
         timeout_s = limit("answer") + n_bytes / PART_BYTES_PER_S
         return sync(self.worker.loop, getattr(self.worker.rpc(worker), op), **arguments, callback_timeout=timeout_s)
 
@@ -346,7 +352,10 @@ class Site(WorkerPlugin):
         return Checkpoint.from_manifest(manifest, lambda file: self._read_part(hosting.job_id, file, parts[file]), name)
 
     def _read_part(self, job_id: str, file: str, part: Mapping[str, Any]) -> bytes:
-        """Return a part of a snapshot, from here or from another Dask worker. Threads of units call this method."""
+        """Return a part of a snapshot, from here or from another Dask worker.
+
+        Threads of units call this method.
+        """
         content = self.store.get(job_id, file)
         errors = []
         for holder in part["holders"]:

@@ -11,13 +11,13 @@ from singa_dask.runtime.planning.worker_choice import WorkerFacts, limits_of
 
 
 def sizes_of(cluster: ClusterConf) -> list[int]:
-    """Return the number of units of each process, for a job that runs on as many Dask workers as it may use."""
+    """Return the number of units of each process, for a job on as many Dask workers as it may use."""
     layout = plan_processes(cluster)
     return [len(units) for units in pack(layout, limits_of(cluster, layout)[1]).processes]
 
 
 def missing_of(record: JobRecord) -> list[int]:
-    """Return the number of units of each process of a running job that still has no Dask worker of its own."""
+    """Return the number of units of each process of a running job that lacks its own Dask worker."""
     state = record.state
     if state.is_stopping or state.phase in ("ending", "over"):
         return []

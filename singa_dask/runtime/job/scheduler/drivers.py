@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 def _facts_aside(job_id: str, reason: str, kept: str) -> JobFacts:
-    """Return the facts of a saved job that cannot be continued, from the text of its file as far as possible."""
+    """Return the facts of a saved job that cannot be continued, as far as its file can be read."""
     run: Mapping[str, Any] = {}
     with suppress(Exception):  # the text may contain anything
         run = {**json.loads(kept)["run"]}
@@ -129,7 +129,9 @@ class Drivers:
     # -- detaching ---------------------------------------------------------------------------------------------------
 
     def detach(self, run: Mapping[str, Any], client: str = "") -> str:
-        """Start the driver of a job, or put the job in the queue. Return why the job is refused; empty if it is not.
+        """Start the driver of a job, or put the job in the queue.
+
+        Return why the job is refused; empty if it is not.
 
         Parameters
         ----------
@@ -218,7 +220,7 @@ class Drivers:
         self._queue.turn(facts.to_dict(), client, cluster=cluster, rank=rank)
 
     def start_next(self, check_room: Callable[[ClusterConf], None]) -> None:
-        """Start the driver of the first queued job, if that job is detached and ``check_room`` finds that it fits.
+        """Start the driver of the first queued job, if the job is detached and ``check_room`` accepts it.
 
         ``check_room`` takes the ``cluster`` block of a job, and raises `ClusterError` if the job does not fit.
         """
@@ -258,7 +260,10 @@ class Drivers:
         return {"state": "starting" if driven is not None else "unknown"}
 
     def loss_of(self, job: Mapping[str, Any]) -> str:
-        """Return a warning if a saved job takes no checkpoints, so that it would start over; else an empty string."""
+        """Return a warning if a saved job takes no checkpoints, so that it would start over.
+
+        Otherwise, return an empty string.
+        """
         if not self._kept.url or job["checkpoint_freq"] or job["checkpoint_minutes"]:
             return ""
         return (
@@ -288,7 +293,7 @@ class Drivers:
             self._end(driven, failure)
 
     def _wait_again(self, driven: _Driven, why: str) -> None:
-        """Let a job wait in the queue again, at its position and without a driver."""
+        """Return a job to its position in the queue, where it waits without a driver."""
         self._queue.note(driven.run["job_id"], why)
         driven.worker, driven.not_before = "", time.monotonic() + AGAIN_S
         driven.passing = ""
@@ -386,7 +391,10 @@ class Drivers:
             self._tell(job_id, {"event": "log", "level": "WARNING", "message": message})
 
     def _choose(self, driven: _Driven) -> str:
-        """Return the best Dask worker for a driver, if possible on the host of the client; empty if there is none."""
+        """Return the best Dask worker for a driver, if possible on the host of the client.
+
+        The result is empty if there is none.
+        """
         n_drivers = [driven.worker for driven in self._driven.values() if not driven.has_ended]
         usable = {
             address: (known.host != driven.host, n_drivers.count(address), len(known.processing), address)

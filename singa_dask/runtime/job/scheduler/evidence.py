@@ -1,4 +1,4 @@
-"""Evidence that a silent Dask worker of a job is alive: processes elsewhere make steps that depend on it."""
+"""Evidence that a silent Dask worker is alive: processes elsewhere make steps that depend on it."""
 
 from __future__ import annotations
 

@@ -41,7 +41,10 @@ class MetricsMerger:
         return round(sum(self._speeds.values()), 1)
 
     def add(self, event: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Add the metrics of one worker. Return the means of its group if all its workers have reported, else None."""
+        """Add the metrics of one worker.
+
+        Return the means of its group if all its workers have reported, else None.
+        """
         self.last_step = max(self.last_step, event["step"])
         key = (event["phase"], event["group"], event["step"])
         if event["step"] <= self._shown.get(key[:2], -1):

@@ -30,7 +30,7 @@ class _Ended(NamedTuple):
 
 
 class History:
-    """Keeps the facts of the 1000 jobs that ended last, and the events and curves of the 20 newest of them.
+    """Keeps the facts of the last 1000 jobs to end, and events and curves of the newest 20 of them.
 
     Events of older jobs are kept until their client has read the last event, at most for ``limit("client")``, in which
     a lost client may reconnect.

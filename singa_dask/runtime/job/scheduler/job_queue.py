@@ -126,7 +126,10 @@ class JobQueue:
         return waiter is not None and bool(waiter.end)
 
     def ahead_of(self, job_id: str, priority: int = 0) -> list[str]:
-        """Return the jobs before a job, in order. A job that is not queued counts as the last of its ``priority``."""
+        """Return the jobs before a job, in order.
+
+        A job that is not queued counts as the last of its ``priority``.
+        """
         waiter = self._waiters.get(job_id)
         rank = waiter.rank if waiter else (-priority, self._n_joined)
         return [other for other in self._in_order() if self._waiters[other].rank < rank]
@@ -156,7 +159,7 @@ class JobQueue:
         return sorted(self._waiters, key=lambda job_id: self._waiters[job_id].rank)
 
     def stop(self, job_id: str, name: str, by: str = "") -> bool:
-        """Tell a job to leave the queue at its next call of `turn`; return whether it is queued."""
+        """Make a job leave the queue at its next call of `turn`, and return whether it is queued."""
         waiter = self._waiters.get(job_id)
         if waiter is None:
             return False

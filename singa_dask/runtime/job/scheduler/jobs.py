@@ -151,7 +151,10 @@ class Jobs(SchedulerPlugin):
         return f"{waiting}, {ahead[0]} first. {TO_WAIT}" if ahead else ""
 
     async def submit(self, spec: Mapping[str, Any]) -> tuple[str, bool]:
-        """Start a job. Return why it is refused (empty if it is not), and whether it may be submitted again later."""
+        """Start a job.
+
+        Return why it is refused (empty if it is not), and whether it may be submitted again later.
+        """
         job = JobSpec(**spec)
         await self.drivers.wait_until_restored()
         known = self.records.get(job.job_id)
@@ -359,7 +362,10 @@ class Jobs(SchedulerPlugin):
         return await self._retire(**options)
 
     async def _wait_for_departure(self, leaving: Collection[str]) -> None:
-        """Wait, at most ``limit("departed")``, until no job needs units or snapshots on the leaving Dask workers."""
+        """Wait until no job needs units or snapshots on the leaving Dask workers.
+
+        The wait takes at most ``limit("departed")``.
+        """
         end = time.monotonic() + limit("departed")
         while time.monotonic() < end and any(record.state.needs(leaving) for record in list(self.records.values())):
             await gen.sleep(DEPARTURE_LOOK_S)
@@ -410,7 +416,7 @@ class Jobs(SchedulerPlugin):
             self.scheduler.idle_since = None
 
     def _lose_silent(self, job_id: str, record: JobRecord) -> None:
-        """Give up Dask workers that are silent for too long, unless other processes make steps that depend on them."""
+        """Give up Dask workers silent for too long, unless processes elsewhere make steps that need them."""
         now = time.monotonic()
         for address in record.state.workers:
             if self._heartbeats.is_silent(address):

@@ -98,7 +98,10 @@ class KeptJobs:
         return found
 
     async def save(self, job_id: str) -> str:
-        """Write the file of a job, or delete it if the job has ended. Return why that failed; empty if it succeeded."""
+        """Write the file of a job, or delete it if the job has ended.
+
+        Return why that failed; empty if it succeeded.
+        """
         if not self.url:
             return ""
         writing = gen.convert_yielded(self._save(job_id))  # started separately, so that it continues after the timeout
@@ -187,7 +190,10 @@ def _parse(job_id: str, text: str) -> dict[str, Any]:
 
 
 def _put_aside(file: str, data: bytes, why: str) -> str:
-    """Rename the file of a job that cannot be used, unless it was renamed before; return the reason for users."""
+    """Rename the file of a job that cannot be used, unless it was renamed before.
+
+    Return the reason for users.
+    """
     other = f"{file.removesuffix(ASIDE).removesuffix(SUFFIX)}{ASIDE}"
     if file != other:
         logger.warning("%s: the job is not taken up, as %s", file, why)

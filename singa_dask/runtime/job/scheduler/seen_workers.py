@@ -18,7 +18,9 @@ NOT_RUNNING = {Status.paused: "it is paused, e.g. as its memory is full", Status
 
 
 class SeenWorkers(Mapping[str, WorkerFacts]):
-    """Facts about each Dask worker that a job may use, by address. Threads that run the job's own tasks count as free.
+    """Facts about each Dask worker that a job may use, by address.
+
+    Threads that run the job's own tasks count as free.
 
     Facts are computed at each lookup, because most events need the facts of only a few Dask workers.
     """

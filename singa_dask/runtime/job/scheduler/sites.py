@@ -141,7 +141,7 @@ class Sites:
         return answer if isinstance(answer, dict) else {"error": f"{action.worker} does not answer: {answer!r}."}
 
     async def servers(self, worker: str) -> list[str]:
-        """Return the Dask workers that can serve the part files of ``worker``: those on its host, with a `Site`.
+        """Return the Dask workers with a `Site` that can serve the part files of ``worker``: on its host.
 
         ``worker`` itself may be gone.
         """
@@ -153,7 +153,7 @@ class Sites:
         return [address for address, known in self._scheduler.workers.items() if known.host in hosts]
 
     async def end_job(self, spec: JobSpec, incarnation: int) -> None:
-        """Remove from Dask workers the part files of a job, and the units and snapshots of all its incarnations."""
+        """Remove a job's part files, and units and snapshots of all its incarnations, from Dask workers."""
         facts = {"job_id": spec.job_id, "incarnation": incarnation, "reason": "the job is over", "forget": True}
         await self.ask_all(self.workers, limit("answer"), Op.END, **facts)
         await self.drop(spec.catalogs)
@@ -167,7 +167,7 @@ class Sites:
             await self.ask_all(self.workers, limit("part"), Op.DROP, tokens=tokens)
 
     async def restart(self, workers: Sequence[str]) -> None:
-        """Restart those of the ``workers`` that have a nanny, and that hold neither Dask tasks nor results."""
+        """Restart each of ``workers`` that has a nanny, and holds neither Dask tasks nor results."""
         known = self._scheduler.workers
         alone = [
             address

@@ -89,7 +89,10 @@ class UnitTasks:
             self._handle(job_id, ev.Reported(incarnation, unit, {**report, "unit": str(unit)}))
 
     async def cancel(self, record: JobRecord | None, up_to_incarnation: int, process: int | None = None) -> None:
-        """Cancel the tasks of a job's incarnations up to a given one; with ``process``, only tasks of this process."""
+        """Cancel the tasks of a job's incarnations up to a given one.
+
+        With ``process``, cancel only tasks of this process.
+        """
         tasks = record.futures if record else {}
         old = [
             future

@@ -107,7 +107,10 @@ class Views:
         return True
 
     def checkpoint(self, job_id: str) -> int | None:
-        """Request a checkpoint now; return the earliest step at which it can be taken; None if the job does not run."""
+        """Request a checkpoint now; return the earliest step at which it can be taken.
+
+        Return None if the job does not run.
+        """
         record = self._jobs.records.get(job_id)
         if record is None:
             return None

@@ -154,7 +154,10 @@ class Cut(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """A process has received the endpoints of replacement processes, or could not; then ``error`` says why."""
+    """A process has received the endpoints of replacement processes, or could not.
+
+    If it could not, ``error`` says why.
+    """
 
     incarnation: int
     process: int
@@ -225,7 +228,10 @@ class RunUnits(NamedTuple):
 
 
 class Request(NamedTuple):
-    """Ask the units of a job on a Dask worker to stop with a checkpoint, or to take a snapshot or checkpoint now."""
+    """Ask a job's units on a Dask worker to stop with a checkpoint, or to save their state now.
+
+    To save the state is to take a snapshot or a checkpoint.
+    """
 
     worker: str
     what: Literal["stop", "snapshot", "checkpoint"]
@@ -255,7 +261,7 @@ class CutOff(NamedTuple):
 
 
 class Join(NamedTuple):
-    """Tell a process which other processes have changed.
+    """Inform a process which other processes have changed.
 
     Attributes
     ----------

@@ -47,7 +47,10 @@ class Incarnation:
     gone: set[int] = field(default_factory=set)
 
     def take_threads(self, n: int) -> None:
-        """Record a worker's number of threads. If all workers have the same number, later incarnations use it, too."""
+        """Record a worker's number of threads.
+
+        If all workers have the same number, later incarnations use it, too.
+        """
         self.threads |= {n} - {0}
         self.roster = self.roster._replace(threads=max(self.threads) if len(self.threads) == 1 else 0)
 

@@ -115,7 +115,7 @@ class JobState:
 
     @property
     def threads(self) -> dict[str, int]:
-        """Number of units on each Dask worker, each of which occupies a thread."""
+        """Number of units on each Dask worker. Each unit occupies a thread."""
         n_units = Counter[str]()
         for address, units in zip(self.workers, self.roster.layout.processes, strict=bool(self.workers)):
             n_units[address] += len(units)
@@ -136,7 +136,7 @@ class JobState:
         return bool(self._signal) and "manifest" not in self._points.newest(self._workers)[1]
 
     def needs(self, workers: Collection[str]) -> bool:
-        """Return whether the job still needs units or snapshots on any of ``workers``, which are about to leave."""
+        """Return whether the job still needs units or snapshots on ``workers``, which are about to leave."""
         if self.phase == "over" or not self._placer.leaving & set(workers):
             return False
         return bool(set(self.workers) & set(workers)) or not self._trains
@@ -246,7 +246,10 @@ class JobState:
             self._move()
 
     def groups_of(self) -> dict[str, list[str]]:
-        """Return, for each Dask worker of the current incarnation, the worker groups that make no steps without it."""
+        """Return, for each Dask worker, the worker groups that make no steps without it.
+
+        The Dask workers are those of the current incarnation.
+        """
         groups = self.roster.layout.groups_of if self.workers else ()
         return {address: [str(group) for group in each] for address, each in zip(self.workers, groups, strict=True)}
 
@@ -504,7 +507,10 @@ class JobState:
         self._actions.append(ev.Tell({"event": "log", "level": "WARNING", "message": message}))
 
     def _place(self) -> None:
-        """Choose new Dask workers for the units, or wait for Dask workers; fail the job if the wait was too long."""
+        """Choose new Dask workers for the units, or wait for Dask workers.
+
+        Fail the job if the wait was too long.
+        """
         try:
             placement = self._placer.place(self._now, self._workers, self.roster.workers, self._warn)
         except ClusterError as error:

@@ -96,7 +96,7 @@ class Placer:
         self._with_nanny |= {worker for worker in mine if worker in workers and workers[worker].has_nanny}
 
     def lose(self, worker: str, workers: Mapping[str, WorkerFacts]) -> None:
-        """Expect that its nanny restarts a lost Dask worker, if the Dask worker had a nanny and its process ended."""
+        """Expect the nanny of a lost Dask worker, if it had one and its process ended, to restart it."""
         self._expects_nanny |= worker not in workers and worker in self._with_nanny
 
     @property
@@ -197,7 +197,7 @@ class Placer:
         return {address for address, known in workers.items() if known.usable or address in self.leaving}
 
     def has_hope(self, workers: Mapping[str, WorkerFacts]) -> bool:
-        """Return whether any Dask worker may host the job, now or later: one that is not suspected permanently."""
+        """Return whether any Dask worker may host the job, now or later: one not suspected permanently."""
         return bool(self.suspects.others(EVER, {address: known.nthreads for address, known in workers.items()}, ()))
 
     def _candidates(

@@ -237,7 +237,7 @@ class Replacement:
         ]
 
     def _run(self, workers: Mapping[str, WorkerFacts]) -> list[Any]:
-        """Return the actions that start the units, now that the survivors know the endpoints of the new processes."""
+        """Return the actions that start the units, now that survivors know the new processes' endpoints."""
         self.phase = "running"
         self._missing = set(map(str, self.units))
         for unit in self._missing:

@@ -46,7 +46,7 @@ class RestartPoints:
         self._snapshots = [*older, (step, manifest)][-KEPT:]
 
     def forget(self, worker: str) -> None:
-        """Remove a lost Dask worker from the holders of snapshots, because a new Dask worker may get its address."""
+        """Remove a lost Dask worker from the holders of snapshots, as a new one may get its address."""
         kept: list[tuple[int, Mapping[str, Any]]] = []
         for step, manifest in self._snapshots:
             others = {holder for key in KEYS for part in manifest.get(key, ()) for holder in part["holders"]} - {worker}
@@ -106,7 +106,10 @@ class RestartPoints:
 
 
 def _held(manifest: Mapping[str, Any], present: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-    """Return the parts of a snapshot, by kind. The holders of each part are limited to ``present`` Dask workers."""
+    """Return the parts of a snapshot, by kind.
+
+    The holders of each part are limited to ``present`` Dask workers.
+    """
 
     def reached(part: Mapping[str, Any]) -> dict[str, Any]:
         return {**part, "holders": [holder for holder in part["holders"] if holder in present]}

@@ -1,4 +1,7 @@
-"""Suspects: Dask workers that have failed recently, or that cannot reach each other. They are not used for a while."""
+"""Suspects: Dask workers that have failed recently, or that cannot reach each other.
+
+They are not used for a while.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,9 @@ class Suspects:
         self._failures: dict[frozenset[str], tuple[int, float]] = {}
 
     def add(self, now: float, *workers: str, for_good: bool = False) -> float:
-        """Record a failure of a Dask worker, or of two that cannot reach each other; return for how long it counts.
+        """Record a failure of a Dask worker, or of two that cannot reach each other.
+
+        Return for how long it counts.
 
         The result is in seconds; 0 if the failure does not count. With ``for_good`` it is infinite.
         """
