@@ -36,7 +36,7 @@ class GroupRecords:
     period : int
         Number of rows in an epoch, including padding.
     skip : int
-        Number of records that are skipped at the start. These are whole batches unless ``last_batch`` is ``wrap``.
+        Number of records that are skipped at the start: whole batches, if ``last_batch`` is not ``wrap``.
     last_batch : {"wrap", "drop_last", "pad"}
 
     Raises
@@ -92,7 +92,7 @@ class FullOrder:
 
     def __init__(self, records: GroupRecords, seed: int) -> None:
         self._records, self._seed = records, seed
-        # the epoch that was used last, and its order; both are replaced at once, because threads may share this object
+        # the last epoch used, and its order, in one tuple: threads that share this object replace both at once
         self._last = (-1, np.empty(0, np.int64))
 
     def ids(self, positions: Ids) -> Ids:
@@ -103,7 +103,8 @@ class FullOrder:
         flat = positions.reshape(-1)
         period = self._records.period
         first, last = int(flat[0]) // period, int(flat[-1]) // period
-        # compute the epoch only at boundaries: computing it for each position would take longer than reading the record
+        # find only the boundaries of epochs: computing the epoch of each position would take longer than reading the
+        # record
         ends = np.searchsorted(flat, np.arange(first, last + 2) * period).tolist()
         parts = []
         for epoch, (low, high) in enumerate(pairwise(ends), first):
@@ -124,7 +125,7 @@ class FullOrder:
 
 
 def keep_runs(order: Ids, runs: Ids) -> Ids:
-    """Return an order in which the blocks of a run are adjacent, at the position of its first block.
+    """Return an order with the blocks of each run moved next to the run's first block.
 
     Parameters
     ----------
@@ -196,26 +197,26 @@ class BlockOrder:
                 row[n : n + len(part)] = part
                 n += len(part)
         ids = items.reshape(len(streams), n_steps, width).swapaxes(0, 1).reshape(n_steps, -1)
-        # a worker whose rows begin or end within a stream gets a part of this stream
+        # cut off the rows of other workers, in case this worker's rows begin or end within a stream
         return ids[:, low - streams.start * width :][:, : high - low]
 
     def _run(self, stream: int, item: int) -> tuple[int, Ids]:
-        """Return the window of a stream's epoch that contains an item: its first item, and its records."""
+        """Return the window of a stream that contains an item: the window's first item, and its records."""
         kept = self._run_of.get(stream)
         if kept is not None and kept[0] <= item < kept[0] + len(kept[1]):
             return kept
         row = item // self.width * self._records.batch_size + stream * self.width + item % self.width
         epoch = (row + self._records.skip) // self._records.period
-        # a stream that supplies more items than it has starts again
+        # a stream that has to supply more items than it has starts again at its beginning
         offset = (item - self._supplied(stream, epoch)) % int(self._pieces(stream, epoch)[1][-1])
         start, window = self._window(stream, epoch, offset)
         begin = item - (offset - start)
-        # use the local `run`, because another thread may replace the entry
+        # return the local `run`, because another thread may replace the entry
         run = self._run_of[stream] = begin, window[: self._supplied(stream, epoch + 1) - begin]
         return run
 
     def _supplied(self, stream: int, epoch: int) -> int:
-        """Return the number of items that a stream supplies before an epoch (negative for skipped ones)."""
+        """Return the number of items that a stream supplies before an epoch; skipped items count negatively."""
         return self._supplied_up_to(stream + 1, epoch) - self._supplied_up_to(stream, epoch)
 
     def _supplied_up_to(self, stream: int, epoch: int) -> int:
@@ -225,7 +226,7 @@ class BlockOrder:
         return stream * batches * width + min(rest, stream * width)
 
     def _window(self, stream: int, epoch: int, offset: int) -> tuple[int, Ids]:
-        """Return first item and records of the window that contains item ``offset`` of a stream's epoch."""
+        """Return the first item and the records of the window that contains item ``offset`` of an epoch."""
         pieces, ends = self._pieces(stream, epoch)
         window = int(ends.searchsorted(offset, side="right")) // self.blocks_per_window
         chosen = pieces[window * self.blocks_per_window : (window + 1) * self.blocks_per_window]
@@ -285,7 +286,7 @@ class BlockOrder:
 
     @cached_property
     def _assigned(self) -> tuple[Ids, Ids, Ids]:
-        """First and end record of each non-empty block in the order of the assignment, and cumulative lengths."""
+        """First and end record of each non-empty block, in assignment order, and their cumulative lengths."""
         n = len(self._records.starts) - 1
         order = self._assignment
         if order is None:

@@ -1,7 +1,7 @@
 """Random permutations and numbers that depend only on a seed and a purpose.
 
-They are the same in every version of NumPy: only the raw output of Philox is used, which NumPy guarantees not to
-change.
+They are the same in every version of NumPy, because only the raw output of Philox is used. NumPy guarantees that this
+output does not change.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ MIN_PACKED = 64
 
 
 class _Philox(threading.local):
-    """A generator for each thread, because creating one takes longer than drawing some numbers."""
+    """A generator for each thread.
+
+    It is kept, because creating one takes longer than drawing some numbers.
+    """
 
     def __init__(self) -> None:
         self.bits: Any = np.random.Philox(0)
@@ -44,7 +47,7 @@ def permutation(n: int, seed: int, purpose: str, *numbers: int) -> npt.NDArray[n
     ----------
     n, seed : int
     purpose : str
-        Permutations for different purposes are independent.
+        What the permutation is for, as any text. Permutations for different purposes are independent.
     numbers : up to three ints, not negative
         E.g. epoch, stream and window.
 

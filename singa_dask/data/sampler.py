@@ -1,7 +1,7 @@
-"""Sampler: compute which records a batch of a worker group has, from a few integers.
+"""Sampler: compute which records are in a batch of a worker group, from a few integers.
 
-The records of any step can be computed directly, with the same result for any number of workers. So a cursor consists
-of a few integers, and a resumed or resized run reads the same records.
+The records of any step can be computed directly, and do not depend on the number of workers. So a cursor (a position in
+the data) is a few integers, and a resumed or resized run reads the same records.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ Shuffle = Literal["none", "block", "full"]
 
 # number of streams; it is divisible by 1, 2, 3, 4, 6, 8, 12, 16 and 24 workers
 CANONICAL_STREAMS = 48
-# words in messages for entries of a cursor that are not keys of a job file
+# words that messages use for entries of a cursor that are not keys of a job file
 CALLED = {
     "fingerprint": "the version of the data",
     "deal": "the order of blocks by hosts",
     "version": "the way in which worker groups share records",
     "skip": "the number of records skipped at the start",
 }
-# values that cursors omit, so that cursors of older versions without these keys remain valid
+# values that are omitted from cursors, so that older cursors without these keys remain valid
 _PLAIN = {"last_batch": "wrap", "deal": ""}
 MAX_STEPS = 64
 
 
 def advanced(cursor: Mapping[str, Any], n_batches: int) -> dict[str, Any]:
-    """Return a cursor `n_batches` after another one."""
+    """Return the cursor that is ``n_batches`` batches after ``cursor``."""
     return {**cursor, "samples_seen": cursor["samples_seen"] + n_batches * cursor["batch_size"]}
 
 
@@ -48,24 +48,26 @@ class Sampler:
     sizes : sequence of int
         Number of records of each block of the store.
     batch_size : int
-        Number of records in a step of the whole group.
+        Number of records that the whole group reads in a step.
     shuffle : {"none", "block", "full"}
         ``none``: file order. ``full``: a new permutation of all records in each epoch. ``block``: see Notes.
     seed : int
     group, n_groups : int
-        Group k of G reads the records k*N//G to (k+1)*N//G, in the order of the assignment if ``shuffle`` is ``block``,
-        in file order otherwise.
+        Index of the group, and number of groups. Group k of G reads the records k*N//G to (k+1)*N//G. Records are
+        numbered in the order of ``assignment`` if ``shuffle`` is ``block``, else in file order.
     window : int
         For ``block``: number of blocks that a group mixes at a time, summed over all streams.
     streams : int, optional
         For ``block``: number of streams, a divisor of the batch size. The default is the greatest common divisor of the
-        batch size and 48; with ``runs``, the largest divisor of this number that does not exceed ``window``.
+        batch size and 48. With ``runs``, it is the largest divisor of that number that does not exceed ``window``.
     assignment : sequence of int, optional
-        For ``block``: order in which blocks are assigned to the streams. Default: random by ``seed``.
+        For ``block``: order in which blocks are assigned to the streams. By default the order is random and depends on
+        ``seed``.
     runs : (n_blocks,) int64, optional
         For ``block``: `Store.runs`. A stream reads the blocks of a run one after the other.
     skip : int
-        Number of records to skip at the start. It is rounded down to whole batches unless ``last_batch`` is ``wrap``.
+        Number of records to skip at the start. If ``last_batch`` is not ``wrap``, the number is rounded down to whole
+        batches.
     fingerprint : str
         Fingerprint of the store. A cursor with another fingerprint is refused.
     last_batch : {"wrap", "drop_last", "pad"}
@@ -75,11 +77,11 @@ class Sampler:
     shares : sequence of int
         Proportions in which the workers divide a batch. If empty, the parts are equal.
     span : (int, int), optional
-        Read only these records instead of the group's: index of the first record, and of the record after the last. Not
-        allowed with ``block``.
+        First record, and the record after the last, to read instead of the group's records. Not allowed with ``block``.
     consecutive : bool
-        For ``none`` and a whole number of batches: whether each worker reads consecutive records instead of a part of
-        each batch. Each block is then read by one worker, but the records of a batch depend on the number of workers.
+        Whether each worker reads one range of consecutive records, instead of a part of each batch in file order. Each
+        block is then read by one worker, but the records of a batch depend on the number of workers. Requires
+        ``shuffle="none"`` and a whole number of batches.
 
     Attributes
     ----------
@@ -97,13 +99,13 @@ class Sampler:
 
     Notes
     -----
-    With ``block``, each of the C streams supplies B / C consecutive rows of every batch. The blocks are concatenated in
-    the order of the assignment. In each epoch this sequence of records is divided into C spans, one for each stream. A
-    span is as long as the number of rows that its stream supplies in the epoch, so that every record is read once per
-    epoch. A block is read by one stream, or by two if it contains a boundary of spans. A stream reads its blocks in
-    random order, and shuffles records within windows of blocks.
+    With ``block``, each of the C streams supplies B / C consecutive rows of every batch of B rows. The blocks are
+    concatenated in the order of the assignment. In each epoch, this sequence of records is divided into C spans, one
+    for each stream. The length of a span is the number of rows that its stream supplies in the epoch, so every record
+    is read once per epoch. A block is read by one stream, or by two if it contains a boundary of spans. A stream reads
+    its blocks in random order, and shuffles records within windows of blocks.
 
-    Unless ``last_batch`` is ``wrap``, the spans have about equal lengths and are the same in all epochs. A stream then
+    If ``last_batch`` is not ``wrap``, the spans have about equal lengths and are the same in all epochs. A stream then
     drops the end of its span (``drop_last``), or starts again at its beginning (``pad``).
     """
 
@@ -132,7 +134,7 @@ class Sampler:
         self.fingerprint, self.last_batch, self.n_groups = fingerprint, last_batch, n_groups
         if not streams:
             most = math.gcd(batch_size, CANONICAL_STREAMS)
-            # each stream keeps one run open
+            # # each stream keeps one run open, so allow at most ``window`` streams
             limit = most if runs is None else max(window, 1)
             streams = max(n for n in range(1, most + 1) if most % n == 0 and n <= limit)
         if batch_size % streams:
@@ -150,7 +152,7 @@ class Sampler:
     # -- batches -------------------------------------------------------------------------------------
 
     def rows(self, step: int, worker: int = 0, n_workers: int = 1, n_steps: int = 1) -> Ids:
-        """Return the records that a worker reads in ``n_steps`` steps, i.e. its rows of each batch.
+        """Return the records that a worker reads in ``n_steps`` steps: its rows of each batch.
 
         Returns
         -------
@@ -185,12 +187,12 @@ class Sampler:
         return rows // self.period
 
     def block_rows(self, worker: int = 0, n_workers: int = 1) -> Ids:
-        """Return how many rows of each block a worker reads in its first epoch; for ``full``, on average.
+        """Return how many rows of each block a worker reads in its first epoch.
 
         Returns
         -------
         (n_blocks,) int64
-            The numbers; averages are rounded up.
+            Exact numbers; for ``full``, expected numbers, rounded up.
         """
         low, high = self.bounds(n_workers)[worker : worker + 2]
         if self.shuffle == "block":
@@ -208,13 +210,13 @@ class Sampler:
         return rows + np.histogram(again, starts)[0] if len(again) else rows
 
     def spans(self, n_workers: int = 1) -> list[tuple[int, int, int]]:
-        """Return the spans of the assigned blocks that workers read in the first epoch of a block order.
+        """Return the spans of the sequence of blocks that workers read in the first epoch, for ``block``.
 
         Returns
         -------
         list of (worker, low, high)
-            One span for each stream, in order, measured in records. A stream that several workers share is listed with
-            the worker that reads most of it.
+            One span of records for each stream, in order. A stream that several workers share is listed with the worker
+            that reads most of it.
         """
         bounds, width = self.bounds(n_workers), self._block.width
         owners = (bisect(bounds, stream * width + width // 2) - 1 for stream in range(self._block.streams))
@@ -249,8 +251,9 @@ class Sampler:
     def seek(self, cursor: Mapping[str, Any]) -> int:
         """Move to the position of a cursor: set `first_row`, and return the step.
 
-        If the batches of the cursor had another size, the step begins with the next record of the epoch. An order by
-        blocks depends on the batch size; the step then begins after the same number of records.
+        If the batch size has changed since the cursor was written, the step begins with the next record of the epoch.
+        With ``shuffle="block"``, the order itself depends on the batch size; the step then begins after the same number
+        of records.
 
         Raises
         ------
@@ -276,7 +279,7 @@ class Sampler:
     @cached_property
     def _identity(self) -> dict[str, Any]:
         identity = {
-            # in version 1, each group read a range of the file; now it reads a range of the shuffled blocks
+            # version 1: each group reads a range of the file; version 2: a range of the shuffled blocks
             "version": 2 if self.shuffle == "block" and self.n_groups > 1 else 1,
             "fingerprint": self.fingerprint,
             "shuffle": self.shuffle,

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 Arrays = dict[str, npt.NDArray[Any]]
-# all records in one dict, or an iterable of chunks
+# records as one dict of arrays, or as an iterable of such dicts (chunks)
 Records = Arrays | Iterable[Arrays]
 
 
@@ -28,7 +28,8 @@ class Block:
     file : str
         URL of the file that contains it.
     offset, length : int
-        Byte range in that file. For LMDB, whose values are not in order: the first record, and the bytes of all values.
+        Byte range in that file. LMDB stores values in no order of bytes: there, ``offset`` is the first record, and
+        ``length`` the total bytes of all values.
     crc : int or None
         CRC32C of the bytes, if known.
     """
@@ -72,7 +73,8 @@ class FileSum(NamedTuple):
         Relative to the directory of the store.
     n_bytes : int
     crc : int
-        CRC32C of the bytes outside all blocks, such as headers; of the whole file if it is read as a whole.
+        CRC32C of the bytes outside all blocks, such as headers. For a file that is read as a whole, CRC32C of all
+        bytes.
     """
 
     name: str
@@ -94,11 +96,12 @@ class TableColumn:
     index : int
         Index of its value in the flattened field.
     categories : tuple of str
-        The text of each value, if the values of the records are indices of categories.
+        The text of each category, if the records have indices of categories; empty otherwise.
     missing : str
         Treatment of missing values, e.g. ``error``, ``mean``.
     is_index : bool
-        Whether it numbers or names the rows, as the index of pandas or Dask does. It is a feature only if it is named.
+        Whether the column numbers or names the rows, as the index of pandas or Dask does. Such a column is a feature
+        only if the user names it.
     """
 
     name: str

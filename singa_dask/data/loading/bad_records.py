@@ -13,19 +13,19 @@ OnError = Literal["raise", "skip", "replace"]
 
 @dataclass(frozen=True)
 class BadPolicy:
-    """Rules for a loader that meets bad records.
+    """The policy of a loader for bad records.
 
-    Under every policy, it is an error if a store cannot be opened: for a missing or empty file, an unreadable
-    directory, a truncated LMDB file, or an invalid first record.
+    A store that cannot be opened is an error under every policy: a missing or empty file, an unreadable directory, a
+    truncated LMDB file, or an invalid first record.
 
     Attributes
     ----------
     on_error : {"raise", "skip", "replace"}
-        ``raise``: raise an error for a bad record. ``skip``: replace it by the next good record of the store; after the
-        last record comes the first. ``replace``: replace it by a random record of the store.
+        ``raise``: raise an error for a bad record. ``skip``: replace it by the next good record of the store, where the
+        first record follows the last. ``replace``: replace it by a random record of the store.
     max_bad : float
-        Maximum number of bad records that a loader tolerates: a count if >= 1, else a fraction of the store's records,
-        but at least one record.
+        Maximum number of bad records that a loader tolerates. Values >= 1 are a count, values below 1 a fraction of the
+        store's records. One bad record is always tolerated.
     labels : int
         Labels must be between 0 and ``labels - 1``; 0 disables the check.
     seed : int
@@ -81,7 +81,7 @@ class BadLog:
     max_bad : int
         Maximum number of bad records.
     truncation : str
-        `Store.truncation`. If it is not empty, it counts as one bad record.
+        `Store.truncation` of the store. If not empty, it counts as one bad record.
 
     Attributes
     ----------

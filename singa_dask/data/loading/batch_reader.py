@@ -26,8 +26,8 @@ class Batch(NamedTuple):
     Attributes
     ----------
     arrays : dict of str to ndarray
-        The fields, each (B / n_workers, *shape). Each record is contiguous. The arrays are valid until the next call of
-        `Loader.next`, and may be read-only views.
+        The fields, each (B / n_workers, *shape), where B is the batch size of the group. Each record is contiguous. The
+        arrays are valid until the next call of `Loader.next`, and may be read-only views.
     ids : (B / n_workers,) int64
         Indices of the records in the store, after bad records were replaced.
     """
@@ -45,7 +45,7 @@ class BatchBuffer:
     first_step : int
         Step of the first batch.
     arrays : dict of str to ndarray
-        The fields, each (n_batches * B / n_workers, *shape). Later batches reuse the arrays.
+        The fields, each (n_batches * B / n_workers, *shape). The memory of the arrays is reused for later batches.
     batches : list of Batch
         The batches. Their arrays are views of ``arrays``, or of a block that contains the whole batch.
     bad : dict of int to list of BadRecord
@@ -72,7 +72,7 @@ class BatchReader:
         Index of the worker in the group, and size of the group.
     budget : MemoryBudget
     log : BadLog
-        Log of the bad records so far, with their maximum number.
+        Log of the bad records so far, which limits their number.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class BatchReader:
         self._store, self._starts = reader.store, reader.store.starts
         self._in_order = sampler.shuffle == "none"
         sizes = np.diff(self._starts)
-        # records per block if all blocks but the last have the same number, else 0
+        # number of records per block, if all blocks except the last have the same number; else 0
         self._even = int(sizes[0]) if (sizes[:-1] == sizes[0]).all() and sizes[-1] <= sizes[0] else 0
         self._check_at = 0.0
         self._pool: BlockPool | None = None
@@ -169,7 +169,8 @@ class BatchReader:
     def _is_to_check(self, step: int, n: int) -> bool:
         """Return whether to check that files are unchanged.
 
-        They are checked at the end of an epoch, and always if blocks are views of the files.
+        Files are checked at the end of an epoch. If blocks are views of the files, they are also checked at intervals
+        of time.
         """
         first, size, period = self._sampler.first_row, self._sampler.batch_size, self._sampler.period
         if (first + step * size) // period == (first + (step + n) * size) // period:
@@ -188,7 +189,7 @@ class BatchReader:
         Parameters
         ----------
         ids : (n_batches, n) int64
-            Consecutive records. After the last record of the group comes its first.
+            Consecutive records, where the first record of the group follows its last.
         buffers : dict of str to ndarray
             Memory for batches that span several blocks: one array (n_batches * n, *shape) for each field.
         """
@@ -241,11 +242,11 @@ class BatchReader:
 
     def _gather_by_block(self, ids: Ids, blocks: Ids, used: list[int], out: Arrays) -> None:
         """Copy records block by block. Used if the pool is too small for all needed blocks."""
-        # use blocks that are in memory first, before other blocks replace them; the look-ahead assumes this order
+        # first use the blocks in memory, before other blocks replace them. The look-ahead assumes this order.
         for block in sorted(used, key=lambda block: block not in self._reader.kept):
             chosen = np.flatnonzero(blocks == block)
             if self._store.mapped:
-                # record page faults for each block, because a large batch may touch all pages of the file
+                # count page faults for each block, because a large batch may touch all pages of the file
                 note_read(len(chosen) * FAULT_BYTES)
             rows = ids[chosen] - self._starts[block]
             for name, array in self._reader.block(block).items():

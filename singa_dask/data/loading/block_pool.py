@@ -43,7 +43,7 @@ class BlockPool:
         return list(self._slot_of)
 
     def missing(self, blocks: list[int]) -> list[int]:
-        """Return those ``blocks`` that are not in the pool, and mark all other ``blocks`` as recently used."""
+        """Return the ``blocks`` that are not in the pool, and mark the others as recently used."""
         for block in blocks:
             if block in self._slot_of:
                 self._slot_of.move_to_end(block)
@@ -60,9 +60,9 @@ class BlockPool:
         self._slot_of[block] = slot
 
     def rows_of(self, ids: Ids, blocks: Ids) -> Ids:
-        """Return the row in the arrays of the pool for each record, (n,).
+        """Return the row of each record in the arrays of the pool, (n,).
 
-        The pool must contain their ``blocks``.
+        ``blocks`` are the blocks of the records. The pool must contain them.
         """
         return ids if self._holds_all else ids + self._shift[blocks]
 

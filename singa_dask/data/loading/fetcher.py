@@ -38,7 +38,7 @@ class _Fetch:
     started : float or None
         Time at which the first read began.
     repeated : bool
-        Whether the block must not be requested a second time, because it was requested twice or its bytes have arrived.
+        Whether the block needs no second request, because it was already requested twice, or its bytes have arrived.
     dropped : bool
         Whether the block is no longer needed.
     """
@@ -60,14 +60,14 @@ class _Fetch:
 
 
 class Fetcher:
-    """Reads the next blocks in several threads, and returns them in any order.
+    """Reads the next blocks in several threads, and returns any of them on request.
 
-    Blocks that are requested and not yet used are in flight. At least one block and otherwise at most ``bytes_bound``
-    bytes are in flight. If a block is late when it is needed, another connection requests it again, and the first
-    answer is used; see `IoThreads`. Blocks that need no request to the filesystem are read when they are needed.
+    Blocks that are requested and not yet used are in flight: at most ``bytes_bound`` bytes, but at least one block. If
+    a block is needed and late, another connection requests it again, and the first answer is used; see `IoThreads`.
+    Blocks that need no request to the filesystem are read when they are needed.
 
-    With ``decoders``, these threads decode blocks ahead, and also read the blocks that need no request. Otherwise the
-    calling thread decodes.
+    If ``decoders`` is passed, its threads decode blocks ahead, and also read the blocks that need no request. Otherwise
+    the calling thread decodes.
 
     Only one thread may use a fetcher at a time, except for `wake`.
 
@@ -77,9 +77,9 @@ class Fetcher:
     threads : IoThreads
     bytes_bound : int
     cancelled : callable
-        Returns whether to stop waiting.
+        Called without arguments; returns True to stop waiting.
     decoders : IoThreads, optional
-        See `decode_threads`.
+        Threads that decode blocks ahead; see `decode_threads`.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Fetcher:
     def drop(self) -> None:
         """Drop all blocks.
 
-        Waits for threads that decode, because they use the store, but not for reads.
+        This method waits for threads that decode, because they use the store. It does not wait for reads.
         """
         self._ahead = None
         self._coming.clear()
@@ -182,7 +182,7 @@ class Fetcher:
         fetch = self._fetches[block] = _Fetch(block, step, self._store.fetch_bytes(block), self._memory(block))
         with self._lock:
             self._in_flight += fetch.memory
-        # threads run in a copy of this context, so that reads end when the job ends
+        # run the threads in a copy of this thread's context, so that reads end when the job ends
         if self._decoders is not None and self._is_near(block):
             fetch.repeated = True
             self._decoders.submit(partial(self._read_near, fetch), first)

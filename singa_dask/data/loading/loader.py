@@ -1,7 +1,7 @@
 """Loader: read the batches of one worker ahead, in the order of a sampler and within a memory limit.
 
-A `BatchReader` reads several batches at a time into one `BatchBuffer`. It runs in a thread of its own; without
-prefetching, it runs in the caller's thread.
+A `BatchReader` reads several batches at a time into one `BatchBuffer`. It runs in a thread of its own. If prefetching
+is disabled, it runs in the caller's thread.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Loader:
     Parameters
     ----------
     store : Store
-        The store. Nothing else may read it while the loader is open.
+        Store to read. Nothing else may read it while the loader is open.
     sampler : Sampler
     worker, n_workers : int
         Index of the worker in the group, and size of the group.
@@ -46,7 +46,7 @@ class Loader:
         Maximum memory of the loader in bytes; see `MemoryBudget`. The default is `DEFAULT_BYTES`, or more if blocks are
         large.
     share : int, optional
-        Maximum of the default of ``bytes_bound``.
+        Upper limit for the default value of ``bytes_bound``; see `MemoryBudget`.
     prefetch : bool
         Whether a thread reads batches ahead.
     name : str
@@ -58,28 +58,29 @@ class Loader:
     n_io_threads : int
         Number of threads of this process that read from the store's filesystem, if it is remote.
     in_flight_bytes : int
-        Maximum number of bytes that are requested or decoded ahead, but at least one block; see `Fetcher`.
+        Maximum number of bytes of blocks that are requested or decoded ahead. One block is always allowed; see
+        `Fetcher`.
     warns : bool
-        Whether to log the warnings of the store, once in a process, and whether the order of the records makes reading
-        slow.
+        Whether to log the warnings of the store (once in a process), and a warning if the order of the records makes
+        reading slow.
 
     Raises
     ------
     DataError
-        One block, or two batches, need more than ``bytes_bound`` or ``share``.
+        The memory limit, ``bytes_bound`` or ``share``, has no room for one block or for two batches.
 
     Attributes
     ----------
     budget : MemoryBudget
-        The division of the memory.
+        How the memory is divided.
     reader : BlockReader
     bad : BadLog
         Bad records in the batches so far.
     wait_s : float
         Seconds that `next` has waited for records.
     n_ahead : int
-        Number of batches that the caller has taken from `next` ahead of the step that it computes. The caller sets it.
-        `epoch`, `cursor` and `advance` refer to that step.
+        Number of batches that the caller has taken from `next` in advance, before the step that it computes now. The
+        caller sets this number. `epoch`, `cursor` and `advance` refer to the current step.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class Loader:
             self._warn_of_shuffle()
 
     def _warn_of_shuffle(self) -> None:
-        """Log that a shuffled order is slow, if the blocks that it alternates between do not fit in memory."""
+        """Warn that shuffling is slow, if the blocks that it alternates between do not fit in memory."""
         kind, budget, store, n_kept = self.sampler.shuffle, self.budget, self.store, self._batches.n_kept
         if kind == "full" and self._fetcher is not None and fs.CACHE not in store.storage_options:
             low, high = self.sampler.bounds(self.n_workers)[self.worker : self.worker + 2]
@@ -210,9 +211,9 @@ class Loader:
             self._start_thread()
 
     def wait(self) -> None:
-        """Wait until the thread has read a batch or failed; `next` then raises the error.
+        """Wait until the thread has read a batch, or has failed. `next` raises the error.
 
-        The wait does not count in ``wait_s``.
+        This wait is not added to ``wait_s``.
         """
         with self._lock:
             self._ready.wait_for(lambda: not self._thread or self._is_cancelled() or self._queue or self._ended)
@@ -305,7 +306,7 @@ class Loader:
         thread = threading.Thread(
             target=copy_context().run, args=(self._read_ahead, self._step), name=f"prefetch-{self.name}", daemon=True
         )
-        with self._lock:  # under the lock, `_halt` finds either no thread or a thread that it can join
+        with self._lock:  # locked, so that `_halt` finds no thread or one that it can join
             self._stop = self._ended = False
             thread.start()
             self._thread = thread

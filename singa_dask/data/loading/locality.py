@@ -1,6 +1,6 @@
 """Locality: find the hosts of blocks, and assign blocks so that workers read from their own host.
 
-An assignment changes only which worker reads a block. It never changes how many records a worker reads.
+An assignment determines which worker reads a block. It does not change how many records a worker reads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOOPBACK = ("127.", "localhost", "::1", "ip6-l")
 def host_names(*names: str) -> frozenset[str]:
     """Return ``names`` and all names of this host, each in full and in short form."""
     system = [name for name in (socket.gethostname(), socket.getfqdn()) if not name.startswith(LOOPBACK)]
-    # if an address of the host is a loopback address, all processes are on this machine
+    # if the host has a loopback address among its names, all processes are on this machine
     loopback = ["localhost"] if any(name.startswith(LOOPBACK) for name in names) else []
     return frozenset(form for name in (*names, *system, *loopback) for form in _forms(name))
 
@@ -44,7 +44,7 @@ def _forms(name: str) -> tuple[str, ...]:
 class Locations:
     """Hosts of the blocks of a store.
 
-    The filesystem is asked for each file when it is first needed, until it has no answer.
+    The filesystem is queried for each file on first use. Once it cannot answer, it is not queried again.
     """
 
     def __init__(self, storage_options: fs.Options = None) -> None:
@@ -59,9 +59,9 @@ class Locations:
         return tuple(sorted(host for host, n_bytes in by_host.items() if n_bytes == max(by_host.values())))
 
     def local_bytes(self, block: Block, names: Collection[str]) -> int:
-        """Return how many bytes of a block are on the host with these `host_names`.
+        """Return how many bytes of a block are stored on the host with these `host_names`.
 
-        All bytes of a local file are.
+        For a block of a local file, these are all bytes.
         """
         if block.file not in self._is_local:
             self._is_local[block.file] = fs.local_path(block.file) is not None
@@ -96,7 +96,7 @@ class Locations:
 
 
 class Survey(NamedTuple):
-    """Description of the blocks of a store. It is made without reading the blocks.
+    """Description of a store's blocks, obtained without reading them.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class Survey(NamedTuple):
     lengths : list of int
         Number of bytes of each block.
     hosts : list of tuple of str
-        Hosts that have each block.
+        Hosts that store each block.
     fingerprint : str
         Fingerprint of the store.
     runs : list of int, optional
@@ -141,11 +141,11 @@ class HostSpan(NamedTuple):
 def assign_by_host(
     sizes: Sequence[int], hosts: Sequence[Collection[int]], spans: Iterable[HostSpan], seed: int
 ) -> list[int]:
-    """Order the blocks so that each span of the order has blocks of the host that reads the span.
+    """Order the blocks so that the host that reads a span of the order stores the span's blocks.
 
-    Each block is assigned to the one of its hosts with the most room, beginning with the blocks that have the fewest
-    hosts. Then the blocks that found no room are assigned by moving others, so that as many blocks as possible are
-    local if all have the same size.
+    Blocks with the fewest hosts are assigned first. Each block is assigned to the host with the most room left among
+    the hosts that store it. If none of them has room, other blocks are moved to make room. If all blocks have the same
+    size, as many as possible are read from their own host.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def assign_by_host(
     spans : iterable of HostSpan
         Spans in order. Together they cover all records.
     seed : int
-        Seed of the random order in which a host reads its blocks.
+        Seed for the random order of the blocks of a host.
 
     Returns
     -------
@@ -189,18 +189,18 @@ class _Assignment:
     def __init__(self, sizes: Sequence[int], hosts: Sequence[Sequence[int]], rooms: dict[int, int]) -> None:
         self._sizes, self._hosts, self._rooms = sizes, hosts, rooms
         self.host_of = [-1] * len(sizes)
-        # by host, and by another host that also stores them, the blocks that the first host reads
+        # _movable[host][other]: blocks that are assigned to ``host`` and also stored on ``other``
         self._movable = {host: defaultdict[int, dict[int, None]](dict) for host in rooms}
         self._full: set[int] = set()
 
     def assign(self, block: int) -> None:
-        """Give a block to its host with the most room, if any has room."""
+        """Assign a block to the host with the most room among the hosts that store it, if one has room."""
         best = max(self._hosts[block], key=lambda host: (self._rooms[host], -host), default=-1)
         if best != -1 and self._fits(block, self._rooms[best]):
             self._move(block, best)
 
     def make_room(self, block: int) -> None:
-        """Give a block to a full host, and move blocks along a chain of hosts until one has room.
+        """Assign a block to a full host, and move blocks along a chain of hosts to one that has room.
 
         This is an augmenting path of a bipartite matching. If no chain leads to room, nothing changes.
         """
@@ -222,11 +222,11 @@ class _Assignment:
                             came[other] = (leaving, host)
                             queue.append(other)
                             break
-        # no chain from these hosts leads to room, and other chains cannot change that
+        # no chain from these hosts leads to a host with room, and later moves cannot change that
         self._full.update(came)
 
     def _fits(self, block: int, room: int) -> bool:
-        # a block that crosses a boundary between spans belongs to the reader of its larger part
+        # a block that crosses a boundary between spans is assigned to the host that reads its larger part
         return 2 * room >= self._sizes[block]
 
     def _move(self, block: int, host: int) -> None:

@@ -14,7 +14,7 @@ from singa_dask.data.sampler import MAX_STEPS, Sampler
 class LookAhead:
     """The records of the next steps of a worker, and the blocks that have to be read for them.
 
-    The sampler is called for many steps at a time, once for each step, in order.
+    Each step is requested from the sampler only once. Steps are requested in order, many at a time.
 
     Parameters
     ----------
@@ -22,7 +22,7 @@ class LookAhead:
     worker, n_workers : int
         Index of the worker in the group, and size of the group.
     n_steps : int
-        Steps that are read together, at most MAX_STEPS.
+        Number of steps that are read together, at most MAX_STEPS.
     starts : (n_blocks + 1,) int64
         Index of the first record of each block, and the number of records.
     n_kept : int
@@ -54,7 +54,7 @@ class LookAhead:
         self._next = 0
 
     def restart(self, step: int, kept: Iterable[int] = ()) -> None:
-        """Restart at a step; ``kept`` are the blocks in memory, the most recently used last."""
+        """Restart at a step. ``kept`` lists the blocks in memory, the most recently used last."""
         self._chunks.clear()
         self._kept = OrderedDict.fromkeys(kept)
         self._next = step
@@ -70,12 +70,12 @@ class LookAhead:
         return ids[step - first : step - first + self._n_steps]
 
     def next_blocks(self, step: int) -> list[tuple[int, int]] | None:
-        """Return the blocks to read for the steps that follow the known steps; None beyond the horizon.
+        """Return the blocks to read for the next ``n_steps`` steps; None if these are beyond the horizon.
 
         Parameters
         ----------
         step : int
-            First step that is read now.
+            Step at which reading is now.
 
         Returns
         -------
@@ -95,10 +95,10 @@ class LookAhead:
         self._chunks.append((first, self._sampler.rows(first, self._worker, self._n_workers, self._length)))
 
     def _missing(self, ids: Ids) -> list[int]:
-        """Return the blocks of records that will have to be read, and count them as kept."""
+        """Return the blocks that have to be read for some records, and mark these blocks as kept."""
         blocks = np.searchsorted(self._starts, ids.reshape(-1), side="right") - 1
         if self._sampler.shuffle == "none":
-            # blocks are consecutive; at the end of an epoch the first block follows the last
+            # blocks are consecutive, except that the first block follows the last at the end of an epoch
             used = blocks[np.flatnonzero(np.diff(blocks, prepend=-1))].tolist()
             return [block for block in used if self._keep(block)]
         used = np.flatnonzero(np.bincount(blocks)).tolist()

@@ -18,24 +18,25 @@ BUFFER_BYTES = 4 << 20
 # limits for prefetched batches: more batches would be evicted from the CPU caches before they are used
 BATCHES_BYTES = 8 << 20
 BATCHES_STEPS = 2 * MAX_STEPS
-# local blocks that are decoded ahead in addition to one: more blocks would be evicted from the CPU caches
+# maximum number of local blocks that are decoded ahead, in addition to the first: more would be evicted from the CPU
+# caches
 LOCAL_BLOCKS = 5
 MIB = 1 << 20
 
 
 class MemoryBudget:
-    """The memory of a loader, divided into parts. The sum of the parts is within ``bytes_bound``.
+    """The memory of a loader, divided into parts. Together, the parts take at most ``bytes_bound``.
 
     Memory is assigned in this order:
 
-    1. Required memory: two buffers of batches, the block that is being read and decoded, and in file order the blocks
-    whose views are batches.
-    2. Blocks that a shuffled order alternates between.
+    1. Required memory: two buffers of batches, and the block that is being read and decoded. In file order, batches can
+    be views of blocks; these blocks are required, too.
+    2. The blocks that a shuffled order alternates between.
     3. More batches, and blocks in flight.
     4. Blocks that are kept for the next epoch: all blocks if they fit, else the first ones. The most recently used
     blocks would be useless, because they would be replaced before the next epoch needs them.
 
-    Blocks of a mapped store count as no memory, because the system can reclaim their pages.
+    Blocks of a mapped store count as zero bytes, because the operating system can reclaim their pages.
 
     Parameters
     ----------
@@ -44,21 +45,21 @@ class MemoryBudget:
     n_workers : int
         Number of workers of the group.
     prefetch : bool
-        Whether the loader reads ahead. If the store decodes ahead, blocks in flight are decoded, and each takes
-        `decoding_bytes` more.
+        Whether the loader reads ahead. If the store decodes ahead, blocks in flight are decoded, and each block needs
+        `decoding_bytes` in addition.
     bytes_bound : int, optional
         Maximum number of bytes of a loader, if the user has set it. The default is `DEFAULT_BYTES`, or more if blocks
         are large.
     share : int, optional
-        Maximum of the default of ``bytes_bound``: the loader's share of this process's memory, if it is known. Required
-        memory may be twice as much.
+        The loader's share of this process's memory, if known: an upper limit for the default value of ``bytes_bound``.
+        Only required memory may exceed it, up to twice the share.
     in_flight_bytes : int
         Maximum bytes in flight.
 
     Raises
     ------
     DataError
-        One block, or two batches, do not fit in the memory.
+        The memory has no room for one block, or for two batches.
 
     Attributes
     ----------
@@ -69,7 +70,7 @@ class MemoryBudget:
     buffer_steps : int
         Batches per buffer.
     buffer_bytes : int
-        Bytes of a buffer, and of the blocks whose views are its batches.
+        Bytes of a buffer, including blocks if batches of the buffer are views of them.
     batches : int
         Bytes of all buffers, whether in use, waiting or being read. There are at least two buffers.
     in_flight : int
@@ -79,13 +80,13 @@ class MemoryBudget:
     n_kept : int
         Number of most recently used blocks that the reader keeps.
     resident_bytes : int
-        Bytes of the first blocks of the store, which stay in memory in addition.
+        Bytes for the first blocks of the store, which stay in memory in addition to the ``n_kept`` blocks.
     horizon : int
         Number of steps whose blocks are read ahead.
     n_in_use : int
         Number of blocks that the order alternates between.
     n_runs : int
-        Number of partly read runs of blocks that are kept; see `Store.runs`. 0 if each block is a run of its own.
+        Number of partly read runs that are kept in memory; see `Store.runs`. 0 if each block is a run of its own.
     runs_in_use : int
         Number of runs that the order alternates between.
     """
@@ -147,7 +148,7 @@ class MemoryBudget:
         return 0 if self._store.mapped else block.length + decoding_bytes(self._store, block)
 
     def _needed(self) -> int:
-        # batches in use can be views of one more block
+        # batches in use can be views of another block
         kept = (self._min_kept + self._in_order) * self._decoded
         reading = 0 if self.decodes_ahead else self._reading(self._largest)
         return 2 * self.buffer_bytes + reading + kept + self._one_in_flight + self._run_bytes
@@ -159,7 +160,7 @@ class MemoryBudget:
         return max(block.length for block in self._store.blocks) if self._store.remote else 0
 
     def _needed_beyond_bound(self, chosen: int | None, share: int | None) -> int:
-        """Return the required bytes, which exceed the limit; raise a `DataError` if that is not allowed."""
+        """Return the required bytes if they may exceed the limit; else raise a `DataError`."""
         needed, most = self._needed(), chosen or (share and 2 * share)
         if most is None or (needed <= most and not chosen):
             return needed
@@ -187,12 +188,12 @@ class MemoryBudget:
             return n_blocks, 0
         if self._in_order and self._sampler.count * self._record > free:
             return self._min_kept, free
-        # if there is a pool, the reader only reads substitutes for bad records
+        # with a pool, the reader itself only reads substitutes for bad records
         resident = free - free // 8 if 0 < self.pool_blocks < n_blocks else 0
         return min(n_blocks, self._min_kept + (free - resident) // max(self._decoded, 1)), resident
 
     def _pool(self, free: int) -> tuple[int, int]:
-        """Return the number of blocks in a pool of at most ``free`` bytes, and the bytes of the pool."""
+        """Return the number of blocks and the bytes of a pool, which takes at most ``free`` bytes."""
         store = self._store
         if self._in_order:
             return 0, 0
@@ -203,7 +204,7 @@ class MemoryBudget:
 
 
 def decoding_bytes(store: Store, block: Block) -> int:
-    """Return the memory for decoding the records of a block."""
+    """Return the number of bytes for decoding the records of a block."""
     return 2 * block.n * store.record_bytes
 
 

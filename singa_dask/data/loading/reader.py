@@ -1,7 +1,7 @@
 """BlockReader: read the blocks of a store for a loader, keep recent blocks, and replace bad records.
 
-A bad record is replaced, so that batches stay full and the order of all other records does not change. The substitute
-depends only on the store, the seed and the record. So it is the same for any number of workers and after a resume.
+A bad record is replaced, so that batches stay full and all other records keep their order. The substitute depends only
+on the store, the seed and the record. So it is the same for any number of workers and after a resume.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted, DataError, text_of
 
 PAGE_BYTES = 4096
-# number of random draws before the reader takes the next good record instead
+# number of random draws after which the reader takes the next good record instead
 MAX_DRAWS = 8
 
 
@@ -33,27 +33,27 @@ class BlockReader:
     ----------
     store : Store
     policy : BadPolicy
-        What to do with bad records. Unless they raise errors, they are collected in ``bad``, and are zeros in their
-        block.
+        What to do with bad records. If the policy does not raise an error, ``bad`` collects them, and their values in
+        the block are zeros.
     n_kept : int
         Number of most recently used blocks that are kept. All blocks of a mapped store are kept.
     touch : bool
-        Whether to load mapped pages into memory immediately.
+        Whether to load the pages of a mapped block into memory immediately.
     cancelled : callable
-        Returns whether to stop reading.
+        Called without arguments; returns True to stop reading.
     host_names : collection of str
         Names of this host; see `locality.host_names`.
     fetcher : Fetcher, optional
         Reads blocks ahead.
     resident_bytes : int
-        Maximum number of bytes of ``resident``.
+        Maximum number of bytes of the ``resident`` blocks.
 
     Attributes
     ----------
     kept : OrderedDict of int to dict of str to ndarray
         Blocks in memory, the most recently used last.
     resident : dict of int to dict of str to ndarray
-        Blocks that stay in memory: the blocks that were read first.
+        Blocks that stay in memory: those that were read first.
     bytes_read : int
         Total bytes of the blocks read.
     bytes_local : int
@@ -143,7 +143,7 @@ class BlockReader:
         if self._labels:
             bad = {**self._wrong_labels(block, arrays["label"]), **bad}
         if bad:
-            # a record that was bad once stays bad, because its zeros may be in a pool
+            # a record that was bad once stays bad, because a pool may contain its zeros
             self.bad[block] = {**self.bad.get(block, {}), **bad}
             ids = [int(self.store.starts[number]) + row for number, rows in self.bad.items() for row in rows]
             self._bad_ids = np.array(ids, np.int64)
@@ -152,7 +152,7 @@ class BlockReader:
         for array in arrays.values():
             # batches are views of these arrays, and the reader may keep the arrays for later batches
             array.flags.writeable = False
-        # the arrays can be views of the block's bytes
+        # count the larger size, because the arrays can be views of the block's bytes
         n_bytes = max(self.store.blocks[block].length, self.store.blocks[block].n * self.store.record_bytes)
         if n_bytes <= self._resident_left:
             self._resident_left -= n_bytes
@@ -194,7 +194,7 @@ class BlockReader:
         return bad
 
     def bad_among(self, ids: Ids) -> Ids:
-        """Return the positions in ``ids`` of bad records. Their blocks must have been read."""
+        """Return the positions of bad records in ``ids``. All blocks of ``ids`` must have been read."""
         return np.flatnonzero(np.isin(ids, self._bad_ids))
 
     def describe(self, ids: Ids) -> list[BadRecord]:
@@ -242,7 +242,7 @@ class BlockReader:
         return ids
 
     def _substitute(self, record: int) -> int:
-        """Return a random good record, or the next one, as the policy says."""
+        """Return a random or the next good record, depending on the policy."""
         for attempt in range(MAX_DRAWS if self._policy.on_error == "replace" else 0):
             drawn = draw(self.store.count, self._policy.seed, "replace", record, attempt)
             block, row = self.locate(drawn)
@@ -255,7 +255,7 @@ class BlockReader:
         blocks, max_bad = self.store.blocks, self._policy.max_records(self.store.count)
         first, row = self.locate(record)
         passed = 0
-        # visit the first block again at the end, for the records before this one
+        # visit the first block again at the end, for the records that precede this record in it
         for step in range(len(blocks) + 1):
             block = (first + step) % len(blocks)
             n = blocks[block].n
@@ -275,7 +275,7 @@ class BlockReader:
 
 
 def lacks_memory(error: Exception) -> bool:
-    """Return whether an error is due to too little memory, and not to bad records."""
+    """Return whether too little memory, not a bad record, caused an error."""
     return isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError)
 
 

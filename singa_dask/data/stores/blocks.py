@@ -17,7 +17,7 @@ NEWLINE = ord("\n")
 
 
 def rows_per_block(record_bytes: int, block_bytes: int = BLOCK_BYTES) -> int:
-    """Return the number of records in a block: at least one, and a multiple of 256 if over 256."""
+    """Return the number of records in a block: at least 1; above 256, a multiple of 256."""
     return _even(max(1, block_bytes // max(record_bytes, 1)))
 
 
@@ -49,7 +49,7 @@ def cut_blocks(url: str, offsets: npt.NDArray[np.int64], block_bytes: int = BLOC
 def even_blocks(url: str, count: int, n: int, record_bytes: int, start: int = 0) -> tuple[Block, ...]:
     """Return blocks of ``n`` records of equal size.
 
-    The first begins at ``start``; the last may be smaller.
+    The first block begins at byte ``start``; the last block may be smaller.
     """
     sizes = [min(n, count - first) for first in range(0, count, n)]
     return tuple(Block(i, size, url, start + i * n * record_bytes, size * record_bytes) for i, size in enumerate(sizes))
@@ -58,8 +58,8 @@ def even_blocks(url: str, count: int, n: int, record_bytes: int, start: int = 0)
 def cut_lines(source: Bytes, start: int = 0, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
     """Scan a file for line ends, and yield blocks of about ``block_bytes``.
 
-    A line that is longer than ``block_bytes`` is a block of its own. Blanks, empty lines and line ends at the end of
-    the file are not part of a block. ``start`` is the offset of the first line.
+    ``start`` is the offset of the first line. A line that is longer than ``block_bytes`` is a block of its own. Blanks,
+    empty lines and line ends at the end of the file belong to no block.
     """
     size = text_bytes(source)
     position, lines, n = start, 0, 0

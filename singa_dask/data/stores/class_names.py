@@ -27,7 +27,7 @@ def hugging_face_names(metadata: Mapping[bytes, bytes] | None, column: str) -> t
 
 
 def parse_names(names: Any) -> tuple[str, ...]:
-    """Return class names from a list of distinct strings, or its JSON; empty for anything else."""
+    """Return class names, given as a list of distinct strings or its JSON; empty for anything else."""
     if isinstance(names, (bytes, str)):
         try:
             names = json.loads(names)
@@ -41,7 +41,10 @@ def parse_names(names: Any) -> tuple[str, ...]:
 def write_options(
     target: type[Store], names: Sequence[str], table_facts: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the nonempty options ``class_names`` and ``table_facts`` that ``write`` supports."""
+    """Return ``class_names`` and ``table_facts`` as options for ``write``.
+
+    Leave out empty ones, and those that ``write`` does not accept.
+    """
     options = {"class_names": tuple(names), "table_facts": table_facts}
     return {name: value for name, value in options.items() if value and name in target.write_options}
 
@@ -54,7 +57,7 @@ def read_classes(url: str, classes: str | Sequence[str], storage_options: fs.Opt
     url : str
         URL of the store, for errors.
     classes : sequence of str, or str
-        The names, or the URL of a text file with one line for each name, ``cat`` or ``0:cat``.
+        The names, or the URL of a text file with one name per line, written as ``cat`` or ``0:cat``.
 
     Raises
     ------

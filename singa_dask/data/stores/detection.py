@@ -16,13 +16,14 @@ from singa_dask.fs.open_bytes import refuse_compressed
 
 # number of bytes at the start of a file that are passed to `Store.matches`
 HEAD_BYTES = 1 << 16
-# suffixes of files that make their directory a table; and the pattern of directory names in a partitioned table
+# a directory of files with these suffixes is a table; in a partitioned table, directories have names such as
+# ``key=value``
 PARTS = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".orc")
 KEYED = re.compile(r"[^=]+=[^=]*")
 
 
 def detect(url: str, storage_options: fs.Options = None) -> str | None:
-    """Return the backend for a file or a directory; None if it is not known.
+    """Return the backend (name of a format) for a file or a directory; None if the format is unknown.
 
     The suffix or the first bytes of a file decide.
     """
@@ -58,7 +59,7 @@ def _holds_table(names: Collection[str]) -> bool:
 
 
 def parts_of(names: Collection[str]) -> list[str]:
-    """Return the names in a directory without hidden ones and README.md."""
+    """Return the names in a directory, except for hidden files and README.md."""
     return [name for name in names if name[0] not in "._" and name != README]
 
 

@@ -48,7 +48,10 @@ def saved_files(url: str, names: Collection[str], storage_options: fs.Options = 
 
 
 def name_sets(url: str, storage_options: fs.Options = None) -> str:
-    """Return advice for a directory of Hugging Face's hub, whose sets of files are usually splits."""
+    """Return advice for a directory of Hugging Face's hub.
+
+    Its sets of files are usually splits, such as train and test.
+    """
     names = fs.ls(url, storage_options)
     if README in names and (splits := _splits_of(url, storage_options)):
         return f"Its {README} names sets of files. Name one: {listed(splits)}."
@@ -62,7 +65,7 @@ def name_sets(url: str, storage_options: fs.Options = None) -> str:
 
 
 def _splits_of(url: str, storage_options: fs.Options) -> list[str]:
-    """Return files and name of each split in the front matter of README.md; empty if there are none."""
+    """Return files and name of each split in the front matter of README.md; empty if it lists none."""
     splits = []
     try:
         front = FRONT_MATTER.match(decode_text(fs.join(url, README), storage_options))

@@ -24,7 +24,7 @@ class LabelMatch:
     Attributes
     ----------
     table : (n,) int32, or None
-        New label for each label; None to keep labels.
+        New label, indexed by the store's label; None if labels do not change.
     drops : bool
         Whether to drop the labels.
     url : str
@@ -75,13 +75,13 @@ def check_label(store: Store, label: str) -> None:
 
 
 def find_label(store: Store, column: str) -> tuple[int | None, tuple[str, ...]]:
-    """Return the index of a label, or None if records have only one, and its class names.
+    """Return the index of a label, or None if records have only one label; and the label's class names.
 
     Parameters
     ----------
     store : Store
     column : str
-        Name of the label. If it is empty and there are several labels, no label is selected.
+        Name of the label. If ``column`` is empty and records have several labels, no label is selected.
 
     Raises
     ------
@@ -101,7 +101,10 @@ def find_label(store: Store, column: str) -> tuple[int | None, tuple[str, ...]]:
 
 
 def find_label_type(store: Store, column: str) -> str:
-    """Return the type of a label's values; see `label_type`. See `find_label` for ``column``."""
+    """Return the type of a label's values; see `label_type`.
+
+    ``column`` names the label, as in `find_label`.
+    """
     if store.table_facts is None:
         return store.class_type
     names = [column] if column in store.table_facts.labels else label_columns(store)
@@ -120,12 +123,12 @@ def label_table(url: str, names: Sequence[str], expected: Sequence[str], learned
     expected : sequence of str
         Class names in the order of the new labels.
     learned : str
-        Origin of ``expected``, for the error.
+        Where the ``expected`` names come from, for the error message.
 
     Returns
     -------
     (n,) int32, or None
-        The new labels. None if labels do not change, or if one side has no names.
+        The new labels. None if labels do not change, or if ``names`` or ``expected`` is empty.
 
     Raises
     ------
@@ -153,7 +156,7 @@ def relabel(labels: npt.NDArray[Any], table: Labels, where: str) -> Labels:
     table : (classes,) int32
         New label for each label; see `label_table`.
     where : str
-        Beginning of the error.
+        Text with which the error message begins.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Refuse directories of Delta, Hudi and Iceberg tables, as only a table's log lists the valid files."""
+"""Refuse directories of Delta, Hudi and Iceberg tables: only a table's log lists its valid files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOGS = {"_delta_log": "Delta", ".hoodie": "Hudi"}
 
 
 def refuse_lake(url: str, names: Collection[str], storage_options: fs.Options = None) -> None:
-    """Raise a `DataError` for a Delta, Hudi or Iceberg table, or uncommitted files of Databricks.
+    """Raise a `DataError` for a Delta, Hudi or Iceberg table, or for uncommitted files of Databricks.
 
     ``names`` are the names in the directory.
     """

@@ -1,8 +1,8 @@
 """Manifest: a file ``<folder>/_singa/<name>.json`` that describes a store.
 
 It contains the CRC32C of each block, the CRC32C of each file's bytes outside all blocks, and information that saves a
-scan when the store is opened. If the length of the file or the blocks differ, the manifest is ignored with a warning.
-Any other difference is an error.
+scan when the store is opened. If the file has another length or other blocks than its manifest, the manifest is ignored
+with a warning. Any other difference is an error.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Manifest:
         URL of the manifest.
     blocks : tuple of Block
     opening : mapping
-        Result of `Store.manifest_info`: ``bytes``, which is the length of the file, and values of the format.
+        Result of `Store.manifest_info`: the length of the file as ``bytes``, and values that the format has stored.
     class_names : tuple of str
     schema : dict of str to Field
     options : mapping
-        Options of the store when the manifest was written; see `Store.manifest_options`. Fields and files are compared
-        only if the options are equal.
+        Options of the store when the manifest was written; see `Store.manifest_options`. If the store now has other
+        options, fields and files are not compared.
     files : tuple of FileSum
         The files of the store, in the order of reading; empty in older manifests.
     """
@@ -85,7 +85,7 @@ class Manifest:
         lists = (("missing", set(known) - set(names)), ("new", set(names) - set(known)))
         changes = [f"{word}: {listed(sorted(each), MAX_NAMED)}" for word, each in lists if each]
         changes = changes or [f"not in this order: {names[first]}"]
-        # the block of a file is known only if each record has its own file
+        # name the block only if each record has its own file; otherwise the block of a file is unknown
         block = f", block {np.searchsorted(store.starts, first, 'right') - 1}" if store.record_files(0, 1) else ""
         raise DataError(
             f"{store.url}{block}: the files differ from the {len(known)} in its manifest, {'; '.join(changes)}. "
@@ -107,9 +107,9 @@ class Manifest:
         return {each.name: each for each in self.files}
 
     def attach(self, blocks: tuple[Block, ...], url: str = "") -> tuple[Block, ...]:
-        """Return ``blocks`` with the checksums in the manifest, if the manifest has the same blocks.
+        """Return ``blocks`` with the manifest's checksums, if the manifest has the same blocks.
 
-        If the blocks differ, a `DataError` is raised if ``url`` is passed.
+        If the blocks differ and ``url`` is passed, a `DataError` is raised.
         """
         known, actual = ([(block.n, block.offset, block.length) for block in each] for each in (self.blocks, blocks))
         if known != actual and not url:
@@ -141,7 +141,7 @@ def manifest_url(url: str) -> str:
 def find_manifest(
     url: str, backend: str, file: str, n_bytes: int, storage_options: fs.Options = None
 ) -> Manifest | None:
-    """Read the manifest of a store; return None if there is none, or it does not fit the data.
+    """Read the manifest of a store; return None if no manifest exists, or if it does not fit the data.
 
     Parameters
     ----------

@@ -50,8 +50,8 @@ def write_manifest(
         Format of the store. By default it is detected.
     storage_options : mapping, optional
     class_names : sequence of str
-        Class names, for formats that cannot store them. The default is the class names of the store, or of its older
-        manifest.
+        Class names, for formats that cannot store them. The default is the class names of the store, or else of the
+        manifest that is replaced.
     options
         Options of the store.
 
@@ -70,7 +70,7 @@ def write_manifest(
         # only the class names of the old manifest may affect the new one
         known = forget_manifest(each, storage_options)[each]
         with open_store(each, backend, storage_options, **options) as store:
-            # checksum files first, because blocks of images consist of these checksums
+            # compute the checksums of files first, because the checksum of a block of images is computed from them
             files = store.file_sums()
             if store.block_bytes(0) is None:
                 continue
@@ -82,7 +82,7 @@ def write_manifest(
 
 
 def forget_manifest(url: str, storage_options: fs.Options = None) -> dict[str, tuple[str, ...]]:
-    """Delete the manifests of a store, or of files that match a pattern; return class names by URL."""
+    """Delete the manifests of a store, or of files that match a pattern; return their class names by URL."""
     names = {}
     for each in _files(url, storage_options):
         target, content = manifest_url(each), None

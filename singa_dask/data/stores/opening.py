@@ -25,7 +25,7 @@ def _files_of(
 ) -> list[str]:
     """Return the files of a format in a directory.
 
-    The entries of the directory are given by name, with whether each is a directory itself.
+    ``is_folder`` maps the name of each entry of the directory to whether this entry is a directory.
     """
     refuse_lake(url, is_folder, storage_options)
     names = parts_of(is_folder)
@@ -69,8 +69,8 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
         Arguments of the fsspec filesystem that opens the URL. With the key `fs.CACHE`, remote blocks are cached on a
         local disk.
     options
-        Options of the format. Every format accepts ``truncated=True``, which opens text and key-value files that end
-        within a record. Truncated files of other formats cannot be read.
+        Options of the format. Every format accepts ``truncated=True``. Text and key-value files that end within a
+        record can then be opened; truncated files of other formats still cannot be read.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
         return STORES.find("shards")(url, storage_options, backend=backend, files=files, **options)
     if "truncated" not in store_class.option_names():
         options.pop("truncated", None)
-    if not store_class.block:  # a store without a block takes its options as arguments of its class
+    if not store_class.block:  # a store without ``block`` takes its options as arguments of its class
         try:
             inspect.signature(store_class).bind(url, storage_options, **options)
         except TypeError as error:

@@ -38,14 +38,16 @@ class RangeStore(Store):
     A format implements two methods:
 
     ``index()``
-        Opens the files by `open_source`, sets ``blocks`` and ``schema``, and ``class_names`` if they are known. The
-        options are in ``self.options``. It need not check whether there are records.
+        Opens the files with `open_source`, and sets ``blocks``, ``schema``, and ``class_names`` if they are known. The
+        options are in ``self.options``. A check for an empty file is not necessary here.
     ``decode(block_id, data)``
         Returns the arrays of a block, given its bytes. It reads no file. One thread at a time calls it, unless the
         format sets ``decodes_ahead``.
 
-    and `ranges`, unless each block is one range of the first file. This class reads the ranges, through the cache if
-    there is one, compares them with the checksums of a manifest, names URL and block in errors, and closes the files.
+    If a block is not one range of the first file, the format also implements `ranges`.
+
+    This class reads the ranges, through the cache if there is one. It verifies the checksums of a manifest, adds URL
+    and block to errors, and closes the files.
 
     Parameters
     ----------
@@ -79,13 +81,14 @@ class RangeStore(Store):
     """
 
     title: ClassVar[str] = "a file of this format"
-    """Name of a file in errors: "not ..., or a damaged one"."""
+    """Noun for a file in error messages: "not ``<title>``, or a damaged one"."""
     gzipped: ClassVar[bool] = False
     """Whether a file can be gzipped."""
     block_options: ClassVar[tuple[str, ...]] = ()
-    """Names of options that determine the bytes of a block. A manifest is for one choice of them."""
+    """Names of the options that determine the bytes of a block. A manifest is valid only for the values with which it
+    was written."""
     lists_files: ClassVar[bool] = False
-    """Whether the store consists of all files of a directory or pattern, so that a missing or new file is an error."""
+    """Whether the store consists of all files of a directory or pattern. A missing or new file is then an error."""
     damage: ClassVar[tuple[type[Exception], ...]] = ()
     """Errors besides `DataError` that ``index`` and ``decode`` raise for damaged files."""
 
@@ -160,7 +163,7 @@ class RangeStore(Store):
         return self.label_name
 
     def open_source(self, url: str = "") -> Bytes:
-        """Open a file, by default the one at the URL of the store; decompress it if ``gzipped``.
+        """Open a file, and decompress it if ``gzipped``. The default is the file at the store's URL.
 
         Raises a `DataError` if the file is missing, or its gzip is damaged.
         """
@@ -172,9 +175,9 @@ class RangeStore(Store):
     def manifest(self) -> Manifest | None:
         """The manifest of the file, or None if no manifest exists for a file of this length.
 
-        It can be read as soon as a file is open. A format need not scan the file if it takes the blocks from
-        `manifest_blocks`, and other values from `Manifest.opening`, where `manifest_info` has stored them. After
-        ``index`` this class compares blocks and files with the manifest.
+        It can be read as soon as a file is open. ``index`` can take the blocks from `manifest_blocks`, and the values
+        that `manifest_info` has stored from `Manifest.opening`. It then need not scan the file. After ``index``, this
+        class compares blocks and files with the manifest.
         """
         if not self.sources:
             return None
@@ -203,7 +206,8 @@ class RangeStore(Store):
         ----------
         block_id : int
         again : bool
-            Use other connections and bypass the cache, for a block that takes too long.
+            Whether to use other connections and bypass the cache. Set it if an earlier read of the block takes too
+            long.
 
         Returns
         -------
@@ -223,7 +227,7 @@ class RangeStore(Store):
         return data
 
     def verify_crc(self, block_id: int, data: Sequence[memoryview]) -> None:
-        """Compare the bytes of a block with its checksum when they are first read.
+        """Verify the checksum of a block's bytes, the first time that they are read.
 
         Raises a `DataError` if the checksum differs from the manifest.
         """
@@ -257,7 +261,7 @@ class RangeStore(Store):
         ----------
         block_id : int
         data : sequence of memoryview, optional
-            What `fetch` returned for the block. It is fetched if not given.
+            Result of `fetch` for the block. By default the block is fetched.
 
         Raises
         ------
@@ -308,7 +312,7 @@ class RangeStore(Store):
         return all(manifest.opening.get(name) == chosen.get(name) for name in self.block_options)
 
     def _compare(self, manifest: Manifest) -> None:
-        """Take checksums and class names from the manifest, and compare all other values with it."""
+        """Set checksums and class names from the manifest, and compare all other values with it."""
         self.class_names = self.class_names or manifest.class_names
         has_same_options = manifest.options == self.manifest_options()
         if has_same_options or self.lists_files:
@@ -337,8 +341,8 @@ class RangeStore(Store):
 def rest_of(source: Bytes, taken: Sequence[tuple[int, int]]) -> int:
     """Return a checksum of the parts of a file that are outside the ranges ``taken``.
 
-    Of a long gap between ranges, only both ends are read. If the bytes are derived from another file, e.g.
-    decompressed, the checksum of that whole file is returned.
+    In a long gap between ranges, only the two ends are read. For bytes that are derived from another file, e.g. by
+    decompression, the result is the checksum of that whole file.
     """
     if source.origin:
         return source.origin[1]
@@ -365,8 +369,8 @@ def file_bytes(source: Bytes) -> int:
 def summed_bytes(ranges: Sequence[Range], data: list[memoryview]) -> list[memoryview]:
     """Return the bytes from which the checksum of a block is computed.
 
-    If the block is derived from another file, e.g. decompressed, these are a text with length and checksum of that
-    file.
+    If the block is derived from another file, e.g. by decompression, the result is a text with length and checksum of
+    that file.
     """
     origin = ranges[0].source.origin if ranges else None
     return [memoryview(repr(origin).encode())] if origin else data
@@ -378,7 +382,7 @@ def read_ranges(ranges: Sequence[Range], again: bool = False) -> list[memoryview
 
 
 def describe(error: Exception) -> str:
-    """Return the text of an error, preceded by its type if the text alone cannot be understood."""
+    """Return the text of an error, preceded by the type of the error if the text alone is unclear."""
     text = str(error).rstrip(".")
     plain = isinstance(error, (OSError, ValueError)) or type(error).__module__ != "builtins"
     return text if plain and text else f"{type(error).__name__}: {text}"

@@ -49,7 +49,7 @@ class Rechunker:
         self.record_bytes = sum(field.size_bytes for field in self.schema.values())
 
     def take(self, n: int) -> Arrays | None:
-        """Return the next ``n`` records: fewer at the end, and None after the last.
+        """Return the next ``n`` records. At the end, return the remaining records, then None.
 
         The arrays are views if one chunk contains all of these records.
         """

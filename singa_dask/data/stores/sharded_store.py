@@ -24,7 +24,7 @@ from singa_dask.fs.io_threads import map_ahead, open_threads
 
 @STORES.register("shards")
 class ShardedStore(ViewStore):
-    """The records of all files that match a pattern, sorted by name, or of given files.
+    """The records of several files: all files that match a pattern, sorted by name, or a list of files.
 
     Parameters
     ----------
@@ -34,18 +34,18 @@ class ShardedStore(ViewStore):
     backend : str, optional
         Format of the files. By default it is detected from their names or first bytes.
     files : sequence of str
-        URLs of the files, in this order. By default all files that match the pattern.
+        URLs of the files, in the order of reading. By default, all files that match the pattern.
     options
         Options of the store of each file.
 
-    The first file that has class names determines the label of each class. Labels of the other files are translated to
-    it by the names of their classes.
+    The first file with class names determines which label each class has. Labels of the other files are translated by
+    class name.
 
     Raises
     ------
     DataError
-        No file matches, files of a set ``-00000-of-00004`` are missing, the files have different schemas, or a file
-        has classes that the first does not have.
+        No file matches, files of a set ``-00000-of-00004`` are missing, the files have different schemas, or a file has
+        classes that the first file does not have.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ShardedStore(ViewStore):
                     self.stores.append(store)
                     self._check(store)
         except BaseException:
-            # `close` also closes the stores after the one that failed
+            # # keep all opened stores, so that `close` also closes those that follow the failed one
             self.stores = opened
             raise
 

@@ -49,9 +49,9 @@ def shard_urls(url: str, storage_options: fs.Options = None) -> list[str]:
 
 
 def check_splits(url: str, files: Sequence[str], is_dir: bool = False) -> None:
-    """Raise a `DataError` if the names of some files say training, and other names say test or validation.
+    """Raise a `DataError` if some file names mention training, and others test or validation.
 
-    It is also raised if a directory contains several sets of files such as ``-00000-of-00004``.
+    The error is also raised if a directory contains several sets of shards such as ``-00000-of-00004``.
     """
     names = [file.rpartition("/")[2] for file in files]
     splits = {match[1][:3]: match[1] for name in names if (match := SPLIT.search(name.lower()))}

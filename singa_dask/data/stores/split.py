@@ -1,6 +1,6 @@
 """Train and test parts of one store, chosen by a rule, so that no records are copied.
 
-The rule depends on the number of a record in the store, or on its key, so that every process chooses the same records.
+The rule depends only on the index of a record in the store, or on its key. So every process chooses the same records.
 """
 
 from __future__ import annotations
@@ -51,11 +51,15 @@ class SplitConf(Conf):
             yield ("key",), "expected test_share with it: the values of a key are drawn at random, and have no order."
 
     def rows(self, first: int, n: int) -> Rows:
-        """Return which of the ``n`` records from ``first`` on belong to the part, as offsets from ``first``."""
+        """Return which of the ``n`` records from ``first`` on belong to the part.
+
+        The result has the offsets of these records from ``first``.
+        """
         if self.test_from:
             is_test = np.arange(first, first + n) >= self.test_from
         else:
-            # Philox generates four numbers per counter value, so discard up to three: record i always gets number i
+            # Philox generates four numbers per counter value: discard up to three, so that record i always gets number
+            # i
             generator = np.random.Philox(key=self.seed)
             generator.advance(first // 4)
             drawn = generator.random_raw(n + first % 4)[first % 4 :]
@@ -65,7 +69,7 @@ class SplitConf(Conf):
     def of_keys(self, keys: pa.Array) -> Rows:
         """Return the indices of the records that belong to the part, given a key for each record.
 
-        Records with equal keys belong to the same part. A record without a key, null, is never in the part to test on.
+        Records with equal keys belong to the same part. A record whose key is null is never in the test part.
         """
         encoded = keys.dictionary_encode()
         sums = np.array([zlib.crc32(key.encode()) for key in encoded.dictionary.to_pylist()], np.uint64)
@@ -83,8 +87,8 @@ class SplitConf(Conf):
 class SplitStore(ViewStore):
     """A part of the records of another store.
 
-    Stores of tables do not need it. They choose the records themselves, because they compute e.g. means from these
-    records.
+    A store of a table is not wrapped in this class. It chooses its records itself, because it computes e.g. means from
+    them.
 
     Parameters
     ----------

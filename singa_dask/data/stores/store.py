@@ -40,12 +40,12 @@ STORES: Registry[Store]
 
 
 def advice_for(url: str) -> str:
-    """Return the last sentences of an error about a store that differs from its manifest."""
+    """Return the advice that ends each error about a store that differs from its manifest."""
     return f"The data is damaged, or newer than its manifest. {rewriting(url)}"
 
 
 def rewriting(url: str) -> str:
-    """Return the command that writes the manifest of a store again."""
+    """Return the advice to write a new manifest of a store, with the command."""
     command = shlex.join(["singa-dask", "data", "verify", url, "--write-manifest"])
     return f"If the data is right, write a new manifest: {command}"
 
@@ -67,8 +67,8 @@ class Store(ABC):
 
     A subclass sets ``blocks`` and ``schema`` in its ``__init__``, which begins with ``super().__init__(...)``, and
     implements ``read_block`` and ``close``. It declares its options as ``block``, a class that extends `StoreOptions`.
-    By ``suffixes``, ``magic`` or ``matches`` it says which names or first bytes of a file belong to the format. If it
-    has ``write`` and ``write_options``, other records can be converted to the format.
+    It recognises files of the format by the end of their name (``suffixes``), their first bytes (``magic``), or a check
+    of its own (``matches``). To let `convert` write the format, it defines ``write`` and ``write_options``.
 
     Parameters
     ----------
@@ -81,8 +81,8 @@ class Store(ABC):
     Attributes
     ----------
     options : dict
-        The value of every option that ``block`` declares, after validation. If the format has no ``block``, the given
-        options.
+        The validated value of every option that ``block`` declares. A format without ``block`` keeps the options as
+        passed.
     blocks : tuple of Block
     schema : dict of str to Field
         ``pixel`` (uint8) or ``data`` (float32), and ``label`` (int32) if the records have labels.
@@ -91,13 +91,13 @@ class Store(ABC):
     reads_labels_alone : bool
         Whether `read_labels` reads only the labels, not the rest of the records.
     decodes_ahead : bool
-        Whether several threads may decode blocks of a `RangeStore` at once, and are faster than one. If so, loaders
-        decode blocks before they are needed.
+        Whether several threads can decode blocks of a `RangeStore` at once, faster than one thread. Loaders then decode
+        blocks before they are needed.
     class_names : tuple of str
         Name of each class, by label; empty if unknown.
     class_type : str
-        Type of the labels in the file, of which ``class_names`` are the texts; see `label_type`. Empty if
-        ``table_facts`` contains it.
+        Type of the labels in the file, before they were turned into the strings in ``class_names``; see `label_type`.
+        Empty if ``table_facts`` contains the type.
     table_columns : tuple of TableColumn
         The columns of a table with named columns, in the order of the file, for display.
     label_name : str
@@ -107,11 +107,12 @@ class Store(ABC):
     table_facts : TableFacts or None
         Meaning of the values of records from named columns, so that other data can be read the same way.
     is_converted : bool
-        Whether a conversion has written the records and chosen their label; see `label_match.check_label`.
+        Whether `convert` wrote the records. Their label was then chosen by the conversion; see
+        `label_match.check_label`.
     rounds_data : bool
-        Whether ``data`` is rounded from values of more than 32 bits; see `widen`.
+        Whether the file has values of more than 32 bits, which ``data`` rounds to float32; see `widen`.
     left_out : int
-        Number of records that are not read because they have missing values.
+        Number of records that are skipped because they have missing values.
     gaps : str
         Message about gaps in the times of a series with ``lags``; empty if there are none.
     counts_filled : bool
@@ -121,14 +122,14 @@ class Store(ABC):
     filled : dict of int to FillCounts
         How many missing values were filled in, for each block that was read. Empty unless they are counted.
     n_history : int
-        Number of records at the beginning that only provide earlier values for later records, and are not predicted
-        themselves.
+        Number of records at the beginning that are not predicted. They only provide earlier values for later records.
     runs : (n_blocks,) int64, optional
-        Index of the run that contains each block, if some runs have several blocks. A run is a part of a file, such as
-        a row group of Parquet, that is fetched as a whole and decoded from its beginning. So its blocks are cheap to
-        read only in order.
+        For each block, the index of its run. None if each block is a run of its own. A run is a part of a file, such as
+        a row group of Parquet, that is fetched as a whole and decoded from its beginning. Its blocks are therefore
+        cheap to read only in order.
     n_later : int
-        Number of records at the end that cannot be read before the record ahead of them has been predicted.
+        Number of records at the end of a time series that cannot be read yet, because each needs the prediction of the
+        record before it.
     truncation : str
         Message that says what is missing at the end of a truncated file that was opened with ``truncated=True``. Empty
         for a complete file.
@@ -142,20 +143,23 @@ class Store(ABC):
     block: ClassVar[type[Conf] | None] = None
     suffixes: ClassVar[tuple[str, ...]] = ()
     magic: ClassVar[bytes] = b""
-    """First bytes of each file of this format, if it has some of its own."""
+    """First bytes of each file of this format; empty if they vary."""
     holds: ClassVar[str] = "arrays"
-    """Kind of the records: "arrays"; "images", encoded, with the options resize and channels; or "text", lines of
-    numbers."""
+    """Kind of the records: "arrays"; "images" (encoded images, with the options ``resize`` and ``channels``); or "text"
+    (lines of numbers)."""
     table_format: ClassVar[str] = ""
-    """Option ``format`` with which the store ``table`` reads the same files by named columns, if it can."""
+    """Value of the option ``format`` with which the store ``table`` reads the same files by column names; empty if it
+    cannot."""
     column_options: ClassVar[tuple[str, ...]] = ()
-    """Options of the format itself that name columns; with other such options its files are a table."""
+    """Options of this format that name columns. If any other option names a column, the store ``table`` reads the
+    files."""
     directory_files: ClassVar[tuple[str, ...]] = ()
-    """Names of files: a directory that has one of them is a store of this format."""
+    """File names that mark a directory as a store of this format."""
     is_source: ClassVar[bool] = True
     """Whether `convert` reads files of this format."""
     write_options: ClassVar[tuple[str, ...]] = ()
-    """Keywords of ``write``. `convert` passes ``class_names`` and ``table_facts`` where they are among these."""
+    """Keyword arguments that ``write`` accepts. `convert` passes ``class_names`` and ``table_facts`` if they are listed
+    here."""
     blocks: tuple[Block, ...] = ()
     mapped: bool = False
     reads_labels_alone: bool = False
@@ -213,7 +217,7 @@ class Store(ABC):
 
     @classmethod
     def is_named(cls, columns: Iterable[str]) -> bool:
-        """Return whether the options name columns, so that the records have to be read by the store ``table``."""
+        """Return whether the store ``table`` has to read the files, because options name columns."""
         return bool(cls.table_format) and not {*columns} <= {*cls.column_options}
 
     @classmethod
@@ -292,7 +296,7 @@ class Store(ABC):
         return None
 
     def check_whole(self) -> None:  # noqa: B027
-        """Compare the file with checksums inside it that are not compared when blocks are read.
+        """Verify the checksums inside the file that are not verified when blocks are read.
 
         Raises a `DataError` if a checksum differs.
         """
@@ -314,7 +318,7 @@ class Store(ABC):
     def remote_versions(self) -> dict[str, str]:
         """Return the version of each open remote file, by URL.
 
-        Only filesystems that tell every host the same version are included.
+        A file is included only if its filesystem reports the same version to every host.
         """
         return {source.url: source.common_version for source in self.open_sources() if source.common_version}
 
@@ -359,7 +363,7 @@ class Store(ABC):
     def place_of(self, block_id: int, row: int | None) -> tuple[int, int | None]:
         """Return the block and the row at which the files contain a record.
 
-        They differ from the arguments if this store contains only a part of the records of the files.
+        The result differs from the arguments if this store reads only some of the records in the files.
         """
         return block_id, row
 
@@ -378,7 +382,7 @@ class Store(ABC):
         return int(self.starts[-1])
 
     def warnings(self) -> tuple[str, ...]:
-        """Return what users should know about the records: how many are left out, and gaps in their times."""
+        """Return warnings for the user: how many records are skipped, and which gaps their times have."""
         left_out = plural(self.left_out, "record is", "records are")
         text = f"{self.url}: {left_out} left out for missing values; {self.count} are read."
         return tuple(filter(None, (text if self.left_out else "", self.gaps)))
@@ -398,7 +402,10 @@ class Store(ABC):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Short hash of the schema and the block sizes. Records are sampled in the same order if it is equal."""
+        """Short hash of the schema and the block sizes.
+
+        Stores with equal fingerprints are sampled in the same order.
+        """
         schema = sorted((name, field.dtype.str, field.shape) for name, field in self.schema.items())
         blocks = [(block.n, block.length) for block in self.blocks]
         return hashlib.sha256(repr((schema, blocks)).encode()).hexdigest()[:16]

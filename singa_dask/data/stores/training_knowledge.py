@@ -1,4 +1,4 @@
-"""TrainingKnowledge: what the nets of a job know of the training data: classes, columns and scalings."""
+"""TrainingKnowledge: classes, columns and scalings of the training data, for all nets of a job."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ from singa_dask.errors import DataError, listed
 class TrainingKnowledge:
     """Knowledge of the training data, by input layer of the training net.
 
-    It has class names and their types, facts on tables, and scalings. All nets of the job share this object.
+    For each layer, it has class names and their types, facts on the columns of a table, and the scaling. All nets of
+    the job share this object.
 
     Attributes
     ----------
     known : Learned
-        From a checkpoint, or from the store of a training layer once it is open. Scalings are known before training
-        begins.
+        Facts from a checkpoint, or from the store of a training layer after the store was opened. Scalings are known
+        before training begins.
     inherited : Learned
-        From a checkpoint with the initial values of a new run. Its class names are used if they include all names of
-        the training data. Otherwise the names of the training data are used.
+        Facts from the checkpoint that a new run takes its initial values from. Its class names are used if they include
+        all class names of the training data. Otherwise the class names of the training data are used.
     readers : dict of str to callable
-        For each input layer of the training net, a function that opens its store and returns its class names and their
-        type. It is called if another net compares names before the training layer has opened its store.
+        For each input layer of the training net, a function that opens the layer's store, and returns its class names
+        and their type. The function is called if another net needs the names before the training layer has opened the
+        store.
     """
 
     def __init__(self, learned: Learned | None = None) -> None:
@@ -43,7 +45,7 @@ class TrainingKnowledge:
     def learn(self, layer: str, names: Sequence[str], of_type: str = "") -> tuple[str, ...]:
         """Set the class names of a layer of the training net, and return them.
 
-        ``names`` are the names in the layer's store, and ``of_type`` is their type.
+        ``names`` are the class names in the layer's store, and ``of_type`` is the type of the labels; see `label_type`.
         """
         known = self.known.class_names
         if not known.get(layer):
@@ -54,7 +56,7 @@ class TrainingKnowledge:
         return known[layer]
 
     def known_for(self, layer: str) -> tuple[str, ...]:
-        """Return the names of a layer if they are known, else the names that all other layers share."""
+        """Return the class names of a layer if known, else the names that all other layers share."""
         return _find(self.known.class_names, layer)
 
     def update(self, learned: Learned) -> None:
@@ -66,7 +68,7 @@ class TrainingKnowledge:
         self.known.encodings.update(learned.encodings)
 
     def type_for(self, layer: str) -> str:
-        """Return the `label_type` of the names in `known_for`; empty for strings, or if it is not known."""
+        """Return the `label_type` of the class names in `known_for`; empty for strings, or if unknown."""
         types, names = self.known.class_types, self.known.class_names
         if layer in names:
             return types.get(layer, "")
@@ -74,7 +76,7 @@ class TrainingKnowledge:
         return distinct.pop() if len(distinct) == 1 else ""
 
     def column_reading(self) -> ColumnReading:
-        """Return how columns of the training data that are written beside predictions are read."""
+        """Return how to read columns of the training data that are written beside predictions."""
         kinds, spelling = dict[str, str](), NO_SPELLING
         for facts in self.known.tables.values():
             kinds |= dict.fromkeys((*facts.categories, *facts.texts), TEXT)
@@ -89,9 +91,10 @@ class TrainingKnowledge:
         return ColumnReading(kinds, spelling)
 
     def find(self, layer: str) -> tuple[str, ...]:
-        """Return the names for a layer of any net; empty if the labels of the training data have no names.
+        """Return the class names for a layer of any net; empty if training labels have no names.
 
-        Raises a `DataError` if input layers of the training net have different classes, and none of them is ``layer``.
+        Raises a `DataError` if ``layer`` is not an input layer of the training net, and these input layers have
+        different classes.
         """
         self._read()
         class_names = _find(self.known.class_names, layer)
@@ -112,7 +115,7 @@ class TrainingKnowledge:
     def table_of(self, layer: str, learns: bool) -> TableFacts | None:
         """Return the facts on the columns of a layer; None if this layer is the first to learn them.
 
-        ``learns`` says whether the layer belongs to the training net. For other layers, the facts include the means of
+        Pass ``learns=True`` for a layer of the training net. For other layers, the facts include the means of
         standardised columns.
         """
         if learns:
@@ -160,7 +163,7 @@ class TrainingKnowledge:
         Raises
         ------
         DataError
-            Labels are required, but the training data lack one of the classes. Or there is no label ``column``.
+            Labels are required, and the training data lack one of the classes; or records have no label ``column``.
         """
         index, names = find_label(store, column)
         if index is None and has_several_labels(store):
@@ -178,7 +181,7 @@ class TrainingKnowledge:
 
 
 def _find(by_layer: Mapping[str, tuple[str, ...]], layer: str) -> tuple[str, ...]:
-    """Return the names of a layer; if it has none, the names that all other layers share."""
+    """Return the class names of a layer; if it has none, the class names that all other layers share."""
     if layer in by_layer:
         return by_layer[layer]
     distinct = {names for names in by_layer.values() if names}

@@ -13,7 +13,7 @@ from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 from singa_dask.fs.sources import Bytes, Range
 
-# attributes that give records their meaning, which are the same for the view and its store
+# attributes that say what records mean; a view copies them from its store
 MEANING = (
     "class_names",
     "class_type",
@@ -27,18 +27,21 @@ MEANING = (
 
 
 class ViewStore(RangeStore):
-    """Records of other ``stores``, which it closes; a subclass locates blocks and changes records."""
+    """Base of stores that read the records of other ``stores``.
+
+    A subclass locates the blocks and changes the records. Closing a view also closes these stores.
+    """
 
     is_source = False
     stores: Sequence[Store]
 
     @abstractmethod
     def locate(self, block_id: int) -> tuple[Store, int]:
-        """Return the store that a block is read from, and the index of the block there."""
+        """Return the store that contains a block, and the index of the block in that store."""
 
     @abstractmethod
     def change(self, block_id: int, arrays: Arrays) -> Arrays:
-        """Return the records of a block, given the records of the block that it is read from."""
+        """Convert the records of a block, as the other store returns them, to the records of this store."""
 
     def index(self) -> None:
         for name in MEANING:
