@@ -1,12 +1,12 @@
-"""Layers that read records and texts or write them to files, and their blocks of the job file.
+"""Layers that read or write records and texts, and their blocks of the job file.
 
 Records
-    `input`: the base of all. `store_reader`: batches of a store, and the position in it. `store_input`: the features of
-    a batch of records. `targets`: targets, labels and weights of the same records. `writers`: layers that write records
-    to files.
-    `store_conf`: the block that describes records. `record_source`: the store that a layer reads, matched with the
-    training data. `open_records`: opens it. `record_shapes`: checks its shapes. `read_plan`: which records a worker
-    reads, in which order. `normalisation`: mean and divisor. `input_context`: what the layers of a net share.
+    `input`: the base class of input layers. `store_reader`: reads batches of a store, and keeps the position in it.
+    `store_input`: layers that read the features of records. `targets`: layers that read targets, labels and weights of
+    the same records. `writers`: layers that write records to files. `store_conf`: the block that describes records.
+    `record_source`: the store that a layer reads, matched with the training data. `open_records`: opens a store with
+    the options of the job. `record_shapes`: checks the shapes of records. `read_plan`: decides which records a worker
+    reads, in which order. `normalisation`: mean and divisor. `input_context`: objects that all layers of a net share.
 Images
     `augmentation`: random changes of a batch as it is read. `image_preprocess`: a layer that crops and mirrors a batch.
 Texts

@@ -65,8 +65,8 @@ class Augmentation:
     mean, std : ndarray with the shape of a record, a number, or None
         Mean and divisor of the normalisation that follows.
     draw : callable
-        Draws random integers in [0, 2^32), four for each row: (4, N) int64. It takes a name and two int64 arrays (N,),
-        on which the integers depend.
+        Draws four random integers in [0, 2^32) for each row: (4, N) int64. Its arguments are a name and two int64
+        arrays (N,). The integers depend only on them.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Augmentation:
     ) -> None:
         self.conf, self.shape, self.draw = conf, tuple(shape), draw
         self.mean = 0.0 if mean is None else mean
-        # a constant column has divisor infinity, and gets no noise
+        # the divisor of a constant column is infinite; such a column gets no noise
         self.std = 1.0 if std is None else np.where(np.isfinite(std), std, 0.0)
 
     def __call__(self, values: Array, ids: Array, epochs: Array) -> Array:
@@ -89,7 +89,7 @@ class Augmentation:
         ----------
         values : (N, *shape) uint8 or float
         ids, epochs : (N,) int64
-            Index of each record, and its epoch.
+            Index of each record in the store, and its epoch.
 
         Returns
         -------
@@ -117,8 +117,8 @@ class Augmentation:
                 if name != "brightness":
                     towards = _grey(x)
                 if name == "contrast":
-                    # compute the mean image by image, so that the order of summation does not depend on the number of
-                    # images
+                    # compute the mean of each image separately, so that the order of summation does not depend on the
+                    # number of images
                     grey = np.ascontiguousarray(towards).reshape(len(x), -1)
                     towards = np.array([each.mean(dtype=np.float64) for each in grey], x.dtype)[:, None, None, None]
                 np.clip(towards + factor * (x - towards), 0 if highest else None, highest, out=x)
@@ -147,7 +147,10 @@ class Augmentation:
             x += (self.conf.noise * self.std * normal[:, : x[0].size].reshape(x.shape)).astype(x.dtype)
 
     def _words(self, name: str, ids: Array, epochs: Array, n_values: int = 0) -> Array:
-        """Draw random integers for the records, (N, n_values). The default is one for each value of a record."""
+        """Draw ``n_values`` random integers for each record: (N, n_values).
+
+        By default, one integer is drawn for each value of a record.
+        """
         n_values = n_values or int(np.prod(self.shape))
         n = -(-n_values // 4)
         low = (ids[:, None] * n + np.arange(n)).reshape(-1)
@@ -164,7 +167,7 @@ class Mixing:
     shape : sequence of int
         Shape of the features of a record; images are (channels, height, width).
     draw : callable
-        Draws random integers in [0, 2^32), four for each record: (4, N) int64. All layers get the same ones.
+        Draws four random integers in [0, 2^32) for each record: (4, N) int64. All layers get the same integers.
     """
 
     def __init__(self, conf: AugmentConf, shape: Sequence[int], draw: Callable[..., Array]) -> None:
@@ -177,7 +180,8 @@ class Mixing:
         Parameters
         ----------
         x, other : (N, *shape) float
-            The records to mix. Values that are not images, such as targets, are mixed with the shares of their images.
+            The records to mix. If the values are not images but e.g. targets of images, they are mixed in the same
+            shares as the images.
         records : RecordIds
             Indices and epochs of ``x``.
 
@@ -198,7 +202,7 @@ class Mixing:
             centre = words[2:].T * self.size >> 32
             low, high = np.maximum(centre - half, 0), np.minimum(centre + half, self.size)
             shares = np.where(is_cut, 1 - np.prod(high - low, axis=1) / np.prod(self.size), shares)
-        # this form of the weighted mean keeps equal values exactly
+        # this form of the weighted mean returns equal values unchanged
         mixed = other + shares.astype(x.dtype).reshape(-1, *[1] * (x.ndim - 1)) * (x - other)
         for row in np.flatnonzero(is_cut) if x.ndim == 4 else ():
             rows, columns = map(slice, low[row], high[row])

@@ -71,7 +71,7 @@ class ImagePreprocess(Layer):
         self.room = np.array([height - size[0], width - size[1]])
         self.add_output((*shape[:2], *size), requires_grad=False)
         if self.pad:
-            # the buffer is initialised with zeros, and nothing writes to its border
+            # the buffer is initialised with zeros, and its border stays zero
             self.padded = self.buffer("padded", (*shape[:2], height, width))
 
     def forward(self, phase: Phase) -> None:
@@ -84,7 +84,7 @@ class ImagePreprocess(Layer):
         self.ops.crop_mirror_normalize(raw.values, top, left, mirrored, raw.mean, raw.std, self.scale, out=feature.data)
 
     def with_zeros(self, raw: Raw) -> Raw:
-        """Return normalised images with zeros around them."""
+        """Return normalised images, padded with zeros."""
         n_rows, _, height, width = self.sources[0].shape
         images = self.padded.data[:, :, self.pad : self.pad + height, self.pad : self.pad + width]
         nowhere = np.zeros(n_rows, np.int64)
@@ -94,7 +94,7 @@ class ImagePreprocess(Layer):
         return Raw(self.padded.data)
 
     def places(self, phase: Phase) -> tuple[Array, Array, Array]:
-        """Return the top row and the left column of each crop, and whether it is mirrored: three arrays (N,)."""
+        """Return three arrays (N,): top row and left column of each crop, and whether to mirror it."""
         n_rows = self.features[0].shape[0]
         if not phase & Phase.TRAIN:
             top, left = np.repeat(self.room[:, None] // 2, n_rows, axis=1)
@@ -102,7 +102,7 @@ class ImagePreprocess(Layer):
         source, context = self.sources[0], self.context
         ids, epochs = source.records.ids, source.records.epochs
         if ids is None or epochs is None:
-            # records without ids use their row and the step instead
+            # for records without ids, draw by row and step instead
             ids = self.first_row(n_rows) + np.arange(n_rows)
             epochs = np.full(n_rows, context.step)
         words = self.ops.random_words((context.seed, self.conf_name), ids, epochs)

@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class InputLayer(Layer):
-    """Base of the layers that records enter the net through. They have no sources."""
+    """Base of the layers that supply records to a net. They have no source layers."""
 
     traits = Traits(n_sources=(0, 0), role="input")
 
@@ -26,8 +26,8 @@ class InputLayer(Layer):
     def steps_per_epoch(self, batch_size: int = 0) -> Fraction | None:
         """Return the number of batches in which all worker groups together read each record once.
 
-        If the groups need different numbers, the result is the largest one. It is None if the layer reads no records.
-        The default of ``batch_size`` is the job's batch size.
+        If the groups need different numbers of batches, the result is the largest number. If the layer reads no
+        records, it is None. By default, ``batch_size`` is the job's batch size.
 
         Raises
         ------
@@ -44,7 +44,7 @@ class InputLayer(Layer):
         """Continue at a position that `cursor` has returned."""
 
     def advance(self, n_batches: int) -> None:
-        """Skip batches without reading them, or go back if ``n_batches`` is negative.
+        """Skip batches without reading them. A negative ``n_batches`` goes back.
 
         A worker that joins a running job calls this method. Layers with a position override `cursor`, `seek` and
         `advance`.

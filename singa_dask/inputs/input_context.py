@@ -1,4 +1,4 @@
-"""InputContext: what the layers of a net share, including what input layers need."""
+"""InputContext: what the layers of a net share, with additions for input layers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class InputContext(Context):
     assignments : mapping of str to sequence of int
         For each input layer, the order in which blocks are assigned to the workers; see `Sampler`.
     host_names : collection of str
-        Names of this host. Bytes that are read from it count as local.
+        Names of this host, to count the bytes that are read from this host.
     knowledge : TrainingKnowledge
-        What is known of the records of the training net's input layers.
+        Classes, columns and scalings of the training data.
     reader_bytes : int or None
         Bytes of this process's memory that the reader of each store may use; None if not known. See `MemoryBudget`.
     """

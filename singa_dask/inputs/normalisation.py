@@ -1,4 +1,4 @@
-"""Normalisation: mean and divisor of the records of an input layer, and where they come from."""
+"""Normalisation: find and apply the mean and the divisor for records of an input layer."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ Statistic = Array | float | None
 class Normalisation:
     """Mean and divisor of records.
 
-    They are numbers of the job, records of files, or the moments of the training data.
+    They are numbers in the job, records in files, or mean and standard deviation of the training data.
 
     Parameters
     ----------
     conf : StoreConf
-        With the shape of a record.
+        Block of the input layer. Its ``shape`` must be set.
     layer : str
         Name of the layer in the job.
     context : InputContext
     scales : bool
-        Whether the layer reads features, which ``standardise`` scales.
+        Whether the layer reads features. Only features are scaled by ``standardise``.
     """
 
     def __init__(self, conf: StoreConf, layer: str, context: InputContext, scales: bool = True) -> None:
@@ -71,13 +71,16 @@ class Normalisation:
         return fitting
 
     def statistics(self) -> tuple[Statistic, Statistic]:
-        """Return mean and std as arrays or numbers; each is None if the job sets none. See `Scaling.divisor`."""
+        """Return mean and std as arrays or numbers; None for a statistic that the job does not set.
+
+        See `Scaling.divisor` for the std.
+        """
         if (scaling := self.find_scaling()) is not None:
             return scaling.mean, scaling.divisor
         return self._read("mean_file"), self._read("std_file")
 
     def problems(self) -> list[Problem]:
-        """Return what is wrong with the files of mean and std, with paths relative to the layer."""
+        """Return the problems of the files of mean and std, with paths relative to the layer."""
         problems = []
         for key in ("mean_file", "std_file"):
             try:
@@ -90,12 +93,12 @@ class Normalisation:
         return read_statistic(self._conf, key, self._conf.shape, self._context.param_dtype)
 
     def prepare(self, ops: Ops) -> tuple[Statistic, Statistic]:
-        """Read mean and std, as `apply` needs them; return the `statistics`.
+        """Read mean and std for later calls of `apply`, and return them as `statistics` does.
 
         Raises
         ------
         DataError
-            A file cannot be read, or its record has another shape; or the errors of `find_scaling`.
+            A file cannot be read, its record has another shape, or `find_scaling` fails.
         """
         self._scaling = self.find_scaling()
         statistics = self.statistics()
@@ -106,7 +109,10 @@ class Normalisation:
         return statistics
 
     def apply(self, values: Array) -> Raw:
-        """Return values with the mean and the divisor for `Ops.normalize`; standardised values are scaled."""
+        """Return values with the mean and the divisor that `Ops.normalize` has to apply.
+
+        If the job standardises the records, they are scaled here.
+        """
         if self._scaling is not None and values.dtype != np.uint8:
             return Raw(self._scaling.scale(values, self._context.param_dtype))
         plain = values if values.dtype in (np.uint8, np.float32) else values.astype(np.float32)
@@ -114,7 +120,7 @@ class Normalisation:
 
 
 def check_statistics(conf: StoreConf) -> None:
-    """Raise ConfigError unless lists of means and deviations have a number for each channel or value."""
+    """Raise ConfigError if a list of means or deviations lacks a number for each channel or value."""
     what, n = "channel" if len(conf.shape) == 3 else "value", columns_of(conf.shape)
     for key, value in (("mean_value", conf.mean_value), ("std_value", conf.std_value)):
         if len(value) not in (0, 1, n):
@@ -148,12 +154,12 @@ def read_statistic(conf: StoreConf, key: str, shape: Sequence[int], dtype: DType
     if not url:
         return value[0] if value else None
     backend = detect(url, conf.storage_options) or conf.backend
-    # a line of text has no label in this case
+    # here, a line of text has no label
     text = {"separator": conf.separator, "has_label": False} if backend in backends_holding("text") else {}
     with open_store(url, backend, conf.storage_options, **text) as store:
         arrays = store.read_block(0)
     record = (arrays["data"] if "data" in arrays else arrays["pixel"])[0]
-    # a record with channels first, as in `shape`, is used unchanged, whatever the layout of the stored records
+    # use a record with channels first, as in `shape`, unchanged, even if the layout of the stored records is NHWC
     if same_shape(record.shape, stored_shape(conf)) or not same_shape(record.shape, conf.shape):
         check_shape(url, record.shape, conf, "a record")
         record = in_layout(record[None], conf)[0]

@@ -1,4 +1,4 @@
-"""Open stores with the options in ``store_conf``, by position or by the names of columns."""
+"""Open stores with the options in ``store_conf``, and read columns by position or by name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FORMAT_KEYS = (*NAMING, "encoding", *ImageOptions.model_fields)
 def open_records(conf: StoreConf, backend: str | None, facts: TableFacts | None = None) -> Store:
     """Open records with the options that ``store_conf`` sets for their format.
 
-    ``facts`` describes the training data, if it was a table with named columns.
+    If the training data was a table with named columns, ``facts`` describes its columns.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def open_records(conf: StoreConf, backend: str | None, facts: TableFacts | None 
 
 def _open_table(conf: StoreConf, cls: type[Store] | None, facts: TableFacts | None) -> Store:
     if facts is not None and not conf.features:
-        # take only the columns of the training data, in the same order
+        # read only the columns of the training data, in the same order
         conf = conf.model_copy(update={"features": list(facts.features)})
     options = {
         **{key: getattr(conf, key) for key in NamedColumns.model_fields},
@@ -68,10 +68,10 @@ def _open_table(conf: StoreConf, cls: type[Store] | None, facts: TableFacts | No
 
 
 def open_named(conf: StoreConf, backend: str | None, facts: TableFacts | None, plain: Callable[[], Store]) -> Store:
-    """Open records by position; or by name if their columns have the names of ``facts`` in another order.
+    """Open records by position; by name if they have the columns of ``facts`` in another order.
 
-    ``plain`` opens the records by position. It is also used if the columns have no names. Columns that the net does not
-    read are ignored.
+    ``plain`` is a function that opens the records by position. It is also called if the columns have no names. Columns
+    that the net does not read are ignored.
 
     Raises
     ------
@@ -103,8 +103,8 @@ def open_named(conf: StoreConf, backend: str | None, facts: TableFacts | None, p
 def _open_by_name(conf: StoreConf, backend: str | None, facts: TableFacts, plain: Store | None) -> Store | None:
     """Open the columns that ``facts`` names.
 
-    ``plain`` is the store opened by position, or None if that failed. The result is None if the records have no names,
-    or if their format cannot read columns by name.
+    ``plain`` is the store opened by position, or None if opening it failed. The result is None if the columns have no
+    names, or if their format cannot read columns by name.
     """
     options = options_of(conf)
     with contextlib.suppress(DataError):

@@ -25,7 +25,8 @@ from singa_dask.layers.base import ShardIndex
 class ReadPlan:
     """Plan of one worker for reading the records of an input layer.
 
-    The workers of a group together read each of the group's records once per epoch; groups read different records.
+    Together, the workers of a group read each of the group's records once per epoch. Different groups read different
+    records.
 
     Attributes
     ----------
@@ -36,13 +37,15 @@ class ReadPlan:
     shard : ShardIndex
         Part of each batch that the worker reads.
     span : tuple of int, optional
-        Range (start, stop) of records to read repeatedly; by default all. A single batch is not read ahead.
+        Range (start, stop) of records to read repeatedly. By default, all records are read. If the range is a single
+        batch, no batch is read ahead.
     consecutive : bool
-        Whether each worker reads a part of ``span``, instead of a part of each batch.
+        Whether each worker reads its own part of ``span``, instead of a part of each batch; see `Sampler`.
     n_skipped : int
         Number of records to skip at the start, in addition to ``random_skip``.
     warns : bool
-        Whether to log, when the store is opened for reading, its warnings and what its order costs.
+        Whether to log the warnings of the store when it is opened for reading, and a warning if its order makes reading
+        slow.
     """
 
     conf: StoreConf
@@ -83,16 +86,16 @@ class ReadPlan:
 
     @property
     def _shares(self) -> Sequence[int]:
-        """Shares of the workers in a batch; empty if they are equal."""
+        """Shares of the workers in a batch; empty if all shares are equal."""
         return self.context.shares if self.shard.count > 1 else ()
 
     def steps_per_epoch(self, n_records: int, batch_size: int = 0) -> Fraction:
-        """Return the number of batches in which the worker groups together read ``n_records`` once."""
+        """Return how many batches all worker groups together need to read ``n_records`` once."""
         size = batch_size or self.batch_size
         return GroupRecords.steps_per_epoch(n_records, size, self.context.n_groups, self.conf.last_batch)
 
     def order(self, sizes: Sequence[int], fingerprint: str, runs: Sequence[int] | Ids | None = None) -> Sampler:
-        """Return the order in which the group reads a store with blocks of these sizes, and these runs if any."""
+        """Return the order in which the group reads a store; see `Sampler` for the arguments."""
         conf, context = self.conf, self.context
         return Sampler(
             sizes,
@@ -127,12 +130,12 @@ class ReadPlan:
         }
 
     def check_memory(self, store: Store) -> None:
-        """Raise a `DataError` if the memory of the process is known, and too small for a loader of the store."""
+        """Raise a `DataError` if this process's memory is known to be too small for a loader of the store."""
         if self.context.reader_bytes is not None:
             MemoryBudget(store, self._order_of(store), **self._memory())
 
     def make_loader(self, store: Store, name: str) -> Loader:
-        """Return a loader of the worker's records, named for its thread."""
+        """Return a loader of the worker's records. ``name`` names its thread."""
         conf, context = self.conf, self.context
         return Loader(
             store,

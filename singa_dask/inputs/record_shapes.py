@@ -17,7 +17,7 @@ from singa_dask.inputs.store_conf import StoreConf
 def stored_shape(conf: StoreConf) -> tuple[int, ...]:
     """Return the shape of the records in a store.
 
-    It is ``shape``, or (height, width, channels) of ``shape`` if ``layout`` is NHWC.
+    The shape is ``conf.shape``; if ``layout`` is NHWC, it is reordered to (height, width, channels).
     """
     shape = tuple(conf.shape)
     return (*shape[1:], shape[0]) if conf.layout == "NHWC" else shape
@@ -31,9 +31,9 @@ def same_shape(actual: Sequence[int], expected: Sequence[int]) -> bool:
 def check_shape(url: str, actual: Sequence[int], conf: StoreConf, what: str = "records") -> None:
     """Check that the shape of a store's records fits the job.
 
-    Axes of length one are ignored. A flat record may be read as any shape of its size, and any record as a flat one.
-    Other shapes are refused, because reshaping would put values in wrong places. ``what`` names the checked object in
-    the error.
+    Axes of length one are ignored. A flat record can be read as any shape with the same number of values, and any
+    record as a flat one. Other shapes are refused, because reshaping would put values in wrong places. ``what`` is a
+    noun for the error.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def check_records(store: Store, conf: StoreConf) -> None:
     Raises
     ------
     DataError
-        They do not fit.
+        The shape or the fields do not fit.
     """
     values = store.schema.get("data") or store.schema.get("pixel")
     if values is None:
@@ -75,7 +75,7 @@ def check_records(store: Store, conf: StoreConf) -> None:
 
 
 def without_labels(url: str, is_table: bool, others: Sequence[str] = ()) -> DataError:
-    """Return an error that says that records have no labels; ``others`` are fields that could be labels."""
+    """Return the error for records without labels. ``others`` are fields that could be labels."""
     hint = "Name the column in label, or set" if is_table else "Set"
     if others:
         hint = f"Name one of {listed(others)} by user_conf: {{label: NAME}}, or set"

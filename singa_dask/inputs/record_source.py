@@ -20,7 +20,7 @@ from singa_dask.inputs.store_conf import StoreConf, options_of
 
 
 class RecordSource:
-    """The store of an input layer; columns and classes are matched with the training data.
+    """The store of an input layer, with columns and classes matched to the training data.
 
     Parameters
     ----------
@@ -29,16 +29,16 @@ class RecordSource:
         Name of the layer in the job.
     context : InputContext
     check : callable
-        Raises a `DataError` if the records of a store do not fit the layer; called once their labels are matched.
+        Raises a `DataError` if the records of a store do not fit the layer. It is called after labels were matched.
     label_column : str
-        Name of the label to read from records with several labels.
+        Name of the label to read, if records have several labels.
 
     Attributes
     ----------
     labels : LabelMatch
-        Maps labels of the store to classes of the net; known once the store was checked.
+        Maps labels of the store to classes of the net. Set when the store was checked.
     n_records : int or None
-        Number of records, known after `count`, as are the following.
+        Number of records. Set by `count`, like the attributes below.
     n_history, n_later : int
         See `Store`.
     warnings : tuple of str
@@ -68,7 +68,7 @@ class RecordSource:
         return self.context.phase == Phase.TRAIN
 
     def open(self) -> Store:
-        """Open the store, with named columns in the order of the training data."""
+        """Open the store. Named columns are read in the order of the training data."""
         conf, backend = self.conf, self.conf.backend or self.default_backend
         # columns of the training data, or None if this layer reads the training data
         facts = self.context.knowledge.table_of(self.layer, self._learns)
@@ -76,7 +76,7 @@ class RecordSource:
             opened = open_records(conf, backend, facts)
         else:
             opened = open_named(conf, backend, facts, partial(self.open_plain, backend))
-        # a table splits itself, because its statistics cover only its own part; stores without the option are wrapped
+        # a table applies the split itself, because its statistics cover only its part; wrap stores without this option
         return opened if conf.split is None or "split" in opened.option_names() else SplitStore(opened, conf.split)
 
     def open_plain(self, backend: str | None) -> Store:
@@ -104,10 +104,10 @@ class RecordSource:
         return store
 
     def count(self, plan: ReadPlan) -> int:
-        """Return the number of records of the store, which is opened once.
+        """Open the store if it was not counted before, and return its number of records.
 
-        Raises the errors of `open_checked`. If the memory of the process is known, a store that needs more for the plan
-        raises an error, too.
+        Raises the errors of `open_checked`. A `DataError` is also raised if the memory of this process is known, and
+        reading by ``plan`` needs more.
         """
         if self.n_records is None:
             with self.open_checked() as store:
@@ -117,7 +117,7 @@ class RecordSource:
         return self.n_records
 
     def survey(self) -> Survey | None:
-        """Return the locations of the store's blocks; None if its filesystem has none.
+        """Return the hosts of the store's blocks; None if its filesystem reports no hosts.
 
         Raises the errors of `open_checked`.
         """
@@ -127,7 +127,7 @@ class RecordSource:
             return Survey.of(store)
 
     def read_class_names(self) -> tuple[tuple[str, ...], str]:
-        """Open the store; return the names of its classes, and the type of the values that they stand for."""
+        """Open the store; return the names of its classes, and the type of its labels."""
         with self.open() as store:
             self.context.knowledge.match_table(self.layer, store, learns=True)
             return find_label(store, self.label_column)[1], find_label_type(store, self.label_column)

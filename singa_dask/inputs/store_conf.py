@@ -142,14 +142,14 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
 
     @property
     def label_columns(self) -> list[str]:
-        """Names of the columns with labels. Empty names are left out."""
+        """Names of the columns with labels, without empty names."""
         return [name for name in self.label if name]
 
     @property
     def naming(self) -> list[str]:
-        """The keys that name columns and that the job sets."""
+        """Keys that the job sets, and that name columns."""
         given = [key for key in NAMING if getattr(self, key) != type(self).model_fields[key].get_default()]
-        # an empty label name means that there is no label
+        # an empty label name means that records have no label
         given = [key for key in given if key != "label" or self.label_columns]
         return [*given, *(["split"] if self.split and self.split.key else [])]
 
@@ -193,7 +193,7 @@ def options_of(conf: StoreConf) -> fs.Options:
 
 
 def as_single(key: str, value: Any) -> Any:
-    """Return the only item of ``features`` or ``label``, for formats that have one of each.
+    """Return the only item of ``features`` or ``label``, for formats with one such column.
 
     Values of other keys are returned unchanged.
     """

@@ -1,6 +1,6 @@
-"""StoreInput: layers that read a batch of records per step, as floats with labels.
+"""StoreInput: layers that read one batch of records per step, as floats with labels.
 
-The shape of a layer comes from the job alone; the store is opened at the first batch, in the process that computes.
+The shape of a layer depends only on the job. The store is opened for the first batch, in the process that computes.
 `singa_dask.inputs.targets` has input layers for targets, labels and weights of the same records.
 """
 
@@ -54,7 +54,7 @@ class StoreInput(StoreReader):
         self.normalisation = Normalisation(self.store_conf, self.conf_name, context, scales)
         self._augmentation: Augmentation | None = None
         self._mixing: Mixing | None = None
-        # the batch that was mixed into the last batch
+        # the batch after the last one; it was mixed into the last one
         self._following: tuple[Array, RecordIds] | None = None
 
     def adapted(self, conf: StoreConf) -> StoreConf:
@@ -89,7 +89,7 @@ class StoreInput(StoreReader):
         feature.records = records
 
     def _read(self) -> tuple[Array, RecordIds]:
-        """Return the values of the next batch, (n, *shape), and the labels, ids and epochs of its records."""
+        """Return the values of the next batch, (n, *shape), and its records' labels, ids and epochs."""
         batch, epochs = self.next_batch()
         values, labels = self._parsed(self.source.labels.apply(batch.arrays))
         if self._augmentation is not None:
@@ -100,7 +100,7 @@ class StoreInput(StoreReader):
         return values, RecordIds(labels, batch.ids, epochs)
 
     def _read_mixed(self, mixing: Mixing) -> tuple[Array, RecordIds]:
-        """Return the next batch, mixed with the batch after it, in the form of `_read`."""
+        """Return the next batch like `_read`, mixed with the batch that follows it."""
         loader = self._loader or self._open()
         following = self._following if loader.n_ahead else None
         values, records = following or self._read()
@@ -126,7 +126,7 @@ class StoreInput(StoreReader):
         Returns
         -------
         values : ndarray, (N, *shape) or another shape of the same size
-            Numbers before normalisation. Types other than uint8 become float32.
+            Numbers before normalisation. Types other than uint8 are converted to float32.
         labels : ndarray, (N,) integers, or None
         """
         values = arrays["data"] if "data" in arrays else arrays["pixel"]

@@ -26,9 +26,9 @@ class StoreReader(InputLayer):
 
     context: InputContext
     mixing = (0.0, 0.0)
-    """``mixup`` and ``cutmix`` of the records; both 0 if records are not mixed."""
+    """Parameters ``mixup`` and ``cutmix`` of the job; both are 0 if records are not mixed."""
     counts_filled = False
-    """Whether to count the values that the store fills in."""
+    """Whether to count the missing values that the store fills in."""
 
     def __init__(self, conf: LayerConf, context: InputContext, site: LayerSite | None = None) -> None:
         super().__init__(conf, context, site)
@@ -47,12 +47,12 @@ class StoreReader(InputLayer):
         raise NotImplementedError
 
     def feed(self, arrays: Arrays, first: int = 0) -> None:
-        """Set the records of the next batch. The layer then does not read the store.
+        """Set the records of the next batch, instead of reading them from the store.
 
         Parameters
         ----------
         arrays : dict of str to ndarray, (N, ...)
-            Fields of the records as `parse` takes them. Labels are class numbers of the net.
+            Fields of the records, in the form that `parse` expects. Labels are class numbers of the net.
         first : int
             Index of the first record.
         """
@@ -62,7 +62,7 @@ class StoreReader(InputLayer):
     def next_batch(self) -> tuple[Batch, Array]:
         """Return the next batch, and the epoch of each of its records.
 
-        The batch is valid until the following call.
+        The batch is valid until the next call.
 
         Raises
         ------
@@ -80,11 +80,11 @@ class StoreReader(InputLayer):
         return batch, loader.epochs()
 
     def _waiting(self, what: str = "") -> AbstractContextManager[None]:
-        """Report to the cancellation, during the context, that the thread waits for records."""
+        """Return a context that reports to the cancellation that this thread waits for records."""
         return self.context.cancellation.waiting(f"records of layer {self.conf_name}{what}")
 
     def _abort(self) -> None:
-        """Wake threads that wait for records. The thread that cancels the unit calls this."""
+        """Wake threads that wait for records. Called by the thread that cancels the unit."""
         loader = self._loader
         if loader is not None:
             loader.abort()
@@ -140,7 +140,7 @@ class StoreReader(InputLayer):
         return self._store.record_files(first, stop) if self._store else []
 
     def filled(self) -> dict[int, FillCounts]:
-        """Return how many values the store has filled in, by block; see `Store.filled`."""
+        """Return how many missing values the store has filled in, by block; see `Store.filled`."""
         return dict(self._store.filled) if self._store else {}
 
     # -- statistics ---------------------------------------------------------------------------------
@@ -165,14 +165,14 @@ class StoreReader(InputLayer):
         return self._loader.reader.bytes_local if self._loader else 0
 
     def bad_ids(self) -> set[tuple[str, int]]:
-        """Return (store, index) of each bad record that was left out of the batches so far."""
+        """Return (store, index) of each bad record that was replaced in the batches so far."""
         return {(self._loader.store.url, record) for record in self._loader.bad.records} if self._loader else set()
 
     def take_bad(self) -> list[dict[str, Any]]:
         """Return the bad records since the previous call.
 
-        Each one is a dict with ``layer``, ``url``, ``block``, ``row`` and ``reason``. A block that is bad as a whole
-        has one dict, with the number of its ``rows`` instead of ``row``.
+        Each record is a dict with ``layer``, ``url``, ``block``, ``row`` and ``reason``. A block that is bad as a whole
+        is a single dict, which has the number of its ``rows`` instead of ``row``.
         """
         if self._loader is None:
             return []
@@ -187,7 +187,7 @@ class StoreReader(InputLayer):
         return advanced(self._cursor, self._n_ahead) if self._cursor is not None else None
 
     def seek(self, cursor: Mapping[str, Any]) -> None:
-        """Return to the position of a `cursor`.
+        """Continue at a position that `cursor` has returned.
 
         Raises
         ------

@@ -1,6 +1,6 @@
 """Input layers for targets, labels and weights of records.
 
-Another layer reads the features of the records.
+Another layer reads the features of the same records.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from singa_dask.layers.base import LAYERS, LayerSite
 class _TableInput(StoreInput):
     """Base of layers that read other fields of the records of another input layer.
 
-    Both layers have the same ``store_conf``; its shape, mean and std describe the features. If the other layer mixes
-    records, this layer mixes its values with the same shares.
+    Both layers have the same ``store_conf``. Its shape, mean and std describe the features. If the other layer mixes
+    records, this layer mixes its values in the same shares.
     """
 
     field: ClassVar[str]

@@ -1,6 +1,6 @@
 """Layers that read, draw and write characters, and feed them back to the net.
 
-A character is represented by its index in a vocabulary, a file that holds each character once.
+A character is represented by its index in a vocabulary. A vocabulary is a file that contains each character once.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ FLUSH_EVERY = 64
 
 
 def read_vocabulary(conf: CharRNNConf) -> str:
-    """Return the characters in ``vocab_path``; without ``vocab_path``, the characters of the text."""
+    """Return the characters in the file ``vocab_path``; if it is empty, the characters of the text."""
     return decode_text(conf.vocab_path) if conf.vocab_path else vocabulary_of(decode_text(conf.path))
 
 
@@ -130,7 +130,7 @@ class CharRNN(InputLayer):
         feature, context, window = self.features[0], self.context, self.text_conf.unroll_len
         self._length = self._segment(len(text))
         self._identity = {"length": self._length, "crc": zlib.crc32(text)}
-        # repeat the start of the text at its end, for the window that starts at the end of the last segment
+        # append the start of the text, for the window that starts at the end of the last segment
         windows = self._text = np.concatenate([text, text[:window]])
         rows = context.group * self.text_conf.batchsize + self.first_row(feature.shape[0]) + np.arange(feature.shape[0])
         self._places = rows[:, None] * self._length + np.arange(window + 1)
@@ -181,7 +181,7 @@ class CharRNN(InputLayer):
             return None
         window = self.text_conf.unroll_len
         n_windows = -(-self._length // window)
-        # this step's window has been read already, or is the next one
+        # count the window of this step once, whether it has been read already or not
         n_read = self.context.step + (self._offset // window - self.context.step) % n_windows
         return n_read / n_windows
 
@@ -255,7 +255,7 @@ class RNNDummy(Feedback, Counting, InputLayer):
         self.dummy = self.conf.block(RNNDummyConf)
         if not self.dummy.shape:
             raise ConfigError(Problem(("rnn_dummy_conf", "shape"), f"{self.conf.type} needs it, batch first."))
-        # if a row has one value, SINGA's files give one number for it
+        # if a row has one value, SINGA's job files set only the batch size as its shape
         shape = self.dummy.shape if len(self.dummy.shape) > 1 else [*self.dummy.shape, 1]
         self.add_output(shape, requires_grad=False, dtype=self.context.param_dtype)
 

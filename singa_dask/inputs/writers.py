@@ -1,6 +1,7 @@
-"""Output layers that write their sources to files. They have no gradients.
+"""Output layers that write the outputs of their sources to files. They have no gradients.
 
-Each worker writes its own rows. With several workers, ``out.csv`` becomes ``out-0.csv``, ``out-1.csv``.
+Each worker writes its own rows to a file of its own. With several workers, ``out.csv`` becomes ``out-0.csv``,
+``out-1.csv``.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Writer(Layer):
             raise ConfigError(Problem(("store_conf", "path"), f"{self.conf.type} needs a file to write to."))
         if self.store.augment is not None:
             raise ConfigError(Problem(("store_conf", "augment"), f"{self.conf.type} does not change records."))
-        # no layer reads the output of a writer, so it needs no memory
+        # the output of a writer needs no memory, because no layer reads it
         self.add_output(self.sources[0].shape, requires_grad=False, own_data=False)
 
     def urls(self) -> list[str]:
