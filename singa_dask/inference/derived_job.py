@@ -1,4 +1,4 @@
-"""Jobs for inference: they have the layers of one phase, one worker, and possibly other records."""
+"""Jobs for inference, with the layers of one phase, one worker, and possibly other records."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class PhaseJob:
     Attributes
     ----------
     phase : Phase
-        Phase to build the net for. It is TEST for a job with the layers of TRAIN.
+        Phase to build the net for. For the layers of TRAIN it is TEST, because they run as in a test.
     indices : tuple of int
-        Index of each layer in the original job.
+        For each layer, its index in the original job.
     """
 
     job: JobConf
@@ -44,7 +44,7 @@ class PhaseJob:
     indices: tuple[int, ...]
 
     def locate(self, error: ConfigError) -> ConfigError:
-        """Return the error with its paths changed to paths in the original job."""
+        """Return the error with its paths translated to paths in the original job."""
         problems = []
         for problem in error.problems:
             path = problem.path
@@ -62,16 +62,16 @@ def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool =
     phase : Phase
         TRAIN, VALIDATION or TEST. With TRAIN, the layers of the training net are used, but they run as in a test.
     in_order : bool
-        Read records in file order, from the first one. If False, read them in the order that the job sets.
+        Whether to read records in file order, from the first one, instead of the order that the job sets.
     exposed : bool
-        Make the values of all layers readable. Each SoftmaxLoss is replaced by a Softmax and each
-        SigmoidCrossEntropyLoss by a Sigmoid, which need no labels. No layer overwrites the values of another one. An
-        unreadable record is an error, even if the job skips such records.
+        Whether to make the values of all layers readable. Each SoftmaxLoss is then replaced by a Softmax, and each
+        SigmoidCrossEntropyLoss by a Sigmoid, because these need no labels. No layer overwrites the values of another
+        layer. An unreadable record is an error, even if the job skips such records.
 
     Raises
     ------
     ConfigError
-        The job has no layers for this phase, or a layer reads one that the phase does not have.
+        The job has no layers for this phase, or a layer reads a layer that is not in this phase.
     """
     name = NAMES[phase]
     problems = [
@@ -112,9 +112,9 @@ def reading_of(missing: str | float | None, unknown: str | None) -> dict[str, An
 
 
 def with_reading(job: JobConf, url: str, reading: Mapping[str, Any]) -> JobConf:
-    """Return the job with the keys in ``reading`` set in ``store_conf`` of all layers that read tables.
+    """Return the job with the keys of ``reading`` set in ``store_conf`` of layers that read tables.
 
-    ``url`` is used in errors; see `with_data`.
+    ``url`` names the records in errors; see `with_data`.
     """
     readers = [each for each in job.neuralnet.layer if issubclass(LAYERS.find(each.type), StoreInput)]
     tables = [each for each in readers if each.block(StoreConf).is_table] or readers
@@ -153,8 +153,8 @@ def with_data(
     backend : str or None
         Format of the records. None uses the job's format, or detects it.
     outputs : bool
-        Whether to read labels and targets. If False, layers that read or need them are removed, and no record is
-        skipped because of a missing value.
+        Whether to read labels and targets. If False, layers that read or need them are removed, and records with
+        missing values are not skipped.
     forecasts : sequence, optional
         See `LagsConf.with_forecasts`.
     reading : mapping
@@ -201,14 +201,14 @@ def _reading(
     if not outputs:
         changes["has_label"] = False
         if conf.missing == "skip":
-            # skipping records would leave results that do not match the order of the records
+            # if records were skipped, results could not be matched with records by their order
             changes["missing"] = "error"
     store = STORES.find(backend) if backend else None
     if _is_positional(backend, conf):
         # converted records already contain the table's features
         changes |= {key: StoreConf.model_fields[key].get_default() for key in NAMING}
     if backend and backend != conf.backend and backend in STORES.names():
-        # drop options that the other format does not have
+        # drop options that the new format does not have
         known = STORES.find(backend).option_names()
         options = {name: value for name, value in options.items() if name in known}
     if not outputs and conf.is_table and store is not None and (store is TableStore or store.is_named(conf.naming)):
@@ -230,7 +230,7 @@ def _reading(
 
 
 def _is_positional(backend: str, conf: StoreConf) -> bool:
-    """Return whether a known format has records without the columns that the job names."""
+    """Return whether the format is known, and its records have no named columns, unlike the job's."""
     store = STORES.find(backend) if backend else TableStore
     return store is not TableStore and not store.is_named(conf.naming)
 
@@ -240,7 +240,7 @@ def _format(url: str, conf: StoreConf) -> str:
     if url.lower().endswith(IMAGE_SUFFIXES):
         return "image-folder"
     if conf.backend == "image-list" and not fs.is_dir(url, conf.storage_options):
-        # the head of an image list looks like any other text, so it cannot be detected
+        # a list of images cannot be detected, because its first bytes look like any other text
         return "webdataset" if url.lower().endswith(".tar") else conf.backend
     try:
         backend = detect(url, conf.storage_options)

@@ -32,16 +32,16 @@ class Predicted:
     url : str
         The URL or path as the user wrote it.
     parts : sequence of TaskResult
-        Results of the tasks, in the order of the records. With ``topk`` each time step has pairs of class and
-        probability, the likeliest class first.
+        Results of the tasks, in the order of the records. With ``topk``, the result for each time step is pairs of
+        class and probability, the likeliest class first.
     kept : pyarrow.Table
         Columns of the records that are written beside the predictions.
     first : int
-        Index of the first record that is predicted. Earlier records are only history for a time series.
+        Index of the first record that is predicted. Earlier records of a time series serve only as history.
     n_ahead : int
-        Number of records at the end whose predictions were computed from earlier predictions.
+        Number of records at the end that were predicted from earlier predictions, instead of known values.
     has_types : bool
-        Whether the format of the records has types, unlike CSV.
+        Whether the format of the records stores the types of columns. CSV does not.
     """
 
     url: str
@@ -57,7 +57,7 @@ class Predicted:
         return sum(len(done.arrays[0]["data"]) for done in self.parts)
 
     def with_threshold(self, threshold: float) -> Predicted:
-        """Return the predictions with one of two classes, chosen by a threshold."""
+        """Return the predictions reduced to one of two classes, chosen by a threshold."""
         parts = [
             done._replace(arrays=[{**each, "data": chosen(each["data"], threshold)} for each in done.arrays])
             for done in self.parts
@@ -66,7 +66,7 @@ class Predicted:
 
     @property
     def files(self) -> list[str]:
-        """Path or URL of the file of each record; empty unless each record has its own file.
+        """Path or URL of the file of each record; empty if files contain several records.
 
         The paths are relative if ``url`` is relative.
         """
@@ -77,7 +77,10 @@ class Predicted:
 
     @property
     def filled(self) -> FillCounts:
-        """Number of values that were filled in, by column. A block that several tasks have read counts once."""
+        """Number of missing values that were filled in, by column.
+
+        A block that several tasks have read is counted once.
+        """
         return filled_by(self.parts)
 
 
@@ -89,17 +92,17 @@ def _files(predicted: Predicted) -> pa.Array:
 
 
 def _numbers(predicted: Predicted) -> pa.Array:
-    """Return the number of each record; null if it has its own file."""
+    """Return the index of each record in its store; null for a record with a file of its own."""
     n, first = predicted.count, predicted.first
     return pa.nulls(n, pa.int64()) if predicted.files else pa.array(np.arange(first, first + n))
 
 
-# the columns that identify the record of a row
+# columns that say which record a row belongs to, and functions that compute them
 PLACES = {"file": _files, "record": _numbers}
 
 
 def _place_names(predicted: Sequence[Predicted]) -> list[str]:
-    """Return the names of the columns that identify the record of a row."""
+    """Return the names of the columns that say which record a row belongs to."""
     files = [each.files for each in predicted]
     return ["file"] * (len(predicted) > 1 or any(files)) + ["record"] * (not all(files))
 
@@ -109,7 +112,7 @@ def value_names(
 ) -> list[str]:
     """Return the names of the columns with the values of layers.
 
-    If a name is not unique, the name of the layer is put before it.
+    A name that is not unique is prefixed by the name of its layer.
 
     Parameters
     ----------
@@ -120,7 +123,7 @@ def value_names(
     sizes : sequence of int
         Number of values of each layer.
     topk : int
-        Number of classes to name for each record, or 0 for all values.
+        Number of likeliest classes to list for each record; 0 lists all values.
     others : sequence of str
         Names of the columns that precede the values.
     """
@@ -142,7 +145,7 @@ def merge_kept(urls: Sequence[str], tables: Sequence[pa.Table]) -> pa.Table:
     Raises
     ------
     ConfigError
-        A column has types in two stores that no type holds exactly.
+        A column has different types in two stores, and no type can represent the values of both exactly.
     """
     merged = tables[0]
     for url, table in zip(urls[1:], tables[1:], strict=True):
@@ -162,9 +165,10 @@ def merge_kept(urls: Sequence[str], tables: Sequence[pa.Table]) -> pa.Table:
 def read_kept(
     reading: ColumnReading, tables: Sequence[pa.Table], have_types: Sequence[bool], *, as_texts: bool = False
 ) -> list[pa.Table]:
-    """Convert kept columns of CSV to the types that the job reads.
+    """Convert kept columns of CSV to the types in which the job reads them.
 
-    Tables of formats that have types do not change. With ``as_texts``, only columns such as money are converted.
+    Tables of formats with types are returned unchanged. With ``as_texts``, only columns of formatted numbers, such as
+    money, are converted.
     """
     read = (reading.numbers if as_texts else reading.types)(
         [table for table, has_types in zip(tables, have_types, strict=True) if not has_types]
@@ -186,9 +190,9 @@ class LayerValues(NamedTuple):
     net : NeuralNet
         The net without memory; only its shapes are used.
     class_types : tuple of str
-        For each layer, the type of the values that its class names stand for; see `label_type`. May be empty.
+        For each layer, the type of the labels before they became class names; see `label_type`. May be empty.
     reading : ColumnReading
-        How texts in columns that are kept are read.
+        How to read texts in kept columns.
     """
 
     layers: tuple[str, ...]
@@ -208,15 +212,17 @@ class LayerValues(NamedTuple):
         - ``record``, the index of the record, unless each record has its own file;
         - the kept columns, and ``step`` if there are several time steps;
         - with ``topk``: ``class``, ``number`` and ``probability`` of the likeliest class, then ``class_2``, ... of the
-          next one; without it, one column for each label or target, with its name or number.
+        next likeliest class;
+        - without ``topk``: one column for each label or target, with its name or number.
 
-        With several layers, or if a kept column has one of these names, the name of the layer is put first:
-        ``species.class``. Values and probabilities are float32, with the bits that the net computes.
+        With several layers, or if a kept column has one of these names, the name of the layer precedes the column name:
+        ``species.class``. Values and probabilities are float32, exactly as the net computes them.
 
         Parameters
         ----------
         as_texts : bool
-            Return classes by name, and kept columns of CSV as texts, instead of values in their types.
+            Whether to return class names, and kept columns of CSV, as texts. By default, they have the types of their
+            values.
 
         Raises
         ------
@@ -241,7 +247,7 @@ class LayerValues(NamedTuple):
                 columns += map(pa.array, each.reshape(len(each), math.prod(each.shape[1:])).T)
             for numbers, scores in each.reshape(-1, self.topk, 2).transpose(1, 2, 0) if self.topk else ():
                 indices = numbers.astype(np.int64)
-                # older checkpoints do not have the type
+                # older checkpoints do not contain the type
                 of_type = of_type or (BOOLEAN if tuple(names) == BOOLEANS else "")
                 n_classes = max(len(names), int(indices.max(initial=0)) + 1)
                 classes = classes_of(np.arange(n_classes), names, n_classes, "" if as_texts else of_type).tolist()
@@ -256,16 +262,16 @@ class LayerValues(NamedTuple):
         return merge_kept([each.url for each in self.stores], list(map(text_columns, kept)) if as_texts else kept)
 
     def _read_kept(self, as_texts: bool) -> list[pa.Table]:
-        """Return the kept columns of each store, with the records of the history.
+        """Return the kept columns of each store, including records that serve only as history.
 
-        So the records of the history also decide on the types.
+        So these records also determine the types of the columns.
         """
         tables, have_types = [each.kept for each in self.stores], [each.has_types for each in self.stores]
         return read_kept(self.reading, tables, have_types, as_texts=as_texts)
 
     @property
     def texts(self) -> list[str]:
-        """Kept columns of CSV that are texts, although the job does not read them as texts."""
+        """Names of kept CSV columns that stay texts, although the job does not read them as texts."""
         kept = zip(self.stores, self._read_kept(False), strict=True)
         names = [name for each, table in kept if not each.has_types for name in self.reading.unknown(table)]
         return list(dict.fromkeys(names))

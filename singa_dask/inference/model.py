@@ -74,7 +74,7 @@ class ModelSource:
     job : str
         Text of the job file, with all defaults written out.
     checkpoint : str
-        URL of the checkpoint of a step, or of a SINGA file.
+        URL of a checkpoint, or of a SINGA checkpoint file.
     step : int
     digest : str
         Checksum of the checkpoint's manifest.
@@ -94,7 +94,7 @@ class ModelSource:
         return loads(self.job, f"{self.url}: job", registries=REGISTRIES, with_lines=False)
 
     def reading(self, missing: str | float | None, unknown: str | None) -> ModelSource:
-        """Return a source whose job handles missing and unknown values as given; see `load_model`."""
+        """Return a source whose job has these settings for missing and unknown values; see `load_model`."""
         reading = reading_of(missing, unknown)
         if not reading:
             return self
@@ -102,7 +102,7 @@ class ModelSource:
         return replace(self, job=replace(read, job=with_reading(read.job, self.url, reading)).resolved())
 
     def check(self) -> None:
-        """Check that the checkpoint still exists with the same values; raise CheckpointError if not."""
+        """Raise a CheckpointError if the checkpoint no longer exists, or its values have changed."""
         try:
             version = _version_of(self.checkpoint)
         except CheckpointError as error:
@@ -170,11 +170,11 @@ class EncodedRecords(NamedTuple):
     Attributes
     ----------
     arrays : dict of str to ndarray
-        Fields of the records, for `Model.compute`; empty without records.
+        Fields of the records, for `Model.compute`; empty if there are no records.
     n : int
         Number of records to predict.
     counts : FillCounts
-        Values that were filled in.
+        Number of missing values that were filled in.
     warning : str
         See `MemoryRecords`.
     n_later : int
@@ -189,10 +189,10 @@ class EncodedRecords(NamedTuple):
 
 
 class Model:
-    """A trained net, returned by `load_model`. Threads may share it; one of them computes at a time.
+    """A trained net, returned by `load_model`. Threads can share it; one thread computes at a time.
 
-    A pickled model contains the URL of its checkpoint, not the values. A process that unpickles it reads the values
-    once.
+    A pickled model contains the URL of its checkpoint, not the values. A process that unpickles the model reads the
+    values once.
 
     Attributes
     ----------
@@ -230,7 +230,7 @@ class Model:
     def layers(self) -> dict[str, tuple[int, ...]]:
         """Shape of each layer's output for one record, by the name of the layer.
 
-        The layers are those of the test net. A SoftmaxLoss outputs probabilities.
+        The result has the layers of the test net. A SoftmaxLoss outputs probabilities.
         """
         job = self._exposed
         try:
@@ -246,12 +246,14 @@ class Model:
 
     @cached_property
     def output(self) -> str:
-        """Name of the layer that `predict` uses: it has class probabilities, or else the values to predict.
+        """Name of the layer that `predict` uses by default.
+
+        It is the layer with class probabilities or, if the net has none, the layer with the values to predict.
 
         Raises
         ------
         ConfigError
-            Several layers could be the one to predict from.
+            Several layers have class probabilities or values to predict.
         """
         return predicted_layer(self._job.job, Phase.TEST)
 
@@ -263,7 +265,7 @@ class Model:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names of the classes of `output`; empty if the classes have no names but numbers."""
+        """Names of the classes of `output`; empty if classes have only numbers."""
         return self.class_names_of(self.output)
 
     def class_names_of(self, layer: str) -> tuple[str, ...]:
@@ -305,21 +307,22 @@ class Model:
               numbers is parsed as in a CSV file;
             - pictures as bytes, e.g. PNG or JPEG, or Pillow images.
 
-            With ``lags`` in ``store_conf`` the records are a time series, the oldest first. The first records are only
-            history and are not predicted. Records at the end that lack the value to predict are forecast one by one.
+            If the job sets ``lags`` in ``store_conf``, the records are a time series, the oldest first. The first
+            records serve only as history, and are not predicted. Records at the end that lack the value to predict are
+            forecast one by one.
         layer : str, optional
-            Layer to predict from. It must be passed if several layers have class probabilities.
+            Layer to predict from. Required if several layers have class probabilities.
         proba : bool
-            Return the probabilities of the classes, as `predict_proba` does.
+            Whether to return the probabilities of the classes, as `predict_proba` does.
         threshold : float, optional
-            Predict the second of two classes if its probability is at least this. By default the likeliest class is
-            predicted.
+            Only for two classes: predict the second class if its probability is at least ``threshold``. By default, the
+            likeliest class is predicted.
 
         Returns
         -------
         (n,) str, bool, int64 or float64
-            The predicted classes, with the values and the type that the label has in the training data. If the classes
-            have no names, the result has class numbers. For a net of several time steps its shape is (n, steps).
+            The predicted classes, with the values and the type of the label in the training data. If the classes have
+            no names, the result has class numbers. For a net with several time steps, the shape is (n, steps).
         (n,) or (n, values) float32
             The predicted values, if the net has no classes.
 
@@ -340,19 +343,19 @@ class Model:
         return self.predictions_of(values, layer, threshold)
 
     def check_threshold(self, threshold: float, layer: str) -> None:
-        """Raise a ConfigError unless a threshold can choose the class that a layer predicts; see `predict`."""
+        """Raise a ConfigError if a threshold does not suit the classes of a layer; see `predict`."""
         check_threshold(threshold, layer, len(self.classes_of(layer)) if self.has_classes(layer) else 0)
         refuse_forecasts(self._forecasts(layer))
 
     def predictions_of(self, values: Array, layer: str, threshold: float | None = None) -> Array:
         """Convert the outputs of a layer to predictions: classes in the type of the label, or values.
 
-        Pass only a ``threshold`` that `check_threshold` accepts.
+        ``threshold`` is not checked here: call `check_threshold` first.
         """
         return self._predictions_of(values, layer, self._label_type_of(layer), threshold)
 
     def classes_of(self, layer: str) -> Array:
-        """Return the classes of a layer with class probabilities, in their order, as `predict` returns them."""
+        """Return the classes of a layer in their order, in the type in which `predict` returns them."""
         n_classes = self.probabilities_of(np.empty((0, *self.layers[layer])), layer).shape[-1]
         return classes_of(np.arange(n_classes), self.class_names_of(layer), n_classes, self._label_type_of(layer))
 
@@ -366,14 +369,14 @@ class Model:
         if threshold is not None:
             best = scores[..., 1] >= np.float32(threshold)
         else:
-            # among equal scores take the last column, like the command `predict`
+            # among equal scores, take the last column, as the command `predict` does
             best = scores.shape[-1] - 1 - np.argmax(scores[..., ::-1], axis=-1)
         return classes_of(best.astype(np.int64), self.class_names_of(layer), scores.shape[-1], of_type)
 
     def predict_proba(self, x: Any, layer: str | None = None) -> Array:
         """Return the probability of each class: (n, classes) float32, or (n, steps, classes).
 
-        See `predict` for ``x``, ``layer`` and errors. Classes are in the order of their numbers.
+        See `predict` for the arguments and errors. Classes are in the order of their numbers.
         """
         layer = layer or self.output
         if not self.has_classes(layer):
@@ -394,20 +397,21 @@ class Model:
         return self._extract(x, layer)[0]
 
     def count_filled(self, x: Any, layer: str | None = None) -> dict[str, dict[str, int]]:
-        """Return how many values `predict` fills in, by column.
+        """Return how many missing values `predict` fills in, by column.
 
-        See `predict` for ``x``, ``layer`` and errors.
+        See `predict` for the arguments and errors.
 
         Returns
         -------
         dict
-            ``filled``: missing numbers, missing texts, and missing categories that are zeros; ``unknown``: categories
-            that the training data lack, which are zeros, too. Each is left out if there are none.
+            ``filled`` counts missing numbers, missing texts, and missing categories that are encoded as zeros.
+            ``unknown`` counts categories that the training data lack; these are encoded as zeros, too. A key whose
+            counts are all 0 is left out.
         """
         return self._extract(x, layer or self.output, counts=True)[1].to_dict()
 
     def _extract(self, x: Any, layer: str, counts: bool = False) -> tuple[Array, FillCounts]:
-        """Return the output of a layer, and the numbers of filled values if they are to be counted."""
+        """Return the output of a layer; with ``counts``, also the numbers of values that were filled in."""
         with self._lock, self._advised():
             net, forecasts = self._net(layer), list[Any]()
             is_ahead = self._forecasts(layer)
@@ -432,8 +436,9 @@ class Model:
         x : ndarray, DataFrame, Table, or sequence of pictures
             See `predict`.
         y : array-like or mapping of str to array-like, optional
-            The true classes, as `predict` returns them or as names or numbers; or the true values, (n,) or (n,
-            targets). Pass a mapping by column if there are several columns. By default they are columns of ``x``.
+            The true classes, as `predict` returns them, or as class names or class numbers. For a net without classes,
+            the true values, (n,) or (n, targets). Pass a mapping by column name if there are several columns. By
+            default, ``x`` must contain these columns.
         metrics : sequence of str, optional
             Metrics that replace the job's, e.g. ``["f1_macro", "confusion_matrix"]``. A confusion matrix is an array.
 
@@ -446,7 +451,7 @@ class Model:
         return self.merge([self.measure(x, y, metrics)], metrics)
 
     def merge(self, measured: Sequence[MetricSums], metrics: Sequence[str] | None = None) -> dict[str, Any]:
-        """Combine several results of `measure`; return the metrics over all of their records."""
+        """Combine several results of `measure` into the metrics over all their records."""
         if not any(each.metrics for each in measured):
             raise DataError("x: no records. Expected one or more: metrics of none are undefined.")
         if n := sum(each.n_left_out for each in measured):
@@ -456,7 +461,7 @@ class Model:
         return {**merge_metrics(measured, of_pass), **of_pass.matrices()}
 
     def measure(self, x: Any, y: Any = None, metrics: Sequence[str] | None = None) -> MetricSums:
-        """Measure the metrics of some records. Pass the results for all parts of the data to `merge`.
+        """Measure the metrics of a part of the data; pass the results for all parts to `merge`.
 
         The arguments are the same as in `test`.
         """
@@ -474,10 +479,11 @@ class Model:
     # -- inference in two steps ------------------------------------------------------------------------------
 
     def encode(self, x: Any, layer: str, name: str = "x", forecasts: Sequence[Any] = ()) -> EncodedRecords:
-        """Convert records to the fields that `compute` takes. Threads may call it while another one computes.
+        """Convert records to the fields that `compute` expects.
 
-        ``x`` are records as in `predict`; ``name`` is their name in errors. ``forecasts`` are the predictions so far of
-        the records at the end of a time series that lack their values; see `forecast`.
+        Several threads can call this method, also while another thread computes. ``x`` are records as in `predict`;
+        ``name`` is their name in errors. If the records are a time series, its last records can lack the value to
+        predict: ``forecasts`` are the predictions so far for these records; see `forecast`.
         """
         net, counts = self._net(layer), FillCounts()
         with self._advised():
@@ -493,11 +499,11 @@ class Model:
             return EncodedRecords(arrays, some.n, counts, warning, some.n_later)
 
     def forecast(self, values: Array, layer: str) -> Any:
-        """Return the last prediction as a value that later records of a time series can have."""
+        """Return the last prediction as a value that later records of a time series can use as input."""
         return self._predictions_of(values[-1:], layer, "").item()
 
     def zeros(self, layer: str) -> Arrays:
-        """Return an array record of zeros as `encode` encodes it."""
+        """Return a record of zeros, encoded as `encode` encodes an array."""
         readers, arrays = self._readers(self._net(layer)), Arrays()
         for each in readers:
             record = np.zeros((1, *each.store_conf.shape), np.uint8)
@@ -511,7 +517,7 @@ class Model:
         Raises
         ------
         ConfigError
-            A layer keeps state from batch to batch, so records of several requests cannot share a batch.
+            A layer keeps state from batch to batch. The records of several requests then cannot share a batch.
         """
         with self._lock:
             net = self._net(layer)
@@ -531,7 +537,7 @@ class Model:
             return np.asarray(net.compute(records, n, 0)[layer]["data"])
 
     def record(self, layer: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
-        """Return the shape of a record in an array, and the names of the columns that are read from a table.
+        """Return the shape of a record in an array, and the names of the columns to read from a table.
 
         The names are empty if the net was trained on records without named columns. The shape is empty if several input
         layers read the columns.
@@ -541,9 +547,11 @@ class Model:
         return shape, self._columns_of(readers)
 
     def columns(self, layer: str) -> dict[str, Any]:
-        """Return how columns of a table are read; see `describe_columns`. Empty for other kinds of records.
+        """Return how columns of a table are read; see `describe_columns`.
 
-        A setting in which several input layers differ is left out.
+        The result is empty for other kinds of records.
+
+        A setting that differs between input layers is left out.
         """
         facts_by_reader = ((each, self._facts_of(each)) for each in self._readers(self._net(layer)))
         described = [describe_columns(each.store_conf, facts) for each, facts in facts_by_reader if facts is not None]
@@ -557,7 +565,7 @@ class Model:
         return next((each.store_conf.lags for each in self._readers(self._net(layer)) if each.store_conf.lags), None)
 
     def series_example(self, layer: str) -> list[dict[str, Any]]:
-        """Return as many example records of a time series as one prediction needs.
+        """Return example records of a time series, as many as one prediction needs.
 
         The list is empty if the job sets no lags.
         """
@@ -586,7 +594,7 @@ class Model:
     # -- private methods -------------------------------------------------------------------------------------
 
     def _typical_values(self, readers: Sequence[StoreInput]) -> dict[str, Any]:
-        """Return a value by column of a table: a mean of the training data where it is known, or a category."""
+        """Return an example value for each column: the mean of the training data if known, or a category."""
         typical = dict[str, Any]()
         for facts in filter(None, map(self._facts_of, readers)):
             known: dict[str, Any] = {name: float(f"{mean:.4g}") for name, mean in facts.means.items()}
@@ -627,11 +635,11 @@ class Model:
         skips: bool = False,
         forecasts: list[Any] | None = None,
     ) -> dict[str, MemoryRecords]:
-        """Return the records of the only input layer with features, or of several that read one table."""
+        """Return the records for the input layer with features, or for several that read one table."""
         readers = self._readers(net)
         if len(readers) > 1:
             x = as_named_columns(x, self._columns_of(readers), name)
-            # layers that skip different records would read different ones
+            # each layer skips the records that lack its own values, so the layers would read different records
             skips = False
         records = {each.conf_name: self._reading(each, outputs, skips).records(x, name, forecasts) for each in readers}
         _check_counts(records, name)
@@ -639,7 +647,7 @@ class Model:
 
     @contextmanager
     def _advised(self) -> Iterator[None]:
-        """Make errors about gaps and unknown categories recommend the arguments of `load_model`."""
+        """Return a context whose errors about gaps and unknown categories recommend arguments of `load_model`."""
         try:
             yield
         except DataError as error:
@@ -679,7 +687,7 @@ class Model:
         return readers
 
     def _shared_table(self, readers: Sequence[StoreInput]) -> dict[str, TableFacts]:
-        """Return the facts of several input layers that name columns of one table; else nothing."""
+        """Return the facts by layer if several input layers name columns of one table; else an empty dict."""
         if len(readers) < 2 or len({each.store_conf.path for each in readers}) > 1:
             return {}
         facts = {each.conf_name: self._facts_of(each) for each in readers if each.store_conf.is_table}
@@ -687,12 +695,15 @@ class Model:
         return found if len(found) == len(readers) else {}
 
     def _columns_of(self, readers: Sequence[StoreInput]) -> tuple[str, ...]:
-        """Return the columns of a table that the layers read, each once; none if they have no names."""
+        """Return the distinct table columns that the layers read; empty if columns have no names."""
         facts = map(self._facts_of, readers)
         return tuple(dict.fromkeys(name for each in facts if each is not None for name in each.features))
 
     def _reading(self, layer: StoreInput, outputs: bool = False, skips: bool = False) -> MemoryReading:
-        """Return how an input layer reads records in memory. It is made once, as one record is read in less time."""
+        """Return how an input layer reads records in memory.
+
+        The result is cached, because creating it takes longer than reading a record.
+        """
         key = layer, outputs, skips
         if key not in self._readings:
             facts, scaling = self._facts_of(layer), self._loaded.knowledge.scaling_of(layer.conf_name)
@@ -700,7 +711,7 @@ class Model:
         return self._readings[key]
 
     def _forecasts(self, layer: str) -> bool:
-        """Return whether predictions of a layer can be later inputs; see `forecasts_itself`."""
+        """Return whether predictions of a layer can be inputs of later records; see `forecasts_itself`."""
         if layer not in self._forecasting:
             self._forecasting[layer] = forecasts_itself(self._job.job, Phase.TEST, [layer])
         return self._forecasting[layer]
@@ -723,7 +734,7 @@ def _check_counts(records: Mapping[str, MemoryRecords], name: str) -> None:
 
 
 def _warned(records: MemoryRecords) -> MemoryRecords:
-    """Warn the user's code of what is doubtful about records, and return the records."""
+    """Issue the warning of records, if they have one, and return the records."""
     if records.warning:
         warn_caller(records.warning)
     return records
@@ -760,17 +771,17 @@ def load_model(
     Parameters
     ----------
     run : Run, str or path
-        A run, the URL of its run directory, or the URL of one of its checkpoints. With ``job``, any checkpoint,
-        including SINGA files.
+        A run, the URL of its run directory, or the URL of one of its checkpoints. If ``job`` is passed, the URL of any
+        checkpoint, including SINGA's checkpoint files.
     step : int, optional
         Step of the checkpoint to load. The default is the newest checkpoint.
     job : Job or path, optional
         Job with the test net to load. The default is the run's own job.
     cpu : bool
-        Compute on the CPU, whatever the job says.
+        Whether to compute on the CPU, even if the job sets another device.
     threads : int, optional
-        Number of threads that compute a layer; 0 uses one per core. The default is the job's setting. For a small net 1
-        is fastest.
+        Number of threads that compute a layer; 0 uses one per core. The default is the job's setting. For a small net,
+        1 is the fastest.
     missing : "error", "mean" or float, optional
         What to do with missing numbers in a table: raise an error, or fill them with the mean of the training data or
         with this number. The default is the job's setting.
@@ -781,7 +792,7 @@ def load_model(
     Raises
     ------
     ConfigError
-        There is no run, its test net cannot be built, or ``missing`` or ``unknown`` do not suit the job.
+        The run does not exist, its test net cannot be built, or ``missing`` or ``unknown`` do not suit the job.
     CheckpointError
         The checkpoint does not exist, or is damaged.
 

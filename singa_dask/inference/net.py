@@ -55,11 +55,11 @@ def build(
     phase : Phase
     layers : sequence of str
         If not empty, build only these layers and the layers that they depend on. A net with layers that learn without a
-        loss is always built whole.
+        loss is always built completely.
     labels : bool
-        Also build all input layers.
+        Whether to build also the input layers that ``layers`` do not depend on.
     topk : int
-        Number of values that each of ``layers`` must have at least.
+        Minimum number of values that each of ``layers`` must have.
     ops : Ops, optional
         Kernels of the device. Needed if the net will compute.
 
@@ -95,9 +95,9 @@ def build(
 
 
 def fill(net: NeuralNet, initial: InitialValues, shared: SharedValues | None = None) -> int:
-    """Set the params of a net to the values of checkpoints, and return the highest version of a param.
+    """Set the params of a net to values of checkpoints, and return the highest version of a param.
 
-    If ``shared`` is passed, nets of the same checkpoints share the memory of their values.
+    Nets that are filled with the same ``shared`` share the memory of their values.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def fill(net: NeuralNet, initial: InitialValues, shared: SharedValues | None = N
     return max((known[name][1] for name in owners), default=0)
 
 
-# a batch of a pass over all records has at most so many records, and about so many bytes of features
+# maximum number of records, and approximate bytes of features, in a batch of a pass over all records
 MAX_ROWS = 4096
 BATCH_BYTES = 8 << 20
 
@@ -127,21 +127,21 @@ BATCH_BYTES = 8 << 20
 def rows_of_pass(net: NeuralNet, batchsize: int) -> int:
     """Return the number of records in a batch of a pass that uses each record once.
 
-    Small nets take more records at a time than the job's ``batchsize``, because a batch has a cost of its own.
+    Small nets get more records than the job's ``batchsize``, because each batch has a fixed cost.
     """
     record_bytes = 4 * sum(feature.size for layer in net.layers for feature in layer.features)
     return max(batchsize, min(MAX_ROWS, BATCH_BYTES // max(1, record_bytes)))
 
 
 class FilledNet:
-    """A net with memory and the values of checkpoints, which computes one batch after the other.
+    """A net with memory and the values of checkpoints. It computes one batch after the other.
 
-    Its input layers read the records, or are fed with them before each batch.
+    Its input layers read the records themselves, or are fed with the records of each batch.
 
     Parameters
     ----------
     net : NeuralNet
-        Of `build`.
+        A net from `build`.
     shared : SharedValues, optional
         See `fill`.
 
@@ -158,14 +158,14 @@ class FilledNet:
     ) -> None:
         self.net = net
         net.allocate()
-        # draw the same random numbers as a test at this step
+        # set the step, to draw the same random numbers as a test at this step
         net.context.step = fill(net, initial, shared)
         conf = job.train_one_batch
         self._algorithm: Algorithm = ALGORITHMS.find(conf.alg)(net, conf=conf)
         self._algorithm.check_params()
 
     def compute(self, phase: Phase, of_pass: PassMetrics | None) -> None:
-        """Compute the next batch, and add it to ``of_pass``, the metrics over all batches."""
+        """Compute the next batch, and add its metrics to ``of_pass``, the metrics over all batches."""
         with locate_errors(lambda: f"layer {self._algorithm.layer.name if self._algorithm.layer else '?'}"):
             self._algorithm.test_one_batch(phase)
         if of_pass is not None:
@@ -181,9 +181,9 @@ def keep_outputs(net: NeuralNet, name: str, labels: bool, topk: int, label_layer
     name : str
         Name of the layer.
     labels : bool
-        Also copy the labels.
+        Whether to copy the labels, too.
     topk : int
-        Copy only this many of the highest values, as pairs of index and value; 0 copies all.
+        Number of highest values to copy, as pairs of index and value; 0 copies all values.
     label_layer : str
         Input layer with the labels. By default the first input layer that has labels.
     """
@@ -211,7 +211,7 @@ def keep_outputs(net: NeuralNet, name: str, labels: bool, topk: int, label_layer
 def _top(scores: Any, n: int) -> Any:
     """Return (index, value) of the ``n`` highest scores of each record.
 
-    Of equal scores the higher index is first.
+    Among equal scores, the higher index comes first.
     """
     indices = np.argsort(scores, axis=-1, kind="stable")[..., ::-1][..., :n]
     pairs = np.stack([indices.astype(np.float32), np.take_along_axis(scores, indices, -1)], axis=-1)
@@ -219,9 +219,9 @@ def _top(scores: Any, n: int) -> Any:
 
 
 class MetricSums(NamedTuple):
-    """Metrics of several batches: the sums of each batch, and the state of a `PassMetrics` over all.
+    """Metrics of several batches: sums for each batch, and the state of a `PassMetrics` over all.
 
-    ``n_left_out`` is the number of records that were left out for missing values.
+    ``n_left_out`` is the number of records that were skipped because of missing values.
     """
 
     metrics: list[Totals]
@@ -230,16 +230,16 @@ class MetricSums(NamedTuple):
 
 
 def load_modules(sources: Sequence[modules.Source]) -> None:
-    """Load the user's modules. If ``sources`` is empty, the modules loaded before stay loaded."""
+    """Load the user's modules. If ``sources`` is empty, modules that are already loaded stay loaded."""
     if sources:
         modules.load(sources, REGISTRIES.values())
 
 
 @contextlib.contextmanager
 def locate_errors(where: Callable[[], str]) -> Iterator[None]:
-    """Turn an exception that is no `SingaError` into a `UnitError`.
+    """Return a context that turns an exception other than a `SingaError` into a `UnitError`.
 
-    Its message has the line in the user's code, if there is one, and the result of ``where``.
+    The error message has the line in the user's code, if there is one, and the result of ``where``.
     """
     try:
         yield
@@ -253,13 +253,13 @@ def locate_errors(where: Callable[[], str]) -> Iterator[None]:
         raise UnitError(f"{where()}: {type(error).__name__}: {error}\n{trace}") from None
 
 
-# maximum number of nets that are kept; each batch size needs its own net, for example the last batch of an array
+# maximum number of nets that are kept: each batch size needs its own net, e.g. the last batch of an array
 MAX_SIZES = 8
 
 
 @dataclass
 class LoadedValues:
-    """What all nets of a checkpoint share: where values come from, kernels, and the values, filled in by the nets."""
+    """What all nets of a checkpoint share: source of values, kernels, and the values read so far."""
 
     initial: InitialValues
     ops: Ops
@@ -274,27 +274,28 @@ class LoadedValues:
 class SizedNets:
     """The net of a phase with the values of a checkpoint, computed on records in memory. Not thread-safe.
 
-    It keeps a net for each of the last few batch sizes; all share their values.
+    It keeps a net for each of the last few batch sizes. All these nets share their values.
 
     Parameters
     ----------
     job : JobConf
-        Of `inference_job`.
+        A job from `inference_job`.
     layers : sequence of str
-        Layers to compute, with all that they depend on. If empty, all layers except those that write files.
+        Layers to compute; the layers that they depend on are computed, too. If empty, all layers except layers that
+        write files.
 
     Attributes
     ----------
     shapes : NeuralNet
-        Shapes only.
+        A net without memory, for its shapes.
     inputs : dict of str to StoreInput
-        Input layers by name, of ``shapes``.
+        The input layers of ``shapes``, by name.
     batchsize : int
-        Of the job.
+        Number of records in a batch of the job.
     rows : int
         Number of records in a batch of `batches`.
     sequential : str
-        Name of a layer that needs all batches in order; empty if there is none.
+        Name of a layer that needs all batches in order; empty if no layer does.
 
     Raises
     ------
@@ -322,7 +323,7 @@ class SizedNets:
         self.rows = self.batchsize if self.sequential else rows_of_pass(self.shapes, self.batchsize)
 
     def layer(self, name: str) -> Layer:
-        """Return a layer, to read its shapes. In an unrolled net it is one of the layer's copies."""
+        """Return a layer, to read its shapes. In an unrolled net, return one of the layer's copies."""
         return next(each for each in self.shapes.layers if each.conf_name == name)
 
     def batches(self, n: int) -> Iterator[tuple[int, int]]:
@@ -331,7 +332,7 @@ class SizedNets:
         Raises
         ------
         ConfigError
-            A layer needs batches of full size, and the last one has fewer records.
+            A layer needs batches of full size, and the last batch has fewer records.
         """
         if self.sequential and n % self.batchsize:
             raise ConfigError(
@@ -340,7 +341,7 @@ class SizedNets:
         return ((first, min(first + self.rows, n)) for first in range(0, n, self.rows))
 
     def compute(self, arrays: Mapping[str, Arrays], n: int, first: int) -> dict[str, Arrays]:
-        """Compute a batch, and return ``data`` of each of the layers by name.
+        """Compute a batch, and return the outputs of the layers by name.
 
         Parameters
         ----------
@@ -355,7 +356,7 @@ class SizedNets:
             return {name: keep_outputs(net, name, False, 0) for name in self._layers}
 
     def measure(self, arrays: Mapping[str, Arrays], n: int, first: int, of_pass: PassMetrics) -> Totals:
-        """Compute a batch as `compute` does, add it to ``of_pass``, and return the batch's metrics."""
+        """Compute a batch as `compute` does, add its metrics to ``of_pass``, and return them."""
         with self._computed(arrays, n, first, of_pass) as net:
             return net.take_metrics(n / self.batchsize)
 
@@ -376,7 +377,7 @@ class SizedNets:
     def pass_metrics(self, names: Sequence[str] | None = None) -> PassMetrics:
         """Return a new `PassMetrics` for a pass over all records.
 
-        It has the metrics ``names``, or the metrics that the job sets.
+        It has the metrics ``names``; by default, the metrics that the job sets.
         """
         return PassMetrics(self.shapes, self._job.metrics if names is None else names)
 
@@ -399,7 +400,7 @@ class SizedNets:
                     layer.read_statistics()
             ready = FilledNet(net, self._job, self._loaded.initial, self._loaded.shared)
         self._loaded.initial.release()
-        # loading a layer may have loaded another thread pool
+        # find the thread pools again, because loading a layer may have loaded a library with its own pool
         self._pools = ThreadPools()
         return ready
 

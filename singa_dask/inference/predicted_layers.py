@@ -39,7 +39,7 @@ def _only(names: Sequence[str], what: str) -> str:
 def classifier(job: JobConf, phase: Phase) -> str:
     """Return the layer with class probabilities: the only SoftmaxLoss of a phase, or the only Softmax.
 
-    Raises a ConfigError unless there is exactly one.
+    Raises a ConfigError if there are several such layers, or none.
     """
     with_classes = [layer for layer in _layers_of(job, phase).values() if predicts_classes(layer)]
     losses = [layer.name for layer in with_classes if is_class_loss(layer)]
@@ -49,7 +49,7 @@ def classifier(job: JobConf, phase: Phase) -> str:
 def output_layers(job: JobConf, phase: Phase) -> list[str]:
     """Return the layers of a phase whose values the net was trained to predict.
 
-    These are the losses that compute probabilities, and the layers whose output other losses compare with targets. In a
+    They are the losses that output probabilities, and the layers whose output another loss compares with targets. In a
     net without a loss, they are the layers that no other layer reads.
     """
     layers = _layers_of(job, phase)
@@ -64,7 +64,7 @@ def output_layers(job: JobConf, phase: Phase) -> list[str]:
             for loss in losses
         )
         return list(dict.fromkeys(compared))
-    # exclude output layers, because they sort scores or write files for people
+    # exclude output layers, because they only sort scores or write files
     ends = [name for name in layers if traits[name].role not in ("input", "output")]
     return [name for name in ends if not any(name in layers[other].srclayers for other in ends)]
 
@@ -75,12 +75,12 @@ def compares_targets(loss: LayerConf) -> bool:
 
 
 def output_layer(job: JobConf, phase: Phase) -> str:
-    """Return the only one of the `output_layers`; raises a ConfigError if there are none or several."""
+    """Return the only layer of `output_layers`; raise a ConfigError if there are several, or none."""
     return _only(output_layers(job, phase), "the values to predict")
 
 
 def predicted_layer(job: JobConf, phase: Phase) -> str:
-    """Return the layer that a net predicts with in a phase: the `classifier`, or else the `output_layer`."""
+    """Return the layer to predict from in a phase: the `classifier`, or else the `output_layer`."""
     if any(map(predicts_classes, _layers_of(job, phase).values())):
         return classifier(job, phase)
     return output_layer(job, phase)
@@ -109,9 +109,9 @@ def _compared_by(job: JobConf, phase: Phase, layer: str) -> str:
 
 
 def forecasts_itself(job: JobConf, phase: Phase, layers: Sequence[str]) -> bool:
-    """Return whether predictions can be used as later inputs.
+    """Return whether predictions can be inputs of later records of a time series.
 
-    They can if there is one layer, and it predicts the only column that records have lags of.
+    This requires a single layer. It must predict the only column that records have lags of.
     """
     stores = [store for each in _layers_of(job, phase).values() if (store := each.given_block(StoreConf))]
     columns = {name for store in stores if store.lags for name in store.lags.columns}
@@ -131,8 +131,8 @@ def target_names(job: JobConf, phase: Phase, layer: str) -> tuple[str, ...]:
 def label_layer(job: JobConf, phase: Phase, layer: str) -> str:
     """Return the input layer that has the labels for a layer's classes.
 
-    The result is empty if no SoftmaxLoss compares them. ``layer`` is a SoftmaxLoss, or the layer with its scores or
-    their probabilities.
+    ``layer`` is a SoftmaxLoss, or the layer with its scores or with their probabilities. The result is empty if no
+    SoftmaxLoss compares the layer with labels.
     """
     layers = _layers_of(job, phase)
     scores = {layer, *(layers[layer].srclayers[:1] if layer in layers and predicts_classes(layers[layer]) else ())}

@@ -65,17 +65,18 @@ def predict(
     backend : str, optional
         Format of stored records. By default it is detected.
     client : distributed.Client or str, optional
-        Client of a Dask cluster, or address of its scheduler. The workers of this cluster compute stored records; by
-        default this process computes them. Dask collections are computed on the cluster of a Client immediately, and
-        their results stay in its memory.
+        Client of a Dask cluster, or address of its scheduler. The workers of this cluster then compute stored records;
+        by default, this process computes them. If a client is passed, Dask collections are computed on its cluster
+        immediately, and the results stay in the memory of the cluster.
 
     Returns
     -------
     ndarray, Series, DataFrame, dask.array or dask.dataframe
-        For a pandas or Dask frame, a Series with the same index and divisions, or a DataFrame if a record has several
-        values. For a Dask array, an array with the same chunks. Results of Dask data are lazy unless ``client`` is
-        passed; each worker reads the checkpoint from its URL. For stored records, an array in file order, with the same
-        values as ``singa-dask predict``.
+        For a pandas or Dask frame: a Series with the same index and divisions, or a DataFrame if a record has several
+        values. For a Dask array: an array with the same chunks. For stored records: an array in file order, with the
+        same values as ``singa-dask predict``.
+
+        Without ``client``, results of Dask data are lazy. Each worker reads the checkpoint from its URL.
 
     Raises
     ------
@@ -115,12 +116,12 @@ def extract(
         See `predict`. ``data=None`` uses the records of the job's test net.
     layer : str
     out : str or path, optional
-        URL of a store for the outputs of stored records. The outputs are then written, as ``singa-dask extract`` does,
-        instead of returned. Labels are written, too, if the records are the job's own.
+        URL of a store to write the outputs of stored records to, as ``singa-dask extract`` does. The outputs are then
+        not returned. If the records are the job's own, labels are written, too.
     to : str, optional
         Format of ``out``. By default the suffix of ``out`` decides.
     overwrite : bool
-        Replace ``out`` if it exists.
+        Whether to replace ``out`` if it exists.
 
     Returns
     -------
@@ -153,14 +154,14 @@ def test(
 ) -> dict[str, Any]:
     """Return the metrics of a net on records, by name; see `Model.test`.
 
-    Dask collections are computed partition by partition, on the workers of ``client`` or else as Dask is configured.
-    ``y`` must have the same partitions as ``data``. A batch never spans two partitions.
+    Dask collections are computed partition by partition, on the workers of ``client``; by default, with the scheduler
+    that Dask is configured to use. ``y`` must have the same partitions as ``data``. A batch never spans two partitions.
 
     Parameters
     ----------
     model, data, backend, client
-        See `predict`. Stored records must include their labels. ``data=None`` uses the records of the job's test net,
-        in the number of batches that the job sets, with the same metrics as ``singa-dask test``.
+        See `predict`. Stored records must include their labels. ``data=None`` uses the records of the job's test net.
+        The number of batches is then set by the job, and the metrics are the same as those of ``singa-dask test``.
     y, metrics
         See `Model.test`.
     phase : str
@@ -171,7 +172,7 @@ def test(
     Raises
     ------
     DataError
-        See `Model.test`. Or ``y`` has other partitions than ``data``.
+        See `Model.test`. Also raised if ``y`` has other partitions than ``data``.
     """
     if data is None or _is_path(data):
         if y is not None:
@@ -216,7 +217,7 @@ def _stored(
     missing: str | float | None = None,
     unknown: str | None = None,
 ) -> tuple[DistributedNet, str]:
-    """Return the net for stored records, and its URL. The values of a run are not read yet."""
+    """Return the net for stored records, and its URL. The values of its params are not read yet."""
     if isinstance(model, Model):
         source = model.source
     else:
@@ -248,7 +249,7 @@ def _predict_stored(
 
 
 def _refuse_stored(**arguments: Any) -> None:
-    """Raise a ConfigError if arguments are passed that only apply to stored records."""
+    """Raise a ConfigError if arguments are passed that apply only to stored records."""
     for name, value in arguments.items():
         if value is not None:
             raise ConfigError(f"{name}: only for stored records, given by their URL. Leave it out for data in memory.")
@@ -267,7 +268,7 @@ def _is_dask(data: Any) -> bool:
 
 
 def _check_history(model: Model, layer: str, data: Any) -> None:
-    """Raise a DataError if records of Dask data need earlier records, which may be in another partition."""
+    """Raise a DataError if the net needs earlier records, which Dask may keep in another partition."""
     if is_of(data, "dask.dataframe", "DataFrame"):
         lags = model.lags(layer)
         if lags is not None and {*lags.names}.isdisjoint(data.columns):
@@ -289,7 +290,7 @@ def _map(function: Callable[[Any], Array], data: Any, client: Client | str | Non
 
 
 def _begun(collection: Any, client: Client | str | None) -> Any:
-    """Return a collection. If there is a client, its cluster begins to compute the collection."""
+    """Start to compute a collection on the cluster of a client, if there is one; return the collection."""
     if client is None:
         return collection
     if not isinstance(client, Client):
@@ -299,7 +300,7 @@ def _begun(collection: Any, client: Client | str | None) -> Any:
 
 
 def map_blocks(function: Callable[[Any], Array], data: Any, sample: Array) -> Any:
-    """Apply a function of records lazily to a Dask array; ``sample`` is its result for some records."""
+    """Apply a function of records lazily to a Dask array. ``sample`` is the result for some records."""
     whole = data.rechunk(dict.fromkeys(range(1, data.ndim), -1))
     return whole.map_blocks(
         Guarded(functools.partial(_on_block, function)),
@@ -331,7 +332,7 @@ def _on_frame(function: Callable[[Any], Array], names: tuple[str, ...], frame: A
     """Apply a function to a pandas frame; return its result as a Series or frame with the same index."""
     pandas = sys.modules["pandas"]
     values = function(frame)
-    # the first records may serve only as history, and have no prediction
+    # the first records have no predictions if they serve only as history
     index = frame.index[len(frame) - len(values) :]
     if values.ndim == 1:
         return pandas.Series(values, index=index, name=names[0] if len(names) == 1 else "prediction")

@@ -45,27 +45,28 @@ from singa_dask.inputs.targets import LabelInput, TargetInput, WeightInput
 
 # number of rows of a data frame that are searched for gaps at a time
 CHUNK_ROWS = 1 << 16
-# number of axes of a picture; mean_value or std_value from this on are of bytes, not of values from 0 to 1
+# number of axes of a picture; a mean_value or std_value of at least this number is for bytes, not for values from 0 to
+# 1
 IMAGE_AXES, MIN_BYTE_SCALE = 2, 16
-# maximum number of categories of a column in a description
+# maximum number of categories that a description lists for a column
 MAX_SHOWN = 100
 
 
 class MemoryRecords(ABC):
     """``n`` records in memory.
 
-    ``n_later`` is the number of further records of a time series. They can be read only once the last record is
-    predicted.
+    ``n_later`` is the number of further records of a time series. They cannot be read before the last of the ``n``
+    records is predicted.
 
     Attributes
     ----------
     n_left_out : int
-        Number of records that are left out for missing values.
+        Number of records that are skipped because of missing values.
     warning : str
-        Describes gaps in the times of a series, or pictures or percent columns in another range than in training;
-        usually empty.
+        Warning about gaps in the times of a series, or about pictures or percent columns whose range differs from
+        training. Usually empty.
     counts : FillCounts or None
-        Values that `read` has filled in; None does not count them.
+        Number of missing values that `read` has filled in; None if they are not counted.
     """
 
     n: int
@@ -78,18 +79,20 @@ class MemoryRecords(ABC):
     def read(self, first: int, stop: int) -> Arrays:
         """Return the fields of the records from ``first`` to ``stop``, for an input layer.
 
-        A DataError names the row of a wrong record.
+        If a record is wrong, a DataError with its row is raised.
         """
 
 
 def is_of(data: Any, package: str, *names: str) -> bool:
-    """Return whether data is an instance of one of a package's classes, without importing the package."""
+    """Return whether ``data`` is an instance of a class of a package, without importing the package."""
     module = sys.modules.get(package)
     return module is not None and isinstance(data, tuple(getattr(module, name) for name in names))
 
 
 class MemoryReading:
-    """How an input layer with the block ``conf`` reads records in memory: all that is the same for any records.
+    """Reads records in memory as an input layer with the block ``conf`` reads a store.
+
+    The object does not depend on the records, so it can be used for any number of requests.
 
     Parameters
     ----------
@@ -97,9 +100,10 @@ class MemoryReading:
     facts : TableFacts or None
         Meaning of the columns, if the net was trained on named columns.
     outputs : bool
-        Also read labels and targets from the columns.
+        Whether to read also labels and targets from the columns.
     skips : bool
-        Skip records with missing values if the job says so. Otherwise missing values are errors.
+        Whether to skip records with missing values if the job sets ``missing: skip``. If False, missing values are
+        errors.
     scaling : Scaling, optional
         Mean and deviation of the values in the training data, if they are known.
     """
@@ -162,12 +166,12 @@ class MemoryReading:
 
 
 def as_named_columns(x: Any, columns: Sequence[str], name: str) -> Any:
-    """Return records from which several input layers can read their columns by name.
+    """Return records in a form from which several input layers can read columns by name.
 
     Raises
     ------
     DataError
-        The records have no names of columns.
+        The records have no column names.
     """
     x = x.compute() if is_of(x, "dask.dataframe", "DataFrame") else x
     if hasattr(x, "iloc") and getattr(x, "ndim", 0) == 1:
@@ -184,12 +188,12 @@ def as_named_columns(x: Any, columns: Sequence[str], name: str) -> Any:
 
 
 def are_columns(x: Mapping[str, Any], facts: Mapping[str, TableFacts], name: str) -> bool:
-    """Return whether a dict by the names of input layers has columns of a table instead.
+    """Return whether the keys of a dict are columns of a table, not names of input layers.
 
     Raises
     ------
     DataError
-        A key is a layer and its column, and its numbers are categories or their indices.
+        A key names both a layer and its column, and its numbers can be categories as well as indices of categories.
     """
     if x.keys() != {column for each in facts.values() for column in each.features}:
         return False
@@ -224,14 +228,14 @@ def _one_record(x: Any, facts: TableFacts | None, name: str) -> Any:
 
 
 def _wanted(conf: StoreConf, facts: TableFacts | None) -> set[str]:
-    """Return the columns that the job, or the training data, names."""
+    """Return the names of the columns in the job or in the training data."""
     known = (*facts.features, *facts.labels) if facts else ()
     lags = conf.lags.sources if conf.lags else ()
     return {*known, *lags, *conf.label_columns, *conf.target, conf.weight}
 
 
 def _with_names(x: Any, wanted: Collection[str], name: str) -> Any:
-    """Return a pandas frame with its columns spelled like the ``wanted`` ones."""
+    """Return a pandas frame with its columns renamed to the spelling in ``wanted``."""
     names = names_of(x.columns, name)
     spelled = as_spelled(names, wanted, name)
     return x if spelled == names else x.set_axis(spelled, axis=1)
@@ -254,9 +258,9 @@ def _as_table(x: Any, name: str, spelling: Spelling, wanted: Collection[str], te
 
 
 def _columns_of_rows(rows: Sequence[Any], name: str) -> dict[str, list[Any]]:
-    """Convert records, which are dicts, to columns.
+    """Convert a list of records, which are dicts, to columns.
 
-    All records must have the same keys, so that a misspelled key is not taken for a missing value.
+    All records must have the same keys. Otherwise a misspelled key would be taken for a missing value.
     """
     first = rows[0].keys()
     if not first:
@@ -280,7 +284,7 @@ class _Rows(MemoryRecords):
 
     def __init__(self, x: Any, conf: StoreConf, facts: TableFacts | None, name: str) -> None:
         values, shape = as_array(x, name), tuple(conf.shape)
-        if values.shape == (0,):  # an empty list does not say the shape of its records
+        if values.shape == (0,):  # the shape of the records in an empty list is unknown
             values = np.empty((0, *shape))
         if facts is not None and values.shape[1:] == (len(facts.features),) != (len(facts.names),):
             raise DataError(
@@ -312,7 +316,7 @@ class _Rows(MemoryRecords):
 
 
 def _range_warning(values: Array, conf: StoreConf, name: str) -> str:
-    """Return a warning if pictures have values from 0 to 1, and the net was trained on bytes; else empty."""
+    """Return a warning if pictures have values from 0 to 1 but the net was trained on bytes, else ""."""
     scale = max(map(abs, (*conf.mean_value, *conf.std_value)), default=0)
     if values.dtype.kind != "f" or len(conf.shape) < IMAGE_AXES or scale < MIN_BYTE_SCALE or not values.size:
         return ""
@@ -325,7 +329,7 @@ def _range_warning(values: Array, conf: StoreConf, name: str) -> str:
 
 
 def _one(values: Array, shape: tuple[int, ...]) -> str:
-    """Return a hint for an error if an array looks like a single record."""
+    """Return a hint for an error message if an array looks like a single record, else ""."""
     return " This is the shape of one record: pass x[None]." if values.shape == shape else ""
 
 
@@ -346,7 +350,7 @@ def _numbers_of(x: Any, name: str) -> Array:
 
 
 def _spec(conf: StoreConf, facts: TableFacts, outputs: bool) -> TableSpec:
-    """Return how to read the columns: as the job says, or as the table before it was converted."""
+    """Return how to read the columns: as the job sets; or as the table was read before it was converted."""
     if conf.is_table:
         labels, target, missing = tuple(conf.label_columns), tuple(conf.target), conf.missing
     else:
@@ -361,15 +365,15 @@ def _spec(conf: StoreConf, facts: TableFacts, outputs: bool) -> TableSpec:
 
 
 def describe_columns(conf: StoreConf, facts: TableFacts) -> dict[str, Any]:
-    """Describe for JSON which values the columns take, and what happens to missing and unknown ones.
+    """Describe for JSON which values columns accept, and how missing and unknown values are treated.
 
     Returns
     -------
     dict
-        ``features`` has for each column its ``type`` (number, boolean, category, text, date or vector), up to
-        `MAX_SHOWN` ``categories``, their number ``n_categories``, ``numbers`` if numbers are written in a form, the
-        ``parts`` of a date with its form, and the ``length`` of a vector. ``missing`` and ``unknown`` are settings of
-        the job or the caller, and ``na_values`` words for missing values.
+        ``features`` describes each column: its ``type`` (number, boolean, category, text, date or vector), up to
+        `MAX_SHOWN` ``categories`` and their total ``n_categories``, ``numbers`` if numbers are written in a special
+        form, the ``parts`` of a date with its form, and the ``length`` of a vector. ``missing`` and ``unknown`` are the
+        settings of the job or the caller. ``na_values`` are the words for missing values.
     """
     spec, spelling = _spec(conf, facts, False), conf.spelling.over(facts.spelling).to_dict()
     features: dict[str, dict[str, Any]] = {}
@@ -387,7 +391,7 @@ def describe_columns(conf: StoreConf, facts: TableFacts) -> dict[str, Any]:
             features[name]["length"] = facts.widths[name]
         if form := spelling.get("numbers", {}).get(name):
             features[name]["numbers"] = form
-    # `skip` leaves records out only in training and in tests
+    # `skip` applies only in training and in tests; in predictions, a missing value is an error
     missing = "error" if spec.missing == "skip" else spec.missing
     words = {"na_values": spelling["na_values"]} if "na_values" in spelling else {}
     return {"features": features, "missing": missing, "unknown": spec.unknown, **words}
@@ -444,8 +448,8 @@ class _Columns:
         Returns
         -------
         tuple
-            The frame, the index of the first row with all lags, the number of further records to forecast, the number
-            of rows before the returned ones, and a description of the gaps in their times.
+            The frame; the index of the first row with all lags; the number of further records to forecast; the number
+            of rows that were cut off before the frame; a description of gaps in the times of the rows.
         """
         conf, facts, spec, spelling = self.conf, self.facts, self.spec, self.spelling
         columns, lags = x.column_names if isinstance(x, pa.Table) else [*map(str, x.columns)], conf.lags
@@ -459,7 +463,7 @@ class _Columns:
             x.select(indices) if isinstance(x, pa.Table) else x.iloc[:, indices], name, spelling, where, spec.texts
         )
         table = spelling.read(table, spec.categories, where, spec.texts)
-        # later steps of a forecast read the same records
+        # check only the first step of a forecast, because later steps read the same records
         gaps = "" if forecasts else lags.check_order(name, table)
         if spec.missing == "error":
             lags.refuse_gaps(table, {*lags.columns}.difference(spec.categories), where, spec.true_columns)
@@ -474,7 +478,7 @@ class _Columns:
 class _Frame(MemoryRecords):
     """Records that are the rows of a frame from ``first`` on, with encoded columns.
 
-    ``n_before`` is the number of rows before the frame; row numbers in errors include them.
+    ``n_before`` is the number of the caller's rows before the frame. Row numbers in errors count them, too.
     """
 
     def __init__(self, x: Any, first: int, how: _Columns, name: str, n_before: int) -> None:
@@ -492,7 +496,7 @@ class _Frame(MemoryRecords):
             self.n = len(present)
 
     def percent_warning(self) -> str:
-        """Return a warning if a percent column has fractions; else empty."""
+        """Return a warning if a percent column has fractions, else ""."""
         columns = self._frame.column_names if isinstance(self._frame, pa.Table) else [*map(str, self._frame.columns)]
         indices = [columns.index(name) for name in percent_columns(self._how.facts)]
         if not indices or not self.n:
@@ -503,7 +507,7 @@ class _Frame(MemoryRecords):
         return " ".join(f"{self._name}, {text}" for text in percent_warnings(counts))
 
     def _rows_of(self, first: int, stop: int, indices: Sequence[int]) -> tuple[pa.Table, pa.Table]:
-        """Return columns of the rows from ``first`` to ``stop``, as written and as read."""
+        """Return columns of the rows from ``first`` to ``stop`` twice: as written, and after parsing."""
         if not isinstance(self._frame, pa.Table):
             rows = slice(first, stop) if self._rows is None else self._rows[first:stop]
             part = self._frame.iloc[rows, indices]
@@ -554,7 +558,7 @@ class _Frame(MemoryRecords):
 
 
 def _kind_of(column: pa.ChunkedArray) -> str:
-    """Return the kind of a column. A column without any value counts as numbers."""
+    """Return the kind of a column. A column without values counts as numbers."""
     kind = column_kind(column.type)
     return "number" if kind in ("empty", "string") and column.null_count == len(column) else kind
 
@@ -592,16 +596,16 @@ class _Pictures(MemoryRecords):
 
 
 class LabelReader:
-    """Selects the fields of records that each input layer reads: features, labels, targets or weights.
+    """Finds the fields of records for each input layer: features, labels, targets or weights.
 
     Parameters
     ----------
     features : sequence of StoreInput
-        Layers that read features. One of them also reads labels if no other layer does.
+        Layers that read features. If no other layer reads the labels, one of these layers also reads them.
     n : int
         Number of records.
     y : array-like, mapping of str to array-like, or None
-        Labels or targets; None if the records contain them. If ``y`` is passed, all records have weight 1.
+        Labels or targets. None if the records contain them. If ``y`` is passed, each record has weight 1.
 
     Raises
     ------
@@ -624,7 +628,8 @@ class LabelReader:
     def arrays(self, features: Mapping[str, Arrays], first: int, stop: int) -> dict[str, Arrays]:
         """Return the fields that each input layer reads for the records from ``first`` to ``stop``.
 
-        ``features`` has the fields of these records, by layer. Raises a DataError if labels or targets are missing.
+        ``features`` has the fields of these records, by the name of the layer. Raises a DataError if labels or targets
+        are missing.
         """
         records: dict[str, Arrays] = {name: {} for name in self._net.inputs}
         for name, arrays in features.items():

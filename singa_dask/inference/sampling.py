@@ -27,18 +27,19 @@ from singa_dask.runtime.planning.nets import build_net, find_ops
 def sample(
     job: JobConf, init_from: Sequence[str], length: int, seed_text: str = "", file: TextIO | None = None
 ) -> None:
-    """Write text with a net: one character for each row of a batch, in each batch.
+    """Write text with a net. Each batch writes one character for each of its rows.
 
     Parameters
     ----------
     job : JobConf
         A job from `sampling_job`.
     init_from : sequence of str
-        URLs of checkpoints that replace the job's ``checkpoint_path``. If several have a param, the last one is used.
+        URLs of checkpoints that replace the job's ``checkpoint_path``. If several contain a param, the last of these
+        checkpoints is used.
     length : int
         Number of batches.
     seed_text : str
-        Text that the net reads first and does not write. If empty, the net starts as its RNNDummy says.
+        Text that the net reads before it writes. If empty, the net starts with the random data of its RNNDummy.
     file : text file, optional
         Where to write the text. The default is standard output.
 
@@ -62,7 +63,7 @@ def sample(
         for layer in net.layers:
             if isinstance(layer, text.CharRNNOutput):
                 layer.file = file
-        # one row at a time is too little work for several threads
+        # a single row is too little work for several threads
         stack.enter_context(limit_process(1))
         stack.enter_context(limit_thread(1))
         stack.enter_context(np.errstate(over="ignore", invalid="ignore"))
@@ -86,8 +87,8 @@ def _write(net: NeuralNet, length: int, seed_text: str) -> None:
 class _Writer:
     """A net that reads one character per batch and writes the next one.
 
-    A net with a `PositionalEmbedding` has a context window of limited length. When the window is full, the net starts
-    over and reads the second half of the window again.
+    The context window of a net with a `PositionalEmbedding` has a limited length. When it is full, the net starts
+    again, and reads the second half of the window once more.
     """
 
     def __init__(self, net: NeuralNet) -> None:
@@ -100,11 +101,11 @@ class _Writer:
         self.n_read = 0
 
     def read(self, value: Any = None) -> None:
-        """Read a character; by default the one that was written last."""
+        """Read a character. The default is the last written character."""
         self._run(self.reading, value)
 
     def write(self, value: Any = None) -> None:
-        """Read a character as `read` does, and write the next one."""
+        """Read a character as `read` does, and write the next character."""
         self._run(self.net.layers, value)
 
     def _run(self, layers: Sequence[Layer], value: Any) -> None:
@@ -145,7 +146,7 @@ def sampling_job(job: JobConf, temperature: float | None = None) -> JobConf:
     Parameters
     ----------
     job : JobConf
-        A job with a net that writes text, or that reads text and is trained with a SoftmaxLoss.
+        A job whose test net writes text, or whose training net reads text and has a SoftmaxLoss.
     temperature : float, optional
         See `SamplingConf`. The default is the job's temperature, or 1.
 
@@ -202,7 +203,7 @@ def _writing(layers: Sequence[LayerConf]) -> list[LayerConf]:
 
 
 def _with_rows(layers: Sequence[LayerConf]) -> list[LayerConf]:
-    """Set the size of one-hot rows to the size of the vocabulary where the job sets none.
+    """Set the size of one-hot rows to the size of the vocabulary, if the job sets no size.
 
     SINGA's sample.conf relies on this.
     """
@@ -215,7 +216,7 @@ def _with_rows(layers: Sequence[LayerConf]) -> list[LayerConf]:
 
 
 def _with_state(layer: LayerConf) -> LayerConf:
-    """Return the layer; if it is recurrent, it keeps its state from batch to batch."""
+    """Return a layer; if it is recurrent, change it to keep its state from batch to batch."""
     kind = LAYERS.find(layer.type).block
     block = layer.given_block(kind) if kind else None
     if block is None or "carry_state" not in type(block).model_fields:

@@ -1,4 +1,4 @@
-"""Test, predict and extract records in stores, with batches divided among any number of workers."""
+"""Test, predict and extract for records in stores. Any number of workers share the batches."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ Computation = Callable[[Sequence[InferenceTask]], Iterator[TaskResult]]
 
 
 class Workers(NamedTuple):
-    """The workers of a computation, as numbers of tasks that can run at a time.
+    """The workers of a computation, and how many tasks they can run at the same time.
 
-    ``run`` runs tasks, ``n`` at a time in all and ``n_beside`` at a time on one host. With the ``client`` of a cluster,
-    jobs can read the datasets that are published there.
+    ``run`` is the function that runs tasks: at most ``n`` at a time in total, and ``n_beside`` at a time on one host.
+    If ``client`` is set, jobs can read the datasets that are published on its cluster.
     """
 
     run: runtime.Runner
@@ -87,7 +87,8 @@ HERE = Workers(runtime.run_here, 1, 1)
 def workers_of(client: Client, patience: runtime.Patience | None = None, published: bool = True) -> Workers:
     """Return the workers of a cluster.
 
-    If ``published``, the result has the client, so that jobs can read datasets that are published on the cluster.
+    With ``published=True``, the result includes the client, so that jobs can read datasets that are published on the
+    cluster.
 
     Raises
     ------
@@ -100,7 +101,7 @@ def workers_of(client: Client, patience: runtime.Patience | None = None, publish
 
 @contextlib.contextmanager
 def use_workers(client: Client | str | None) -> Iterator[Workers]:
-    """Provide the workers of a cluster, given its client or scheduler address; None uses this thread."""
+    """Return a context with the workers of a cluster; for None, with this thread as the worker."""
     if client is None:
         yield HERE
         return
@@ -118,11 +119,11 @@ class Tested(NamedTuple):
     net : NeuralNet
         The net without memory; only its shapes are used.
     matrices : dict of str to ndarray
-        Confusion matrices by name, if the metrics include some; see `PassMetrics`.
+        Confusion matrices by name, if the metrics include any; see `PassMetrics`.
     class_names : tuple of tuple of str
         Class names of each SoftmaxLoss; empty if they are not known.
     filled : FillCounts
-        Values that were filled in, if each record was used once.
+        Number of missing values that were filled in, if each record was used once.
     """
 
     metrics: dict[str, float]
@@ -139,20 +140,20 @@ class Tested(NamedTuple):
 class _Inference:
     """An inference on the job's own records of a phase, or on other ``records``.
 
-    ``read``, ``init_from`` and ``sources`` are those of `DistributedNet`, ``in_order`` and ``exposed`` those of
-    `inference_job`, and ``kept`` fields of `InferenceTask`.
+    See `DistributedNet` for ``read``, ``init_from`` and ``sources``, and `inference_job` for ``in_order`` and
+    ``exposed``. ``kept`` are attributes of `InferenceTask`.
 
     Attributes
     ----------
     net : NeuralNet
-        Shapes only, of the job with its own records.
+        Net of the job with its own records, without memory; only its shapes are used.
     checkpoints : list of str
         URLs of the checkpoints that the values come from.
 
     Raises
     ------
     ConfigError
-        The net cannot be built, or has no input layer, or several, to read other records.
+        The net cannot be built. Or there are ``records``, and it is not clear which input layer reads them.
     """
 
     def __init__(
@@ -223,7 +224,7 @@ class _Inference:
         -------
         facts : NetFacts
         results : list of TaskResult
-            The results in the order of the records.
+            The results of the tasks, in the order of the records.
         """
         with self._located(), self._with_datasets(workers) as (task, run):
             (facts,) = run([functools.partial(inspect_net, task)])
@@ -241,19 +242,19 @@ class _Inference:
 
     @contextlib.contextmanager
     def _with_datasets(self, workers: Workers) -> Iterator[tuple[InferenceTask, runtime.Runner]]:
-        """Provide the datasets ``dask://NAME`` that the job reads, if it runs on a cluster that may have them."""
+        """Provide the datasets ``dask://NAME`` that the job reads, if they may be on the cluster."""
         if workers.client is None:
             yield self._task, workers.run
             return
         files = [*runtime.files_of(self._wanted.job), *self._task.init_from]
-        # check only files that exist, because opening a missing file raises its own error
+        # skip missing files, because opening them raises a better error
         runtime.check_seen(workers.client, [url for url in files if fs.local_path(url) and fs.exists(url)])
         with placed_job(self._wanted.job, workers.client) as (job, messages):
             yield replace(self._task, job=job.to_json()), runtime.on_dask(workers.client, messages)
 
     @contextlib.contextmanager
     def _located(self) -> Iterator[None]:
-        """Add the place in the job file, or the name of the records, to errors."""
+        """Return a context that adds the place in the job file, or the name of the records, to errors."""
         try:
             yield
         except (ConfigError, DataError) as error:
@@ -274,17 +275,17 @@ class DistributedNet:
     Attributes
     ----------
     init_from : sequence of str
-        URLs of checkpoints; by default those of the job.
+        URLs of checkpoints. The default is the job's checkpoints.
     sources : sequence of Source or None
-        The user's own modules; by default those that the job names.
+        The user's own modules. The default is the modules that the job names.
     workers : callable
-        Returns a context manager with the workers, entered after all checks.
+        Returns a context manager for the workers. It is entered after all checks.
     show : callable
         Wraps a computation to show its progress.
     show_written : callable
         Takes a number of records; returns a context manager that shows progress while they are written.
     log : callable
-        Called with each warning about the records, such as how many are left out.
+        Called with each warning about the records, such as how many are skipped.
     """
 
     read: JobFile
@@ -307,8 +308,8 @@ class DistributedNet:
         Parameters
         ----------
         steps : int, optional
-            Number of batches; 0 uses every record once. The default is the job's setting for its own records, and 0 for
-            other records.
+            Number of batches; 0 uses every record once. For the job's own records, the default is the job's setting;
+            for other records, it is 0.
         metrics : sequence of str, optional
             Names of metrics that replace the job's; see `PassMetrics`.
         """
@@ -357,19 +358,20 @@ class DistributedNet:
         Parameters
         ----------
         layers : sequence of str
-            Names of the layers. The default is the only layer that the net predicts with.
+            Names of the layers. The default is the layer that the net predicts with; there must be only one.
         stores : sequence of StoredRecords
             The records. The default is the job's own records.
         topk : int
-            Number of likeliest classes to return; 0 returns all values. Ignored for layers with labels or targets.
+            Number of likeliest classes to return for each record; 0 returns all values. Ignored for layers with labels
+            or targets.
         keep : sequence of str
             Columns to keep beside the values, if the stores are tables.
         form : str
-            Format in which the values will be written. Columns with values that the format cannot contain raise an
-            error.
+            Format in which the values will be written. It is an error if a column has values that this format cannot
+            contain.
         threshold : float, optional
-            Choose the second of two classes if its probability is at least this; see `Model.predict`. Only with
-            ``topk=1``.
+            Only with ``topk=1`` and two classes: choose the second class if its probability is at least ``threshold``;
+            see `Model.predict`.
         """
         phase = Phase.TEST
         layers = tuple(dict.fromkeys(layers)) or (predicted_layer(self.read.job, phase),)
@@ -400,7 +402,7 @@ class DistributedNet:
             return tuple(target_names(self.read.job, phase, layer) for layer in layers)
 
         def check(facts: NetFacts) -> None:
-            """Raise a ConfigError if a kept column has the name of another column, or values of several types."""
+            """Raise a ConfigError for a kept column whose name is taken, or whose values have several types."""
             shaped = [next(each for each in inferences[0].net.layers if each.conf_name == layer) for layer in layers]
             sizes = [math.prod(each.features[0].shape[1:]) * each.site.n_steps for each in shaped]
             places = ["file"] * (len(sources) > 1) + ["record"]
@@ -442,13 +444,13 @@ class DistributedNet:
         return LayerValues(layers, topk, predicted, names_of(facts), inferences[0].net, facts.class_types, reading)
 
     def _warn_of(self, records: StoredRecords | None, counts: FillCounts) -> None:
-        """Log warnings about the values of records; the job's own records are read as in training."""
+        """Log warnings about the values of records that are not the job's own."""
         if records is not None:
             for text in counts.warnings():
                 self.log(f"{records.named or records.url}, {text}")
 
     def _reading(self, facts: NetFacts) -> ColumnReading:
-        """Return how kept columns are read: by the job's own stores, and as the training data was."""
+        """Return how to read kept columns: as the job's stores read them, and as in the training data."""
         kinds, spelling = dict(facts.columns.kinds), NO_SPELLING
         for layer in self.read.job.neuralnet.layer:
             if store := layer.given_block(StoreConf):
@@ -457,7 +459,7 @@ class DistributedNet:
         return ColumnReading(kinds, spelling.over(facts.columns.spelling))
 
     def _forecast(self, layer: str, values: Array, topk: int, names: Sequence[str]) -> float | str:
-        """Return the prediction for a record of a time series, as a value of the predicted column."""
+        """Return a prediction for a time series as a value of the predicted column."""
         if not has_classes(self.read.job, layer):
             return float(values.item())
         number = int(values.flat[0]) if topk else len(values) - 1 - int(values[::-1].argmax())
@@ -481,7 +483,7 @@ class DistributedNet:
                 return labels, "pictures"
             return read_columns(place, names, conf.storage_options, spelling=conf.spelling, **options)
         except (ConfigError, DataError) as error:
-            # a line that cannot be read is no fault of --keep
+            # an unreadable line is not an error of the option --keep
             if isinstance(error, DataError) and str(error).startswith(f"{place}, line"):
                 readers = sharing_layers(self.read.job, [layer.name])
                 raise records.renamed(error, (), readers) or error from None
@@ -533,16 +535,16 @@ class DistributedNet:
         Parameters
         ----------
         out : str
-            URL of the store. ``{layer}`` in it stands for the name of the layer. If there are several layers and no
-            ``{layer}``, their names are put before the suffix.
+            URL of the store. ``{layer}`` is replaced by the name of the layer. If there are several layers and the URL
+            has no ``{layer}``, the name of each layer is inserted before the suffix.
         layers : sequence of str
             Names of the layers. The default is the only layer with class probabilities.
         to : str, optional
             Format of the stores. The default is the format of the suffix.
         overwrite : bool
-            Replace existing files; ``overwrite_by`` is the name of this option in errors.
+            Whether to replace existing files. ``overwrite_by`` is the name of this option in errors.
         predictions : bool
-            Write the likeliest class and its probability instead of the outputs.
+            Whether to write the likeliest class and its probability, instead of the outputs.
         phase : Phase
         steps : int
             Number of batches; 0 uses every record once.
@@ -571,7 +573,7 @@ class DistributedNet:
             check_output(url, read, overwrite=overwrite, by=overwrite_by, may_be_directory=in_folder) for url in named
         ]
         with contextlib.ExitStack() as stack:
-            # predictions are small enough to be returned from tasks
+            # tasks return predictions instead of writing them, because predictions are small
             folder = "" if predictions else stack.enter_context(_folder_beside(out))
             kept = self._kept(layers, phase)
             inference = self._inference(phase, records, **kept, topk=int(predictions), folder=folder)
@@ -595,7 +597,7 @@ class DistributedNet:
 
 def _check_writes(backend: str) -> None:
     """Raise a ConfigError if a format cannot be written."""
-    # a class that cannot write inherits `Store.write`
+    # a format that cannot be written inherits `Store.write`
     base = Store.write.__func__  # type: ignore[attr-defined]
     if getattr(STORES.find(backend).write, "__func__", None) is base:
         known = [name for name in STORES.names() if getattr(STORES.find(name).write, "__func__", None) is not base]
@@ -614,7 +616,7 @@ def _url_of_layer(url: str, layer: str, several: bool) -> str:
 def _folder_beside(url: str) -> Iterator[str]:
     """Provide a temporary directory next to ``url``, for parts of the file.
 
-    Temporary directories that killed processes have left there are removed.
+    Temporary directories that killed processes have left next to ``url`` are removed.
     """
     parent, name = posixpath.split(url)
     fs.makedirs(parent)
@@ -632,7 +634,7 @@ def _folder_beside(url: str) -> Iterator[str]:
 def write_records(
     parts: Sequence[TaskResult], layer: int, url: str, backend: str, class_names: Sequence[str] = ()
 ) -> int:
-    """Write the outputs of a layer, from all tasks in order, as one store; return the number of records."""
+    """Write the outputs of a layer from all tasks as one store; return the number of records."""
     counts = []
 
     def records() -> Iterator[Arrays]:
@@ -648,7 +650,7 @@ def write_records(
 
 
 def _arrays(done: TaskResult, layer: int) -> Iterator[Arrays]:
-    """Yield the outputs of a layer, which a task has returned or written to files."""
+    """Yield the outputs of a layer that a task has returned, or has written to files."""
     if done.arrays:
         yield done.arrays[layer]
         return

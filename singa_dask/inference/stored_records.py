@@ -1,4 +1,4 @@
-"""StoredRecords: records at a URL that a net reads instead of the job's own, and their name in errors."""
+"""StoredRecords: records at a URL that a net reads instead of the job's own records."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from singa_dask.layers import LAYERS
 
 
 class Door(NamedTuple):
-    """Words with which errors name an option of a caller.
+    """The words with which errors advise an option of the caller: a command's or a function's.
 
-    ``before`` precedes the ``option`` with one of its ``values``; ``behind`` follows it.
+    An advice consists of ``before``, the ``option`` with one of its ``values``, and ``behind``.
     """
 
     before: str
@@ -29,7 +29,7 @@ class Door(NamedTuple):
     behind: str = ""
 
 
-# keys of store_conf that commands set by --set, as they have no option for them
+# keys of store_conf for which commands have no option; use --set
 SETTABLE = ("charset", "separator", "quotes", "na_values", "unlabelled", "numbers", "dates")
 WORDS = {"missing": "mean or a number", "unknown": "ignore"}
 COMMAND = Door("pass ", "--{} {}", WORDS)
@@ -42,15 +42,14 @@ PYTHON = Door(
 def advised(error: DataError, door: Door, can_fill: bool = True) -> DataError:
     """Return an error about a gap or an unknown category that recommends the caller's options.
 
-    Pass ``can_fill=False`` for a net that does not read its records from a table, because these options do not apply to
-    it.
+    Pass ``can_fill=False`` for a net that does not read a table. The options do not apply to such a net.
     """
     remedy = error.remedy
     if remedy is not None and remedy.key == "unlabelled" and door is PYTHON:
         return error.saying("Leave such records out.")
     if remedy is None or remedy.key not in ("missing", "unknown"):
         return error
-    # a category, a text or a vector cannot be the mean
+    # advise only allowed values; e.g. a category, a text or a vector cannot be filled with the mean
     keys = [key for key, value in (("missing", "mean"), ("unknown", "ignore")) if value in remedy.values and can_fill]
     helps = " and ".join(door.option.format(key, door.values[key]) for key in keys)
     return error.saying(f"Leave the record out{f', or {door.before}{helps}{door.behind}' if keys else ''}.")
@@ -59,7 +58,8 @@ def advised(error: DataError, door: Door, can_fill: bool = True) -> DataError:
 def sharing_layers(job: JobConf, names: Collection[str]) -> list[str]:
     """Return the names of all layers that read the same records as the layers in ``names``.
 
-    A name stands for a layer of each net, and in each net the layers that read one store have the same ``store_conf``.
+    A name stands for a layer in each net of the job. In a net, layers that read the same store have the same
+    ``store_conf``.
     """
     readers = [each for each in job.neuralnet.layer if issubclass(LAYERS.find(each.type), StoreInput)]
     path_of = [(each.name, each.block(StoreConf).path) for each in readers]
@@ -73,7 +73,7 @@ def sharing_layers(job: JobConf, names: Collection[str]) -> list[str]:
 
 
 def with_options(error: DataError, layers: Sequence[str]) -> DataError:
-    """Return an error that advises ``--set`` options in place of a key of ``store_conf``, one for each layer."""
+    """Return an error that advises a ``--set`` option for each layer, not a key of ``store_conf``."""
     remedy = error.remedy
     if remedy is None or remedy.key not in SETTABLE or not remedy.values:
         return error
@@ -89,9 +89,9 @@ def with_options(error: DataError, layers: Sequence[str]) -> DataError:
 
 
 class StoredRecords(NamedTuple):
-    """Records that a net reads instead of the job's own; see `derived_job.with_data`.
+    """Records that a net reads instead of the job's own records; see `derived_job.with_data`.
 
-    ``named`` is the name of the records in errors of a command. The default is their URL.
+    ``named`` is the name of the records in error messages of a command. The default is their URL.
     """
 
     url: str
@@ -104,9 +104,10 @@ class StoredRecords(NamedTuple):
     def renamed(
         self, error: ConfigError | DataError, layers: Sequence[int], readers: Sequence[str] = ()
     ) -> SingaError | None:
-        """Return the error with the name of the records; None if it is about the job or a checkpoint.
+        """Return an error with the name of the records; None if the error is about the job or a checkpoint.
 
-        ``layers`` are the indices of the layers that read the records, and ``readers`` the names of `sharing_layers`.
+        ``layers`` are the indices of the layers that read the records. ``readers`` are their names, from
+        `sharing_layers`.
         """
         if isinstance(error, DataError):
             if fs.absolute(self.url) not in str(error):
@@ -121,7 +122,7 @@ class StoredRecords(NamedTuple):
         return ConfigError([Problem((), message) for message in messages])
 
     def _advised(self, error: DataError, readers: Sequence[str]) -> str:
-        """Return the message of an error with the options of the caller."""
+        """Return the message of an error, with advice on options of the caller."""
         if self.named:
             return str(with_options(advised(error, COMMAND), readers))
         return str(advised(error, PYTHON))

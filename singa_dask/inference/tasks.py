@@ -1,8 +1,8 @@
-"""Tasks of an inference. Each task has some batches of records, which any process can compute.
+"""Tasks of an inference. Each task is some batches of records, and any process can compute it.
 
-The records of a batch do not depend on the number of workers, so the results do not depend on it either. If each record
-is read once, batches are in file order and have the size of `rows_of_pass`; the remaining records are a smaller batch
-in a task of its own.
+The records of a batch, and so the results, do not depend on the number of workers. If each record is read once, batches
+are in file order, and `rows_of_pass` determines their size. The remaining records at the end are a smaller batch, in a
+task of its own.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ class TaskResult(NamedTuple):
     Attributes
     ----------
     metrics : list of dict
-        For each batch, (sum, count) of each metric, multiplied by the ``weight`` of the task.
+        For each batch, (sum, count) of each metric. Both are multiplied by the ``weight`` of the task.
     arrays : list of dict of str to ndarray
-        Outputs of each layer; empty if they are written to files.
+        Outputs of each layer; empty if the task has written them to files.
     files : list of str
         URL of the file of each record, if the task keeps them and each record has its own file.
     state : State
         State of the `PassMetrics` of the task.
     filled : dict of int to FillCounts
-        Numbers of missing values that the first input layer filled in; see `Store.filled`.
+        Number of missing values that the first input layer has filled in, by block; see `Store.filled`.
     """
 
     task: InferenceTask
@@ -73,43 +73,47 @@ class TaskResult(NamedTuple):
 
 
 def filled_by(results: Sequence[TaskResult]) -> FillCounts:
-    """Return the numbers of values that tasks of one store have filled in."""
+    """Return the number of missing values that tasks of one store have filled in."""
     # a block that several tasks have read counts once
     blocks = {block: counts for done in results for block, counts in done.filled.items()}
-    # several threads may have read them in any order
+    # sort the blocks, because threads may have read them in any order
     return FillCounts.total(blocks[block] for block in sorted(blocks))
 
 
 @dataclass(frozen=True)
 class InferenceTask:
-    """Some batches to compute with a net. Call the task to compute them. It holds only text and numbers.
+    """Some batches to compute with a net. Call the task to compute them.
+
+    A task consists only of text and numbers, so that it can be sent to another process.
 
     Attributes
     ----------
     job : str
-        A job from `inference_job`, as JSON.
+        A job that `inference_job` has returned, as JSON.
     phase : int
         Phase of the net.
     init_from : tuple of str
-        URLs of checkpoints that replace the job's ``checkpoint_path``. If several have a param, the last one is used.
+        URLs of checkpoints that replace the job's ``checkpoint_path``. If several contain a param, the last of these
+        checkpoints is used.
     layers : tuple of str
-        Layers whose outputs are kept.
+        Layers whose outputs the task returns or writes.
     labels : bool
-        Whether to keep the labels of the records, too.
+        Whether to return or write the labels of the records, too.
     label_layers : tuple of str
-        Names of the input layers with the labels of each of ``layers``, or of each loss in a test; ``""`` if not known.
+        For each of ``layers`` (in a test, for each loss), the name of the input layer with its labels; ``""`` if
+        unknown.
     topk : int
-        Keep only this many of the highest values, as pairs of index and value; 0 keeps all.
+        Number of highest values to keep, as pairs of index and value; 0 keeps all values.
     files : bool
-        Whether to keep the URLs of the records' files, too.
+        Whether to return the URLs of the records' files, too.
     folder : str
         Directory to write outputs to. If empty, they are returned.
     sources : tuple of Source
         The user's own modules.
     index, first, n_batches, batchsize : int
-        Index of the task; number of records before its first batch; number of batches; number of records in a batch.
+        Index of the task, number of records before its first batch, number of batches, number of records in a batch.
     weight : float
-        Size of a batch divided by the job's batch size.
+        Size of a batch, divided by the job's batch size.
     """
 
     job: str
@@ -149,7 +153,8 @@ class InferenceTask:
         Raises
         ------
         SingaError
-            Raised for every error, because the process that receives the error may not know a class of the user's code.
+            Raised in place of any other error, because the process that receives an error may not have the user's
+            exception classes.
         """
         with locate_errors(lambda: f"records from {self.first} on"), ExitStack() as stack:
             stack.enter_context(limit_process(self.n_threads))
@@ -169,7 +174,7 @@ class InferenceTask:
 
 
 def _compute(task: InferenceTask, job: JobConf, net: NeuralNet) -> TaskResult:
-    """Compute a task; ``net`` has no memory yet."""
+    """Compute a task with a net that has no memory yet."""
     initial = InitialValues(job, task.init_from, averaged=True)
     net.context.knowledge = TrainingKnowledge(initial.learned_to_predict())
     inputs = [layer for layer in net.layers if isinstance(layer, StoreInput)]
@@ -201,7 +206,7 @@ def _compute(task: InferenceTask, job: JobConf, net: NeuralNet) -> TaskResult:
 
 # approximate bytes of the outputs of a task
 TASK_BYTES = 64 << 20
-# use several tasks per worker, to show progress and to balance the load
+# number of tasks per worker: several, to show progress and to balance the load
 TASKS_PER_WORKER = 4
 
 
@@ -211,22 +216,22 @@ class NetFacts(NamedTuple):
     Attributes
     ----------
     n_records : int or None
-        Number of records; None if the net does not read stores.
+        Number of records; None if the net reads no store.
     batchsize, rows : int
-        Number of records in a batch: of the job, and of a pass that uses each record once.
+        Number of records in a batch: in the job, and in a pass that uses each record once.
     sequential : str
-        Name of a layer that has to compute all batches in order in one process; empty if there is none.
+        Name of a layer that has to compute all batches in order in one process; empty if no layer has to.
     record_bytes : int
         Bytes of the outputs for one record.
     class_names : tuple of tuple of str
         Class names of each layer of the task, by label; empty if the checkpoint has none.
     class_types : tuple of str
-        For each layer, the type of the values that its class names stand for; see `label_type`.
+        For each layer, the type of the labels before they became class names; see `label_type`.
     columns : ColumnReading
         See `TrainingKnowledge.column_reading`.
     n_history, n_later : int
-        For a time series: the number of records before the first one that is predicted, and the number of records after
-        the last one. The latter can be read only once the last record is predicted.
+        For a time series: the number of records that only serve as history for the first prediction; and the number of
+        later records, which can be read only after the record before them is predicted.
     warnings : tuple of str
         Warnings of all stores; see `Store.warnings`.
     """
@@ -245,11 +250,11 @@ class NetFacts(NamedTuple):
 
 
 def inspect_net(task: InferenceTask) -> NetFacts:
-    """Return the properties of a task's net and of its records."""
+    """Return the properties of the net of a task, and of its records."""
     with locate_errors(lambda: "the net"):
         load_modules(task.sources)
         job = JobConf.from_json(task.job, REGISTRIES)
-        find_ops(job, device_of_part(job, task.index))  # raise an error now if the ops are not available
+        find_ops(job, device_of_part(job, task.index))  # raise an error now if the device of the ops is not available
         net = build(job, Phase(task.phase), task.layers, task.labels)
         net.context.knowledge = TrainingKnowledge(InitialValues(job, task.init_from).learned_to_predict())
         net.check_sources()
@@ -258,7 +263,7 @@ def inspect_net(task: InferenceTask) -> NetFacts:
         counts = {layer.count() for layer in stores}
         sizes = {layer.plan.batch_size for layer in stores}
         same = len(stores) == len(inputs) and len(counts) == len(sizes) == 1
-        # if batches have several sizes, the records of the n-th batch are not known in advance
+        # if batch sizes vary, it is not known in advance which records the n-th batch has
         sequential = [
             layer.conf_name for layer in net.layers if is_sequential(layer) or (len(sizes) > 1 and layer in stores)
         ]
@@ -325,13 +330,13 @@ def plan_tasks(task: InferenceTask, facts: NetFacts, steps: int, n_workers: int)
 
 
 def _with_rows(task: InferenceTask, n: int, facts: NetFacts) -> InferenceTask:
-    """Return the task with batches of ``n`` records, which count in metrics as so many."""
+    """Return the task with batches of ``n`` records, weighted in metrics by this number."""
     job = with_batchsize(JobConf.from_json(task.job, REGISTRIES), n).to_json()
     return replace(task, job=job, weight=n / facts.batchsize)
 
 
 def merge_metrics(tasks: Sequence[TaskResult | MetricSums], of_pass: PassMetrics | None = None) -> dict[str, float]:
-    """Return the mean of each metric over the batches of all tasks, and the metrics of ``of_pass``.
+    """Return the mean of each metric over all batches of all tasks, and the metrics of ``of_pass``.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Choose one of two classes by a threshold for the probability of the second one."""
+"""Choose one of two classes by a threshold for the probability of the second class."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from singa_dask.net import NeuralNet
 
 
 def check_threshold(threshold: float, layer: str, n_classes: int) -> None:
-    """Raise a ConfigError unless a threshold is from 0 to 1 and the layer has two classes.
+    """Raise a ConfigError if a threshold is not from 0 to 1, or the layer does not have two classes.
 
     Pass ``n_classes=0`` for a layer without classes.
     """
@@ -25,13 +25,13 @@ def check_threshold(threshold: float, layer: str, n_classes: int) -> None:
 
 
 def refuse_forecasts(forecasts: bool) -> None:
-    """Raise a ConfigError if the net uses its predictions as later inputs, which are the likeliest classes."""
+    """Raise a ConfigError if later inputs are earlier predictions, which are always the likeliest classes."""
     if forecasts:
         raise ConfigError("threshold: the net forecasts a series from its likeliest classes. Leave it out.")
 
 
 def refuse_with_probabilities(threshold: float | None, proba: bool) -> None:
-    """Raise a ConfigError if a threshold is given and probabilities are wanted, not classes."""
+    """Raise a ConfigError if a threshold is passed together with ``proba``."""
     if proba and threshold is not None:
         raise ConfigError("threshold: with proba=True no class is chosen. Leave one of them out.")
 
@@ -50,7 +50,7 @@ def chosen(pairs: npt.NDArray[Any], threshold: float) -> npt.NDArray[Any]:
     of_steps = pairs.reshape(len(pairs), -1, 2, 2)
     is_second = of_steps[..., 0] == 1
     wanted = (of_steps[..., 1] >= np.float32(threshold)) & is_second
-    # class 1 if its probability suffices, otherwise class 0
+    # choose class 1 if its probability reaches the threshold, otherwise class 0
     keeps = np.where(wanted.any(axis=-1, keepdims=True), is_second, ~is_second)
     pair: npt.NDArray[Any] = of_steps[keeps].reshape(len(pairs), 2 * of_steps.shape[1])
     return pair

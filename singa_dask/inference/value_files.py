@@ -16,14 +16,14 @@ from singa_dask.redaction import readable
 
 pc, pq = LazyModule("pyarrow.compute"), LazyModule("pyarrow.parquet")
 
-# number of lines that are made at a time
+# number of lines that are formatted at a time
 LINES = 1 << 16
 # characters that are escaped in a string of JSON
 ESCAPED = r'["\\\x00-\x1f]'
 
 
 def encoded(table: pa.Table, form: str, delimiter: str = ",") -> bytes:
-    """Return the file that holds a table, in a format: csv, jsonl, parquet or arrow."""
+    """Return a table as the bytes of a file in a format: csv, jsonl, parquet or arrow."""
     if form in ("csv", "jsonl"):
         lines = csv_lines(table, delimiter) if form == "csv" else json_lines(table)
         return b"".join(each.encode() for each in lines)
@@ -39,8 +39,7 @@ def encoded(table: pa.Table, form: str, delimiter: str = ",") -> bytes:
 def csv_lines(table: pa.Table, delimiter: str = ",") -> Iterator[str]:
     """Yield a table as CSV, many lines at a time, in the format of RFC 4180 except that lines end with LF.
 
-    A float is written with the fewest digits from which the same float is read. Lists and other nested values are
-    written as JSON.
+    A float is written with the fewest digits that identify it. Lists and other nested values are written as JSON.
     """
     special = f'["\r\n{re.escape(delimiter)}]'
 
@@ -58,8 +57,8 @@ def csv_lines(table: pa.Table, delimiter: str = ",") -> Iterator[str]:
 def json_lines(table: pa.Table) -> Iterator[str]:
     """Yield a table as JSON lines, many at a time.
 
-    Missing values, NaN and infinities are written as null. A float is written with the fewest digits from which the
-    same float is read. Values without a type in JSON, such as dates, are written as strings.
+    Missing values, NaN and infinities are written as null. A float is written with the fewest digits that identify it.
+    Values of types that JSON lacks, such as dates, are written as strings.
     """
     names = [f"{', ' * (i > 0)}{_as_json(name)}: " for i, name in enumerate(_names(table).to_pylist())]
     for columns in _batches(table):
@@ -90,7 +89,7 @@ def _texts(column: pa.Array) -> pa.Array:
 
 def _json_texts(column: pa.Array) -> pa.Array:
     if _is_float(column):
-        # with decimals, so that readers find the same type in each file
+        # write whole numbers with decimals, so that readers infer the same type for each file
         numbers = pc.replace_substring_regex(column.cast(pa.string()), r"^(-?\d+)$", r"\1.0")
         return pc.if_else(pc.is_finite(column.cast(pa.float64())), numbers, None)
     texts = _texts(column)
