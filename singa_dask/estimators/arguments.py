@@ -143,13 +143,13 @@ MEANT = {
     "patience": "n_iter_no_change",
     "seed": "random_state",
 }
-"""Names in other packages -> ours."""
+"""Parameter names of other packages -> names of these estimators."""
 MODULE = "module__"
-"""Prefix of the arguments of ``module``."""
+"""Prefix of the estimator parameters that are passed to ``module``."""
 
 
 def _name_unknown(cls: Any) -> None:
-    """Make the ``__init__`` of a class suggest a known name when it gets an unknown argument."""
+    """Make the ``__init__`` of a class suggest a similar name for an unknown argument."""
     make, parameters = cls.__init__, signature(cls).parameters.values()
     known = [each.name for each in parameters if each.kind != Parameter.VAR_KEYWORD]
 
@@ -164,19 +164,19 @@ def _name_unknown(cls: Any) -> None:
 
 
 def module_args(estimator: Any) -> dict[str, Any]:
-    """Return the arguments of ``module`` among the parameters of an estimator, with their prefix."""
+    """Return the parameters of an estimator that are arguments of ``module``, with their prefix."""
     return {name: value for name, value in vars(estimator).items() if name.startswith(MODULE)}
 
 
 def is_distributed(estimator: Any) -> bool:
-    """Return whether workers and servers train an estimator. Otherwise the calling thread trains it."""
+    """Return whether workers and servers train an estimator, instead of the calling thread."""
     return any(getattr(estimator, name) for name in ("job", "module", "cluster", "client", "run_dir", "init_from"))
 
 
 def check_parameters(estimator: Any, max_iter: int | None, partial: bool) -> None:
-    """Raise a ConfigError if a parameter is wrong, or excludes another one.
+    """Raise a ConfigError if a parameter is wrong, or two parameters exclude each other.
 
-    Only parameters that a job does not check are checked here.
+    Only parameters that the job itself does not check are checked here.
     """
     counts = {name: getattr(estimator, name) for name in ("batch_size", "n_jobs", "n_iter_no_change")}
     for name, value in {**counts, "max_iter": max_iter}.items():
@@ -219,9 +219,9 @@ def check_parameters(estimator: Any, max_iter: int | None, partial: bool) -> Non
 
 
 def check_shared(client: Client | str) -> None:
-    """Raise a ConfigError if Dask workers do not see the temporary directories of this process.
+    """Raise a ConfigError if Dask workers cannot access the temporary directories of this process.
 
-    A fit without ``run_dir`` has its checkpoints there.
+    If ``run_dir`` is not set, a fit writes its checkpoints there.
     """
     check_client(client, "net.fit, X, y")
     with tempfile.TemporaryDirectory(prefix="singa-dask-") as directory, find_cluster(client) as cluster:
@@ -236,7 +236,7 @@ def check_shared(client: Client | str) -> None:
 
 
 def _check_columns(job: Job) -> None:
-    """Raise a ConfigError if the input layers of a job read columns by name that an array does not have."""
+    """Raise a ConfigError if input layers of a job read columns by name, which arrays do not have."""
     stores = _stores(job)
     named = [name for name, conf in stores.items() if conf.categories or conf.texts or conf.dates]
     if len({tuple(conf.features) for conf in stores.values() if conf.features}) > 1:
@@ -250,11 +250,11 @@ def _check_columns(job: Job) -> None:
 
 
 ACTIVATIONS = {"identity": "", "logistic": "Sigmoid", "tanh": "Tanh", "relu": "ReLU"}
-"""Names of scikit-learn -> types of layers."""
+"""scikit-learn's names of activations -> types of layers."""
 SMALL = 1 << 24
-"""Multiplications in a forward pass below which NumPy is faster than oneDNN."""
+"""Number of multiplications in a forward pass below which NumPy is faster than oneDNN."""
 DATA, HELD_OUT = "train", "held_out"
-"""Names of the records among the data of the job."""
+"""Names under which the job reads the training records and the held-out records."""
 FEATURES = "data"
 """Name of the input layer of the default net."""
 
@@ -268,13 +268,13 @@ def default_job(
     seed: int | None,
     is_weighted: bool,
 ) -> Job:
-    """Return the job that trains the default net, or ``module``, of an estimator.
+    """Return the job that trains the default net of an estimator, or its ``module``.
 
     Parameters
     ----------
     estimator : SingaEstimator
     shape : tuple of int
-        (records, features); with ``module``, records may have several axes.
+        Shape of the features, (records, features). With ``module``, records may have several axes.
     n_outputs : int
         Number of outputs of the net.
     loss : str
@@ -317,7 +317,7 @@ def default_job(
         layers.append(layer("TargetInput", name="target", store_conf=records, size=n_outputs))
     sources = ["out", FEATURES if has_labels else "target", *(["weight"] if is_weighted else [])]
     layers.append(layer(loss, name="loss", srclayers=sources))
-    # SigmoidCrossEntropyLoss is a mean over labels, so divide the decay in the same way
+    # SigmoidCrossEntropyLoss is a mean over labels, so divide the weight decay by their number, too
     n_losses = n_outputs if loss == "SigmoidCrossEntropyLoss" else 1
     weight_decay = estimator.weight_decay if alpha is None else alpha / batch_size / n_losses
     adam = {"type": "Adam", "learning_rate": {"type": "Fixed", "base_lr": 0.001}}
@@ -335,7 +335,7 @@ def default_job(
 
 
 def _group_size(cluster: str | os.PathLike[str] | Mapping[str, Any] | None) -> int:
-    """Return the number of workers that share a batch, i.e. the size of a worker group."""
+    """Return the number of workers that share a batch: the size of a worker group."""
     if cluster is None:
         return 1
     changes, name = ({"cluster": cluster}, None) if isinstance(cluster, Mapping) else ({}, cluster)
@@ -349,7 +349,7 @@ def _size(sizes: Sequence[Any]) -> int:
 
 
 def given_job(estimator: Any, n: int, max_iter: int | None, seed: int | None) -> Job:
-    """Return the user's job, with input layers that read the ``n`` records of the estimator.
+    """Return the user's job, with input layers changed to read the ``n`` records of the estimator.
 
     See `default_job` for the arguments.
     """
@@ -379,17 +379,17 @@ def given_job(estimator: Any, n: int, max_iter: int | None, seed: int | None) ->
 
 
 def standardising(job: Job) -> Job:
-    """Return the job of a default net with input layers that standardise their records."""
+    """Return the job of a default net, with input layers changed to standardise their records."""
     return job.replace({f"neuralnet.layer[{name}].store_conf.standardise": True for name in _stores(job)})
 
 
 def tested_job(job: Job, estimator: Any, loss: str, is_weighted: bool) -> Job:
     """Return a job that tests the held-out records after each epoch, and stops as `Stopping` does.
 
-    Its run keeps the newest checkpoint and the checkpoint with the best score.
+    The run keeps the newest checkpoint, and the checkpoint with the best score.
     """
     metric = {"SoftmaxLoss": "top_1_accuracy", "EuclideanLoss": "r2"}.get(loss, "")
-    # with several worker groups, values change between a test and its checkpoint
+    # with several worker groups, values of params change between a test and its checkpoint
     reasons = {"several labels": not metric, "sample_weight": is_weighted}
     reasons["several worker groups"] = job.conf.cluster.nworker_groups > 1
     if wrong := [reason for reason, holds in reasons.items() if holds]:
@@ -414,7 +414,7 @@ def tested_job(job: Job, estimator: Any, loss: str, is_weighted: bool) -> Job:
 def record_shape(job: Job, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape of a record for a job.
 
-    It is the shape that the first input layer sets, if flat records have as many values.
+    If records are flat, and the first input layer sets a shape with the same number of values, that shape is returned.
     """
     (first, *_) = (stored_shape(store) for store in _stores(job).values())
     return first if len(shape) == 1 and math.prod(first) == shape[0] else shape
@@ -439,9 +439,9 @@ def _updater(estimator: Any, block: Mapping[str, Any], weight_decay: float | Non
 
 
 def _changes(estimator: Any, n: int, batch_size: int, max_iter: int | None, seed: int | None) -> dict[str, Any]:
-    """Return changes of a job for settings other than its net.
+    """Return changes of a job that do not concern its net.
 
-    The changed job reports its loss once an epoch.
+    The changed job reports its loss once per epoch.
     """
     epoch = math.ceil(n / batch_size)
     changes = {

@@ -20,13 +20,14 @@ from singa_dask.jobs.datasets.lazy_parts import map_parts, parts_of
 from singa_dask.registry import suggest
 
 UNKNOWN = ("error", "ignore")
-# matches texts such as 22.1%, $1,200 or (5.00); a column with more than MANY_NUMBERS different ones hardly holds names
+# matches texts such as 22.1%, $1,200 or (5.00); a column with more than MANY_NUMBERS different ones hardly has
+# categories
 NUMBER = re.compile(r"[-+(]?\W{0,3}\d[\d.,'\s]*\W{0,3}")
 MANY_NUMBERS = 20
 
 
 def categories_of(x: Any) -> Categories | None:
-    """Return the encoder for a pandas frame; None if no column has categories, or ``x`` is not a frame."""
+    """Return the encoder for a pandas frame; None if ``x`` has no columns with categories, or is no frame."""
     columns = category_columns(x)
     return Categories([values_of(x, columns)]) if columns else None
 
@@ -34,9 +35,9 @@ def categories_of(x: Any) -> Categories | None:
 def categories_of_parts(x: Any, meta: Any, estimator: Any) -> Categories | None:
     """Return the encoder for a Dask frame; None if no column has categories.
 
-    ``meta`` is the empty frame that describes ``x``. If there are categories, the columns are computed once.
+    ``meta`` is the empty frame that describes ``x``. If columns have categories, these columns are computed once.
     """
-    # the dtype object does not tell whether a column holds strings, so look at its values
+    # a column of dtype object can have strings or other values, so inspect the values
     objects = [name for name, dtype in meta.dtypes.items() if dtype == "object"] if hasattr(meta, "iloc") else []
     columns = [*dict.fromkeys([*category_columns(meta), *objects])]
     if not columns:
@@ -49,7 +50,7 @@ def categories_of_parts(x: Any, meta: Any, estimator: Any) -> Categories | None:
 
 
 def category_columns(x: Any) -> list[str]:
-    """Return the columns with text or categories of a pandas frame, or of a Dask frame's ``_meta``."""
+    """Return the columns with text or categories, of a pandas frame or a Dask frame's ``_meta``."""
     if not hasattr(x, "iloc") or getattr(x, "ndim", 0) != 2 or not x.columns.is_unique:
         return []
     return [name for name, dtype in x.dtypes.items() if _is_category(str(dtype), x[name])]
@@ -65,7 +66,7 @@ def _is_category(dtype: str, column: Any) -> bool:
 class Values(NamedTuple):
     """The distinct values of a column, whether values are missing, and how many values are text.
 
-    Columns of the pandas type category count no text.
+    For columns of the pandas type category, the number of texts is 0.
     """
 
     values: list[Any]
@@ -74,7 +75,7 @@ class Values(NamedTuple):
 
 
 def values_of(frame: Any, columns: Sequence[str]) -> dict[str, Values]:
-    """Return the distinct values of pandas columns. A column of type category has all values of its type."""
+    """Return the distinct values of pandas columns; for type category, all categories of the type."""
     found = {}
     for name in columns:
         column = frame[name]
@@ -85,9 +86,9 @@ def values_of(frame: Any, columns: Sequence[str]) -> dict[str, Values]:
 
 
 def refuse_missing(x: Any, categories: Collection[str]) -> None:
-    """Raise a ValueError that names the columns of a pandas frame with missing numbers.
+    """Raise a ValueError if columns of a pandas frame have missing numbers; the error names the columns.
 
-    ``categories`` are columns in which missing values are allowed.
+    Missing values are allowed in the columns ``categories``.
     """
     if not hasattr(x, "iloc") or getattr(x, "ndim", 0) != 2 or not x.columns.is_unique:
         return
@@ -133,7 +134,7 @@ class Categories:
     def encode(self, frame: Any, handle_unknown: str) -> Array:
         """Convert a frame to numbers, (n, columns) float64. The one-hot codes precede all other columns.
 
-        Unknown categories are errors, or are encoded as zeros if ``handle_unknown`` is ``"ignore"``.
+        If ``handle_unknown`` is ``"ignore"``, unknown categories are encoded as zeros; otherwise they are errors.
         """
         if handle_unknown not in UNKNOWN:
             raise ValueError(f"handle_unknown: {handle_unknown!r}. {suggest(str(handle_unknown), UNKNOWN)}")

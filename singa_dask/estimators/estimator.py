@@ -55,7 +55,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
     n_iter_: int
     _net: FittedNet
     _checks: ClassVar[Mapping[str, bool]] = {}
-    """Options of `sklearn.utils.validation.validate_data` for y."""
+    """Options that `sklearn.utils.validation.validate_data` needs for y."""
 
     def __init__(
         self,
@@ -87,16 +87,16 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         verbose: bool = False,
         **module_args: Any,
     ) -> None:
-        # scikit-learn needs each parameter, unchanged, as an attribute with the name of the parameter
+        # scikit-learn requires that each parameter is stored unchanged, in an attribute with the same name
         values = locals()
         self.__dict__ |= {name: values[name] for name in SingaEstimator._get_param_names()} | module_args
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name, with the arguments of ``module``."""
+        """Return the parameters by name, including arguments of ``module``."""
         return {**super().get_params(deep), **arguments.module_args(self)}
 
     def set_params(self: E, **params: Any) -> E:
-        """Set parameters, and arguments of ``module``."""
+        """Set parameters, including arguments of ``module``."""
         args = {name: params.pop(name) for name in list(params) if name.startswith(arguments.MODULE)}
         super().set_params(**params)
         self.__dict__ |= args
@@ -105,7 +105,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
     def fit(
         self: E, X: Any, y: Any, sample_weight: Any = None, *, on_epoch: Callable[[int, float], Any] | None = None
     ) -> E:
-        """Train a new net, or with ``warm_start`` the fitted one.
+        """Train a new net; with ``warm_start``, continue with the fitted net.
 
         Parameters
         ----------
@@ -116,8 +116,8 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
             For a classifier, the class of each record, or 0 or 1 for each label. For a regressor, the numbers to
             predict.
         sample_weight : (n,) array or series, optional
-            Weight of each record in the loss, at least 0; the default is 1. Records of weight 0 are left out. For Dask,
-            the weights must have the same partitions as X. A ``job`` must have a WeightInput to use weights.
+            Weight of each record in the loss, at least 0; the default is 1. Records of weight 0 are ignored. For Dask,
+            the weights must have the same partitions as X. If ``job`` is set, it needs a WeightInput to use weights.
         on_epoch : callable, optional
             Called after each epoch with the number of the epoch, counted from 1, and its loss. An exception that it
             raises ends the training.
@@ -140,8 +140,8 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> Any:
         """Predict the class, the labels or the targets of each record.
 
-        The result has the shape (n,), (n, labels) or (n, targets). For Dask collections it is a Dask array with the
-        same partitions.
+        The result has the shape (n,), (n, labels) or (n, targets). For a Dask collection, the result is a Dask array
+        with the same partitions.
 
         Parameters
         ----------
@@ -166,12 +166,12 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         partial: bool = False,
         on_epoch: Callable[[int, float], Any] | None = None,
     ) -> E:
-        """Train a new net, or the fitted net if ``goes_on``, for some epochs."""
+        """Train a new net for some epochs; with ``goes_on``, train the fitted net."""
         arguments.check_parameters(self, max_iter, partial)
         if self.client is not None and not self.run_dir:
             arguments.check_shared(self.client)
         if not goes_on:
-            # if this fit fails, the values of the last fit must not be used with the new scaling
+            # remove the fitted net: if this fit fails, its values must not be used with the new scaling
             self.__dict__.pop("_net", None)
         own_net = self._has_own_net
         records = fit_records.checked_records(
@@ -237,7 +237,8 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
     ) -> tuple[list[float], int]:
         """Train with workers and servers; return the losses and the number of epochs.
 
-        Scores are stored in ``stopping``. ``run_job`` reads ``data``. ``job`` has the same net for scaled records.
+        Scores are stored in ``stopping``. ``run_job`` is the job to run, which reads ``data``. ``job`` has the same
+        net, but expects scaled records.
         """
         losses: dict[int, float] = {}
         scores: dict[int, float] = {}
@@ -276,7 +277,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         return curve, len(scores) or math.ceil(job.conf.train_steps / job.conf.disp_freq)
 
     def _split(self, records: fit_records.FitRecords, n_held_out: int) -> tuple[Any, Any]:
-        """Return which records to train with and which to hold out, as row numbers or as Dask masks."""
+        """Return the records to train with, and the records to hold out: row numbers or Dask masks."""
         n = len(records.y)
         if not 2 <= n_held_out < n:
             raise ValueError(
@@ -297,7 +298,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         return np.sort(train_rows), np.sort(held_out)
 
     def _scorer(self, fit: LocalFit, x: Any, records: fit_records.FitRecords, rows: Array) -> Callable[[], float]:
-        """Return a function that computes the score of the current values on the records ``rows``."""
+        """Return a function that computes the score of the current net on the records ``rows``."""
         x, y = x[rows], records.y[rows]
         weights = None if records.weights is None else records.weights[rows]
         return lambda: self._score(y, self._decoded(fit.net.outputs(x), False), weights)
@@ -307,7 +308,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
 
     @property
     def _has_own_net(self) -> bool:
-        """Whether a job or a module of the user replaces the default net, which scales its records."""
+        """Whether the user's job or module replaces the default net. Only the default net scales its records."""
         return self.job is not None or self.module is not None
 
     @property
@@ -331,7 +332,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Compute the score of predictions: the accuracy of a classifier, or R2 of a regressor.
 
-        With several targets it is the mean of their R2.
+        With several targets, the score is the mean of their R2.
 
         Parameters
         ----------
@@ -346,9 +347,9 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def _places(self, job: Job, goes_on: bool) -> Iterator[tuple[str, Sequence[str]]]:
-        """Provide the URL of the run directory, and the URLs of initial values.
+        """Return a context with the URL of the run directory, and the URLs of initial values.
 
-        Fitted values are written to a temporary checkpoint.
+        To continue with fitted values, they are written to a temporary checkpoint.
         """
         with tempfile.TemporaryDirectory(prefix="singa-dask-") as directory:
             run_dir = url_of(self.run_dir or os.path.join(directory, "run"))
@@ -380,16 +381,16 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
             raise ConfigError(OTHER_NET) from error
 
     def _encodings(self) -> dict[str, str]:
-        """Return what the estimator does to records or outputs that its run directory cannot describe.
+        """Return the conversions of records or outputs that the estimator makes outside of its net.
 
-        See `Learned.encodings`.
+        A job file cannot describe these conversions; see `Learned.encodings`.
         """
         if self._categories is None:
             return {}
         return {arguments.FEATURES: f"encodes the texts of {listed([*map(repr, self._categories.columns)])}"}
 
     def _dataset(self, name: str, value: tuple[Any, ...]) -> Dataset:
-        """Return the records of a job."""
+        """Return the dataset with this name for a job."""
         return as_dataset(name, value, self.client)
 
     def _job(self, shape: tuple[int, ...], n_outputs: int, max_iter: int | None, is_weighted: bool) -> Job:
@@ -401,7 +402,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         return arguments.default_job(self, shape, n_outputs, self._loss, max_iter, seed, is_weighted)
 
     def _records(self, x: Any) -> Any:
-        """Return features as the net reads them. Rows of a sparse matrix are converted when they are read."""
+        """Return features in the form that the net reads. Rows of a sparse matrix are converted when read."""
         if sparse.is_sparse(x):
             return sparse.SparseRecords(x, self._scaling, self._records)
         scaled = x if self._scaling is None else self._scaling.scale(x)
@@ -414,7 +415,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         if not is_dask_collection(x):
             return self._predicted(x, proba)
         x = x.to_dask_array() if hasattr(x, "to_dask_array") else x
-        fitted = copy.copy(self).set_params(client=None)  # the copy has no client, because a client cannot be pickled
+        fitted = copy.copy(self).set_params(client=None)  # no client, because a client cannot be pickled
         sample = self._predicted(np.zeros((1, *x.shape[1:])), proba)
         return map_blocks(partial(fitted._predicted_block, proba), x, sample)
 
@@ -480,7 +481,7 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
         X, y, sample_weight
             Data as in `fit`. The default net standardises with the mean and standard deviation of the first call.
         classes : (classes,) array, optional
-            All classes that y has in any call. It must be passed in the first call, unless y has several columns.
+            All classes that y has in any call. Required in the first call, unless y has several columns.
         """
         goes_on = self.__sklearn_is_fitted__()
         if classes is None and not goes_on and np.ndim(y) < 2:
@@ -494,7 +495,7 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
     def _class_names(self) -> tuple[tuple[str, ...], str]:
         """Return the names of the classes and their `label_type`.
 
-        There are no names if they cannot describe the classes.
+        The names are empty if names cannot represent the classes.
         """
         classes = self.classes_.tolist()
         kind = {bool: BOOLEAN, int: INTEGER, float: NUMBER}.get(type(classes[0]), "")
@@ -569,14 +570,14 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
         return own if weights is None else own * weights
 
     def predict_proba(self, X: Any) -> Any:
-        """Predict the probability of each of ``classes_``, or of each label: (n, classes) float32.
+        """Predict the probability of each class of ``classes_``, or of each label: (n, classes) float32.
 
         See `predict` for ``X`` and errors.
         """
         return self._predict(X, proba=True)
 
     def _decoded(self, outputs: Array, proba: bool) -> Array:
-        # the net of a user's job may have more outputs than there are classes
+        # the net of a user's job may have more outputs than classes
         probabilities = outputs[:, : len(self.classes_)]
         if proba:
             return probabilities

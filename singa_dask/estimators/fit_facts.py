@@ -1,4 +1,4 @@
-"""ArrayFacts: statistics that a fit needs before training, from one pass over features and targets."""
+"""ArrayFacts: statistics for a fit, computed in one pass over features and targets before training."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from singa_dask.jobs.datasets.lazy_parts import map_parts
 
 
 class ArrayFacts(NamedTuple):
-    """Statistics of an array: the moments of its columns, and its sorted distinct values, if requested.
+    """Statistics of an array: if requested, the moments of its columns and its sorted distinct values.
 
-    ``lengths`` are the numbers of records in the partitions of the array. An array with NaN or infinity has no other
-    statistics.
+    ``lengths`` are the numbers of records in the partitions of the array. If the array has NaN or infinity, the other
+    statistics are missing.
     """
 
     lengths: tuple[int, ...]
@@ -48,10 +48,10 @@ def facts_of_both(x: Any, y: Any, moments: bool, distinct: bool) -> tuple[ArrayF
 def facts_of_parts(
     x: list[Any], y: list[Any], moments: bool, distinct: bool, client: Client | str | None = None
 ) -> tuple[ArrayFacts, ArrayFacts]:
-    """Return the statistics of features and targets of Dask.
+    """Return the statistics of features and targets in Dask collections.
 
-    Partitions are computed once, in any order. ``moments`` requests the moments of the features. ``distinct`` requests
-    the distinct values of the targets instead of their moments.
+    Each partition is computed once, in any order. ``moments`` requests the moments of the features. ``distinct``
+    requests the distinct values of the targets instead of their moments.
     """
     x_facts, y_facts = compute_on(
         client,

@@ -35,11 +35,11 @@ class FitRecords(NamedTuple):
     Attributes
     ----------
     x, y : (N, ...) array
-        NumPy arrays, or Dask arrays whose chunks have the same records. ``x`` may be a CSR matrix.
+        NumPy arrays, or Dask arrays with equal chunks of records. ``x`` may also be a CSR matrix.
     weights : (N,) array or None
     x_facts, y_facts : ArrayFacts
-        ``x_facts`` has the moments of dense features (N, D), for a new net without a job. ``y_facts`` has the classes
-        of a classifier, or the moments of the targets of a regressor.
+        ``x_facts`` has the moments of dense features (N, D), if the net is new and is not from a ``job``. ``y_facts``
+        has the classes for a classifier, or the moments of the targets for a regressor.
     """
 
     x: Any
@@ -54,8 +54,8 @@ def checked_records(
 ) -> FitRecords:
     """Check features and targets, and return them without the records of weight 0.
 
-    Partitions of Dask are computed once. The function sets ``n_features_in_`` and ``feature_names_in_`` of the
-    estimator.
+    Each Dask partition is computed once. The attributes ``n_features_in_`` and ``feature_names_in_`` of the estimator
+    are set.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def checked_records(
     several_axes : bool
         Whether records may have several axes and uint8 values.
     reset : bool
-        Whether the features may differ from the features of the previous fit.
+        Whether names and number of the features may differ from the previous fit.
     **given
         Options of `sklearn.utils.validation.validate_data`.
     """
@@ -80,7 +80,7 @@ def checked_records(
         if weights is not None:
             x, y, weights = _weighted(x, y, weights)
         if is_sparse(x):
-            # sparse values were checked to be finite, and need no other statistics
+            # sparse values have been checked to be finite, and need no other statistics
             return FitRecords(x, y, weights, ArrayFacts((len(y),), True), facts_of_both(y, y, False, wanted[1])[1])
         return FitRecords(x, y, weights, *facts_of_both(x, y, *wanted))
     x = _checked_meta(estimator, x, several_axes, reset=reset)
@@ -131,8 +131,8 @@ def _with_weights(x: Any, x_parts: Parts, y_parts: Parts, weights: Any) -> tuple
     Raises
     ------
     ValueError
-        The partitions differ. The same error is raised when a partition is computed whose weights are wrong, or whose
-        number of weights differs from its number of records.
+        The partitions differ. When a partition is computed, the error is also raised if its weights are wrong, or their
+        number differs from the number of records.
     """
     chunks = x.chunks[0] if hasattr(x, "chunks") else (np.nan,)
     is_known = not np.isnan(chunks).any()
@@ -182,7 +182,7 @@ def checked_features(estimator: BaseEstimator, x: Any, several_axes: bool) -> An
 def _refuse_masked(**arrays: Any) -> None:
     """Raise a ValueError for masked values, which scikit-learn would treat as valid.
 
-    For Dask, every masked array raises the error.
+    For Dask, every masked array raises the error, even without masked values.
     """
     for name, values in arrays.items():
         is_lazy = is_dask_collection(values)
@@ -260,8 +260,8 @@ def _check_named(x: Any) -> None:
 def _of_one_type(x: Any, name: str) -> Any:
     """Return a collection, converted to floats if NumPy would convert it to objects.
 
-    NumPy converts a frame to objects if it has bool beside numbers, or pandas types such as Int64 and Sparse. Columns
-    of objects must have numbers.
+    NumPy does so for a frame with both bool and numbers, or with pandas types such as Int64 and Sparse. Columns of
+    objects must contain numbers.
     """
     types = set(_meta_of(x).dtypes) if hasattr(x, "to_dask_array") and x.ndim == 2 else set()
     is_plain = len(types) < 2 and all(isinstance(each, np.dtype) for each in types)
@@ -279,7 +279,7 @@ def classes_of(facts: ArrayFacts) -> Any:
     """Return the sorted classes of labels; raise a ValueError for dates and continuous numbers."""
     classes = facts.distinct
     refuse_dates(classes)
-    # repeat the classes, because scikit-learn warns if more than half of the labels differ
+    # repeat the classes, because scikit-learn warns if more than half of the labels are distinct
     check_classification_targets(np.resize(classes, min(sum(facts.lengths), 2 * len(classes))))
     return classes
 

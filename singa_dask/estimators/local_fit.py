@@ -42,11 +42,11 @@ from singa_dask.runtime.planning.nets import build_net, find_ops
 from singa_dask.training import ALGORITHMS, UPDATERS, Algorithm, initial_values
 
 MAX_BATCHES, MAX_VALUES = 10, 1 << 20
-"""Largest number of batches of flat records that are computed together, and of their values."""
+"""Maximum number of batches of flat records that are computed together, and of the values in them."""
 
 
 class FittedNet:
-    """The net of a job with trained values. It is pickled with its values. Threads may share it.
+    """The net of a job with trained values. It is pickled with these values. Threads can share it.
 
     Parameters
     ----------
@@ -57,10 +57,10 @@ class FittedNet:
     values : mapping of str to Stored
         Values of the net's params.
     learned : Learned, optional
-        What the run has learned from the training data besides params, such as scalings.
+        What the run has learned from the training data in addition to params, such as scalings.
     is_shared : bool
-        Whether the net uses the arrays in ``values`` without copying them, so that later changes of the arrays change
-        its results. The arrays must have the shapes and dtype of the params.
+        Whether the net uses the arrays in ``values`` without a copy. Later changes of the arrays then change its
+        results. The arrays must have the shapes and dtype of the params.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class FittedNet:
     def of(cls, job: Job, url: str, has_classes: bool, scales: bool) -> FittedNet:
         """Return the net of a run directory. The directory may be deleted afterwards.
 
-        ``scales`` says whether the net, and not the estimator, scales its records.
+        Pass ``scales=True`` if the net itself, not the estimator, scales its records.
         """
         stored = load_values(url, job.conf.updater.ema_decay > 0)
         values = {name: Stored(np.array(each.values), each.version) for name, each in stored.items()}
@@ -131,7 +131,7 @@ class FittedNet:
 
 
 def _batches(n: int, size: int, n_features: int) -> Iterator[slice]:
-    """Yield ranges of rows with several batches each, because small batches of a small net are slow."""
+    """Yield ranges of rows. Each range has several batches, because small batches of a small net are slow."""
     size *= min(MAX_BATCHES, max(1, MAX_VALUES // (size * n_features)))
     return (slice(first, min(first + size, n)) for first in range(0, n, size))
 
@@ -153,8 +153,8 @@ OTHER_NET = (
 class Stopping:
     """Decides when a fit ends before its last epoch, like scikit-learn's MLPClassifier.
 
-    A fit ends after more than ``patience`` epochs in a row that did not improve on the best epoch by ``tol``. Epochs
-    are compared by their mean loss with the L2 penalty, or by ``score`` of the current values.
+    A fit ends after more than ``patience`` consecutive epochs that were not better than the best epoch by ``tol``.
+    Epochs are compared by ``score`` of the current values, or else by their mean loss including the L2 penalty.
     """
 
     tol: float
@@ -171,7 +171,7 @@ class Stopping:
         Returns
         -------
         is_best : bool
-            Whether the values of this epoch are the best ones and should be kept.
+            Whether the values of this epoch are the best so far and should be kept.
         ends : bool
             Whether the fit should end.
         """
@@ -187,7 +187,7 @@ class Stopping:
 
 
 class _Group(NamedTuple):
-    """Params with equal ``lr_scale`` and ``wd_scale``, in one array that is updated at once."""
+    """Params with equal ``lr_scale`` and ``wd_scale``, stored in one array that is updated at once."""
 
     values: Array
     grads: Array
@@ -203,8 +203,8 @@ class LocalFit:
     job : Job
         A job with one worker, and without running statistics.
     data : tuple of array
-        Features, targets, and optionally weights. They are all NumPy arrays or all Dask arrays. Features in memory may
-        be `SparseRecords`.
+        Features, targets, and optionally weights: all of them NumPy arrays, or all Dask arrays. Features in memory may
+        also be `SparseRecords`.
     rows : (n,) ndarray of int, optional
         Indices of the records in memory to train with. By default all records are used.
     initial : mapping of str to ndarray
@@ -245,7 +245,8 @@ class LocalFit:
         Returns
         -------
         list of float
-            Mean loss of the first step, then once per epoch the mean loss of the steps since then, as a job reports it.
+            Mean losses, as a job reports them: of the first step, then once per epoch of the steps since the last
+            report.
         int
             Number of epochs.
         """
@@ -269,7 +270,7 @@ class LocalFit:
                     n_seen += size
                     total += losses[-1] * size
                     if n_seen >= n:
-                        # the last n_seen records of the batch are the first records of the next pass over the data
+                        # the last n_seen records of the batch already belong to the next pass over the data
                         n_seen -= n
                         after = _loss_of_last(loss_layer, n_seen) * n_seen if n_seen else 0.0
                         loss, total = (total - after) / n, after
@@ -303,8 +304,8 @@ class LocalFit:
         self._step += 1
 
     def _penalty(self) -> float:
-        """Return the L2 penalty of the current values, on the scale of the loss."""
-        # the gradient of EuclideanLoss is the gradient of half its value
+        """Return the L2 penalty of the current values, in the units of the loss."""
+        # the gradient of EuclideanLoss is the gradient of half the loss
         factor = self._job.updater.weight_decay * (1 if self._job.name == "regressor" else 0.5)
         return factor and sum(
             factor * scales[1] * float(np.dot(values, values)) for values, _, _, scales in self._groups
@@ -312,7 +313,7 @@ class LocalFit:
 
     @contextmanager
     def _net_and_batches(self, n_steps: int) -> Iterator[tuple[NeuralNet, Iterator[Mapping[str, Array] | None]]]:
-        """Provide the net, and the records of each step.
+        """Return a context with the net, and an iterator over the records of each step.
 
         The records are None if the net reads them itself.
         """
@@ -354,7 +355,7 @@ class LocalFit:
         return net
 
     def _grouped(self, owners: list[Param], scales: tuple[float, float]) -> _Group:
-        """Allocate params next to each other in memory, with their initial values."""
+        """Allocate params in one array, and set their initial values."""
         shape = (sum(owner.size for owner in owners),)
         values, grads = (self._ops.zeros(shape, owners[0].dtype) for _ in range(2))
         start = 0

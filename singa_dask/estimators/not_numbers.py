@@ -1,6 +1,6 @@
 """Errors about text or dates where estimators expect numbers.
 
-They name the column and the first value.
+The errors name the column and the first wrong value.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ DATES = (datetime.date, np.datetime64)
 
 @contextlib.contextmanager
 def naming_values(names: Any = None, **arrays: Any) -> Iterator[None]:
-    """Raise an error that names the first wrong value if the body fails to convert arrays to numbers.
+    """Return a context that improves the error if its body fails to convert arrays to numbers.
 
     Parameters
     ----------
     names : sequence of str, optional
-        Names of the columns of arrays that have no names themselves.
+        Names of the columns, for arrays without column names.
     **arrays
         The arrays, by the name of the argument: X, y or sample_weight.
 
     Raises
     ------
     ValueError
-        The value is a text or a date. The message has its column, and says what to do.
+        A value is a text or a date. The message names the column and the value, and says what to do.
     TypeError
-        The value is an object of another type.
+        A value is an object of another type.
     """
     try:
         yield
@@ -68,7 +68,7 @@ def refuse_dates(classes: Array) -> None:
 
 
 def _columns(values: Any, names: Any) -> Iterator[tuple[Any, Array]]:
-    """Yield each column with its name or number; the name is None for a vector."""
+    """Yield the name or number of each column, and the column; for a vector, the name is None."""
     if hasattr(values, "iloc") and values.ndim == 2:
         yield from ((name, values.iloc[:, i].to_numpy()) for i, name in enumerate(values.columns))
         return

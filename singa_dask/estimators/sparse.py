@@ -1,4 +1,4 @@
-"""Sparse matrices: reading their rows as records, and scaling their columns."""
+"""Sparse matrices: read rows as records, and scale columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from singa_dask.comm.remote_import import Guarded
 from singa_dask.data.codecs.scaling import Moments, Scaling
 
 BLOCK = 1 << 22
-"""Values of a dense block."""
+"""Number of values in a dense block."""
 ROWS = 200
 
 
@@ -27,7 +27,7 @@ def is_sparse(x: Any) -> bool:
 def scaling_of_sparse(x: Any) -> Scaling:
     """Return the scaling of the columns of a sparse matrix.
 
-    Columns are only divided by their standard deviation, so that zeros stay zeros.
+    Columns are divided by their standard deviation. The mean is not subtracted, so that zeros stay zeros.
     """
     mean, variance = mean_variance_axis(x.astype(np.float64), axis=0)
     low, high = min_max_axis(x, axis=0)
@@ -39,7 +39,7 @@ def scaling_of_sparse(x: Any) -> Scaling:
 class SparseRecords:
     """The scaled rows of a CSR matrix (n, features) as records.
 
-    ``records`` converts dense rows to the records that the net reads.
+    ``records`` is a function that converts dense rows to the records that the net reads.
     """
 
     def __init__(self, x: Any, scaling: Scaling | None, records: Callable[[Array], Array]) -> None:
