@@ -1,7 +1,7 @@
-"""Layer: the base class of all layers, with its position in a net and the memory that it declares.
+"""Layer: the base class of all layers, with a layer's position in a net (LayerSite) and its Buffers.
 
-Authors of a layer write `Layer.setup`, `Layer.forward` and `Layer.backward`. The base class checks the number of
-sources and allocates memory on the device.
+To write a layer, define `Layer.setup`, `Layer.forward` and `Layer.backward`. The base class checks the number of
+sources, and allocates memory on the device.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from singa_dask.registry import Registry
 
 @dataclass(frozen=True)
 class ShardIndex:
-    """One of ``count`` shards: shard ``index``, counted from 0."""
+    """Index of a shard, counted from 0, and the number of shards."""
 
     index: int = 0
     count: int = 1
@@ -40,26 +40,26 @@ WHOLE = ShardIndex()
 
 @dataclass(frozen=True)
 class LayerSite:
-    """The position of one instance of a layer in a net. The net sets it.
+    """The position of an instance of a layer in a net. The net sets it.
 
     Attributes
     ----------
     layer : str
         Name of the layer in the job.
     batch_shard : ShardIndex
-        Which shard of the group's batch the instance computes.
+        The shard of the group's batch that the instance computes.
     feature_shard : ShardIndex
-        Which shard of the layer's output features the instance computes.
+        The shard of the layer's output features that the instance computes.
     first_step, n_steps : int
-        The first time step that the instance computes, and the number of its time steps. In arrays, the rows of the
-        first step come first.
+        The first time step that the instance computes, and the number of time steps. In arrays, the rows of the first
+        time step come first.
     prototype : Layer or None
-        In an unrolled net, the instance for time step 0, whose params all other instances use. None for the instance
-        for time step 0.
+        In an unrolled net, the instance of the layer for time step 0. All other instances use its params. None for the
+        instance for time step 0 itself.
     peer : int
         For a bridge: the worker at the other end.
     channel : str
-        For a bridge: a name that both ends share.
+        For a bridge: name of the connection, the same at both ends.
     """
 
     layer: str
@@ -130,18 +130,17 @@ class Layer:
     traits : Traits
         Properties that the layer class declares.
     speed : Speed
-        Optimisations that the code of the class permits. A subclass that overrides a method must declare ``speed``
-        again.
+        Optimisations that the code of the class permits. A subclass that overrides a method must set ``speed`` again.
     block : type of Conf or None
-        The model of the class's own block in the job file, if it has one.
+        The Conf class of this layer type's block in the job file, if the type has a block.
     outputs_key : str
-        Key of the block that sets the number of outputs, one for each reader. Empty if all readers share one output, as
-        they do if the value is None.
+        Key of the block that sets the number of outputs, if each reader has an output of its own. If ``outputs_key`` is
+        empty, or the value of the key is None, all readers share one output.
     conf : LayerConf
         The layer's entry in the job file.
     name, conf_name : str
-        ``conf_name`` is the name of the layer in the job. ``name`` is the name of this instance; in an unrolled net it
-        is ``<step>#<layer>``.
+        ``conf_name`` is the name of the layer in the job. ``name`` is the name of this instance: in an unrolled net
+        ``<step>#<layer>``, otherwise the same.
     site : LayerSite
         Position of this instance in the net.
     context : Context
@@ -151,19 +150,19 @@ class Layer:
     sources : list of Feature
         The outputs of other layers that this layer reads.
     features : list of Feature
-        The outputs of this layer: a single one, or one for each layer that reads it.
+        The outputs of this layer: a single output, or one for each layer that reads it.
     params : list of Param
     metrics : Metrics
         Sums of the layer's metrics over the batches.
     learns : bool
-        Whether gradients pass through this layer. The net sets it.
+        Whether gradients pass through this layer. Set by the net.
     fused : Fused
-        Work that this layer does for its neighbours. The net sets it.
+        Work that this layer does for its neighbours. Set by the net.
 
     Notes
     -----
-    Features, gradients and params are arrays of the device. Elementwise NumPy functions accept these arrays also on a
-    GPU. Labels, and features of integers, are always NumPy arrays.
+    Features, gradients and params are arrays on the device. Elementwise NumPy functions accept them on a GPU, too.
+    Labels, and features of integers, are always NumPy arrays.
     """
 
     traits: Traits = Traits()
@@ -179,8 +178,8 @@ class Layer:
         Raises
         ------
         TypeError
-            The class defines a method under both its names, or sets a trait outside of ``traits``. Or the class
-            overrides a method of a class that declares ``speed``, but does not declare ``speed`` itself.
+            The class defines a method under both its names, or sets a trait outside of ``traits``. It is also raised if
+            a base class declares ``speed``, and the class overrides a method without declaring ``speed`` again.
         """
         super().__init_subclass__(**kwargs)
         own = vars(cls)
@@ -228,7 +227,7 @@ class Layer:
         Raises
         ------
         ConfigError
-            The layer's conf or its sources are invalid. The path of the error is relative to the layer.
+            The layer's conf or its sources are invalid. The path in the error is relative to the layer.
         """
         raise TypeError(f"{type(self).__name__} has no setup() to declare its outputs")
 
@@ -245,15 +244,17 @@ class Layer:
     def backward(self, phase: Phase) -> None:
         """Compute the gradients of params and sources from ``features[*].grad``.
 
-        The method overwrites gradients. If ``phase.accumulates`` is set, a class that declares ``accumulates`` adds to
-        the gradients of its params instead. SINGA's name ``compute_gradient`` works, too. A net that has to train the
-        params of a layer without this method, or the params of layers before it, is refused.
+        The method overwrites gradients. If ``phase.accumulates`` is set, a class that declares ``accumulates`` instead
+        adds to the gradients of its params. SINGA's name ``compute_gradient`` works, too.
+
+        Without this method, neither the params of the layer nor the params of layers before it can be trained; a net
+        that has to train them is refused.
         """
 
     def attach(self) -> None:
         """Bind outputs to memory that belongs to another feature.
 
-        The net calls it once, after it has allocated memory.
+        The net calls this method once, after it has allocated memory.
         """
 
     # -- declarations, for setup ----------------------------------------------------------------------
@@ -273,8 +274,8 @@ class Layer:
         Parameters
         ----------
         shape : sequence of int
-            Shape of the output, batch first. A layer with ``feature_parallel`` one-to-all passes the number of all
-            features on axis 1; the output then has only the features that this instance computes.
+            Shape of the output, batch first. If ``feature_parallel`` of the layer is one-to-all, axis 1 is the number
+            of all features of the layer. The output then has only the features that this instance computes.
         dtype : dtype, optional
             Data type of the output. The default is `Context.dtype`.
         requires_grad, overwritable, own_data, own_grad
@@ -283,7 +284,7 @@ class Layer:
         Raises
         ------
         ConfigError
-            The output has fewer features than the number of workers among which they are divided.
+            The features are divided among more workers than there are features.
         """
         dtype = self.context.dtype if dtype is None else dtype
         shard, span = self.site.feature_shard, None
@@ -309,10 +310,10 @@ class Layer:
         trains: bool = True,
         axis: int = 0,
     ) -> Param:
-        """Add a param. Call it once for each name in ``traits.params``, in their order.
+        """Add a param. Call this method once for each name in ``traits.params``, in their order.
 
-        The job need not describe or name the param. If an option disables a param, as ``bias_term: false`` does, set
-        the attribute of its name to None instead of calling this method.
+        The job need not describe or name the param. If an option such as ``bias_term: false`` disables a param, do not
+        call this method: set the attribute with the param's name to None.
 
         Parameters
         ----------
@@ -321,14 +322,14 @@ class Layer:
         value : float, optional
             Constant initial value, used if the job sets no initial values.
         initial : InitConf, array-like or callable, optional
-            Initial values, used if neither the job nor a checkpoint sets them. An InitConf is their distribution. An
-            array, or an object with ``__array__``, has the values, and each worker has to compute the same ones. A
-            function returns the distribution, given the shape of the whole param.
+            Initial values, used if neither the job nor a checkpoint sets them. An InitConf is a distribution. An array,
+            or an object with ``__array__``, contains the values; each worker must pass the same values. A callable
+            takes the shape of the whole param, and returns a distribution.
         running_statistic : bool
             Whether the layer updates the param itself; see `Param`.
         requires_grad : bool
-            Pass False if the gradient is always 0. The gradient then gets no memory and is not sent. The param still
-            counts as one of the params that share the values.
+            Pass False if the gradient is always 0. The gradient then has no memory, and is not sent. The param still
+            counts as one of the params that share their values.
         trains : bool
             Pass False if the values never change. The param then has no gradient and no weight decay, and is not sent.
         axis : int
@@ -368,7 +369,7 @@ class Layer:
         zeros: bool = False,
         make: Callable[..., Array] | None = None,
     ) -> Buffer:
-        """Declare a workspace. Its ``data`` exists once the net has allocated memory.
+        """Declare a workspace. Its ``data`` exists after the net has allocated memory.
 
         Parameters
         ----------
@@ -382,9 +383,9 @@ class Layer:
             When the buffer is needed: in every net, in nets for training, or only if the layer computes gradients. A
             buffer that is not needed is not allocated.
         zeros : bool
-            Fill the buffer with zeros. By default its values are arbitrary.
+            Whether to fill the buffer with zeros. By default, its values are arbitrary.
         make : callable, optional
-            Allocates the array, given shape and dtype. Pass it if a kernel needs special memory.
+            Function that allocates the array, given shape and dtype. Pass it if a kernel needs special memory.
         """
         make = make or (self.ops.zeros if zeros else self.ops.features)
         buffer = Buffer(shape, self.context.param_dtype if dtype is None else dtype, when, make)
@@ -395,7 +396,7 @@ class Layer:
     def state(self) -> tuple[Array, ...] | None:
         """Arrays that the layer keeps from one batch to the next; None before the first batch.
 
-        In an unrolled net all instances of the layer share the state.
+        In an unrolled net, all instances of the layer share the state.
         """
         return self.context.states.get(self.conf_name)
 
@@ -411,7 +412,7 @@ class Layer:
         if data.ndim == 2:
             return data
         if not data.flags.c_contiguous:
-            # keep the copy from forward to backward
+            # keep the copy that forward makes for backward
             if source not in self._rows:
                 self._rows[source] = self.ops.empty(data.shape, data.dtype)
             self.ops.copy(data, out=self._rows[source])
@@ -466,7 +467,7 @@ class Layer:
     ) -> None:
         """Add ``scale * total / n`` to the sum of a metric.
 
-        The metric is shown as its sum divided by its count.
+        The metric is reported as its sum divided by its count.
 
         Parameters
         ----------
@@ -475,8 +476,8 @@ class Layer:
         total : float, result of a kernel, or None
             The value to add. The result of a kernel stays on a GPU. None adds only to the count.
         count : float
-            Number of values that ``total`` sums, e.g. the number of words. By default total / n is taken as the mean
-            over the batch.
+            Number of values that ``total`` is the sum of, e.g. the number of words. By default, ``total / n`` counts as
+            a mean over the batch.
         scale, n : float
             Factor and divisor of ``total``.
         """
@@ -515,8 +516,8 @@ def check_axes(layer: Layer, expected: str, *counts: int) -> None:
     Raises
     ------
     ConfigError
-        The source has another number of axes. Or the source has images without a channel axis, and the layer is
-        partitioned by features.
+        The source has another number of axes. Or the layer is partitioned by features, and the source has images
+        without a channel axis.
     """
     shape = layer.sources[0].shape
     if len(shape) not in counts:
@@ -533,7 +534,7 @@ def data_error(layer: Layer, message: str) -> DataError:
 
 
 def check_labels(layer: Layer, source: int, labels: Array, n_classes: int) -> None:
-    """Raise DataError unless all labels of a source are in [0, n_classes)."""
+    """Raise DataError if a label of a source is not in [0, n_classes)."""
     # as unsigned numbers, negative labels are large, so one comparison is enough
     if np.maximum.reduce(labels.view(f"u{labels.itemsize}"), axis=None) >= n_classes:
         wrong = labels[(labels < 0) | (labels >= n_classes)][0]
@@ -567,7 +568,7 @@ def split_mask(layer: Layer, most: int, masked: int = 0) -> tuple[list[Feature],
     most : int
         Maximum number of sources besides the mask.
     masked : int
-        Index of the source to whose rows the mask belongs.
+        Index of the source whose rows the mask describes.
 
     Returns
     -------
@@ -579,7 +580,7 @@ def split_mask(layer: Layer, most: int, masked: int = 0) -> tuple[list[Feature],
     Raises
     ------
     ConfigError
-        There are too many sources, or the mask does not have as many rows as the source that it belongs to.
+        There are too many sources, or the mask and the source that it describes have different numbers of rows.
     """
     sources = [source for source in layer.sources if source.dtype != bool]
     masks = [k for k, source in enumerate(layer.sources) if source.dtype == bool]
@@ -596,5 +597,5 @@ def split_mask(layer: Layer, most: int, masked: int = 0) -> tuple[list[Feature],
 
 
 def key_at(key: Sequence[int | str], step: int) -> tuple[int | str, ...]:
-    """Return the same key of random numbers for another step; ``key`` is a result of `Layer.random_key`."""
+    """Return the key of random numbers for another step, given a ``key`` from `Layer.random_key`."""
     return (*key[:4], step, *key[5:])

@@ -12,7 +12,7 @@ from singa_dask.layers.traits import Consumed
 from singa_dask.ops.contract import Array
 
 IN_FLIGHT = 2
-"""Most batches in flight on a bridge, if no gradient confirms that one was read."""
+"""Maximum number of batches in flight on a bridge, if no gradient confirms that a batch was read."""
 
 CARRIED: dict[str, Consumed] = {
     "labels": "labels",
@@ -48,7 +48,7 @@ class Bridge(Forwarding):
         return f"{int(self.context.phase)} {what} {self.site.channel}"
 
     def arrived(self, phase: Phase) -> bool:
-        """Return whether this end has received what it needs to run, so that it would not wait."""
+        """Return whether this end has received all that it needs, and can run without waiting."""
         raise NotImplementedError
 
     def plain(self, values: Array) -> Array:
@@ -79,7 +79,7 @@ class BridgeSrc(Bridge):
         if self.context.stream_start:
             sent[STREAM_START] = np.ones(1, np.int32)
         if not self.features[0].requires_grad:
-            # copy the values, because no gradient will confirm that the other end has read them
+            # copy the values: without gradients, nothing confirms that the other end has read them
             sent = {name: np.array(values) for name, values in sent.items()}
             if self.n_sent >= IN_FLIGHT:
                 self.context.bridges.receive(self.key("taken"))

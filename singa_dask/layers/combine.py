@@ -49,7 +49,7 @@ class Add(Combined):
     residual learning for image recognition".
     """
 
-    # the layer writes to its output's gradient only if a fused ReLU is the output, and its gradient is not shared
+    # the layer writes to its output's gradient only for a fused ReLU, whose gradient is not shared
     speed = Combined.speed.replace(reads_gradients=True, fuses=("relu", "pass_grad"))
 
     def forward(self, phase: Phase) -> None:

@@ -1,4 +1,4 @@
-"""Connection layers pass on their sources: Split, Slice and Concate. Nets also insert them."""
+"""Connection layers: Split, Slice and Concate pass on their sources. Nets also insert them."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class Exchange(Protocol):
         """Send arrays to another worker of the group, without waiting."""
 
     def receive(self, key: str) -> dict[str, Array]:
-        """Wait for arrays with this key, and return the oldest ones as a dict of names and arrays."""
+        """Wait for arrays with this key, and return the oldest message as a dict of arrays by name."""
 
     def has(self, key: str) -> bool:
         """Return whether arrays with this key have arrived, so that `receive` would not wait."""
@@ -50,19 +50,19 @@ class Context:
     shares : tuple of int
         Proportions in which a batch is divided among the workers of the group. Empty if all workers get equal parts.
     group, n_groups : int
-        Index of the worker group, and the number of groups. Groups read disjoint parts of the records.
+        Index of the worker group, and number of groups. Groups read disjoint parts of the records.
     step : int
         The current step. The caller sets it before each pass through the net.
     states : dict of str to tuple of ndarray
         `Layer.state` of each layer, by the name of the layer.
     exchange : Exchange or None
-        Sends arrays between the workers of the group. None unless the net is partitioned over workers.
+        Sends arrays between the workers of the group. None if the net is not partitioned over workers.
     stream_start : bool
         Whether the batch starts a new stream of records. Layers must then ignore their state.
     cancellation : Cancellation
-        Wakes threads of the unit that wait for params, and tells them when the job has ended.
+        Wakes threads of the unit that wait for params when the job ends.
     frozen : bool
-        Whether params never change after the first pass. Layers may then keep arrays that they have computed from
+        Whether params do not change after the first pass. Layers may then keep arrays that they have computed from
         params.
     """
 
@@ -83,7 +83,7 @@ class Context:
 
     @property
     def bridges(self) -> Exchange:
-        """`exchange`; RuntimeError if the net is not partitioned over workers."""
+        """The ``exchange``. Raises RuntimeError if the net is not partitioned over workers."""
         if self.exchange is None:
             raise RuntimeError(f"worker {self.worker} has no exchange. A partitioned net needs one.")
         return self.exchange
@@ -95,7 +95,7 @@ class Context:
 
     @property
     def param_dtype(self) -> np.dtype[Any]:
-        """Dtype of params, their gradients, statistics and losses: float32 if `dtype` is bfloat16, else `dtype`."""
+        """Dtype of params, their gradients, statistics and losses: `dtype`, or float32 for bfloat16."""
         return np.promote_types(self.dtype, np.float32)
 
     def classes_of(self, layer: str) -> tuple[str, ...]:

@@ -33,5 +33,5 @@ def contiguous_out(ops: Ops, out: Array, name: str) -> Iterator[Array]:
 
 
 def _scratch(ops: Ops, values: Array, name: str) -> Array:
-    # scratch memory with four axes would have the layout of images, so allocate one axis and reshape it
+    # scratch memory with four axes would be laid out like images, so allocate one axis and reshape it
     return ops.scratch(name, (values.size,), values.dtype).reshape(values.shape)

@@ -39,7 +39,7 @@ class RecordIds:
     ----------
     labels : ndarray, shape (N,), int32, or None
     ids, epochs : ndarray, shape (N,), int64, or None
-        ``ids`` are the numbers of the records in their store. ``epochs`` are the epochs in which the records are read.
+        ``ids`` are the indices of the records in their store. ``epochs`` are the epochs in which the records are read.
     partner_labels : ndarray, shape (N,), int32, or None
         If each row mixes two records: the label of the record with the smaller share. ``labels`` then has the label of
         the record with the larger share.
@@ -61,7 +61,7 @@ class RecordIds:
     def join(cls, parts: Sequence[RecordIds], join: Callable[[list[Array]], Array]) -> RecordIds:
         """Join several batches to one; ``join`` concatenates arrays (N,).
 
-        Columns that one of the batches lacks are left out.
+        A column that is missing in one of the batches is omitted.
         """
         columns = zip(*(part._values() for part in parts), strict=True)
         known = ([values for values in column if values is not None] for column in columns)
@@ -69,7 +69,7 @@ class RecordIds:
 
     @classmethod
     def first(cls, parts: Sequence[RecordIds]) -> RecordIds:
-        """Merge descriptions of the same rows: each column comes from the first description that has it."""
+        """Merge descriptions of the same rows. Each column is taken from the first description with it."""
         columns = zip(*(part._values() for part in parts), strict=True)
         return cls(*(next((values for values in column if values is not None), None) for column in columns))
 
@@ -105,10 +105,10 @@ class Feature:
     shape : tuple of int
         Shape, batch first. Images are (N, C, H, W), whatever their layout in memory.
     data : ndarray, shape ``shape``
-        The values, which the layer with this output writes: ``data[...] = values``. The array is on the device;
-        integers are in host memory. Reading it raises RuntimeError if it has no memory; see `has_data`.
+        The values. The layer with this output writes them: ``data[...] = values``. The array is on the device; integers
+        are in host memory. Reading ``data`` raises RuntimeError if it has no memory; see `has_data`.
     grad : ndarray, shape ``shape``, or None
-        The gradient, which the consumer overwrites: ``grad[...] = values``. None if no gradient is needed.
+        The gradient. The consumer of the output overwrites it: ``grad[...] = values``. None if no gradient is needed.
     requires_grad : bool
         Whether the net needs the gradient, because the feature is on a path from a loss back to params.
     overwritable : bool
@@ -120,7 +120,7 @@ class Feature:
     own_grad : bool
         Whether the net allocates ``grad`` if a gradient is needed.
     records : RecordIds
-        Labels, ids and epochs of the rows, as far as they are known.
+        Labels, ids and epochs of the rows. Unknown ones are None.
     raw : Raw or None
         Replaces ``data`` if all consumers read records as stored.
     one_hot_index : ndarray, shape (rows,), integers, or None
@@ -128,11 +128,11 @@ class Feature:
     n_steps : int
         Number of time steps in the rows. The rows of the first step come first.
     span : Span
-        Which of the layer's features this output has along axis 1. It has all features unless the layer is partitioned
+        Range of the layer's features that this output has along axis 1: all features, unless the layer is partitioned
         by features.
     consumed_as : set of str
-        What the consumers read: "data", "labels", "ids" (and epochs), "raw", "one_hot_index", or "nothing". "data" if
-        there is no consumer once the net is wired.
+        What the consumers read: "data", "labels", "ids" (and epochs), "raw", "one_hot_index", or "nothing". In a wired
+        net, an output without consumers has "data".
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class Feature:
 
     @property
     def output_grad(self) -> Array:
-        """The gradient, for the layer with this output; RuntimeError if there is none."""
+        """The gradient, for the layer with this output. Raises RuntimeError if there is none."""
         if self.grad is None:
             raise RuntimeError(f"the feature of shape {self.shape} has no gradient. Only a backward pass has one.")
         return self.grad

@@ -14,11 +14,11 @@ class Feedback:
 
     @classmethod
     def feedback_sources(cls, conf: LayerConf) -> list[str]:
-        """Return the names of layers, besides ``srclayers``, whose outputs of an earlier pass the layer reads."""
+        """Return the layers, besides ``srclayers``, whose outputs from an earlier pass this layer reads."""
         return []
 
     def bind_feedback(self, source: Feature) -> None:
-        """Connect the source of a feedback edge. The net calls it after all layers are wired.
+        """Connect the source of a feedback edge. The net calls this method after all layers are wired.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Forwarding: base of the layers that pass their sources on."""
+"""Forwarding: base of layers that pass on the data of their sources."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from singa_dask.layers.traits import Consumed, Traits
 class Forwarding(Layer):
     """Base of the layers that pass their sources on.
 
-    The layer reads from a source whatever the readers of its outputs need.
+    The layer reads from a source exactly what the readers of its outputs need.
 
     Attributes
     ----------
     forwards : frozenset of str
-        The forms of a source, such as "labels" or "raw", that readers can read from the outputs.
+        What readers can read from the outputs, if the source has it, e.g. "labels" or "raw"; see `Traits.consumes`.
     """
 
     traits = Traits(role="connection", takes_mask=True)

@@ -1,4 +1,4 @@
-"""Fused: the work of its neighbours that a layer does in its own kernels."""
+"""Fused: work of neighbouring layers that a layer does in its own kernels."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from singa_dask.layers.feature import Feature
 class Fused:
     """The work of its neighbours that a layer does in its own kernels.
 
-    `singa_dask.net.fuse` sets those fields that `Speed.fuses` names; "relu" permits ``masks_output``, too.
+    `singa_dask.net.fuse` sets only the fields that the layer lists in `Speed.fuses`. "relu" permits ``masks_output``,
+    too.
 
     Attributes
     ----------
     relu : bool
         Apply a ReLU to output 0.
     masks_output : bool
-        Before using the gradient of output 0, set it to 0 where the output is 0.
+        Before the gradient of output 0 is used, set it to 0 where the output is 0.
     relu_grad : bool
         Set the gradient of source 0 to 0 where the source is 0.
     add : Feature or None

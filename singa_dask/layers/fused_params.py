@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from singa_dask.layers.param import Param
 from singa_dask.ops.contract import Array, DType, Ops
 
-# Padding of rows: rows a power of two apart would compete for the same few cache lines.
+# padding between rows: rows whose distance is a power of two would compete for the same few cache lines
 GAP = 32
 
 
@@ -19,14 +19,14 @@ def padded_matrix(ops: Ops, shape: Sequence[int], dtype: DType) -> Array:
 class FusedParams:
     """The params of several gates side by side in one array.
 
-    The array is filled once a batch, when it is first used.
+    The array is filled once per batch, on first use.
 
     Parameters
     ----------
     params : sequence of Param
         Weights (D, V) or biases (D,), in their order in the array.
     biases : sequence of Param, optional
-        If passed, the array is transposed, to (V, gates D), and the biases are added to each row. May be empty.
+        If passed, even if empty, the array is transposed to (V, gates D), and the biases are added to each row.
     """
 
     def __init__(self, params: Sequence[Param], biases: Sequence[Param] | None = None) -> None:

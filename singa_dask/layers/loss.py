@@ -1,9 +1,9 @@
 """Loss layers, where gradients start.
 
 The first source is the prediction, the second has the labels or the target. Each call adds the mean loss over this
-worker's rows to the metric "loss". Gradients are gradients of this mean; in an unrolled net, of its sum over the time
-steps. An optional third source has a weight for each record. The loss is then ``sum(weight * loss) / N``; it is not
-divided by the sum of the weights.
+worker's rows to the metric "loss". Gradients are the gradients of this mean. In an unrolled net, they are the gradients
+of the sum of the means over the time steps. An optional third source has a weight for each record. The loss is then
+``sum(weight * loss) / N``; it is not divided by the sum of the weights.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Loss(Layer):
         Raises
         ------
         ConfigError
-            The numbers differ; the message ends with ``expected``.
+            The numbers differ. The message ends with ``expected``.
         """
         x, names = self.sources[0], self.conf.srclayers
         for k, t in enumerate(self.sources[1:n], 1):
@@ -40,7 +40,7 @@ class Loss(Layer):
                 raise ConfigError(Problem(("srclayers", k), message))
 
     def check_weights(self) -> None:
-        """Check that the third source, if there is one, has one value for each row of the first.
+        """Check that the third source, if there is one, has one value for each row of the first source.
 
         Raises
         ------
@@ -109,7 +109,7 @@ class EuclideanLoss(Loss):
         slopes : ndarray, shape (N, D)
             Derivative of the loss of each value.
         n_values : int
-            Number of values of each row that the mean is taken over, besides the rows.
+            Number of values of a row over which the loss is averaged, in addition to the average over rows.
         """
         for i, sign in enumerate((1, -1)):
             if self.sources[i].grad is not None:
@@ -181,7 +181,7 @@ class SigmoidCrossEntropyLoss(Loss):
 
     def prepare(self, phase: Phase) -> None:
         targets = self.sources[1].data
-        # on a GPU this check would wait for the device; there, a wrong target makes the loss NaN
+        # on a GPU, this check would wait for the device. Wrong targets make the loss NaN there.
         if isinstance(targets, np.ndarray) and not (targets.min() >= 0 and targets.max() <= 1):
             wrong = float(targets[~((targets >= 0) & (targets <= 1))][0])
             source = self.conf.srclayers[1]

@@ -1,6 +1,6 @@
 """Metrics: sums of the values that a layer measures in its batches.
 
-They stay on the device until they are read.
+The sums stay on the device until they are read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Metrics:
     counts : dict of str to float
         The divisor of each metric: a metric is shown as its sum divided by its count.
     own_counts : set of str
-        Metrics for which the layer passes its own counts, such as numbers of words, instead of numbers of rows.
+        Metrics that the layer counts in its own units, such as words, instead of rows.
     """
 
     def __init__(self, ops: Ops) -> None:
@@ -55,7 +55,7 @@ class Metrics:
             self.own_counts.add(name)
 
     def count(self, more: Mapping[str, float]) -> None:
-        """Add numbers to the counts; ``more`` has them by name of the metric."""
+        """Add numbers to the counts. ``more`` has the number for each metric, by name."""
         for name, n in more.items():
             self.counts[name] = self.counts.get(name, 0.0) + n
 
@@ -66,7 +66,7 @@ class Metrics:
             name, scale, n = key
             if name in sums:
                 sums[name] += scale * self._number(total) / n
-            # on a GPU reset the sum in place, because captured kernels continue to add there
+            # on a GPU, reset the sum in place, because captured kernels continue to add to this memory
             self._totals[key] = self.ops.reset(total)
         taken = {name: (total, self.counts[name]) for name, total in sums.items()}
         self.counts.clear()
@@ -83,7 +83,7 @@ class Metrics:
         self.counts = dict(state["counts"])
 
     def totals(self, wait: bool = True) -> Iterator[tuple[str, float]]:
-        """Yield each name with its unscaled sum; without ``wait`` the sum may be some steps old on a GPU."""
+        """Yield each name with its unscaled sum. Without ``wait``, the sum may be some steps old on a GPU."""
         for (name, *_), total in self._totals.items():
             number = self._number(total) if wait else self.ops.poll(total)
             if number is not None:

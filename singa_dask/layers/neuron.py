@@ -44,7 +44,7 @@ class DropoutConf(Conf):
 def linear_gradients(
     ops: Ops, x: Array, gy: Array, gw: Array, gb: Array | None, transpose: bool = False, accumulate: bool = False
 ) -> None:
-    """Compute the gradients of the params of `Ops.linear`, in one kernel if the device prefers large ones."""
+    """Compute the gradients of the params of `Ops.linear`, in one kernel if the device prefers that."""
     if gb is not None and ops.prefers_large_kernels:
         ops.linear_grad_params(x, gy, gw, gb, transpose, accumulate)
         return
@@ -164,7 +164,7 @@ class Dropout(Layer):
 
     def setup(self) -> None:
         self.keep = 1 - self.conf.block(DropoutConf).dropout_ratio
-        # without dropout, the output shares the memory of the source, which other layers may read
+        # if nothing is dropped, the output shares the memory of the source, which other layers may read
         self.drops = bool(self.context.phase & Phase.TRAIN)
         self.y = self.add_output(self.sources[0].shape, overwritable=self.drops, own_data=self.drops)
         self.mask = self.buffer("mask", self.y.shape, when="training")

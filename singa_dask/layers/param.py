@@ -20,7 +20,7 @@ ORTHOGONAL = InitConf(type="Orthogonal")
 def glorot(fan_in: int, fan_out: int) -> InitConf:
     """Return the uniform distribution of Glorot and Bengio (2010), between -r and r.
 
-    Here r = sqrt(6 / (fan_in + fan_out)).
+    r = sqrt(6 / (fan_in + fan_out)).
     """
     # round to few digits, because job files show this number
     bound = float(f"{math.sqrt(6 / (fan_in + fan_out)):.6g}")
@@ -57,20 +57,20 @@ class Param:
     dtype : dtype
         float32 in training, float64 in gradient checks.
     running_statistic : bool
-        Whether the layer updates the param itself, as BatchNorm does with its mean. ``grad`` then holds the amount to
-        subtract: an update is ``data -= grad / n_sharers``, whatever updater the job has. So the workers of a group
-        keep one average, which is saved in checkpoints like weights.
+        Whether the layer updates the param itself, as BatchNorm does with its mean. ``grad`` then has the amount to
+        subtract: an update is ``data -= grad / n_sharers``, with any updater of the job. So the workers of a group have
+        one common average. Checkpoints contain it like weights.
     shard : ParamShard, optional
-        Which part of a logical param this is, if the layer is partitioned by features.
+        The part of the logical param that this param is, if the layer is partitioned by features.
 
     Attributes
     ----------
     view : ParamShard or None
-        If this process stores the whole param, because its layers use different shards: the shard that this layer uses.
+        The shard that this layer uses, if this process stores the whole param because its layers use different shards.
         ``shard`` is then None.
     grad : ndarray, shape ``shape``
-        Gradient that this layer computes. Other layers that share the values have gradients of their own. Reading it
-        raises RuntimeError if the param has none; see `has_grad`.
+        Gradient that this layer computes. Other layers that share the values have gradients of their own. Reading
+        ``grad`` raises RuntimeError if the param has no gradient; see `has_grad`.
     memory : ndarray, shape `memory_shape`
         The array that ``grad`` is a view of.
     initial : InitConf, ndarray or None
@@ -79,15 +79,15 @@ class Param:
     is_idle : bool
         Whether the gradient is always 0 and has no memory. The param still counts as one of the sharers of its values.
     trains : bool
-        Whether updates change the values if the layer learns. Otherwise the param has no gradient.
+        Whether updates change the values, if the layer learns. If False, the param has no gradient.
     owner : Param
         The param whose values this param uses; the param itself if it does not share.
     version : int
-        Number of updates of the values; -1 before they are initialised. Only the owner's is used.
+        Number of updates of the values; -1 before they are initialised. Only the owner's version is used.
     last_version : int
         Value of `version` when the gradient was last sent.
     cancellation : Cancellation
-        Where threads wait for versions. All params of a net share it. Only the owner's is used.
+        Object on which threads wait for versions. All params of a net share it. Only the owner's object is used.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Param:
         return self.key_of(self.name)
 
     def key_of(self, owner: str) -> str:
-        """Return the name on the servers of the owner's values that this param uses."""
+        """Return the name on the servers of the values that this param uses, given the owner's name."""
         return owner if self.shard is None else f"{owner}@{self.shard.part}"
 
     @property
@@ -144,11 +144,11 @@ class Param:
 
     @property
     def values(self) -> Array:
-        """The owner's values, shape `memory_shape`. Units in one process may share this array; see `has_data`."""
+        """The owner's values, shape `memory_shape`. Units of one process may share this array."""
         values = self.owner._data
         if values is None:
             raise RuntimeError(f"param {self.name!r} has no values. Set or draw them first.")
-        # A sharer may see the same values with another shape, as in SINGA.
+        # as in SINGA, a param that shares values may have another shape than their owner
         return values if values.shape == self.memory_shape else values.reshape(self.memory_shape)
 
     @property
@@ -158,7 +158,7 @@ class Param:
 
     @property
     def data(self) -> Array:
-        """The values that the layer uses, shape ``shape``: all of `values`, or a view of a part."""
+        """The values that the layer uses, shape ``shape``: all of `values`, or a view of a shard."""
         return self.values if self.view is None else self.view.of(self.values)
 
     @data.setter
@@ -185,7 +185,7 @@ class Param:
 
     @property
     def has_grad(self) -> bool:
-        """Whether the param has memory for a gradient: its layer learns, and the param `needs_grad`."""
+        """Whether the param has memory for a gradient: its layer learns, and `needs_grad` is true."""
         return self._grad is not None
 
     @property

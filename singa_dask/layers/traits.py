@@ -32,28 +32,32 @@ class Traits:
         Names of the params, in the order in which `Layer.setup` adds them and a job lists them.
     consumes : tuple of str, or of tuples of str
         What the layer reads from each source: "data", "labels", "ids" (and epochs), "raw" or "one_hot_index". The
-        default is "data". A partitioned net sends only what is named here. If a source has no "raw" or "one_hot_index",
-        it has ``data``.
+        default is "data". A partitioned net sends only these. A source that cannot supply "raw" or "one_hot_index" has
+        ``data`` instead.
     metrics : tuple of str
-        Names of the metrics that the layer adds. They are declared so that all workers of a group use the same names.
+        Names of the metrics that the layer adds. They are declared here, so that all workers of a group use the same
+        names.
     role : {"", "input", "loss", "output", "unsupervised", "connection"}
         "input": the layer reads records. "loss": gradients start at the layer. "output": the layer outputs results and
         has no gradients. "unsupervised": the layer is trained without a loss, e.g. an RBM; its outputs have no
         gradients. "connection": the layer is a `Forwarding`.
     predicts : {"", "classes", "labels", "values"}
-        What a loss compares with its second source. "classes": its output, which has probabilities of exclusive
-        classes, like a Softmax of its first source. "labels": its output, which has independent probabilities, like a
-        Sigmoid. "values": its first source. A layer with "classes" that is not a loss outputs class probabilities.
+        What a loss compares with its second source. "classes": its output, which is the probabilities of exclusive
+        classes, as from a Softmax of the first source. "labels": its output, which is independent probabilities, as
+        from a Sigmoid. "values": its first source. For a layer that is not a loss, "classes" means that it outputs
+        class probabilities.
     reads_beside : {"", "targets", "labels", "weights"}
         For an input layer that reads no features: the field that it reads from the records of another input layer.
     mixes_labels : bool
-        Whether a loss reads both labels of rows that mix two records; see `RecordIds`.
+        Whether a loss uses both labels of a row that mixes two records; see `RecordIds`.
     steps : {"own", "recurrent", "columns", "all", "memory"}
-        What a time step reads. "own": the same time step of its sources. "recurrent": also the layer's previous time
-        step, as the last source. "columns": its own column of a source that is not unrolled. "all": all time steps of
-        its sources; see `Feature.n_steps`. "memory": all time steps of the sources after the first.
+        What a time step of the layer reads. "own": the same time step of the sources. "recurrent": also the layer's
+        previous time step, as the last source. "columns": its own column of a source that is not unrolled. "all": all
+        time steps of the sources; see `Feature.n_steps`. "memory": the same time step of the first source, and all time
+        steps of the other sources.
     takes_mask : bool
-        Whether an additional source may be a PaddingMask: bool, (T N, 1), true where a row is not padding.
+        Whether the layer accepts a PaddingMask as an additional source: bool, (T N, 1), true for rows that are not
+        padding.
     """
 
     n_sources: tuple[int, int | None] = (1, 1)
@@ -87,7 +91,8 @@ class Speed:
     Attributes
     ----------
     time_foldable : bool
-        No row depends on another row. An unrolled net then computes all time steps in one call, as additional rows.
+        Each output row depends only on the same row of the sources. An unrolled net then computes all time steps in one
+        call, as additional rows.
     feature_parallel : Connection or None
         The layer can be partitioned by features. Each instance computes the output features in `Feature.span`, from the
         same features of its source (one-to-one) or from all of them (one-to-all).
@@ -97,16 +102,16 @@ class Speed:
         `Layer.prepare`.
     reads_on_host : bool
         `Layer.prepare` reads the data of the sources on the host. The net can then capture its steps only if the source
-        layers are not `capturable`, so that they run before everything that is replayed.
+        layers are not `capturable`: these layers then run before all captured layers.
     accumulates : bool
-        `Layer.backward` adds to the gradients of params if `Phase.accumulates` is set. For other layers the net stores
-        the gradients of each additional instance separately and adds them itself.
+        `Layer.backward` adds to the gradients of params if `Phase.accumulates` is set. For layers that do not
+        accumulate, the net stores the gradients of each additional instance separately, and adds them.
     reads_gradients : bool
         `Layer.backward` does not write to the gradients of its outputs. A layer such as `Add` can then give several
         features the same gradient array.
     fuses : tuple of {"relu", "relu_grad", "add", "add_grad", "pass_grad"}
-        Work that the layer can do for its neighbours; `Layer.fused` says which of it the layer has to do. "relu": the
-        ReLU of its output, and the gradient of this ReLU. "relu_grad": the gradient of a ReLU that is its source.
+        Work that the layer can do for its neighbours. `Layer.fused` lists the work that the layer has to do. "relu":
+        the ReLU of its output, and the gradient of this ReLU. "relu_grad": the gradient of a ReLU that is its source.
         "add": add a feature to its output. "add_grad": add a gradient to the gradient of its source. "pass_grad": all
         sources may share the gradient array of the output; `Layer.backward` copies it to sources that do not share it.
     """
