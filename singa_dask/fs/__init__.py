@@ -1,7 +1,7 @@
 """Files at local and remote URLs: functions built on fsspec, called as ``fs.open(...)``.
 
-The whole package accesses its files (records, checkpoints, run directories) with these functions. No other folder
-imports fsspec. ``hdfs://`` URLs use this package's own client.
+The whole package accesses its files (records, checkpoints, run directories) through these functions. No other package
+imports fsspec. For ``hdfs://`` URLs, this package has its own client.
 
 Ranged reads
     `open_bytes`: opens a file, gzipped or not. `sources`: the interface of an open file. `range_reader`: reads ranges
@@ -80,19 +80,19 @@ LOCAL = LocalFileSystem()
 
 # storage option with the cache settings of a `RangeReader`; not passed to the filesystem
 CACHE = "singa_dask.cache"
-# storage option that limits decompressed sizes, see `decompression.gunzip`; not passed to the filesystem
+# storage option with the limit of decompressed sizes, see `decompression.gunzip`; not passed to the filesystem
 MAX_DECOMPRESSED = "singa_dask.max_decompressed_mb"
 # packages of client libraries whose errors are not subclasses of `OSError`
 CLIENTS = ("aiohttp", "asyncio", "botocore")
 # protocols of object stores, where only the bucket (the first part of a path) is a real directory
 OBJECTS = frozenset(("s3", "gs"))
-# objects with fewer bytes are written by one request, which can be conditional
+# objects with fewer bytes are written by a single request, because this request can be conditional
 ONE_PUT = 64 << 20
 # HTTP status codes after which a later request may succeed
 BUSY = (408, 425, 429, 500, 502, 503, 504)
 # timeouts for web servers in seconds: to connect, and between two chunks of a response
 CONNECT_S, SILENT_S = 10.0, 30.0
-# maximum number of names in a directory that are compared with the name of a missing file
+# maximum number of names in a directory to compare with the name of a missing file
 MAX_BESIDE = 1000
 NO_RANGES = "the server sends whole files only, not ranges of bytes. Copy the file first."
 
@@ -103,7 +103,7 @@ def no_file(url: str, storage_options: Options = None) -> NoFileError:
 
 
 def question_beside(url: str, storage_options: Options = None) -> str:
-    """Return a question about a similar name in the directory of a missing file; empty if there is none."""
+    """Return a question that suggests a similar name in a missing file's directory; else empty."""
     folder, slash, name = url.rstrip("/").rpartition("/")
     names = list[str]()
     if not url.startswith(("http://", "https://")):
@@ -159,7 +159,7 @@ def may_pass(error: BaseException) -> bool:
 
 
 def _refusal(error: FileNotFoundError) -> str:
-    """Return why a server refused a file that fsspec reports as missing; empty if it is really missing."""
+    """Return why a server refused a file that fsspec reports as missing; empty if the file is missing."""
     cause = error.__cause__
     if cause is None or isinstance(cause, FileNotFoundError) or getattr(cause, "status", 0) in (404, 410):
         return ""
@@ -186,7 +186,7 @@ def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
     for ours in (CACHE, MAX_DECOMPRESSED):
         options.pop(ours, None)
     if "://" not in url and not is_chain(url) and (not options or "::" in url):
-        # take the path as fsspec does, but in a tenth of the time, which matters for small files
+        # the same path as from fsspec, but in a tenth of the time, which matters for small files
         return LOCAL, LOCAL._strip_protocol(url)
     with errors_name(url):
         options = reveal(options, url)
@@ -197,7 +197,7 @@ def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
         filesystem, path = fsspec.core.url_to_fs(url, **options)
         hdfs_clients.set_timeout(filesystem)
         if "use_listings_cache" not in options and hasattr(filesystem, "dircache"):
-            # disable the cache of listings, because a cached listing would never be refreshed
+            # disable the cache of directory listings, because cached listings would never be refreshed
             filesystem.dircache.use_listings_cache = False
     return filesystem, path
 
@@ -211,8 +211,8 @@ def is_chain(url: str) -> bool:
 def _of_web(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return HTTP options with defaults: timeouts, no compression, and proxies.
 
-    Without compression, ranges of a response are ranges of the file. Proxies come from the environment. A URL with
-    escapes is sent unchanged, because ``%2F`` may be part of a signature.
+    Compression is disabled, so that ranges of a response are ranges of the file. Proxies come from the environment. A
+    URL with escapes is sent unchanged, because ``%2F`` may be part of a signature.
     """
     try:
         aiohttp = importlib.import_module("aiohttp")
@@ -227,14 +227,14 @@ def _of_web(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _resolved(url: str, storage_options: Options) -> Iterator[tuple[Any, str]]:
-    """Yield the result of `resolve`; errors in the context name the URL."""
+    """Return a context with the result of `resolve`. Errors in the context name the URL."""
     filesystem, path = resolve(url, storage_options)
     with errors_name(url):
         yield filesystem, path
 
 
 def local_path(url: str) -> Path | None:
-    """Return the path of a local URL, else None. Part files of a dataset on this host are local."""
+    """Return the path of a local URL, else None. Part files of a dataset on this host count as local."""
     if url.startswith(host_files.SCHEME):
         return host_files.local_path(url)
     filesystem, path = resolve(url) if "://" not in url or url.startswith(("file:", "local:")) else (None, "")
@@ -260,7 +260,7 @@ def is_dir(url: str, storage_options: Options = None) -> bool:
     """Return whether a URL is an existing directory."""
     with _resolved(url, storage_options) as (filesystem, path):
         info = _info(filesystem, path)
-        # only `isdir` knows whether an HTTP page or a link lists files
+        # for an HTTP page or a link, only `isdir` tells whether it is a directory
         return info is not None and (info["type"] == "directory" or bool(filesystem.isdir(path)))
 
 
@@ -290,7 +290,7 @@ def _info(filesystem: Any, path: str) -> dict[str, Any] | None:
     except NotADirectoryError:
         return None
     except FileNotFoundError as error:
-        # object stores answer 403 for a missing object, too
+        # object stores answer 403 also for a missing object
         if _refusal(error) and getattr(error.__cause__, "status", None) not in (401, 403):
             raise
         return None
@@ -349,12 +349,12 @@ def open_local(path: str | Path) -> BufferedReader:
 
 
 def get_block_locations(url: str, storage_options: Options = None) -> list[dict[str, Any]]:
-    """Return which hosts store which bytes of a file.
+    """Return the hosts that store each block of a file.
 
     Returns
     -------
     list of dict
-        ``hosts`` (list of str), ``offset`` and ``length`` of each block. Empty if the locations are not known.
+        ``hosts`` (list of str), ``offset`` and ``length`` of each block, in bytes. Empty if the locations are unknown.
     """
     with _resolved(url, storage_options) as (filesystem, path):
         if not hasattr(filesystem, "get_block_locations"):
@@ -363,14 +363,14 @@ def get_block_locations(url: str, storage_options: Options = None) -> list[dict[
 
 
 def has_locations(url: str, storage_options: Options = None) -> bool:
-    """Return whether a filesystem supports `get_block_locations`, which may still return an empty list."""
+    """Return whether a filesystem supports `get_block_locations`. Its result can still be empty."""
     return hasattr(resolve(url, storage_options)[0], "get_block_locations")
 
 
 def _make_folder(filesystem: Any, path: str) -> None:
     """Create a directory and its parents, except in an object store.
 
-    There a mistyped bucket would be created.
+    In an object store, this could create a bucket with a misspelled name.
     """
     if OBJECTS.isdisjoint(filesystem.protocol):  # `protocol` is a str or a tuple of str
         filesystem.makedirs(path, exist_ok=True)
@@ -383,7 +383,7 @@ def makedirs(url: str, storage_options: Options = None) -> None:
 
 
 def remove_tree(url: str, storage_options: Options = None) -> None:
-    """Delete a file, or a directory with its content. A missing one is ignored."""
+    """Delete a file, or a directory with its content. Do nothing if it does not exist."""
     with _resolved(url, storage_options) as (filesystem, path):
         if _info(filesystem, path) is not None:
             _remove(filesystem, path)
@@ -424,7 +424,7 @@ def move(source: str, target: str, storage_options: Options = None) -> None:
 
 
 def open(url: str, mode: str = "rb", storage_options: Options = None) -> IO[Any]:
-    """Open a file for use in a ``with`` statement. The parents of a file to write are created."""
+    """Open a file for use in a ``with`` statement. For writing, missing parent directories are created."""
     with _resolved(url, storage_options) as (filesystem, path):
         if "r" not in mode:
             _make_folder(filesystem, hdfs_clients.parent(filesystem, path))
@@ -452,7 +452,7 @@ def create(url: str, data: bytes, storage_options: Options = None) -> bool:
 
 
 def read_bytes(url: str, offset: int = 0, length: int | None = None, storage_options: Options = None) -> bytes:
-    """Return a range of a file; without ``length``, everything from ``offset`` on.
+    """Return ``length`` bytes of a file from ``offset`` on; by default all bytes from ``offset`` on.
 
     Raises
     ------
@@ -463,7 +463,7 @@ def read_bytes(url: str, offset: int = 0, length: int | None = None, storage_opt
     end = None if length is None else offset + length
     with errors_name(url):
         if isinstance(filesystem, LocalFileSystem):
-            # several times as fast as reading by way of fsspec
+            # several times as fast as fsspec
             with open_local(path) as file:
                 file.seek(offset)
                 data = file.read(length)
@@ -484,9 +484,9 @@ def _do_nothing() -> None:
 def staged(url: str, storage_options: Options = None, *, check: Callable[[], None] = _do_nothing) -> Iterator[Path]:
     """Write a file atomically: yield the path of a temporary local file, which replaces ``url`` at the end.
 
-    If the ``with`` block raises an error, ``url`` is unchanged. ``check`` is called just before the rename, and may
-    raise an error. On S3, the object is written only if no process has changed it since ``check``. Files that killed
-    processes have left behind are removed.
+    If the ``with`` block raises an error, ``url`` does not change. ``check`` is called just before the rename; if it
+    raises an error, ``url`` does not change either. On S3, the object is written only if no process has changed it
+    since ``check``. Temporary files that killed processes have left behind are removed.
 
     If ``url`` is a link, its target is replaced. A device or a pipe is written to directly.
     """
@@ -514,7 +514,7 @@ def staged(url: str, storage_options: Options = None, *, check: Callable[[], Non
         try:
             yield temporary
         except OSError as error:
-            # other errors may be about what the caller reads
+            # other errors may come from files that the caller reads
             if isinstance(error, DataError) or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise
             raise DataError(f"{url}: {error}") from error
@@ -524,15 +524,15 @@ def staged(url: str, storage_options: Options = None, *, check: Callable[[], Non
             else:
                 _upload(filesystem, temporary, path, check)
     finally:
-        with contextlib.suppress(OSError):  # on a read-only disk, removing a missing file raises an error, too
+        with contextlib.suppress(OSError):  # on a read-only disk, even removing a missing file raises an error
             temporary.unlink(missing_ok=True)
 
 
 def check_writable(url: str, storage_options: Options = None) -> None:
     """Check that `staged` can write a file: create and remove an empty temporary file beside it.
 
-    If its directory does not exist, the temporary file is in the nearest directory that does. Chains of filesystems
-    and web servers are not checked, nor are devices and pipes.
+    If its directory does not exist, the temporary file is created in the nearest existing parent directory. Chains of
+    filesystems, web servers, devices and pipes are not checked.
 
     Raises
     ------
@@ -563,7 +563,7 @@ def check_writable(url: str, storage_options: Options = None) -> None:
 
 
 def _prefix(path: str) -> str:
-    """Return the beginning of the names of temporary files for a target file, as this host writes them."""
+    """Return the prefix of the names of this host's temporary files for a target file."""
     # the digest identifies the target file and this host
     digest = hashlib.sha256(os.fsencode(f"{socket.gethostname()} {path}")).hexdigest()
     return f".{posixpath.basename(path)[:40]}.{digest[:8]}"

@@ -3,7 +3,7 @@
 ``singa-dask-cache``
     Marks a directory as a cache.
 ``entries/``
-    The entries. At its end each file has a seal with its length and checksum.
+    The entries. Each file ends with a seal, which has the length and the checksum of the data.
 ``tmp/``
     Entries that are being written. They have their full length from the beginning.
 ``locks/``
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 DEFAULT_LIMIT_GB = 20.0
 # seconds to wait for a block that another process is fetching, and for the lock of the whole cache
 WAIT_S = 10.0
-# if another process that fetches a file makes no progress for this many seconds, this process fetches it, too
+# seconds without progress of another process that fetches a file, after which this process fetches it, too
 STALL_S = 120.0
 # seconds to wait before the next write after a disk error
 RETRY_S = 60.0
@@ -71,7 +71,7 @@ def cache_folder(settings: Mapping[str, Any] | None = None) -> Path:
     """Return the directory of the cache: ``dir`` of the settings, SINGA_DASK_CACHE, or ~/.cache/singa-dask."""
     default = os.environ.get("SINGA_DASK_CACHE") or os.path.join("~", ".cache", "singa-dask")
     folder = os.path.expanduser((settings or {}).get("dir") or default)
-    # if there is no home directory, return a path that cannot be created, and not a directory called ~
+    # without a home directory, return a path that cannot be created, instead of a directory called ~
     return Path(os.devnull, folder) if folder.startswith("~") else Path(os.path.abspath(folder))
 
 
@@ -113,7 +113,7 @@ class Cache:
     Attributes
     ----------
     hits, misses : int
-        Number of reads of this process that were served from the cache, and number of reads that were fetched.
+        Number of this process's reads that the cache served, and number of reads that were fetched.
 
     Raises
     ------
@@ -144,14 +144,15 @@ class Cache:
     # -- reading ------------------------------------------------------------------------------------
 
     def read(self, key: str, length: int, fetch: Callable[[], bytes | memoryview]) -> memoryview:
-        """Return an entry. If it is missing or damaged, it is fetched.
+        """Return an entry. A missing or damaged entry is fetched.
 
         Parameters
         ----------
         length : int
             Number of bytes of the entry.
         fetch : callable
-            Returns the bytes. Only one process of a host fetches a key at a time; others wait up to `WAIT_S` seconds.
+            Returns the bytes of the entry. Only one process of a host fetches a key at a time. Other processes wait up
+            to `WAIT_S` seconds.
 
         Raises
         ------
@@ -173,9 +174,10 @@ class Cache:
         return entry
 
     def file(self, key: str, length: int, chunks: Callable[[], Iterable[bytes]]) -> Path:
-        """Return the path of an entry, whose file ends with the seal. If it is missing, it is fetched.
+        """Return the path of an entry, whose file ends with the seal. A missing entry is fetched.
 
-        While another process fetches the entry, this one waits, until there is no progress for `STALL_S` seconds.
+        While another process fetches the entry, this process waits. If the other process makes no progress for
+        `STALL_S` seconds, this process fetches the entry, too.
 
         Raises
         ------
@@ -210,7 +212,7 @@ class Cache:
     def find(self, key: str, warn: bool = True) -> memoryview | None:
         """Return an entry as a view of a memory map; None if it is missing or damaged.
 
-        If too many maps are open, the entry is copied.
+        If too many maps are open, the entry is copied into memory.
         """
         path = self._entry(key)
         try:
@@ -243,7 +245,7 @@ class Cache:
     def keep(self, key: str, data: bytes | memoryview) -> None:
         """Write an entry that fits the limit.
 
-        After an error of the disk, nothing is written for `RETRY_S` seconds.
+        After a disk error, nothing is written for `RETRY_S` seconds.
         """
         if time.monotonic() < self._paused_until or len(data) + SEAL.size > self.limit_bytes:
             return
@@ -255,7 +257,10 @@ class Cache:
             self._go_on()
 
     def _give_up(self, error: OSError) -> None:
-        """Pause writing, and warn once until a write succeeds. Several threads may call it."""
+        """Pause writing after a disk error.
+
+        Only the first of several errors in a row is logged. Several threads may call this method.
+        """
         with self._pausing:
             self._paused_until = time.monotonic() + RETRY_S
             is_known, self._is_warned = self._is_warned, True
@@ -302,7 +307,7 @@ class Cache:
         if MARKER not in names and names:
             text = f"{self.folder}: this is not a cache of singa-dask: it holds {min(names)}, but no {MARKER}."
             raise DataError(f"{text} Set cache.dir to an empty or a new directory.")
-        # write the marker first, so that other processes never see a cache folder without it
+        # write the marker first, so that other processes never see a cache folder without a marker
         (self.folder / MARKER).touch()
         for name in ("entries", "locks", "tmp"):
             (self.folder / name).mkdir(exist_ok=True)
@@ -314,7 +319,7 @@ class Cache:
     def _reserve(self, key: str, size: int) -> IO[bytes]:
         """Make room for an entry, and return a locked temporary file.
 
-        Temporary files without a lock were left by dead processes.
+        Temporary files without a lock belong to dead processes, and are deleted.
         """
         with self._usage() as usage:
             if usage is None:
@@ -326,7 +331,7 @@ class Cache:
                 raise OSError(errno.ENOSPC, f"{held} bytes are in use and cannot be evicted")
             file = (self.folder / "tmp" / f"{key}.{secrets.token_hex(8)}.tmp").open("xb")
             try_lock(file)
-            # reserve the size, so that processes that sum up file sizes count the file in full
+            # set the full size now, so that other processes that sum up file sizes count the whole entry
             file.truncate(size)
             _set_count(usage, held + size)
         return file
@@ -371,7 +376,7 @@ class Cache:
 
     @contextlib.contextmanager
     def _lock(self, key: str, wait_s: float) -> Iterator[bool]:
-        """Hold the lock of a key; yield False if its holder made no progress for ``wait_s`` seconds.
+        """Hold the lock of a key; yield False if another holder makes no progress for ``wait_s`` seconds.
 
         Raises
         ------
@@ -382,7 +387,7 @@ class Cache:
             yield wait_for_lock(file, wait_s, lambda: self._progress(key[:2]))
 
     def _progress(self, prefix: str) -> list[tuple[str, int]]:
-        """Return (name, time of last write) of the temporary files of a key's first byte, ``prefix``."""
+        """Return (name, time of last write) of the temporary files whose key begins with ``prefix``."""
         written = []
         for path in (self.folder / "tmp").glob(f"{prefix}*"):
             with contextlib.suppress(FileNotFoundError):
@@ -398,7 +403,7 @@ class Cache:
 
     @contextlib.contextmanager
     def _try_lock(self, key: str) -> Iterator[bool]:
-        """Hold the lock of a key; yield False after a timeout or an error of the disk."""
+        """Hold the lock of a key; yield False after a timeout or a disk error."""
         with contextlib.ExitStack() as held:
             try:
                 locked = held.enter_context(self._lock(key, WAIT_S))

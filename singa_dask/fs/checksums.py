@@ -7,7 +7,7 @@ from google_crc32c import extend
 
 
 def checksum_of(data: bytes | memoryview, before: int = 0) -> int:
-    """Return the CRC32C of bytes; ``before`` is the checksum of the preceding bytes."""
+    """Return the CRC32C of bytes; ``before`` is the CRC32C of the bytes that precede them."""
     return int(extend(before, np.frombuffer(data, np.uint8)))
 
 

@@ -18,14 +18,14 @@ R = TypeVar("R")
 # an idle thread ends after this many seconds
 IDLE_S = 10.0
 
-# the attribute `threads` is the `DaemonThreads` object that owns the current thread
+# HERE.threads: the `DaemonThreads` object that owns the current thread
 HERE = threading.local()
 
 
 class DaemonThreads:
     """At most ``n`` daemon threads that run calls in the order of their submission.
 
-    Unlike a ThreadPoolExecutor, the class does not join its threads at exit, so that a hanging read does not block the
+    Unlike a ThreadPoolExecutor, this class does not join its threads at exit. So a hanging read does not block the
     exit.
 
     Parameters
@@ -47,7 +47,7 @@ class DaemonThreads:
     def submit(self, call: Callable[[], object], first: bool = False) -> None:
         """Run a call in a copy of the caller's context; log its exceptions.
 
-        With ``first``, the call runs before calls that are waiting.
+        With ``first=True``, the call runs before calls that are already waiting.
         """
         call = partial(copy_context().run, call)
         with self._queue_lock:
@@ -81,11 +81,11 @@ class DaemonThreads:
                 call()
             except Exception:
                 logger.exception("%s", self._name)
-            # free the call's result, to which the call refers
+            # free the result, which the call refers to
             del call
 
     def close(self) -> None:
-        """Drop waiting and later calls. Does not wait; each thread ends after its current call."""
+        """Drop waiting and later calls. The method does not wait; each thread ends after its current call."""
         with self._queue_lock:
             self._is_closed = True
             self._calls.clear()

@@ -1,7 +1,7 @@
 """Decompression with size limits, so that a damaged or malicious file cannot fill the memory.
 
-All code that decompresses user data checks the size against `limit_of`, which is 8192 MB by default. The limit is for a
-gzipped file as a whole, and for each block of other formats.
+All code that decompresses user data checks the size against `limit_of`, which is 8192 MB by default. The limit applies
+to a gzipped file as a whole, and in other formats to each block.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from singa_dask.fs.range_file import RangeFile
 from singa_dask.fs.sources import Bytes
 
 DEFAULT_LIMIT_MB = 8192
-# maximum total bytes of decompressed files that this process holds in memory; further files become temporary files
+# maximum total bytes of decompressed files in the memory of this process; more are stored in temporary files
 IN_MEMORY_BYTES = 1 << 28
 READ_BYTES = 1 << 22
 PIECE_BYTES = 1 << 18
@@ -51,9 +51,9 @@ def check_decompressed(where: str, n_bytes: int, limit: int) -> None:
     Parameters
     ----------
     where : str
-        URL, and block or array, for the error.
+        URL, and block or array, for the error message.
     n_bytes : int
-        Decompressed size in a header, or the bytes decompressed so far.
+        Decompressed size according to a header, or number of bytes decompressed so far.
     limit : int
         See `limit_of`.
     """
@@ -66,8 +66,8 @@ def check_decompressed(where: str, n_bytes: int, limit: int) -> None:
 def gunzip(source: Bytes, limit: int) -> memoryview:
     """Return the decompressed bytes of a gzip file of one or more members.
 
-    The bytes are in memory if all such files of the process together have at most `IN_MEMORY_BYTES`. Otherwise they are
-    in a mapped, unnamed temporary file that exists as long as the view.
+    The bytes are in memory if all decompressed files of the process together have at most `IN_MEMORY_BYTES`. Otherwise
+    they are in a mapped, unnamed temporary file, which exists as long as the view.
 
     Raises
     ------
@@ -85,9 +85,9 @@ def gunzip(source: Bytes, limit: int) -> memoryview:
 
 
 def _add(data: _Held, chunk: bytes) -> bool:
-    """Append bytes; return False if the bytes of all files in memory exceed the limit.
+    """Append bytes; return False if all decompressed files in memory together exceed the limit.
 
-    The file then no longer counts as one in memory.
+    The file is then no longer counted.
     """
     with _ADDING:
         data += chunk
@@ -139,7 +139,7 @@ def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, l
     check_decompressed(where, member.file_size, limit)
     data = bytearray()
     with archive.open(member) as file:
-        # read in pieces, because for some formats zipfile decompresses a multiple of the requested bytes
+        # read in pieces, because zipfile decompresses more than the requested bytes for some formats
         while chunk := file.read(PIECE_BYTES):
             data += chunk
     return data

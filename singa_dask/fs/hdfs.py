@@ -31,8 +31,8 @@ else:
 logger = logging.getLogger(__name__)
 
 CHUNK_BYTES = 4 << 20
-# From this attempt on, files of up to MAX_BLOCK_BYTES are written as one block, because each further block may be
-# placed on the failing DataNode.
+# From attempt ONE_BLOCK_FROM on, files of up to MAX_BLOCK_BYTES are written as one block, because each additional block
+# may be placed on the failing DataNode.
 ONE_BLOCK_FROM, MAX_BLOCK_BYTES = 2, 1 << 30
 # block sizes must be multiples of the number of bytes per checksum
 BLOCK_MULTIPLE = 1 << 20
@@ -45,8 +45,8 @@ BACK_OFF_S = (0.1, 0.4, 1.6)
 class HdfsReader:
     """A thread-safe reader of ranges of one file.
 
-    The client tries the replicas of a block in the order of the NameNode. After a failure the file is opened again. The
-    NameNode shuffles replicas at equal distance, so the new reader is likely to use another replica.
+    The client tries the replicas of a block in the NameNode's order. After a failure, the file is opened again. As the
+    NameNode shuffles replicas at equal distance, the new reader is likely to use another replica.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class HdfsReader:
     def __init__(self, connection: HdfsConnection, path: str) -> None:
         self._connection, self._path = connection, path
         self.size = self.modified = -1
-        # the reader of hdfs-native, and the timeout for a DataNode that it uses
+        # the reader of hdfs-native, and its timeout for a DataNode
         self._opened: tuple[hdfs_native.FileReader, float] | None = None
         self._open(connection.read_idle_s(0))
 
@@ -167,7 +167,10 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
 
     @property
     def _connection(self) -> HdfsConnection:
-        """The connection of this process. It changes when the user or the ticket in the environment changes."""
+        """The connection of this process.
+
+        It is replaced when the user or the ticket in the environment changes.
+        """
         return connection(self.root, self._config, self._config_dir, self._kerberos, self.deadline_s)
 
     # -- fsspec ---------------------------------------------------------------------------------------
@@ -195,7 +198,10 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
             return False
 
     def makedirs(self, path: str, exist_ok: bool = True) -> None:
-        """Create a directory and its parents. Existing ones are no error, whatever ``exist_ok`` says."""
+        """Create a directory and its parents.
+
+        Existing directories are never an error; ``exist_ok`` is ignored.
+        """
         path = self._strip_protocol(path)
         mode = 0o777 & ~_umask(self._connection.settings)
         self._connection.ask(path, lambda client: client.mkdirs(path, mode, True))
@@ -213,8 +219,8 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     def put_file(self, lpath: str, rpath: str, *, check: Callable[[], None] = lambda: None, **_: Any) -> None:
         """Copy a local file atomically: write it under a temporary name, and rename it.
 
-        Failures of DataNodes and NameNodes are retried from the start. ``check`` is called just before the rename, and
-        may raise an error.
+        After a failure of a DataNode or NameNode, the copy is retried from the start. ``check`` is called just before
+        the rename, and may raise an error.
         """
         target = self._strip_protocol(rpath)
         folder, name = posixpath.split(target)
@@ -254,11 +260,11 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
             try:
                 self._connection.ask(path, lambda client, path=path: client.delete(path, False))  # type: ignore[misc]
             except PermissionError:
-                # a user who may not remove files has not written the temporary file
+                # a user without the permission to remove the temporary file has not written it either
                 return
             except OSError as error:
                 logger.warning("%s The temporary file stays.", error)
-                # stop here, because the other deletions would time out as well
+                # stop here, because further deletions would time out, too
                 return
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
@@ -280,7 +286,7 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         raise ValueError(f"mode {mode!r}: files on HDFS are read (rb), written (wb, xb) or appended to (ab).")
 
     def _writer(self, path: str, mode: str, block_bytes: int | None = None) -> hdfs_native.FileWriter:
-        # hdfs-native takes these defaults from the NameNode and ignores the configuration
+        # pass these settings, because hdfs-native ignores the configuration and uses the NameNode's defaults
         replication, block_size = (self._config.get(name) for name in ("dfs.replication", "dfs.blocksize"))
         options = hdfs_native.WriteOptions(
             overwrite=mode != "xb",
@@ -295,7 +301,7 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         )
 
     def get_block_locations(self, path: str) -> list[dict[str, Any]]:
-        """Return which hosts hold which bytes of a file; see `fs.get_block_locations`."""
+        """Return the hosts that store each block of a file; see `fs.get_block_locations`."""
         cluster = self._connection
         addresses = [self._http] if self._http else web_addresses(cluster.netloc, cluster.settings)
         path = self._strip_protocol(path)
@@ -319,7 +325,7 @@ class _Output(io.RawIOBase):
 
     def abandon(self) -> None:
         """Close the file object without completing the file, which could wait for failing DataNodes."""
-        # close the file here, because garbage collection would complete it in any thread and without a deadline
+        # close the file here: garbage collection would complete it in an arbitrary thread and without a deadline
         io.RawIOBase.close(self._writer)
         super().close()
 
@@ -335,8 +341,8 @@ class _Output(io.RawIOBase):
 def _refuse_xor(cluster: HdfsConnection, path: str) -> None:
     """Delete a file with an XOR erasure code and raise an error: hdfs-native 0.14.7 writes wrong parity.
 
-    The erasure code is inferred from the space that the file takes. For a long file, a Reed-Solomon code may have the
-    same amount of parity as XOR; for a short file it has more. So a short probe file distinguishes the two.
+    The erasure code is inferred from the space that the file takes. For a long file, a Reed-Solomon code may need as
+    much space for parity as XOR; for a short file, it needs more. So a short probe file distinguishes the two.
     """
     if not _looks_xor(cluster, path):
         return
@@ -360,7 +366,7 @@ def _refuse_xor(cluster: HdfsConnection, path: str) -> None:
 
 
 def _looks_xor(cluster: HdfsConnection, path: str) -> bool:
-    """Return whether an unreplicated file takes as much space as with Hadoop's policy XOR-2-1-1024k."""
+    """Return whether the space that a file takes fits Hadoop's erasure coding policy XOR-2-1-1024k."""
     summary = cluster.ask(path, lambda client: client.get_content_summary(path))
     whole, rest = divmod(summary.length, 2 * XOR_CELL_BYTES)
     parity = whole * XOR_CELL_BYTES + min(rest, XOR_CELL_BYTES)

@@ -1,7 +1,7 @@
 """Clients for ``hdfs://`` URLs: hdfs-native, or the client in ``storage_options: {client: ...}``.
 
-The module also adds missing functions to fsspec's WebHDFS filesystem: files in the root directory, renames that replace
-a file, and timeouts.
+The module also adds what fsspec's WebHDFS filesystem lacks: files in the root directory, renames that replace a file,
+and timeouts.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _filesystem(client: str, url: urllib.parse.SplitResult, options: dict[str, A
 def _is_web(filesystem: Any) -> bool:
     """Return whether a filesystem is fsspec's WebHDFS.
 
-    Its module is not imported for this, because it needs requests.
+    The module of WebHDFS is not imported, because it requires the package requests.
     """
     return "webhdfs" in filesystem.protocol
 
@@ -87,7 +87,7 @@ def set_timeout(filesystem: Any) -> None:
 
 
 def parent(filesystem: Any, path: str) -> str:
-    """Return the directory of a file. fsspec's WebHDFS returns a wrong one for files in ``/``."""
+    """Return the directory of a file. fsspec's WebHDFS returns a wrong directory for files in ``/``."""
     return posixpath.dirname(path) if _is_web(filesystem) else str(filesystem._parent(path))
 
 

@@ -3,8 +3,8 @@
 Compared with plain hdfs-native:
 
 - every call has a deadline;
-- a hanging DataNode is abandoned after some seconds and then avoided;
-- a hanging NameNode is replaced by the other one of an HA pair;
+- a hanging DataNode is abandoned after some seconds, and is then avoided;
+- if a NameNode hangs, the other NameNode of an HA pair is used;
 - every error is an `OSError` that names URL and offset;
 - use in a forked child process is refused.
 """
@@ -39,22 +39,22 @@ IO_DEADLINE_S = 60.0
 IDLE_KEY = "dfs.client.socket-timeout"
 # Seconds without data after which an attempt switches to the next replica, one value for each attempt.
 READ_IDLE_S = (4.0, 4.0, 15.0, 15.0)
-# Timeout while a DataNode is known to hang; each file with a block on this DataNode waits this long once.
+# Timeout for a DataNode that is known to hang. Each file with a block on this DataNode waits this long once.
 HURRIED_IDLE_S = 0.3
 HURRIED_FOR_S = 60.0
-# longer than for a read, because a DataNode syncs a block to disk before it acknowledges the end
+# longer than for a read, because a DataNode syncs a block to disk before it acknowledges the end of the block
 WRITE_IDLE_S = 5.0
-# port of a NameNode whose URL has none, and seconds to wait for a first connection to a NameNode
+# default port of a NameNode, and seconds to wait for the first connection to a NameNode
 DEFAULT_PORT, CONNECT_S = 8020, 1.0
-# share of the deadline in which a refused connection is tried again, and seconds between two attempts
+# share of the deadline during which a refused connection is retried, and seconds between two attempts
 CONNECT_SHARE, CONNECT_PAUSE_S = 0.8, 0.2
 # environment variables that hdfs-native reads
 TOKEN_FILE = "HADOOP_TOKEN_FILE_LOCATION"
 ENVIRONMENT = ("HADOOP_CONF_DIR", "HADOOP_HOME", "HADOOP_PROXY_USER", TOKEN_FILE, "HADOOP_USER_NAME", "KRB5CCNAME")
 
-# id of the process that used HDFS first; forked children inherit it
+# id of the process that first used HDFS; forked children inherit this value
 _USED_BY: dict[str, int] = {}
-# connections are never freed: in a forked child, freeing one would wait for threads that do not exist there
+# connections are never freed: freeing one in a forked child would wait for threads that the child does not have
 _CONNECTIONS: dict[tuple[object, ...], HdfsConnection] = {}
 _LOCK = threading.Lock()
 # calls run in threads, so that the caller can stop waiting for a call that hangs
@@ -149,7 +149,7 @@ class HdfsConnection:
             return self._clients[key]
 
     def _use_other_namenode(self, order: tuple[str, ...]) -> None:
-        """Send the next calls to another NameNode, unless another thread has changed ``order`` already."""
+        """Send later calls to another NameNode, unless another thread has already changed the ``order``."""
         with _LOCK:
             if order == self._namenodes:
                 self._namenodes = (*order[1:], *order[:1])
@@ -163,7 +163,7 @@ class HdfsConnection:
         return READ_IDLE_S[min(attempt, len(READ_IDLE_S) - 1)]
 
     def note_read(self, seconds: float, idle_s: float) -> bool:
-        """Record how long a read took; return whether a DataNode may have been abandoned."""
+        """Record the duration of a read; return whether the read may have abandoned a DataNode."""
         hung = seconds >= idle_s
         if hung:
             self._hurried_until = time.monotonic() + HURRIED_FOR_S
@@ -178,13 +178,13 @@ class HdfsConnection:
         idle_s: float = WRITE_IDLE_S,
         repeatable: bool = True,
     ) -> Result:
-        """Call the NameNode about a path. If it does not answer, call the other NameNodes of an HA group.
+        """Call the NameNode for a path. If it does not answer, call the other NameNodes of an HA group.
 
         Parameters
         ----------
         path : str
         function : callable
-            Makes the call; takes a client.
+            Function that takes a client, and makes the call.
         idle_s : float
             See `client`.
         repeatable : bool
@@ -206,10 +206,11 @@ class HdfsConnection:
         return self.guarded(path, None, call)
 
     def _check_address(self) -> None:
-        """Raise an `OSError` if the host of the URL is unknown or refuses connections; hdfs-native would not say so.
+        """Raise an `OSError` if the host of the URL is unknown or refuses connections.
 
-        A refused connection is tried again for most of the deadline, because a NameNode that restarts refuses, too.
-        Names of HA groups and of mount tables are not checked, nor is a NameNode that has answered before.
+        The errors of hdfs-native do not name these causes. A refused connection is retried for most of the deadline,
+        because the NameNode may be restarting. Names of HA groups and of mount tables are not checked, nor is a
+        NameNode that has answered before.
         """
         place = urllib.parse.urlsplit(f"//{self._service}")
         is_table = any(key.startswith(f"fs.viewfs.mounttable.{place.hostname}.") for key in self.settings)
@@ -231,7 +232,7 @@ class HdfsConnection:
             text = f"connection refused by {place.hostname}:{port}. Is the NameNode up, and is this its RPC port?"
             raise with_errno(ConnectionRefusedError, errno.ECONNREFUSED, text) from error
         except OSError:
-            pass  # the address may still answer hdfs-native, which tries for longer
+            pass  # hdfs-native tries for longer, and may still succeed
 
     def guarded(self, path: str, offset: int | None, function: Callable[[], Result]) -> Result:
         """Call a function in another thread, and convert its errors and a timeout to an `OSError`.
@@ -240,14 +241,14 @@ class HdfsConnection:
         ----------
         path : str
         offset : int or None
-            Position in the file; None for a call of the NameNode, which has the deadline ``deadline_s``.
+            Position in the file. None for a call of the NameNode; its deadline is ``deadline_s``.
         function : callable
 
         Raises
         ------
         OSError
-            The call failed. Also raised in a child that was forked from a process that has used HDFS, because both
-            processes would receive each other's answers.
+            The call failed. Also raised in a forked child if its parent has used HDFS, because the two processes would
+            receive each other's answers.
         """
         _refuse_fork(self.root)
         where = f"{self.root}{path}" if offset is None else f"{self.root}{path}, offset {offset}"
@@ -273,7 +274,7 @@ class HdfsConnection:
         return result
 
     def _advised(self, error: OSError) -> OSError:
-        """Add advice to an error that authentication may have caused, and make a refusal of the NameNode permanent."""
+        """Add advice to an error that may come from authentication; mark a refusal of the NameNode as permanent."""
         text = str(error)
         if not self._uses_kerberos:
             if self._has_answered or REFUSED not in text:
@@ -289,7 +290,7 @@ class HdfsConnection:
         return with_errno(type(error), error.errno or errno.EIO, text)
 
     def _hint(self) -> str:
-        """Return advice on credentials that are missing or rejected."""
+        """Return advice on missing or rejected credentials."""
         principal, keytab = (self._kerberos.get(f"kerberos_{name}") for name in ("principal", "keytab"))
         if keytab:
             return f"Does the KDC know {principal}, and does klist -kt {keytab} list its present key?"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 
-# message of hdfs-native when the NameNode closes the connection, for example to a client without Kerberos
+# message of hdfs-native when the NameNode closes the connection, e.g. because the client does not use Kerberos
 REFUSED = "RPC listener disconnected"
 NEEDS_KERBEROS = (
     "If it requires Kerberos, set HADOOP_CONF_DIR to the cluster's configuration, or hadoop.security.authentication: "
@@ -33,7 +33,7 @@ NOT_RESTORED = (
 GSSAPI = re.compile(
     r'GSSAPIError\(.*?, "(?:[^"]*\.? ?Minor code may provide more information|[^":]*): ([^"]*)', re.DOTALL
 )
-# prefix of a message that continues with details of all DataNodes
+# prefix of a message that goes on with details of all DataNodes
 DATANODES_FAILED = "All DataNodes failed"
 GSSAPI_LIBRARY = "libgssapi_krb5.so.2"
 # messages after which a retry may succeed, because the KDC did not answer
@@ -83,8 +83,8 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 def with_errno(kind: type[OSError], number: int, text: str) -> OSError:
-    """Return an `OSError` with an errno and a message that does not contain the number."""
-    # set errno afterwards, because as an argument it would prefix the text by "[Errno ...]"
+    """Return an `OSError` with an errno, whose message does not contain the number."""
+    # set errno afterwards, because an errno argument would add "[Errno ...]" to the text
     error = kind(text)
     error.errno = number
     return error

@@ -1,7 +1,7 @@
 """Block locations of HDFS files, requested from the web server of a NameNode.
 
-hdfs-native does not provide block locations. They are hints for the placement of work, so a missing answer is not an
-error.
+hdfs-native does not provide block locations. Locations are only hints for the placement of work, so a missing answer is
+not an error.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ http_client, request = LazyModule("http.client"), LazyModule("urllib.request")
 WEB_PORTS = (9870, 50070)
 # the public operation since Hadoop 3.2, and the private operation since Hadoop 2.0
 OPERATIONS = ("GETFILEBLOCKLOCATIONS", "GET_BLOCK_LOCATIONS")
-# seconds to connect, seconds to wait for an answer, and seconds before a silent address is asked again
+# seconds to connect, seconds to wait for an answer, and seconds until a silent address is tried again
 CONNECT_WITHIN_S, ANSWER_WITHIN_S, SILENT_FOR_S = 1.0, 10.0, 600.0
-# address -> value of time.monotonic() until which it is not asked
+# address -> value of time.monotonic() until which no request is sent to it
 _SILENT_UNTIL: dict[str, float] = {}
 
 
@@ -43,7 +43,7 @@ def web_addresses(netloc: str, settings: Mapping[str, str]) -> list[str]:
 
 
 def block_locations(addresses: Iterable[str], path: str, length: int, user: str) -> list[dict[str, Any]]:
-    """Return the block locations of a file from the first address that answers; empty if none does.
+    """Return the block locations of a file from the first address that answers; else an empty list.
 
     An address that does not answer is ignored in this process for some minutes.
 
@@ -64,7 +64,7 @@ def block_locations(addresses: Iterable[str], path: str, length: int, user: str)
                 with opener.open(url, timeout=ANSWER_WITHIN_S) as answer:
                     return _parse(json.load(answer))
             except urllib.error.HTTPError as error:
-                # the server answered, and may support the other operation
+                # the server has answered, and may support the other operation
                 error.close()
             except (OSError, ValueError, KeyError, http_client.HTTPException):
                 _SILENT_UNTIL[address] = time.monotonic() + SILENT_FOR_S

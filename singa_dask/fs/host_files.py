@@ -1,8 +1,8 @@
 """Part files of datasets on the hosts of Dask workers, at ``dask://TOKEN/part-00003.arrow``.
 
-A `Catalog` lists the files of a dataset and their hosts. A process that has mounted a catalog reads files on its own
-host directly. It reads ranges of files on other hosts through a function of the runtime, and caches them in a directory
-on its own host.
+A `Catalog` lists the files of a dataset and their hosts. A process that has mounted a catalog reads the files on its
+own host directly. For files on other hosts, it requests ranges through a function of the runtime, and caches these
+ranges in a directory on its own host.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PartFile(NamedTuple):
     host : str
         Host in the address of the Dask worker.
     worker : str
-        Address of the Dask worker that wrote the file. The file outlives the process.
+        Address of the Dask worker that wrote the file. The file remains when this worker process ends.
     path : str
         Local path on that host.
     size : int
@@ -68,12 +68,12 @@ class Catalog(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[Any]) -> Catalog:
-        """Return the catalog in a result of `message`."""
+        """Return the catalog for a result of `message`."""
         dataset, token, files = values
         return cls(dataset, token, tuple(PartFile(*file) for file in files))
 
     def message(self) -> list[Any]:
-        """Return the catalog as plain values, for messages."""
+        """Return the catalog as plain values, which a message can contain."""
         return [self.dataset, self.token, [list(file) for file in self.files]]
 
     @property
@@ -95,7 +95,7 @@ class _Mount(NamedTuple):
     cache: Path | None
 
 
-# token -> mounts; a list, because several jobs of a process, or a restarted job, may read the same files
+# token -> mounts of the token; several, if several jobs of a process, or a restarted job, read the same files
 _MOUNTS: dict[str, list[_Mount]] = {}
 _MOUNTING = threading.Lock()
 
@@ -131,7 +131,7 @@ def mounted(
 
 
 def dataset_of(url: str) -> str:
-    """Return NAME of a URL ``dask://NAME``; empty for other URLs."""
+    """Return the name in a URL ``dask://NAME``; empty for other URLs."""
     name = url.removeprefix(SCHEME).rstrip("/")
     return name if url.startswith(SCHEME) and "/" not in name else ""
 
@@ -152,7 +152,7 @@ def cache_of(url: str) -> dict[str, Any] | None:
 def _look_up(url: str) -> tuple[_Mount | None, str]:
     """Return the mount and the file name for a URL or path.
 
-    The mount is None if there is none. The file name is empty for a directory.
+    The mount is None if the token is not mounted. The file name is empty for a directory.
     """
     token, _, name = url.removeprefix(SCHEME).strip("/").partition("/")
     mounts = _MOUNTS.get(token)
@@ -160,7 +160,7 @@ def _look_up(url: str) -> tuple[_Mount | None, str]:
 
 
 def _is_here(file: PartFile) -> bool:
-    """Return whether a file is on this host: whether a file with its path and size exists."""
+    """Return whether a file is on this host: whether the host has a file with the same path and size."""
     try:
         return Path(file.path).stat().st_size == file.size
     except OSError:
@@ -203,7 +203,7 @@ class HostFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         return [self.info(name) for name in names] if detail else names
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
-        """Return a range of a file. A range that exceeds the file ends at its end."""
+        """Return a range of a file. A range that exceeds the file is cut off at the end of the file."""
         mount, file = self._find(path)
         if file is None:
             raise IsADirectoryError(f"{SCHEME}{path}")

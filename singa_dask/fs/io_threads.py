@@ -20,20 +20,20 @@ T = TypeVar("T")
 # default number of simultaneous reads from one filesystem
 MAX_READS = 32
 
-# maximum number of read times that are kept for a size, and minimum number to call a read late
+# number of read times per size: at most MAX_TIMES are kept, and at least MIN_TIMES are needed to call a read late
 MAX_TIMES, MIN_TIMES = 32, 8
-# maximum number of decoding threads in a process, because other work needs cores, too
+# maximum number of decoding threads in a process; other work needs cores, too
 MAX_DECODING = 4
 # number of files that a process opens and decompresses at the same time
 MAX_OPENING = 4
 LATE_MEDIANS = 3.0
 LATE_S = 0.25
-# at most EXTRA_READS reads, plus one in EXTRA_SHARE of all reads, are repeated
+# maximum number of repeated reads: EXTRA_READS plus the number of all reads divided by EXTRA_SHARE
 EXTRA_READS, EXTRA_SHARE = 4, 8
 
 
 class IoThreads(DaemonThreads):
-    """Threads that read from one filesystem, with extra threads that repeat late reads."""
+    """Threads that read from one filesystem, with additional threads that repeat late reads."""
 
     def __init__(self, n: int, name: str = "io") -> None:
         super().__init__(n, name)
@@ -62,7 +62,7 @@ class IoThreads(DaemonThreads):
             self._times.setdefault(n_bytes.bit_length(), deque(maxlen=MAX_TIMES)).append(seconds)
 
     def late_after(self, n_bytes: int) -> float | None:
-        """Return after how many seconds a read of this size is late; None if too few reads are known.
+        """Return after how many seconds a read of this size is late; None if too few reads were measured.
 
         The time is three times the median time of recent reads of about this size, and at least 0.25 s.
         """
@@ -75,14 +75,14 @@ _OPEN: dict[tuple[int, str, int], IoThreads] = {}
 
 
 def _shared(use: str, n: int, name: str) -> IoThreads:
-    # include the process id, because a forked child does not have the threads of its parent
+    # the key includes the process id, because a forked child does not have the threads of its parent
     return _OPEN.setdefault((os.getpid(), use, n), IoThreads(n, name))
 
 
 def io_threads(url: str, n: int = MAX_READS) -> IoThreads:
     """Return the reading threads of this process for the filesystem of a URL.
 
-    There is one pool for each filesystem and each ``n``, the number of threads.
+    The process has one pool for each filesystem and each number of threads ``n``.
     """
     parts = urllib.parse.urlsplit(url)
     return _shared(f"{parts.scheme}://{parts.netloc}", n, f"io-{parts.scheme}")
@@ -106,14 +106,14 @@ def map_ahead(
     limit: int,
     size: Callable[[T], int] = lambda item: 1,
 ) -> Generator[R, None, None]:
-    """Yield the results of a function for items, in order. Other threads compute them ahead.
+    """Yield the results of a function for items, in order. Threads compute results ahead.
 
-    If the caller is one of ``threads``, it computes the items itself, to avoid a deadlock.
+    If the caller is one of ``threads``, it computes the results itself, to avoid a deadlock.
 
     Parameters
     ----------
     limit : int
-        Maximum total size of the items that are computed ahead. One item is always allowed.
+        Maximum total size of the items whose results are computed ahead. One item is always allowed.
     size : callable
         Returns the size of an item.
 

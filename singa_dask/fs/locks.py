@@ -1,4 +1,4 @@
-"""Locks on open files between processes. A lock ends when its file is closed or its process ends."""
+"""File locks between processes. A lock is released when its file is closed or its process ends."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ POLL_S = 0.01
 
 
 def try_lock(file: IO[Any]) -> bool:
-    """Lock an open file; return False if it is locked by another process or through another file object."""
+    """Lock an open file; return False if another process or file object has locked it."""
     return bool(filelock.lock_descriptor(file.fileno(), blocking=False))
 
 
 def create_locked(path: Path) -> IO[bytes]:
-    """Create a locked file. It becomes visible to other processes only once it is locked."""
+    """Create a locked file. Other processes can see the file only after it is locked."""
     file = path.with_name(f".{path.name}").open("xb")
     try_lock(file)
     os.replace(file.name, path)
@@ -31,7 +31,7 @@ def create_locked(path: Path) -> IO[bytes]:
 
 
 def delete_unlocked(paths: Iterable[Path], delete: Callable[[Path], object] = Path.unlink) -> list[Path]:
-    """Delete files that no living process has locked; return all other files.
+    """Delete files that no living process has locked; return the locked files.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Memory maps of files that release their pages from time to time.
 
-Pages that were read count as memory of the process, although the system can reclaim them. Dask's nanny would kill a
+Mapped pages that were read count as memory of the process, although the system can reclaim them. Dask's nanny kills a
 worker that exceeds its memory limit. Released pages stay in the page cache of the system, and views of a map stay
 valid.
 """
@@ -19,10 +19,10 @@ RESIDENT_BYTES = 1 << 28
 CHECK_BYTES = 1 << 24
 # minimum number of bytes that Linux maps in when one byte is read
 FAULT_BYTES = 1 << 16
-# larger maps may not be in the page cache, so ranges of at least MIN_AHEAD_BYTES are requested in one piece
+# the page cache may not contain larger maps, so their ranges of at least MIN_AHEAD_BYTES are requested in one piece
 LARGE_BYTES = 1 << 31
 MIN_AHEAD_BYTES = 1 << 17
-# this file has total, resident and shared pages of this process; shared pages belong to files
+# file with the numbers of total, resident and shared pages of this process; shared pages belong to files
 STATM = Path("/proc/self/statm")
 
 _MAPS: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
@@ -34,7 +34,7 @@ class _Resident:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.unchecked = 0
-        # resident bytes that are not from our maps, such as libraries
+        # resident bytes that do not belong to these maps, e.g. libraries
         self.floor = -1
 
 
@@ -42,7 +42,7 @@ _RESIDENT = _Resident()
 
 
 def map_file(file: IO[bytes]) -> memoryview:
-    """Return the bytes of an open file as a read-only map, which outlives the file object.
+    """Return the bytes of an open file as a read-only map. The map stays valid after the file is closed.
 
     Raises
     ------

@@ -14,15 +14,15 @@ MOUNTS = Path("/proc/self/mounts")
 
 
 def network_filesystem(path: Path) -> str:
-    """Return the type of the network filesystem with a directory; empty if it is local or not known.
+    """Return the type of the network filesystem that contains a directory; empty if it is local.
 
-    The type is known only on Linux.
+    The result is also empty if the type is unknown, as on systems other than Linux.
     """
     mounts = MOUNTS.read_bytes() if MOUNTS.exists() else b""
     target, longest, kind = path.resolve(), -1, ""
     for line in mounts.splitlines():
         _, place, kind_there = line.split()[:3]
-        # /proc/mounts escapes blanks in names; the codec reads other bytes as latin-1
+        # /proc/mounts escapes blanks in names; the codec decodes other bytes as latin-1
         mount = Path(os.fsdecode(place.decode("unicode_escape").encode("latin-1")))
         # if several filesystems are mounted at the same place, the last one is visible
         if target.is_relative_to(mount) and len(mount.parts) >= longest:

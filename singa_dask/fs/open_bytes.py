@@ -13,7 +13,7 @@ from singa_dask.fs.sources import Bytes, BytesInMemory
 from singa_dask.texts import decode
 
 GZIP_MAGIC = b"\x1f\x8b"
-# magic numbers of other compressors, whose files are rejected
+# magic numbers of unsupported compressors, whose files are refused
 OTHER_COMPRESSORS = {
     "bzip2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
     "xz": re.compile(rb"\xfd7zXZ\x00"),
@@ -50,7 +50,7 @@ def open_bytes(url: str, storage_options: fs.Options = None) -> Bytes:
 
 
 def refuse_compressed(url: str, head: bytes) -> None:
-    """Raise a `DataError` if a file begins like a compressed file of another format than gzip."""
+    """Raise a `DataError` if a file begins like a compressed file that is not gzip."""
     for name, begin in OTHER_COMPRESSORS.items():
         if begin.match(head):
             raise DataError(f"{url}: compressed with {name}. Decompress it, or compress it with gzip.")

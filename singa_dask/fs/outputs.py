@@ -1,4 +1,4 @@
-"""Checks of output files. Existing files are replaced only on request, and input files never."""
+"""Checks of output files. Existing files are replaced only on request; input files are never replaced."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def check_output(
     sources : iterable of str
         Files, patterns and directories that the command reads.
     overwrite : bool
-        Whether an existing file may be replaced. Devices and pipes can always be written to.
+        Whether an existing file may be replaced. Writing to devices and pipes is always allowed.
     by : str
-        Name of the user's option for ``overwrite``, for errors.
+        The user's option that sets ``overwrite``, for error messages.
     may_be_directory : bool
         Whether the output may be a directory, as stores of some formats are.
     storage_options : mapping, optional
@@ -45,7 +45,7 @@ def check_output(
     Raises
     ------
     DataError
-        No file can be written there, see `fs.check_writable`.
+        No file can be written at ``url``; see `fs.check_writable`.
     ConfigError
         The file exists, is a directory or one of the sources, has the suffix of a compressed file, or its local
         directory does not exist.
@@ -90,7 +90,7 @@ def _real(url: str) -> str:
 def _is_read(place: str, source: str) -> bool:
     """Return whether a source names, matches or contains a file.
 
-    A directory contains it only if all files in the directory have the same suffix.
+    A directory counts as a source of the file only if all files in the directory have the same suffix.
     """
     there = _real(fs.absolute(source))
     if there == place or there.rpartition("://")[0] != place.rpartition("://")[0]:

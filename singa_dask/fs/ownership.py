@@ -1,4 +1,4 @@
-"""Ownership of directories, so that a writer that was replaced while it was suspended stops writing."""
+"""Ownership of directories: stops a writer that was suspended, and was replaced meanwhile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OWNER = "owner.json"
 class Ownership:
     """The right to write to a directory, until a newer owner takes it.
 
-    Pass `check` to `fs.write_atomic`, and call it before any other change.
+    Pass `check` to `fs.write_atomic`, and call `check` before any other change of the directory.
 
     Parameters
     ----------
@@ -27,8 +27,8 @@ class Ownership:
     owner : str
         Name of the owner, e.g. the id of a job.
     epoch : int, optional
-        Number of the owner among successive owners of the same name. The newest has the highest number. By default the
-        process may write as long as any owner of this name owns the directory.
+        Number of this owner among successive owners of the same name; the newest has the highest number. By default,
+        the process may write while any owner of this name owns the directory.
     """
 
     def __init__(self, directory: str, owner: str, epoch: int | None = None) -> None:
@@ -37,7 +37,7 @@ class Ownership:
         self.epoch = epoch
 
     def take(self) -> None:
-        """Take the directory. From now on `check` of the previous owner raises an error.
+        """Take the directory over. From now on, `check` of the previous owner raises an error.
 
         Raises
         ------
@@ -56,7 +56,7 @@ class Ownership:
             self._compare(there)
 
     def check(self) -> None:
-        """Check that no other process has taken the directory. A directory without an owner passes.
+        """Check that no other process has taken the directory. A directory without an owner is accepted.
 
         Raises
         ------
@@ -68,7 +68,7 @@ class Ownership:
         if there := self._read():
             self._compare(there)
             if self.epoch is not None and there.get("epoch", 0) < self.epoch:
-                self.take()  # an older owner had been suspended, and then took the directory
+                self.take()  # an older owner took the directory, after it had been suspended
 
     def is_taken(self) -> bool:
         """Return whether this owner owns the directory.

@@ -1,7 +1,7 @@
 """PartFolders: the directories of part files below one directory of a host.
 
-``holders/`` has a locked file for each token that a living process holds. `PartFolders.sweep` deletes the files of all
-other tokens, which dead jobs have left.
+A token is the unique name of a dataset's set of files. ``holders/`` has a locked file for each token that a living
+process holds. `PartFolders.sweep` deletes the files of all other tokens, because their jobs are dead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import IO, TypeVar
 from singa_dask.fs.locks import create_locked, delete_unlocked
 
 SAFE = re.compile(r"\w[\w.-]*", re.ASCII)
-# a lock file whose name begins with a dot is not locked yet
+# a file whose name begins with a dot does not match, because it is not locked yet
 HOLDER = re.compile(r"\w.*\.[0-9a-f]{16}\.lock")
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class PartFolders:
         Raises
         ------
         ValueError
-            The token or the name is not a plain name, so that it could lead to another directory.
+            The token or the name is not a plain name, and could lead to another directory.
         """
         for part in (token, name):
             if not SAFE.fullmatch(part) or part == self._holders.name:
@@ -49,7 +49,9 @@ class PartFolders:
         return self.root / token / name
 
     def write(self, token: str, name: str, write: Callable[[Path], T]) -> tuple[Path, T]:
-        """Write a file with a function, which may write none; return its path and the function's result.
+        """Write a file with a function; return the path of the file and the function's result.
+
+        The function may choose not to write the file.
 
         Raises
         ------
@@ -68,7 +70,7 @@ class PartFolders:
         return path, result
 
     def read(self, token: str, name: str, offset: int, length: int) -> bytes:
-        """Return a range of a file, cut at its end.
+        """Return a range of a file; fewer bytes at the end of the file.
 
         Raises
         ------
@@ -81,9 +83,9 @@ class PartFolders:
     # -- holders -----------------------------------------------------------------------------------
 
     def hold(self, token: str) -> bool:
-        """Keep the files of a token until `drop` or the end of this process.
+        """Keep the files of a token until `drop` is called or this process ends.
 
-        Returns False if this process holds the token already.
+        Returns False if this process already holds the token.
         """
         with _HOLDING:
             if (self.root, token) in _HELD:
@@ -114,7 +116,7 @@ class PartFolders:
         return dead
 
     def _living(self) -> set[str]:
-        """Return the tokens that living processes hold; delete the files in ``holders/`` of dead processes."""
+        """Return the tokens that living processes hold; delete the files of dead ones in ``holders/``."""
         if not self._holders.is_dir():
             return set()
         holders = (path for path in self._holders.iterdir() if HOLDER.fullmatch(path.name))

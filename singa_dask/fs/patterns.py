@@ -1,6 +1,6 @@
-"""Wildcards in URLs, with the rules of a shell, on any filesystem.
+"""Wildcards in URLs on any filesystem, with the rules of a shell.
 
-The name of an existing file is not a pattern, even if it has wildcards.
+The name of an existing file is not a pattern, even if the name has wildcards.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 
 def is_pattern(url: str, storage_options: fs.Options = None) -> bool:
-    """Return whether a URL has wildcards or braces and is not the name of a file.
+    """Return whether a URL has wildcards or braces, and no file has this name.
 
     A web URL with a query is never a pattern.
     """
@@ -33,8 +33,8 @@ def matches(url: str, storage_options: fs.Options = None) -> list[str]:
     Parameters
     ----------
     url : str
-        ``*``, ``?`` and ``[...]`` match characters of a name, ``**`` any directories, ``{a,b}`` means ``a`` or ``b``.
-        A name that begins with a dot matches only if the pattern does, too.
+        ``*``, ``?`` and ``[...]`` match characters of a name, ``**`` matches any number of directories, and ``{a,b}``
+        means ``a`` or ``b``. A name that begins with a dot matches only if the pattern begins with a dot, too.
     storage_options : mapping, optional
     """
     found: set[str] = set()
@@ -47,7 +47,7 @@ def matches(url: str, storage_options: fs.Options = None) -> list[str]:
 
 
 def _alternatives(url: str) -> list[str]:
-    """Return the URLs that the braces of a pattern stand for."""
+    """Expand the braces of a pattern: return one URL for each alternative."""
     braces = BRACES.search(url)
     if braces is None:
         return [url]

@@ -13,7 +13,7 @@ class RangeFile(io.RawIOBase):
     Parameters
     ----------
     read : callable
-        Called as ``read(offset, length)``. Returns the bytes. -> bytes.
+        Called as ``read(offset, length)``. Returns the bytes.
     size : int
         Length of the source in bytes.
     """

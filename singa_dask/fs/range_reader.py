@@ -19,21 +19,21 @@ from singa_dask.fs.mapped_file import map_file, note_read, read_ahead
 from singa_dask.fs.retry import repeated
 from singa_dask.fs.versions import is_web, look_up, server_of, version_of, version_of_local, warn_of
 
-# seconds to wait before each retry if a web server is busy or silent, and seconds for all attempts together
+# seconds before each retry if a web server is busy or silent, and maximum seconds for all attempts together
 BACK_OFF_S, ATTEMPTS_S = (0.1, 0.4, 1.6, 4.0, 8.0), 60.0
 LOOK_S = 0.1
 """Seconds between two checks of whether a local file has changed."""
 ASK_S = 5.0
-"""The same for a remote file that is not on HDFS."""
+"""Seconds between two checks of whether a remote file has changed; not for HDFS."""
 # reads of fewer bytes are not cached
 MIN_CACHED_BYTES = 1 << 16
 
 
 class RangeReader:
-    """Reads ranges of a file: views of a memory map if it is local, requests otherwise.
+    """Reads ranges of a file: views of a memory map for a local file, requests for a remote file.
 
-    If a file changes while it is read, an error is raised. A local file that is replaced by another file can still be
-    read.
+    If a file changes while it is read, an error is raised. If a local file is replaced by another file, the old file
+    can still be read.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class RangeReader:
                 # mmap does not accept an empty file
                 self._view = map_file(file) if self.size else memoryview(b"")
         elif hasattr(self._filesystem, "reader"):
-            # ask the NameNode once, and reuse the reader for all reads
+            # send one request to the NameNode, and reuse the reader for all reads
             with fs.errors_name(url):
                 self._reader = self._filesystem.reader(self._path)
             self.size = self._reader.size
@@ -91,13 +91,13 @@ class RangeReader:
             if info.get("size") is None:
                 raise DataError(f"{url}: the server does not report the length of the file. Copy the file first.")
             self.size, self.version = int(info["size"]), version_of(info)
-            # the web servers behind one address may send different ETags
+            # several web servers behind one address may send different ETags
             self.common_version = version_of({**info, "ETag": None}) if is_web(url) else self.version
             if not self.version:
                 warn_of(server_of(url))
 
     def read(self, offset: int, length: int) -> memoryview:
-        """Return ``length`` bytes from ``offset`` on, through the cache if there is one and the read is long.
+        """Return ``length`` bytes from ``offset`` on. Long remote reads use the cache, if there is one.
 
         Raises
         ------
@@ -113,19 +113,19 @@ class RangeReader:
         return cache.read(key, length, lambda: self.scan(offset, length))
 
     def is_cached(self, offset: int, length: int) -> bool:
-        """Return whether `read` needs no request, because the file is mapped or the cache has the range."""
+        """Return whether `read` needs no request: the file is mapped, or the cache has the range."""
         cached = self._cached(offset, length)
         return self.is_local if cached is None else cached[0].holds(cached[1])
 
     def _cached(self, offset: int, length: int) -> tuple[Cache, str] | None:
-        """Return the cache and the key of a range, or None if it is not cached."""
+        """Return the cache and the key for a range, or None if the range must not be cached."""
         # without a version, a cached entry could belong to an older file
         if self.cache is None or not self.version or length < MIN_CACHED_BYTES:
             return None
         return self.cache, key_of(self.url, self.size, self.version, offset, length)
 
     def scan(self, offset: int, length: int) -> memoryview:
-        """Read without the cache, for ranges that are read once."""
+        """Read a range without the cache. Use this method for ranges that are read only once."""
         if not 0 <= offset <= offset + length <= self.size:
             where = f"bytes {offset} to {offset + length}"
             raise DataError(f"{self.url}: cannot read {where} of a file of {self.size} bytes.")
@@ -178,15 +178,15 @@ class RangeReader:
         return look_up(self.url, self._filesystem, self._path)
 
     def _look(self) -> None:
-        """Check the file, unless that was done recently."""
+        """Check whether the file has changed, unless it was checked recently."""
         if time.monotonic() > self._check_at:
             self.check_unchanged()
 
     def check_unchanged(self) -> None:
         """Raise `DataError` if bytes were read and the file was changed since it was opened.
 
-        The check detects local files that were written in place, and remote files that were replaced. On filesystems
-        without versions it detects only a change of the length. HDFS files are checked when they are opened again.
+        The check detects local files that were changed in place, and remote files that were replaced. On filesystems
+        without versions, it detects only a change of the length. HDFS files are checked when they are opened again.
         """
         self._check_at = time.monotonic() + self._look_s
         if self._local is not None:
@@ -198,7 +198,7 @@ class RangeReader:
             if is_same_file and version_of_local(now) != self.version:
                 raise DataError(f"{self.url}: the file was changed while it was read.")
         elif self._is_unconfirmed:
-            # reset the flag before the check, because reads of other threads may set it meanwhile
+            # reset the flag before the check, because other threads may read, and set it again, during the check
             self._is_unconfirmed = False
             self._filesystem.invalidate_cache(self._path)  # drop cached listings
             try:
@@ -211,5 +211,5 @@ class RangeReader:
                 raise DataError(f"{self.url}: the file was replaced while it was read.")
 
     def close(self) -> None:
-        """Close the file. Arrays that are views of the map keep the map alive."""
+        """Close the file. Arrays that are views of the map stay valid."""
         self._view = self._reader = None

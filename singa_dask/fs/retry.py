@@ -20,13 +20,13 @@ Result = TypeVar("Result")
 # values of errno after which a retry may succeed
 TRANSIENT = (errno.EIO, errno.ETIMEDOUT, errno.ECONNREFUSED)
 
-# seconds before each retry; a failure later than `WITHIN_S` after the first call is final
+# seconds before each retry; a failure more than `WITHIN_S` seconds after the first call is final
 BACK_OFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, *[8.0] * 8)
 WITHIN_S = 120.0
 
 
 class Outage:
-    """A time in which at least one call is retried."""
+    """A period in which at least one call is being retried."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -34,7 +34,7 @@ class Outage:
         self._began = 0.0
 
     def begin(self) -> bool:
-        """Count a call that is retried; return whether it is the first one."""
+        """Count a call that is retried; return whether it is the first of the outage."""
         with self._lock:
             self._n_calls += 1
             if self._n_calls == 1:
@@ -42,7 +42,7 @@ class Outage:
             return self._n_calls == 1
 
     def end(self) -> float:
-        """Count the end of a call's retries; return how long the outage lasted, in s, or 0 if it goes on."""
+        """Count the end of a call's retries; return the seconds that the outage lasted, 0 if it goes on."""
         with self._lock:
             self._n_calls -= 1
             return 0.0 if self._n_calls else time.monotonic() - self._began
@@ -75,7 +75,7 @@ def repeated(
     delays_s : sequence of float
         Seconds before each retry.
     within_s : float
-        After this many seconds since the first call, a failure is final.
+        Seconds after the first call from which on a failure is final.
     level : {logging.DEBUG, logging.WARNING}
         Level for the first failure of an outage, and for its end. Other failures are logged at DEBUG:
         in an outage, many threads fail again and again.
@@ -83,7 +83,7 @@ def repeated(
     Raises
     ------
     OSError, DataError
-        The last error; or the first error that retrying cannot help.
+        The last error, or the first error for which a retry cannot help.
     """
     began = time.monotonic()
     outage = outages[level]

@@ -1,4 +1,4 @@
-"""Sources of bytes with a common interface: files, ranges of them, memory, and read-ahead."""
+"""Sources of bytes with a common interface: files, ranges of files, memory, and read-ahead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from singa_dask.errors import DataError
 from singa_dask.fs.io_threads import MAX_READS, io_threads, map_ahead
 
 AHEAD_BYTES = 1 << 22
-# maximum bytes of chunks that are requested but not yet used
+# maximum bytes of chunks that are requested and not yet used
 SCANNED_BYTES = 1 << 25
 
 
@@ -24,7 +24,7 @@ class Bytes(Protocol):
     is_local : bool
         Whether the bytes are mapped or in memory, so that reading needs no request.
     origin : (int, int) or None
-        Length and CRC32C of the original file, if the bytes were derived from it in a way that may change.
+        Length and CRC32C of the original file. Set only if the bytes are derived from it by a method that may change.
     common_version : str
         Version of a remote file that is the same on all hosts; empty if unknown.
     """
@@ -42,7 +42,7 @@ class Bytes(Protocol):
         """Return ``length`` bytes from ``offset`` on, bypassing any cache."""
 
     def reread(self, offset: int, length: int) -> memoryview:
-        """Read a range again over another connection, bypassing any cache, because a read is late."""
+        """Read a range again over another connection, bypassing any cache. Use it if a read is late."""
 
     def is_cached(self, offset: int, length: int) -> bool:
         """Return whether `read` needs no request."""

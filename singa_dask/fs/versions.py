@@ -31,7 +31,7 @@ VERSIONS = (
 )
 
 
-# number of requests to find out whether a web server's ETag is stable
+# number of requests that test whether a web server's ETag is stable
 ASK_TIMES = 4
 # scheme and host of a web server -> whether its ETags change from request to request
 _CHANGING: dict[str, bool] = {}
@@ -43,12 +43,12 @@ def version(url: str, storage_options: fs.Options = None) -> str:
 
 
 def version_of(info: Mapping[str, Any]) -> str:
-    """Return the `version` of a file from its ``info``."""
+    """Return the `version` of a file, given its ``info``."""
     values = {name: str(info[name]) for name in VERSIONS if info.get(name)}
     if "ETag" in values:
-        # S3 rounds this time to seconds for an object, but not in a listing
+        # ignore this time: S3 rounds it to seconds for an object, but not in a listing
         values.pop("LastModified", None)
-        # web servers mark an ETag as weak during the first second after a change
+        # ignore the mark W/: web servers mark an ETag as weak during the first second after a change
         values["ETag"] = values["ETag"].removeprefix("W/")
     return repr((info.get("size"), values)) if values else ""
 
@@ -65,7 +65,7 @@ def server_of(url: str) -> str:
 
 @cache
 def warn_of(server: str) -> None:
-    """Warn once that a server reports no versions."""
+    """Log a warning, once per server, that a server reports no versions."""
     logger.warning(
         "%s: this server sends neither Last-Modified nor a stable ETag. The replacement of a file by one of the same "
         "length is not noticed, and nothing is cached. Do not change files while they are read.", server
@@ -75,7 +75,7 @@ def warn_of(server: str) -> None:
 def look_up(url: str, filesystem: Any, path: str) -> dict[str, Any]:
     """Return fsspec's ``info`` of a file, without an ETag that changes from request to request.
 
-    ETags differ from request to request if several servers behind one address each have their own.
+    ETags change from request to request if several servers behind one address compute different ETags.
     """
     with fs.errors_name(url):
         info = dict(filesystem.info(path))
