@@ -28,7 +28,7 @@ def check_client(client: Client | str | None, call: str) -> None:
 def find_cluster(
     client: Client | str | None, scheduler_file: str | None = None, patience: Patience | None = None
 ) -> Iterator[Client]:
-    """Provide a client of an existing cluster.
+    """Return a context with a client of an existing cluster.
 
     Parameters
     ----------
@@ -56,12 +56,12 @@ def find_cluster(
 def compute_on(client: Client | str | None, *values: Any) -> tuple[Any, ...]:
     """Compute Dask collections on a cluster; other values are returned unchanged.
 
-    If ``client`` is None, collections are computed as Dask is configured.
+    If ``client`` is None, the scheduler that Dask is configured to use computes them.
 
     Raises
     ------
     ClusterError
-        See `find_cluster`. Or a Dask worker lacks this package or has another version of it.
+        See `find_cluster`. Also raised if a Dask worker lacks this package, or has another version of it.
     """
     if not any(map(is_dask_collection, values)):
         return values
@@ -82,23 +82,22 @@ def cluster_of(
     queue: bool = False,
     starting: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> Iterator[Client]:
-    """Provide the cluster for a job: an existing cluster, or a new one of the job's size.
+    """Return a context with the cluster for a job: an existing cluster, or a new one of the job's size.
 
     Parameters
     ----------
     conf : JobConf
     client, scheduler_file, patience
-        See `find_cluster`. ``patience`` is also the limit for the wait until the cluster has room, unless ``queue`` is
-        set.
+        See `find_cluster`. If ``queue`` is not set, ``patience`` also limits the wait until the cluster has room.
     queue : bool
         Whether the job may wait in the queue until there is room.
     starting : callable
-        Returns a context in which the processes of a new cluster are started.
+        Returns a context manager; the processes of a new cluster are started in this context.
 
     Raises
     ------
     ClusterError
-        See `find_cluster`. Or the cluster has no room in time.
+        See `find_cluster`. Also raised if the cluster has no room in time.
     """
     layout = plan_processes(conf.cluster)
     with contextlib.ExitStack() as stack:

@@ -93,7 +93,7 @@ class Job:
             ``"neuralnet.layer[fc1].innerproduct_conf.num_output"``.
         cluster : path, optional
             File with a block that replaces ``cluster``, or the name of a topology: allreduce, downpour, hogwild,
-            hybrid, sandblaster or single. ``"allreduce:3"`` and ``"hogwild:3"`` have three workers.
+            hybrid, sandblaster or single. ``"allreduce:3"`` and ``"hogwild:3"`` are topologies with three workers.
 
         Raises
         ------
@@ -104,7 +104,7 @@ class Job:
         return Job.of(read)
 
     def nets(self) -> JobNets:
-        """Build the nets of the job, with all checks that are possible without starting it.
+        """Build the nets of the job, and make all checks that are possible without starting the job.
 
         Raises
         ------
@@ -117,7 +117,7 @@ class Job:
         return [str(problem) for problem in warnings_on(self.file)]
 
     def to_yaml(self) -> str:
-        """Return the text of a job file without defaults; it loads to an equal job."""
+        """Return the text of a job file, without defaults. Loading it returns an equal job."""
         return self.file.given()
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -174,5 +174,5 @@ def as_job(job: object) -> Job:
 
 
 def _changes(values: Mapping[str, Any] | None) -> Iterable[str]:
-    """Return changes as values of the option ``--set``. They are written as JSON, which is valid YAML."""
+    """Return changes as values for the option ``--set``, in JSON, which is also valid YAML."""
     return [f"{key}={json.dumps(plain_values(value))}" for key, value in (values or {}).items()]

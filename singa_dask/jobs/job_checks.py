@@ -1,4 +1,4 @@
-"""Check a job by building its nets and looking at its records. Errors have places in the file."""
+"""Check a job by building its nets and inspecting its records. Errors name places in the job file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def complete(job_file: JobFile, init_from: Sequence[str] = ()) -> JobFile:
     """Add a default initialiser for each param without one. The layer's class sets the default.
 
     A SINGA job file, or a job that starts from checkpoints, is returned unchanged, because a missing initialiser is a
-    mistake there.
+    mistake in such jobs.
 
     Raises
     ------
@@ -59,12 +59,12 @@ def complete(job_file: JobFile, init_from: Sequence[str] = ()) -> JobFile:
 def count_steps(job_file: JobFile, nets: Mapping[Phase, NeuralNet], resume: str | None = None) -> JobFile:
     """Return the job with ``train_steps`` instead of ``epochs``.
 
-    The records are counted, so this process must have access to them.
+    The records are counted, so this process must have access to the records.
 
     Raises
     ------
     ConfigError
-        The records cannot be counted, or there are none. The error has the place in the file.
+        There are no records, or they cannot be counted. The error has the place in the file.
     """
     with job_file.located():
         return replace(job_file, job=with_steps(job_file.job, nets[Phase.TRAIN], resume))

@@ -36,8 +36,8 @@ def layer(
     srclayers : str or sequence of str
         Names of the layers that this layer reads. The default is the previous layer in the `Net`.
     **keys
-        Keys of the layer. Keys of the layer's own block need not be nested: ``num_output=10``. A class or function of
-        PyTorch is given as itself. For TorchModule and TorchLoss, other keywords are its arguments.
+        Keys of the layer. Keys of the layer's own block need not be nested: ``num_output=10``. Pass a class or function
+        of PyTorch directly. For TorchModule and TorchLoss, all other keywords are arguments of this class or function.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def layer(
 
 
 def _class_of(type: str) -> type[Layer] | None:
-    """Return the class of a type; None for a user's layer, because its module is loaded with the job."""
+    """Return the class of a type; None for a user's layer, whose module is loaded later with the job."""
     try:
         return REGISTRIES["layer"].find(type)
     except ConfigError:
@@ -97,14 +97,14 @@ class Sequential(dict[str, Any]):
         Results of `layer` or of functions in `singa_dask.nn`, or other `Sequential` objects. Missing names and sources
         are added as in a `Net`. The first layer reads the first input.
     name : str
-        Name of the chain in ``srclayers``. With a dot, it is also the prefix of the names of the layers. By default
-        `Net` chooses a name.
+        Name of the chain in ``srclayers``. Followed by a dot, it is also the prefix of the names of the layers. By
+        default, `Net` chooses a name.
     srclayers : str or sequence of str
         Names of the layers that the inputs read. The default is the previous layer.
     inputs : str or sequence of str
         Names of the inputs. ``"$in"`` in ``srclayers`` of a layer refers to the input ``in``.
     output : str
-        Name of the layer that layers outside of the chain read. The default is the last layer.
+        Name of the layer whose output layers outside of the chain read. The default is the last layer.
     repeat : int, optional
         Number of copies of the layers, one after the other, named ``name.1``, ``name.2`` and so on.
 
@@ -138,8 +138,8 @@ class Net(dict[str, Any]):
     ----------
     layers : sequence of mapping
         Results of `layer` or of functions in `singa_dask.nn`, or `Sequential` objects. The default name of a layer is
-        its type in lower case, with a number from the second layer of the type on. The default source is the previous
-        layer, except for input layers.
+        its type in lower case; from the second layer of the type on, a number follows. The default source is the
+        previous layer, except for input layers.
     **keys
         Other keys of ``neuralnet``: ``partition_dim`` and ``unroll_len``.
 
@@ -170,8 +170,8 @@ def _wired(
 ) -> Iterator[dict[str, Any]]:
     """Add names and sources to layers.
 
-    Each `Sequential` is replaced by a use of a block, which is added to ``blocks``. ``before`` is the source of the
-    first layer, and ``within`` the prefix of the enclosing `Sequential`.
+    Each `Sequential` becomes a block, which is added to ``blocks``, and a layer that uses the block. ``before`` is the
+    source of the first layer. ``within`` is the name prefix of the enclosing `Sequential`.
     """
     taken = Counter(each["name"] for each in layers if isinstance(each, Mapping) and "name" in each)
     for each in layers:
@@ -206,7 +206,7 @@ def _free_name(name: str, taken: Counter[str]) -> str:
 
 
 def plain_values(value: Any) -> Any:
-    """Convert a value to numbers, strings, lists and dicts, as a job file can have them."""
+    """Convert a value to numbers, strings, lists and dicts, which a job file can contain."""
     if isinstance(value, Conf):
         return value.model_dump(exclude_unset=True)
     if isinstance(value, Mapping):

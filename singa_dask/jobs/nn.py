@@ -1,7 +1,7 @@
 """Functions that return a layer, one for each type of layer: ``nn.InnerProduct(10)``.
 
-They call `layer`. Positional arguments are the required keys of the type, in order. The module also has types that are
-registered later. Editors and type checkers read ``nn.pyi``, which ``singa-dask schema --stub`` writes.
+The functions call `layer`. Positional arguments are the required keys of the type, in order. Types that are registered
+later are included. Editors and type checkers read ``nn.pyi``, which ``singa-dask schema --stub`` writes.
 """
 
 from __future__ import annotations

@@ -17,11 +17,11 @@ from singa_dask.net.picture import Picture
 
 SIDE_BY_SIDE = "display:flex;flex-wrap:wrap;gap:1em 3em;align-items:flex-start"
 MAX_OPEN = 40
-"""Maximum number of boxes of a picture that is shown unfolded."""
+"""Maximum number of boxes in a picture that is shown without a click."""
 
 
 def job_page(job: JobConf, nets: Mapping[Phase, NeuralNet]) -> str:
-    """Return HTML with a table of a job's layers and the picture of its training net.
+    """Return HTML with a table of a job's layers, and a picture of its training net.
 
     ``nets`` may be empty.
     """
@@ -43,7 +43,7 @@ def job_page(job: JobConf, nets: Mapping[Phase, NeuralNet]) -> str:
 
 
 def _name(layer: LayerConf) -> str:
-    """Return the name of a layer. If the layer is not in all nets, its phases are added."""
+    """Return the name of a layer, followed by its phases if it is not in all nets."""
     phases = ", ".join(map(str, layer.include))
     return f"{layer.name} ({phases})" if phases else layer.name
 

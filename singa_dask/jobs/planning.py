@@ -36,7 +36,7 @@ def plan(
 ) -> Plan:
     """Find the fastest topology and partition for a job, by simulation.
 
-    The costs of the job are measured on this machine, which takes some seconds, and are stored for later plans. If no
+    The costs of the job are measured on this machine, which takes some seconds. They are stored for later plans. If no
     cluster is passed, the plan is for this machine.
 
     Parameters
@@ -51,7 +51,7 @@ def plan(
     price : float
         Price of one host for one hour.
     trace : bool
-        Keep the events of a simulated step of the best plan, for `Plan.trace` and for its page.
+        Whether to keep the events of a simulated step of the best plan, for `Plan.trace` and for the page of the plan.
 
     Raises
     ------

@@ -29,14 +29,14 @@ from singa_dask.version import __version__
 
 
 class RunPlace(NamedTuple):
-    """The run directory ``url`` of a run, its ``job_id``, and where it starts.
+    """The run directory ``url`` of a run, its ``job_id``, and the checkpoint from which it starts.
 
     Attributes
     ----------
     checkpoint : str or None
         Checkpoint to resume from; None for a new run.
     goes_on : bool
-        Whether the checkpoint is in this run directory. The content of the directory is then kept.
+        Whether the run continues in the run directory of the checkpoint. The content of the directory is then kept.
     replaces : bool
         Whether the content of the run directory is deleted when the job starts.
     init_from : tuple of str
@@ -70,9 +70,9 @@ def choose_place(
     Raises
     ------
     ConfigError
-        There is no run of this job to resume.
+        No run of this job can be resumed.
     CheckpointError
-        There is no checkpoint, and no run that ended before its first checkpoint.
+        The run has no checkpoint, and it is not a run that ended before its first checkpoint.
     """
     parent = conf.cluster.workspace or "runs"
     job_id = new_job_id(conf.name)
@@ -93,8 +93,8 @@ def choose_place(
 def _ended_early(url: str, surely: bool = False) -> bool:
     """Return whether a run ended before its first checkpoint.
 
-    With ``surely``, the result is False for a run that may still be running. On remote filesystems only a summary
-    proves that it is not.
+    With ``surely=True``, the result is False for a run that may still be running. On remote filesystems, only a summary
+    proves that the run has ended.
     """
     summary = read_summary(url)
     if not is_run(url) or summary.get("state") == "done":
@@ -112,7 +112,7 @@ class Prepared(NamedTuple):
     job_file : JobFile
         The job, with initialisers for all params.
     bound : JobFile
-        The same job, with the URLs of files instead of the names of datasets.
+        The same job, with URLs of files in place of names of datasets.
     place : RunPlace
     nets : mapping of Phase to NeuralNet
         The nets, without memory.
@@ -124,7 +124,7 @@ class Prepared(NamedTuple):
     nets: Mapping[Phase, NeuralNet]
 
     def job_run(self, arguments: Sequence[str], queue: bool = False, priority: int = 0) -> JobRun:
-        """Return the run as plain values. ``arguments`` of the command are written to ``commands.jsonl``."""
+        """Return the run as plain values. ``arguments``, the user's command, is written to ``commands.jsonl``."""
         read, place = self.job_file, self.place
         recording = {
             "job_text": read.text,
@@ -174,7 +174,7 @@ def prepare_run(
     run_dir, resume, overwrite, init_from
         See `choose_place`.
     elsewhere : bool
-        Whether the job runs on a cluster. Then only the workers need access to records and GPUs.
+        Whether the job runs on a cluster. If so, only the workers need access to records and GPUs.
     place_data : callable
         Writes the job's datasets and returns the URLs of their files by name. Called after all other checks.
 
@@ -212,13 +212,14 @@ def prepare_run(
 def changes_of(read: JobFile, place: RunPlace) -> list[str]:
     """Return a message for each key of a resumed job that has changed since its last start.
 
-    If no step is left, a message says so.
+    A further message says if no step is left.
     """
     url = (place.checkpoint or "").rpartition("/checkpoint/")[0]
     if not url or not fs.exists(fs.join(url, "resolved.yaml")):
         return []
     run, now = StoredRun(url), flatten(read_plain(redact_job(read.resolved()), "resolved.yaml"))
-    # train_steps may not be known yet; a key of only one of the jobs depends on other keys, or on the version
+    # skip train_steps if it is not known yet, and keys of only one of the jobs: they depend on other keys or the
+    # version
     unknown = ("epochs", "train_steps") if read.job.epochs else ()
     lines = [
         f"changed: {key}: {' -> '.join(shown_pair(*pair))}"

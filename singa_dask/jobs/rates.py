@@ -29,7 +29,7 @@ from singa_dask.observe.stored_run import StoredRun
 PREFIX = "find-rate-"
 MIN_STEPS = 20
 LEFT_OUT = ("checkpoint_freq", "checkpoint_after", "disp_", "test_", "validate_")
-"""Keys that the short run omits, by prefix and by name."""
+"""Prefixes of keys, or whole keys, that the short run omits."""
 OTHERS = ("cluster", "early_stopping", "epochs", "keep_checkpoints", "metrics", "mlflow", "profile", "tensorboard")
 
 
@@ -40,7 +40,7 @@ class RateCurve:
     Attributes
     ----------
     rates, losses, smoothed : ndarray, 1-D float64
-        Learning rate of each step, the loss before the step, and the exponential mean of the losses so far.
+        For each step: learning rate, loss before the step, and exponential mean of the losses up to this step.
     rate : float
         Proposed learning rate: a quarter of the rate with the lowest smoothed loss.
     """
@@ -97,7 +97,7 @@ def find_rate(
         wrong = f"got {low:g}, {high:g} and {steps} steps"
         raise ConfigError(f"expected 0 < low < high, and at least {MIN_STEPS} steps, {wrong}.")
     job = as_job(job)
-    check(complete(job.file))  # check the unchanged job first, so that errors name places in its own file
+    check(complete(job.file))  # check the unchanged job first, so that errors name places in the user's file
     rates = np.geomspace(low, high, steps)
     keys: dict[str, Any] = read_plain(job.to_yaml(), "job")
     values = {key: value for key, value in keys.items() if key not in OTHERS and not key.startswith(LEFT_OUT)}
@@ -116,7 +116,7 @@ def find_rate(
 
 @contextlib.contextmanager
 def _short_run(workspace: str) -> Iterator[str]:
-    """Provide the URL of a temporary run directory."""
+    """Return a context with the URL of a temporary run directory."""
     if not workspace:
         with tempfile.TemporaryDirectory(prefix=PREFIX) as url:
             yield url
@@ -131,7 +131,7 @@ def _short_run(workspace: str) -> Iterator[str]:
 def curve_of(rates: np.ndarray, losses: list[float], is_whole: bool) -> RateCurve:
     """Smooth losses, end the curve where they explode, and choose a rate.
 
-    ``is_whole`` says that the run was not ended early.
+    Pass ``is_whole=True`` if the run did not end early.
 
     Raises
     ------

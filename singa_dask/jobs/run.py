@@ -28,8 +28,8 @@ ERRORS: dict[int, type[SingaError]] = {
 class Training:
     """The thread that runs a job to its end.
 
-    ``carry_out`` runs the job. It is called with this object, calls `take_driver`, and sets ``has_begun`` when the job
-    starts. ``ended`` is a future with the result.
+    ``carry_out`` is the function that runs the job. Its argument is this object. It calls `take_driver`, and sets
+    ``has_begun`` when the job starts. ``ended`` is a future with the result.
     """
 
     def __init__(self, carry_out: Callable[[Training], Result]) -> None:
@@ -83,7 +83,7 @@ class Run:
     def state(self) -> str:
         """State of the run: ``running``, ``done``, ``stopped``, ``failed`` or ``lost``.
 
-        It is ``lost`` for a run that has no summary, and to whose directory no process writes.
+        The state is ``lost`` for a run that has no summary, and to whose directory no process writes.
         """
         if self._training is None:
             return self._stored().state
@@ -107,7 +107,7 @@ class Run:
 
     @property
     def history(self) -> Any:
-        """All metrics as a pandas DataFrame, with a row for each time that metrics were shown.
+        """All metrics as a pandas DataFrame, with a row for each report of metrics.
 
         The columns are ``step``, ``phase``, ``group``, ``time`` (seconds since 1970), ``epoch``, ``lr``,
         ``samples_per_s``, ``wait_data_ms``, ``wait_params_ms``, and the metrics of the layers.
@@ -137,7 +137,8 @@ class Run:
         Raises
         ------
         SingaError
-            The job failed. Its class tells why, e.g. `UnitError`, `NumericError`, `LostUnitError` or `ClusterError`.
+            The job failed. The class of the error shows the cause: `UnitError`, `NumericError`, `LostUnitError`,
+            `ClusterError` or another subclass.
         ConfigError
             The run was not started by this process.
         """
@@ -178,7 +179,7 @@ class Run:
         Raises
         ------
         ConfigError
-            There is no log of this unit.
+            The unit has no log.
         """
         folder = fs.join(self.url, "log")
         names = [name.removesuffix(".log") for name in fs.ls(folder)] if fs.exists(folder) else []

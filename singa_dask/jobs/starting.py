@@ -59,45 +59,45 @@ def start(
     on_event: Callable[[Mapping[str, Any]], None] | None = None,
     **keys: Any,
 ) -> Run:
-    """Start a job, and return once it has started.
+    """Start a job, and return when it has started.
 
     Parameters
     ----------
     job : Job, path, class or function
-        The job. Or the class of a module of PyTorch, a function that returns the module, or
-        ``nn.TorchModule(Net, dim=64)``, with ``data``, ``loss``, ``batchsize`` and keys of a job.
+        A job, or a PyTorch module to train: its class, a function that returns the module, or
+        ``nn.TorchModule(Net, dim=64)``. For a module, pass ``data``, ``loss``, ``batchsize`` and keys of a job, too.
     data : mapping of str to Any, or Any, optional
-        Data by name, for input layers with ``path: dask://NAME``. A single value is for ``dask://train``. A value is an
-        array of NumPy, Dask or xarray, a frame of pandas or Dask, a pyarrow Table, or a pair (X, y) of such objects;
-        see `as_dataset` in `singa_dask.jobs.datasets.making`. The data are written to files during the run, one
-        partition at a time.
+        Data by name, for input layers with ``path: dask://NAME``. A value that is not a mapping becomes
+        ``dask://train``. A value is an array of NumPy, Dask or xarray, a frame of pandas or Dask, a pyarrow Table, or a
+        pair (X, y) of such objects; see `as_dataset` in `singa_dask.jobs.datasets.making`. The data are written to
+        files during the run, one partition at a time.
     client : distributed.Client or str, optional
-        Client of the Dask cluster to run on, or the address of its scheduler. By default a cluster of the job's size is
-        started for this job. If this cluster has several processes, a script needs ``if __name__ == "__main__":``, as
-        for multiprocessing.
+        Client of the Dask cluster to run on, or the address of its scheduler. By default, a cluster of the job's size
+        is started for this job. If this cluster has several processes, a script needs ``if __name__ == "__main__":``,
+        as multiprocessing does.
     run_dir : str, path or Run, optional
         URL of the run directory. The default is a new directory in the job's ``cluster.workspace``, or in ``runs/``.
     resume : Run, str, path or bool
         A run to resume, its URL, or the URL of one of its checkpoints. True resumes the run in ``run_dir``, or else the
         newest run of this job.
     overwrite : bool
-        Replace the run in ``run_dir``.
+        Whether to replace an existing run in ``run_dir``.
     init_from : Run, str, path or sequence of them
-        Runs or checkpoints with initial values. If several have a param, the last one is used.
+        Runs or checkpoints with initial values. If several contain a param, the last of them is used.
     queue : bool
-        If the cluster has no room for the job, wait in its queue.
+        Whether to wait in the queue of the cluster if it has no room for the job.
     priority : int
-        Jobs of higher priority come first in the queue.
+        Priority in the queue. Jobs of higher priority start first.
     progress : bool
-        Show progress on stderr, or below the cell of a notebook.
+        Whether to show progress, on stderr or below the cell of a notebook.
     on_event : callable, optional
         Called in another thread with each event of the job, such as metrics, checkpoints, warnings and restarts. An
         event is a dict. If the function raises an error, the job stops with a checkpoint, and the error is raised at
         the end.
     **keys
-        For a module of PyTorch: ``loss``, which is ``"cross_entropy"``, ``"mse"``, a class or function of outputs and
-        labels or targets, or a layer; ``batchsize``; optionally ``shuffle``; and keys of a job, such as ``updater``,
-        ``epochs`` and ``cluster``.
+        Only for a PyTorch module: ``loss``, ``batchsize``, optionally ``shuffle``, and keys of a job, such as
+        ``updater``, ``epochs`` and ``cluster``. ``loss`` is ``"cross_entropy"``, ``"mse"``, a layer, or a class or
+        function that takes outputs, and labels or targets.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def start(
     ClusterError
         The job does not fit the cluster.
     TypeError
-        There are other keys.
+        Other keys were passed.
     """
     if modules.is_loading():
         raise ConfigError(
@@ -143,7 +143,7 @@ def start(
             overwrite=overwrite,
             init_from=checkpoints,
             elsewhere=elsewhere,
-            # on a cluster, the data is written on the hosts of its workers
+            # on a cluster, the data is written later, on the hosts of the workers
             place_data=lambda: {} if elsewhere else stack.enter_context(local_parts(datasets)),
         )
         for problem in warnings_on(prepared.job_file, prepared.nets, embedded=not elsewhere):
@@ -175,12 +175,12 @@ def start(
         training.stop("SIGINT")
         raise
     if training.ended.done():
-        training.ended.result()  # raise the error of a job that could not be started
+        training.ended.result()  # raises the error of a job that could not be started
     return Run(run.run_url, training)
 
 
 def _check_keys(keys: Mapping[str, Any]) -> None:
-    """Raise TypeError for arguments that `start` does not take with a job."""
+    """Raise TypeError for arguments that `start` accepts only with a PyTorch module, or not at all."""
     for key in keys:
         hint = suggest_key(key, RunOptions.__annotations__)
         if key in JobConf.model_fields:
@@ -191,7 +191,7 @@ def _check_keys(keys: Mapping[str, Any]) -> None:
 def train(job: Job | str | os.PathLike[str] | Mapping[str, Any] | Callable[..., Any], **given: Any) -> Run:
     """Train a job, or a module of PyTorch, to its end.
 
-    Ctrl-C, or the stop button of a notebook, stops the job with a checkpoint. Pressed twice, it aborts the job.
+    Ctrl-C, or the stop button of a notebook, stops the job with a checkpoint. Press it twice to abort the job.
 
     Parameters
     ----------

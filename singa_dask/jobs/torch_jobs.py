@@ -1,4 +1,4 @@
-"""Jobs that train a module of PyTorch on data in memory or of Dask, without a job file."""
+"""Jobs that train a PyTorch module on data in memory or in Dask collections, without a job file."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
     from distributed import Client
 
 LOSSES = {"cross_entropy": "label", "mse": "target"}
-"""Losses by name, and what each compares the outputs with."""
+"""Losses by name, and the field that each loss compares the outputs with."""
 PHASES = ("train", "test", "val")
 TESTS = {"test_freq": "test", "validate_freq": "val"}
-"""Keys of a job that need records with these names."""
+"""Keys of a job, and the dataset that each key needs."""
 
 
 def is_module(value: Any) -> bool:
-    """Return whether a value stands for a module of PyTorch: a class, a function, or a layer with one."""
+    """Return whether a value specifies a PyTorch module: a class, a function, or a TorchModule layer."""
     return callable(value) or (isinstance(value, Mapping) and value.get("type") == "TorchModule")
 
 
 def module_layer(made: Any, name: str, args: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the TorchModule of a class, function, name or layer of `is_module`."""
+    """Return the TorchModule layer for a class, function, name or layer that `is_module` accepts."""
     return {"name": name, **(made if isinstance(made, Mapping) else layer("TorchModule", module=made, **(args or {})))}
 
 
 def files_of(*made: Any) -> list[str]:
     """Return the files that define classes, functions or names, for ``modules`` of a job.
 
-    A name is, for example, ``mymodels:Net``. Packages, installed modules, and modules that this process has not
-    imported are left out.
+    A name is, for example, ``mymodels:Net``. Files of packages, of installed modules, and of modules that this process
+    has not imported are left out.
     """
     installed = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")]
     files: dict[str, None] = {}
@@ -75,9 +75,9 @@ def module_job(
     loss : str, class, function or mapping
         ``"cross_entropy"``, ``"mse"``, a loss of PyTorch, or a layer such as ``nn.TorchLoss(focal, gamma=2.0)``.
     batchsize : int
-        Number of records of a batch, over all workers of a group.
+        Number of records in a batch of a worker group.
     shuffle : bool
-        Read the training records in a new random order in each epoch.
+        Whether to read the training records in a new random order in each epoch.
     **keys
         Keys of the job, such as ``epochs``, and ``updater`` with a number or a block as ``learning_rate``.
 
@@ -98,7 +98,7 @@ def module_job(
             raise ConfigError(f"train: {key} needs records to test with. Pass data={{'train': ..., {name!r}: ...}}.")
     layers = []
     for name in (each for each in PHASES if each in datasets):
-        # without records of their own, the nets for tests read those that `predict` passes in their place
+        # test nets without a dataset of their own include the layers, so that `predict` can pass records to them
         include = [name] if name != "train" else [each for each in PHASES if each == name or each not in datasets]
         store = {"path": f"dask://{name}", "shape": list(_shape_of(datasets[name])), "batchsize": batchsize}
         store |= {"shuffle": "full"} if shuffle and name == "train" else {}
@@ -119,7 +119,7 @@ def module_job(
 
 
 def _output_of(dataset: Dataset) -> tuple[str, int]:
-    """Return "label" or "target", and the number of targets."""
+    """Return "label" or "target" for the outputs of a dataset, and the number of targets."""
     writer = dataset.write_part
     if isinstance(writer, ArrayWriter) and writer.output:
         name, field = writer.output
@@ -135,7 +135,7 @@ def _shape_of(dataset: Dataset) -> Sequence[int]:
 
 
 def _loss_layer(loss: Any, use: str) -> dict[str, Any]:
-    """Return the layer of a loss that compares outputs with labels or targets."""
+    """Return the layer for a loss that compares outputs with labels or targets."""
     if isinstance(loss, Mapping):
         return {"name": "loss", **loss}
     if isinstance(loss, str):

@@ -1,4 +1,4 @@
-"""Objects of PyTorch in the place of ours: tensors are taken, others are refused with advice."""
+"""PyTorch objects as arguments: tensors are accepted, other objects are refused with advice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOADER = "Pass the tensors or arrays themselves: data=(x, y). A job shuffles and
 
 
 def advice_on(value: Any) -> str:
-    """Return what to write in place of an object of PyTorch, after a blank; empty for other objects."""
+    """Return advice, after a blank, on what to write in place of a PyTorch object; else empty."""
     torch = sys.modules.get("torch")
     if torch is None:
         return ""
@@ -38,7 +38,7 @@ def advice_on(value: Any) -> str:
 
 
 def without_tensors(value: Any) -> Any:
-    """Return data with arrays in place of tensors, and with a tuple in place of a TensorDataset."""
+    """Convert tensors in data to arrays, and a TensorDataset to a tuple."""
     torch = sys.modules.get("torch")
     if torch is None:
         return value
@@ -50,12 +50,12 @@ def without_tensors(value: Any) -> Any:
 
 
 def name_of(made: str | Callable[..., Any]) -> str:
-    """Return the name of a class or function of a module in a job file, ``mymodels:Encoder``.
+    """Return the name that a job file uses for a class or function, such as ``mymodels:Encoder``.
 
     Raises
     ------
     ConfigError
-        Other processes cannot import it by a name.
+        Other processes cannot import the class or function by a name.
     """
     if isinstance(made, str):
         return made

@@ -1,4 +1,4 @@
-"""Arrays as records: their fields, and the writer of their files."""
+"""Convert arrays to records: names and types of fields, and the writer of the files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def feature_field(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> t
         Name of the dataset, for errors.
     dtype : dtype
     shape : sequence of number
-        Shape of X. The number of records is NaN if it is unknown.
+        Shape of X. An unknown number of records is NaN.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def output_field(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> tu
     Raises
     ------
     DataError
-        y can be neither labels nor targets.
+        The values of y can be neither labels nor targets.
     """
     check_numbers(dtype, f"{where}, y", or_texts=True)
     width = shape[1] if len(shape) == 2 else 1
@@ -94,9 +94,9 @@ class ArrayWriter:
     has_weights : bool
         Whether weights follow y.
     rounds : bool
-        Whether X has more digits than its field can hold.
+        Whether X has more digits than its field can represent, and is rounded.
     is_numbered : bool
-        Whether labels are already the numbers of ``classes``.
+        Whether labels are already indices into ``classes``.
     """
 
     dataset: str
@@ -159,7 +159,7 @@ class ArrayWriter:
         return weights.astype(np.float32)[:, None]
 
     def _chunks(self, x: Array, y: Array | None, weights: Array | None, where: str) -> Iterator[Arrays]:
-        """Yield the records block by block, so that only one block is converted at a time."""
+        """Yield the records block by block. Only one block is converted at a time."""
         columns = [(*self.feature, x, f"{where}, X, record")]
         if self.output and y is not None:
             columns.append((*self.output, y, f"{where}, y, record"))

@@ -23,7 +23,7 @@ from singa_dask.runtime.planning.nets import store_of, with_stores
 
 
 class _Reader(NamedTuple):
-    """An input layer that reads an array or a frame, with the dataset's name."""
+    """An input layer that reads a dataset, and the name of the dataset."""
 
     layer_index: int
     layer: LayerConf
@@ -43,14 +43,14 @@ def _readers(job: JobConf) -> Iterator[_Reader]:
 
 
 def readers(job: JobConf) -> dict[int, str]:
-    """Return the names of the datasets that a job reads, by the indices of the layers that read them."""
+    """Return the name of the dataset that each input layer reads, by the index of the layer."""
     return {reader.layer_index: reader.name for reader in _readers(job)}
 
 
 def check_names(read: JobFile, known: Collection[str], needed: bool = True) -> None:
-    """Check that layers read all ``known`` datasets.
+    """Check that the layers of a job read all ``known`` datasets.
 
-    If ``needed``, also check that layers read no other datasets.
+    If ``needed``, also check that the layers read no other datasets.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def _hint(name: str, known: Collection[str]) -> str:
 
 
 def check_data(read: JobFile, datasets: Mapping[str, Dataset], needed: bool) -> None:
-    """Check that layers read all datasets, with the right shape and with weights.
+    """Check that layers read all datasets, and that shapes and weights of the datasets fit the layers.
 
     Nothing is computed. See `check_names` for ``needed``.
 
@@ -112,9 +112,9 @@ def check_data(read: JobFile, datasets: Mapping[str, Dataset], needed: bool) -> 
 
 
 def with_defaults(job: JobConf, datasets: Mapping[str, Dataset]) -> JobConf:
-    """Return the job with defaults of its datasets, e.g. for `label`, in the layers that read them.
+    """Return the job with the defaults of datasets, e.g. for `label`, set in the layers that read them.
 
-    ``backend`` is replaced, because it names a format of files.
+    ``backend`` is replaced, because it names the format of the files to read.
     """
     with_targets = {reader.name for reader in _readers(job) if reader.layer.type == "TargetInput"}
     fields = StoreConf.model_fields
@@ -122,7 +122,7 @@ def with_defaults(job: JobConf, datasets: Mapping[str, Dataset]) -> JobConf:
     def change(store: StoreConf) -> Mapping[str, Any]:
         name = dataset_of(store.path)
         defaults = datasets[name].defaults if name in datasets else {}
-        # missing labels are a mistake, unless the layer reads targets
+        # set has_label only if the layer reads targets; otherwise missing labels are a mistake
         wanted = defaults.keys() - ({"has_label"} if name not in with_targets else set())
         backend = {"backend": defaults.get("backend", "")} if name in datasets else {}
         return {key: defaults[key] for key in wanted if getattr(store, key) == fields[key].default} | backend
@@ -133,8 +133,8 @@ def with_defaults(job: JobConf, datasets: Mapping[str, Dataset]) -> JobConf:
 def without_unread(job: JobConf, datasets: Mapping[str, Dataset]) -> dict[str, Dataset]:
     """Return the datasets without the columns of frames that no layer reads.
 
-    Columns are removed only if all layers name their columns. If a layer names an unknown column, its frame is returned
-    unchanged, because a later error lists the columns of the frame.
+    Columns are removed only if all layers name their columns. If a layer names an unknown column, the frame is returned
+    unchanged, because a later error message lists the columns of the frame.
     """
     read: dict[str, set[str]] = {}
     for reader in _readers(job):
@@ -183,7 +183,7 @@ def fit_to_data(job: JobConf, datasets: Mapping[str, Dataset]) -> tuple[JobConf,
 def find_wrong_columns(job: JobConf, datasets: Mapping[str, Dataset]) -> list[Problem]:
     """Return problems with names and types of the columns that a job reads.
 
-    Values are checked later, when they are read.
+    Values are not read. They are checked later.
     """
     problems = []
     for reader in _readers(job):
@@ -204,7 +204,7 @@ def find_wrong_columns(job: JobConf, datasets: Mapping[str, Dataset]) -> list[Pr
 
 
 def _kinds(dataset: Dataset, where: str) -> dict[str, str]:
-    """Return the kind of each column; columns of objects count as numbers."""
+    """Return the kind of each column. Columns of objects count as numbers."""
     meta: Any = dataset.meta
     kinds = {each.name: column_kind(each.type) for each in as_table(meta, where).schema}
     if hasattr(meta, "iloc"):
@@ -224,7 +224,7 @@ def with_urls(job: JobConf, urls: Mapping[str, str]) -> JobConf:
 
 @contextlib.contextmanager
 def shown_by_name(urls: Mapping[str, str]) -> Iterator[None]:
-    """Make errors of the context name datasets instead of the URLs of their files."""
+    """Return a context whose errors name datasets instead of the URLs of their files."""
 
     def by_name(text: str) -> str:
         for name, url in urls.items():

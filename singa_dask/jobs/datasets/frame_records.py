@@ -1,4 +1,4 @@
-"""Frames as records: tables of named columns, and the writer of their Parquet files."""
+"""Convert frames to records: named columns, and the writer of the Parquet files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from singa_dask.shown import plural
 
 pc, pq = LazyModule("pyarrow.compute"), LazyModule("pyarrow.parquet")
 
-# bytes of a row group, which is decoded as a whole; in file order, a batch may need two row groups
+# bytes of a row group. A row group is decoded as a whole, and in file order, a batch may need two of them.
 GROUP_BYTES = 4 << 20
 
 
@@ -29,12 +29,12 @@ def drop_columns(frame: Any, names: Collection[str]) -> Any:
     if isinstance(frame, pa.Table):
         return frame.drop_columns(list(names))
     labels = [label for label in frame.columns if str(label) in names]
-    # if a partition has other columns, writing it raises the error
+    # ignore missing columns: if a partition has other columns, writing it raises an error
     return frame.drop(columns=labels, errors="ignore")
 
 
 def output_names(y: Any, where: str) -> dict[str, str]:
-    """Return the default use of each column of y by its name: ``target`` for floats, else ``label``."""
+    """Return the default use of each column of y, by name: ``target`` for floats, else ``label``."""
     if hasattr(y, "columns") and y.ndim == 2:
         return {name: _use_of(y.dtypes.iloc[i]) for i, name in enumerate(names_of(y.columns, where))}
     if isinstance(y, (pa.Array, pa.ChunkedArray)):
@@ -50,9 +50,9 @@ def output_names(y: Any, where: str) -> dict[str, str]:
 
 
 def column_name(column: Any, otherwise: str) -> str:
-    """Return the name of a column, or ``otherwise`` if it has none.
+    """Return the name of a column, or ``otherwise`` if the column has no name.
 
-    The names of Dask arrays are not names of columns.
+    The name of a Dask array does not count as a column name.
     """
     name = getattr(column, "name", None)
     return otherwise if name is None or hasattr(column, "chunks") else str(name)
@@ -130,7 +130,7 @@ class FrameWriter:
 
 
 def _write(table: pa.Table, path: str, where: str) -> None:
-    # dictionary encoding makes strings smaller, but only costs time for floats
+    # dictionary encoding makes strings smaller; for floats, it only takes time
     texts = [each.name for each in table.schema if not pa.types.is_floating(each.type)]
     try:
         rows = rows_per_block(4 * table.num_columns, GROUP_BYTES)

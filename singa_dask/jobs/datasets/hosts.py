@@ -45,7 +45,9 @@ PREFIX, LOCK = "singa-dask-data-", "lock"
 def placed(
     run: JobRun, client: Client, datasets: Mapping[str, Dataset] | None = None, leave: bool = False
 ) -> Iterator[JobRun]:
-    """Write the datasets of a run to the hosts of Dask workers; provide the run with the file paths.
+    """Write the datasets of a run to the hosts of Dask workers.
+
+    The context has the run with the paths of the files.
 
     Parameters
     ----------
@@ -54,13 +56,13 @@ def placed(
     datasets : mapping of str to Dataset, optional
         Datasets by name. Datasets that are missing here must be published on the cluster.
     leave : bool
-        Leave the files after the context, for a detached job. The files are deleted when the job ends. By default they
-        are deleted at the end of the context.
+        Whether to keep the files after the context, for a detached job. They are then deleted when the job ends. By
+        default, they are deleted at the end of the context.
 
     Raises
     ------
     ClusterError
-        There is no room for the job.
+        The cluster has no room for the job.
     ConfigError
         A dataset does not exist.
     DataError
@@ -78,7 +80,7 @@ def placed_job(
 ) -> Iterator[tuple[JobConf, list[list[Any]]]]:
     """Write the datasets of a job to the hosts of Dask workers; see `placed`.
 
-    Provides the job with the paths of the files, and the messages that list the files.
+    The context has the job with the paths of the files, and the messages that list the files.
     """
     catalogs: list[Catalog] = []
     try:
@@ -123,7 +125,7 @@ def published(name: str, client: Client) -> Dataset:
 
 
 def place_on_hosts(dataset: Dataset, client: Client) -> Catalog:
-    """Write each partition of a dataset to a file, on the host that has the partition or computes it.
+    """Write each partition of a dataset to a file, on the host that stores or computes the partition.
 
     The files exist until `drop_from_hosts` is called, or until the job that reads them ends.
 
@@ -143,33 +145,33 @@ def place_on_hosts(dataset: Dataset, client: Client) -> Catalog:
             raise DataError(f"dataset {dataset.name!r}: there are no records.")
         return Catalog(dataset.name, token, files)
     except BaseException:
-        # remove all files, because a failed task does not tell which files it has written
+        # remove all files, because it is not known which files a failed task has written
         _drop(client, [token])
         raise
 
 
 def drop_from_hosts(client: Client, catalogs: Iterable[Catalog]) -> None:
-    """Delete the files in catalogs, and their caches, on all hosts that answer."""
+    """Delete the files of catalogs, and the caches of these files, on all hosts that answer."""
     tokens = [catalog.token for catalog in catalogs]
     if tokens:
         _drop(client, tokens)
 
 
 def _drop(client: Client, tokens: Sequence[str]) -> None:
-    with contextlib.suppress(Exception):  # if this fails, the next dataset on this host deletes the files
+    with contextlib.suppress(Exception):  # if this fails, writing the next dataset on the host deletes them
         client.run(_drop_on_host, list(tokens), on_error="ignore", callback_timeout=limit("question"))
 
 
 class _Placing:
     """The tasks that write the partitions of a dataset.
 
-    ``live`` has the tokens of the jobs on the cluster, whose files must not be deleted.
+    ``live`` has the tokens of all jobs on the cluster. Files with these tokens must not be deleted.
     """
 
     def __init__(self, dataset: Dataset, client: Client, token: str, live: Collection[str]) -> None:
         self._dataset, self._client, self._token, self._live = dataset, client, token, list(live)
         self._done: SimpleQueue[Future[list[Any]]] = SimpleQueue()
-        # task -> number of its partition, and the Dask workers to which it is pinned
+        # task -> index of its partition, and the Dask workers that the task is pinned to
         self._tasks: dict[Future[list[Any]], tuple[int, list[str]]] = {}
 
     def run(self) -> list[PartFile]:
@@ -193,7 +195,7 @@ class _Placing:
     def _submit(self, indices: Sequence[int], pinned: bool = True) -> None:
         """Start the tasks of some partitions.
 
-        If ``pinned``, each task runs on a Dask worker that has most of the partition's data.
+        If ``pinned``, each task runs on a Dask worker that stores most of the partition's data.
         """
         groups: dict[tuple[str, ...], list[int]] = {}
         holders = self._holders(indices) if pinned else {}
@@ -224,9 +226,9 @@ class _Placing:
         return delayed(Guarded(write), pure=False)(value=part, dask_key_name=key)
 
     def _holders(self, indices: Sequence[int]) -> Mapping[int, tuple[str, ...]]:
-        """Return the Dask workers that have most bytes of each partition.
+        """Return the Dask workers that store most bytes of each partition.
 
-        Partitions of which no worker has data are left out.
+        Partitions without data on any worker are left out.
         """
         needed = {i: _keys_needed(self._dataset.parts[i]) for i in indices}
         keys = sorted(set[Any]().union(*needed.values()), key=str)
@@ -258,7 +260,7 @@ class _Placing:
 
 
 def _keys_needed(part: Any) -> set[Any]:
-    """Return the keys of the tasks that a partition depends on and whose results the cluster already has."""
+    """Return the keys of a partition's tasks whose results are already on the cluster."""
     if isinstance(part, Future):
         return {part.key}
     if not is_dask_collection(part):
@@ -284,7 +286,8 @@ def _write_on_host(
 ) -> list[Any]:
     """Write a partition on the host of this Dask worker; return the fields of its `PartFile`.
 
-    The function runs as a task. It also deletes the files of tokens that no process holds and that are not in ``live``.
+    The function runs as a Dask task. It also deletes the files of each token that no process holds, and that is not in
+    ``live``.
     """
     worker = get_worker()
     folders = part_folders(worker)
@@ -316,7 +319,7 @@ def _drop_on_host(tokens: Sequence[str], dask_worker: Worker) -> None:
 
 @contextlib.contextmanager
 def local_parts(datasets: Mapping[str, Dataset]) -> Iterator[dict[str, str]]:
-    """Write datasets to temporary files on this machine; provide the file patterns by name.
+    """Write datasets to temporary files on this machine. The context has the file patterns, by name.
 
     One partition is computed at a time.
 

@@ -1,4 +1,4 @@
-"""The partitions of Dask arrays and frames, as lazy values. Common tasks are computed once."""
+"""The partitions of Dask collections as lazy values. Tasks that partitions share are computed once."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from singa_dask.comm.remote_import import Guarded
 
 
 def parts_of(collection: Any) -> list[Any]:
-    """Return the partitions of a frame, a column, or an array. A partition of an array has whole records.
+    """Return the partitions of a frame, a column, or an array. Partitions consist of whole records.
 
-    Tasks are not fused, because fused partitions would compute common tasks several times.
+    Tasks are not fused, because fused partitions would compute shared tasks several times.
     """
     if hasattr(collection, "chunks"):
         return list(rows_together(collection).to_delayed(optimize_graph=False).reshape(-1))
@@ -26,7 +26,7 @@ def parts_of(collection: Any) -> list[Any]:
 
 
 def rows_together(array: Any) -> Any:
-    """Return a Dask array with the same values whose chunks have whole records."""
+    """Return a Dask array with the same values, whose chunks consist of whole records."""
     if not is_dask_collection(array):
         # the other array is a Dask array, so the dask.array module is loaded
         import dask.array
@@ -72,7 +72,7 @@ def array_of(parts: Sequence[Any], lengths: tuple[float, ...], meta: Any) -> Any
 def _layer(
     function: Callable[..., Any], columns: Sequence[Sequence[Any]], place: tuple[int, ...] = ()
 ) -> tuple[str, HighLevelGraph]:
-    # make one graph layer for all partitions, because Dask traverses the graph once per layer
+    # use one graph layer for all partitions, because Dask traverses the graph once for each layer
     name = f"{getattr(function, '__name__', 'part')}-{uuid.uuid4().hex}"
     tasks: dict[Any, Task] = {}
     for index, of in enumerate(zip(*columns, strict=False)):

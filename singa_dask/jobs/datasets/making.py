@@ -1,4 +1,4 @@
-"""Create datasets from arrays and frames, in memory or of Dask."""
+"""Create datasets from arrays and frames in memory, or from Dask collections."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TAKEN = (
 def as_datasets(data: Any, client: Client | str | None = None) -> dict[str, Dataset]:
     """Return the datasets for a mapping of values by name.
 
-    Any other value becomes a single dataset, named ``train``. See `as_dataset`.
+    A value that is not a mapping becomes a single dataset, named ``train``. See `as_dataset`.
     """
     if data is None:
         return {}
@@ -50,17 +50,19 @@ def as_datasets(data: Any, client: Client | str | None = None) -> dict[str, Data
 
 
 def as_dataset(name: str, value: Any, client: Client | str | None = None) -> Dataset:
-    """Return a dataset with the records of a value. Only class names are computed, if labels are strings.
+    """Return a dataset with the records of a value.
+
+    Dask collections are not computed, except for class names if labels are strings.
 
     Parameters
     ----------
     name : str
         Name of the dataset; jobs read it as ``path: dask://NAME``.
     value
-        X, (X, y), or (X, y, weights). X is an array (records, ...) of NumPy, Dask or xarray, or a tensor of PyTorch;
-        uint8 values are pixels, other values become 32-bit floats. Or X is a frame of pandas or Dask, or a pyarrow
-        Table, and the job names its columns. y has labels (integers or strings) or targets (floats). Weights are
-        non-negative numbers.
+        X, (X, y), or (X, y, weights). X is an array (records, ...) of NumPy, Dask or xarray, or a PyTorch tensor; uint8
+        values are pixels, other values become 32-bit floats. X can also be a pandas or Dask frame, or a pyarrow Table;
+        the job then names the columns. y has labels (integers or strings) or targets (floats). Weights are non-negative
+        numbers.
     client : distributed.Client or str, optional
         Cluster to compute on; see `compute_on`.
 
@@ -137,9 +139,9 @@ def _of_arrays(name: str, x: Any, y: Any, weights: Any, client: Client | str | N
 
 
 def _tuples(parts: Sequence[Any], *others: Sequence[Any]) -> list[Any]:
-    """Return a tuple for each partition, with the partition's part of each collection.
+    """Return a tuple for each partition, with the partition of each collection.
 
-    Ignores empty lists.
+    Empty lists are ignored.
     """
     columns = [each for each in others if each]
     if not columns:
@@ -154,9 +156,9 @@ def _tuple(*values: Any) -> tuple[Any, ...]:
 
 
 def _partitions(where: str, x: Any, **others: Any) -> list[list[Any]]:
-    """Return the partitions of X, and of each of ``others`` with the same records.
+    """Return the partitions of X, and the partitions of ``others`` with the same records.
 
-    The partitions have whole records. For None the result is an empty list.
+    Partitions consist of whole records. The result for None is an empty list.
     """
     if not any(map(is_dask_collection, (x, *others.values()))):
         return [[x], *([] if each is None else [each] for each in others.values())]

@@ -1,6 +1,6 @@
-"""Dataset: the data of an array or frame in partitions.
+"""Dataset: an array or frame in partitions.
 
-Each partition is written as one file of records.
+Each partition is written to one file of records.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from singa_dask.errors import DataError
 
 
 def place_of(dataset: str, index: int, n_parts: int) -> str:
-    """Return the place for errors: the dataset, and the partition if there are several."""
+    """Return the place for error messages: the dataset, and the partition if there are several."""
     return f"dataset {dataset!r}" + (f", partition {index}" if n_parts > 1 else "")
 
 
 WritePart = Callable[[Any, str, int], int]
-"""Writes a partition to a file, and returns its number of records; writes no file for an empty partition.
-
-Takes the computed partition, the local path of the file in an existing directory, and the index of the partition. After
-an error, the caller deletes the file. A `DataError` names dataset, column and partition. Picklable, without the data.
+"""Function that writes a partition to a file, and returns the number of records. For an empty partition, it writes no
+file. Its arguments are the computed partition, the local path of the file in an existing directory, and the index of
+the partition. After an error, the caller deletes the file. A `DataError` names dataset, column and partition. The
+function can be pickled, and does not contain the data.
 """
 
 
@@ -45,11 +45,11 @@ class Dataset:
     defaults : mapping
         Default values for keys of ``store_conf``, e.g. ``label`` for the column with labels.
     shape : tuple of int or None
-        Shape of a record, if it is known before partitions are computed.
+        Shape of a record; None if it is unknown before partitions are computed.
     columns : tuple of str
         Names of the columns of a frame, without the columns of y.
     drop : callable or None
-        Takes names of columns, and returns the dataset without these columns.
+        Function that takes names of columns, and returns the dataset without these columns.
     meta : frame or None
         An empty frame of pandas or pyarrow with the same columns and types.
     has_weights : bool
@@ -74,7 +74,7 @@ class Dataset:
         return (*names, self.defaults["weight"]) if "weight" in self.defaults else names
 
     def file_name(self, index: int) -> str:
-        """Return the file name of a partition. Sorted file names have the order of the partitions."""
+        """Return the file name of a partition. The order of sorted file names is the order of the partitions."""
         width = max(5, len(str(len(self.parts) - 1)))
         return f"part-{index:0{width}d}{self.suffix}"
 
@@ -85,7 +85,7 @@ class Dataset:
 
 
 def check_weight_type(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> None:
-    """Raise a `DataError` unless an array of this type and shape can be weights of records."""
+    """Raise a `DataError` if an array of this type and shape cannot be weights of records."""
     if not is_numeric(dtype):
         raise DataError(f"{where}, weights: the values are of type {dtype}, expected numbers.")
     if len(shape) != 1:
@@ -93,14 +93,14 @@ def check_weight_type(where: str, dtype: np.dtype[Any], shape: Sequence[float]) 
 
 
 def check_count(where: str, whose: str, n: float, name: str, other: float, what: str = "records") -> None:
-    """Raise a `DataError` if the numbers of records of X and of y or weights differ; NaN means unknown."""
+    """Raise a `DataError` if X and another array have different numbers of records; NaN means unknown."""
     if n != other and not np.isnan([n, other]).any():
         verb = "have" if name == "weights" else "has"
         raise DataError(f"{where}: {whose} has {n} {what}, but {name} {verb} {other}.")
 
 
 def check_weights(where: str, whose: str, n: int, weights: Array) -> None:
-    """Raise a `DataError` unless there is a finite, non-negative weight for each of ``n`` records."""
+    """Raise a `DataError` if weights are not finite or are negative, or if their number is not ``n``."""
     check_count(where, whose, n, "weights", len(weights))
     wrong = find_wrong_weight(weights)
     if wrong is not None:
