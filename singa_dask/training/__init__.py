@@ -1,4 +1,4 @@
-"""Train nets: algorithms for a batch, update rules, learning rates and initial values.
+"""Train nets: algorithms, update rules, learning rates and initial values.
 
 Algorithms
     `algorithm`: the base class. `bp`, `cd`: back-propagation and contrastive divergence. `captured_step`: runs a
@@ -6,7 +6,7 @@ Algorithms
 Registries
     `updaters`, `schedules`, `initialisers`.
 Metrics
-    `pass_metrics`: metrics over a whole pass of tests.
+    `pass_metrics`: metrics over a whole pass of a test or validation net.
 """
 
 from singa_dask.training.algorithm import ALGORITHMS, Algorithm

@@ -1,7 +1,7 @@
 """Algorithm: how one batch changes the params. SINGA calls this TrainOneBatch.
 
-An algorithm knows layers and params, but no servers. It calls ``collect`` before it uses a param, and ``update`` after
-it has computed a gradient.
+An algorithm knows layers and params, but not servers. It calls ``collect`` before it uses a param, and ``update`` after
+it has computed the gradient of a param.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ class Algorithm:
     net : NeuralNet
         A net with memory.
     collect : callable (param), optional
-        Waits until the values of a param are up to date. Called for each param before the forward pass of its layer in
-        training.
+        Waits until the values of a param are up to date. In training, it is called for each param before the forward
+        pass of the param's layer.
     update : callable (step, param), optional
-        Takes the complete gradient of a param. Called right after the backward pass of its layer.
+        Processes the complete gradient of a param. Called right after the backward pass of the param's layer.
     conf : AlgConf, optional
         The block ``train_one_batch`` of the job. Its ``user_conf`` has options of custom algorithms.
 
     Attributes
     ----------
     block : type of Conf or None
-        Model of the class's own block in ``train_one_batch``; read it with ``conf.block(XConf)``.
+        Conf class of this algorithm's block in ``train_one_batch``. Read the block with ``conf.block(XConf)``.
     layer : Layer or None
-        The layer being computed, for errors; None between batches.
+        The layer that is being computed, for error messages; None between batches.
     """
 
     block: ClassVar[type[Conf] | None] = None
@@ -76,7 +76,7 @@ class Algorithm:
         Raises
         ------
         ConfigError
-            It cannot. The error lists all problems, with paths from the top of the job.
+            The algorithm cannot train the net. The error lists all problems, with paths from the top of the job.
         """
 
     def capture_steps(self) -> None:
@@ -95,7 +95,7 @@ class Algorithm:
 
     @contextmanager
     def _batch(self) -> Iterator[None]:
-        """Compute a batch in this context. An overflow shows as a loss that is not finite, without warnings."""
+        """Return a context to compute a batch in. Overflows raise no warnings: they show in the loss."""
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             yield
         self.layer = None
@@ -103,7 +103,7 @@ class Algorithm:
     def check_losses(self, wait: bool = False) -> None:
         """Check that every loss, or error of an RBM, is finite before a gradient changes the params.
 
-        On a GPU the losses of an earlier step are checked, unless ``wait`` is set.
+        On a GPU, the losses of an earlier step are checked. Set ``wait`` to check the current step.
 
         Raises
         ------
@@ -120,7 +120,7 @@ class Algorithm:
     def check_params(self) -> None:
         """Check that all params are finite.
 
-        Losses do not always show NaN, because some kernels turn NaN into 0.
+        This check is necessary, because some kernels turn NaN into 0, so that losses do not show it.
 
         Raises
         ------

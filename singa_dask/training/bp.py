@@ -45,10 +45,10 @@ BACK: Phase = Phase.TRAIN | Phase.BACKWARD
 
 @ALGORITHMS.register("BP", "BPTT")
 class BP(Algorithm):
-    """Back-propagation. It passes on the gradient of a param as soon as it is complete.
+    """Back-propagation. The gradient of a param is passed to ``update`` as soon as it is complete.
 
-    In an unrolled net this is back-propagation through time (BPTT). The gradients of all time steps are summed, and
-    passed on once, when the backward pass has reached the first time step.
+    In an unrolled net this is back-propagation through time (BPTT). The gradients of all time steps are summed. The sum
+    is passed to ``update`` when the backward pass has reached the first time step.
     """
 
     @classmethod
@@ -86,7 +86,7 @@ class BP(Algorithm):
             self.forward(phase | Phase.FORWARD, do_nothing)
 
     def forward(self, phase: Phase, collect: Collect) -> None:
-        """Compute the features of all layers in order."""
+        """Compute the outputs of all layers in order."""
         for layer in self.net.in_turn(phase):
             self.layer = layer
             for param in layer.params:
@@ -109,11 +109,11 @@ class BP(Algorithm):
     def _pass_on(self, step: int, layer: Layer) -> None:
         """Pass the gradients of a layer's params to `update`, if they are complete."""
         for param in reversed(layer.params) if self.net.gradients_complete(layer) else ():
-            if param.trains:  # update the bias first, because it travels in the message that its weights fill
+            if param.trains:  # update the bias first: it is sent in the same message as the weights
                 self.update(step, param)
 
     def _replay(self, captured: CapturedStep, step: int) -> None:
-        """Run the part of a step that needs the host, and replay the rest on a GPU."""
+        """Run the part of a step that needs the host, and replay the other part on a GPU."""
         phase = Phase.TRAIN | Phase.FORWARD
 
         def compute() -> None:
@@ -130,7 +130,7 @@ class BP(Algorithm):
             for param in layer.params:
                 self.collect(param)
             layer.prepare(phase)
-        # states were reset above; inside the captured part, each step would repeat the reset
+        # states have been reset above; if the captured part reset them, each step would repeat the reset
         self.net.context.stream_start = False
         captured.run(compute)
         self.check_losses()
@@ -140,8 +140,9 @@ class BP(Algorithm):
     def share_loss(self, layer: Layer) -> None:
         """Scale the gradients of a loss layer that computes a shard of the batch.
 
-        Gradients of the mean over the shard become gradients of the shard's share in the mean over the whole batch. If
-        all layers are partitioned by records, this equals the average over the workers.
+        The gradient of the mean over the shard is multiplied by the share of the shard in the batch. The sum over all
+        shards is then the gradient of the mean over the batch. If all layers are partitioned by records, the sum equals
+        an average over the workers.
         """
         n_shards = layer.site.batch_shard.count
         if n_shards == 1:

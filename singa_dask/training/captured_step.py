@@ -12,19 +12,20 @@ from singa_dask.ops.contract import CapturedKernels
 
 logger = logging.getLogger(__name__)
 
-# Steps before the first capture. They compile kernels and allocate scratch memory, which cannot be captured.
+# Number of steps before the first capture. These steps compile kernels and allocate scratch memory, which cannot be
+# captured.
 FIRST_STEPS = 2
-# After this many captures, steps are no longer captured, because their memory differs from step to step.
+# Maximum number of captures. If more were needed, the memory differs from step to step, and steps run uncaptured.
 MAX_CAPTURES = 8
 
 
 class CapturedStep:
-    """A training step in two parts: layers that work on the host, and kernels that a GPU replays.
+    """A training step in two parts: layers that run on the host, and kernels that a GPU replays.
 
     Attributes
     ----------
     readers : list of Layer
-        Layers that work on the host. They run before `layers` in each step.
+        Layers that run on the host. In each step, they run before `layers`.
     layers : list of Layer
         Layers whose kernels are replayed.
     n_captures : int
@@ -45,7 +46,7 @@ class CapturedStep:
         self._possible = net.ops.supports_capture and not net.is_partitioned and self._readers_come_first()
 
     def _readers_come_first(self) -> bool:
-        """Return whether the work on the host depends on no kernel, and no layer with such work learns."""
+        """Return whether layers on the host do not depend on kernels, and do not learn."""
         first = set(self.readers)
         independent = all(first.issuperset(self.net.sources[layer]) for layer in self._on_host)
         return independent and not any(layer.learns for layer in self.readers)
@@ -53,8 +54,8 @@ class CapturedStep:
     def should_replay(self) -> bool:
         """Count a step, and return whether `run` should compute it.
 
-        The result is False for the first step after scratch memory has grown. That step has to run uncaptured, because
-        kernels keep tables of addresses on the device.
+        The result is False for the first step after scratch memory has grown. That step has to run uncaptured, to
+        update the tables of addresses that kernels keep on the device.
         """
         self._n_steps += 1
         has_grown, self._n_grown = self._n_grown != self.net.ops.n_grown, self.net.ops.n_grown
@@ -66,7 +67,8 @@ class CapturedStep:
         Parameters
         ----------
         compute : callable
-            Runs `layers` forward and backward. Called to capture its kernels, or if they cannot be captured.
+            Runs `layers` forward and backward. Called to capture the kernels, and in each step if they cannot be
+            captured.
         """
         addresses = [address for feature in self._read for address in self._addresses_of(feature)]
         if self._graph is None or not self._graph.is_valid or addresses != self._addresses:
@@ -93,7 +95,7 @@ class CapturedStep:
             self.n_captures += 1
             self._possible = self.n_captures < MAX_CAPTURES
         except Exception as error:
-            # a driver or layer that fails during capture can still run uncaptured
+            # a step that fails during capture can still run uncaptured
             logger.warning("steps cannot be captured and run uncaptured: %s", error)
             self._graph, self._possible = None, False
         self._counts = []

@@ -87,7 +87,7 @@ class CD(Algorithm):
             self.reconstruct(Phase.TEST)
 
     def sample(self) -> None:
-        """Run the Gibbs chains. The first pass always reconstructs the records, to measure the error."""
+        """Run the Gibbs chains. To measure the error, the first pass always reconstructs the records."""
         conf = self.conf.block(CDConf)
         self.reconstruct(Phase.TEST)
         chains = self.hidden if conf.persistent else []

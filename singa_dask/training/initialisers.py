@@ -1,6 +1,6 @@
 """Initialisers draw the initial values of params. After SINGA's src/utils/param.cc.
 
-In formulas, rows and columns are the rows and columns of a matrix (outputs, inputs).
+In formulas, rows and columns are the numbers of rows and columns of a matrix (outputs, inputs).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Initialiser:
     Attributes
     ----------
     block : type of Conf or None
-        Model of the class's own block in ``init``; read it with ``conf.block(XConf)``.
+        Conf class of this initialiser's block in ``init``. Read the block with ``conf.block(XConf)``.
     needs_matrix : bool
-        Whether the initialiser can only draw params with two axes.
+        Whether the initialiser works only for params with two axes.
     """
 
     block: ClassVar[type[Conf] | None] = None
@@ -44,7 +44,7 @@ class Initialiser:
         self.conf = conf
 
     def fill(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """Return floats of ``shape``. Random numbers must come only from ``random``."""
+        """Return floats of this shape. Use ``random`` as the only source of random numbers."""
         raise TypeError(f"{type(self).__name__} draws nothing: it has no fill()")
 
 
@@ -115,7 +115,7 @@ class UniformSqrtFanInOut(Uniform):
 
 
 FFT_VALUES = 1 << 20
-"""Number of values that are transformed at once, which takes 40 MB beside the result."""
+"""Number of values that are transformed at once. This takes 40 MB in addition to the result."""
 
 
 @INITIALISERS.register()
@@ -151,13 +151,13 @@ def initial_values(
     Parameters
     ----------
     conf : InitConf or ndarray
-        How to draw them, or the values.
+        The distribution of the values, or the values themselves.
     shape : sequence of int
         Shape of the whole param. The values do not depend on how the param is sliced.
     seed : int
         The job's seed.
     dtype : dtype
-        Data type of the result. Values are always drawn in float32, so that jobs with float64 start with the same
+        Data type of the result. Values are always drawn in float32, so that a job with float64 starts with the same
         values.
 
     Returns

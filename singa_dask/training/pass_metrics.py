@@ -1,8 +1,8 @@
 """PassMetrics: compute the ``metrics`` of a job over a whole pass of tests.
 
-The metrics are computed from the sources and outputs of loss layers. They are defined as in scikit-learn. The state is
-a set of arrays: counts of (true, predicted) classes, moments of values in float64, and all outputs for metrics that
-depend on their order. The metrics do not depend on how a pass is divided into parts.
+The metrics are computed from the sources and outputs of loss layers, and are defined as in scikit-learn. The state is a
+set of arrays: counts of (true, predicted) classes, moments of values in float64, and, for metrics that depend on the
+order of outputs, all outputs. The metrics do not depend on how a pass is divided into parts.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from singa_dask.ops.contract import Array
 logger = logging.getLogger(__name__)
 
 MAX_BYTES = 256 << 20
-"""Most bytes of outputs that are kept for metrics that depend on their order; with more these are undefined."""
+"""Maximum bytes of outputs to keep for metrics that depend on their order. If there are more, these metrics are
+undefined."""
 MAX_CLASSES = 2000
-"""Most classes of a confusion matrix."""
+"""Maximum number of classes of a confusion matrix."""
 OF_TWO = {"precision": "precision_macro", "recall": "recall_macro", "f1": "f1_macro", "roc_auc": "roc_auc_ovr"}
-"""Metrics of two classes, and those to use for more."""
+"""Metrics for two classes, and the metric to use instead for more classes."""
 State = Mapping[str, Array]
 
 
@@ -76,7 +77,7 @@ class PassMetrics:
         return bool(self._scores)
 
     def add(self, net: NeuralNet) -> None:
-        """Add the batch that ``net`` has computed last. It may be a net for another batch size than this net."""
+        """Add the batch that ``net`` has computed last. Its batch size may differ from this object's net."""
         for layer in net.layers if self._scores else ():
             scores = self._scores.get(layer.conf_name)
             if scores is not None:
@@ -88,19 +89,19 @@ class PassMetrics:
                 scores.add(y, p)
 
     def state(self) -> State:
-        """Return the state for `merge`, as arrays by ``<layer>:<name>``."""
+        """Return the state for `merge`: arrays with names ``<layer>:<name>``."""
         states = {layer: scores.state() for layer, scores in self._scores.items()}
         return {f"{layer}:{name}": array for layer, state in states.items() for name, array in state.items()}
 
     def merge(self, state: State) -> None:
-        """Add the state of another `PassMetrics`. The same states in the same order give the same bits."""
+        """Add the state of another `PassMetrics`. Results are equal in every bit if the order is the same."""
         for layer, scores in self._scores.items():
             scores.merge(
                 {name.removeprefix(f"{layer}:"): state[name] for name in state if name.startswith(f"{layer}:")}
             )
 
     def values(self) -> dict[str, float]:
-        """Return the metrics by name; NaN if one is undefined. Confusion matrices are not included."""
+        """Return the metrics by name, without confusion matrices. An undefined metric is NaN."""
         return {name: scores.value(metric) for name, metric, scores in self._each() if metric != CONFUSION}
 
     def matrices(self) -> dict[str, npt.NDArray[np.int64]]:
@@ -108,14 +109,14 @@ class PassMetrics:
         return {name: scores.confusion() for name, metric, scores in self._each() if metric == CONFUSION}
 
     def _each(self) -> Iterator[tuple[str, str, Scores]]:
-        """Yield the full name of each metric, its short name, and the scores of its layer."""
+        """Yield the full name of each metric, its short name, and the `Scores` of its layer."""
         for layer, scores in self._scores.items():
             for metric in scores.names:
                 yield metric if self._times[metric] == 1 else f"{layer}.{metric}", metric, scores
 
 
 def _why_unfit(metric: str, layer: str, kind: str, n: int) -> str:
-    """Return the reason why a metric cannot be computed from a layer with ``n`` outputs; empty if it can."""
+    """Return why a metric cannot be computed from a layer with ``n`` outputs; empty if it can."""
     top, several = TOP.fullmatch(metric), kind == "labels" and n > 1
     if (metric in VALUES) != (kind == "values"):
         return f"layer {layer!r} outputs {'values' if kind == 'values' else 'probabilities'}."
@@ -135,8 +136,8 @@ def _why_unfit(metric: str, layer: str, kind: str, n: int) -> str:
 class Scores:
     """Metrics of one layer with ``n`` outputs.
 
-    The kind of outputs is ``"classes"`` for probabilities of exclusive classes, ``"labels"`` for independent
-    probabilities, or ``"values"``.
+    ``kind`` is ``"classes"`` for probabilities of exclusive classes, ``"labels"`` for independent probabilities of
+    labels, or ``"values"`` for predicted numbers.
     """
 
     def __init__(self, kind: str, n: int, names: Sequence[str]) -> None:
@@ -237,7 +238,7 @@ class Scores:
             return float(by_class[-1])
         if average == "weighted" and true.sum():
             return float(np.average(by_class, weights=true))
-        # a class that neither occurs nor is predicted does not count, but one of several labels counts
+        # leave out a class that neither occurs nor is predicted; a label is never left out
         return float(np.mean(by_class[(predicted > 0) | (true > 0) | ("counts" in self._arrays)]))
 
     def _counted(self) -> npt.NDArray[np.int64]:
@@ -271,9 +272,9 @@ class Scores:
 def _area(name: str, is_true: Array, p: Array) -> float:
     """Return the average precision, or the area under the ROC curve, of one class or label.
 
-    The average precision is the mean precision over steps of recall; it is 0 if no record is true. The area under the
-    ROC curve is the share of pairs of a true and a false record that are ordered correctly. Pairs with equal outputs
-    count half.
+    The average precision is the mean precision over steps of recall. It is 0 if no record is true. The area under the
+    ROC curve is the share of correctly ordered pairs among all pairs of a true and a false record. A pair with equal
+    outputs counts half.
     """
     _, index, counts = np.unique(-p, return_inverse=True, return_counts=True)
     right = np.bincount(index, is_true, len(counts))
@@ -286,8 +287,8 @@ def _area(name: str, is_true: Array, p: Array) -> float:
 def _moments(t: Array, x: Array) -> Array:
     """Return sums over the records for each target: (6, n).
 
-    The six rows are the number of records, the first target, the mean deviation from the first target, the sum of
-    squared deviations from the mean, and the sums of squared and of absolute errors.
+    The six rows are: the number of records, the first target, the mean deviation from the first target, the sum of
+    squared deviations from the mean, the sum of squared errors, and the sum of absolute errors.
     """
     # deviations from the first target are exact for equal targets, and keep all digits of targets far from 0
     apart, error = t - t[0], t - x

@@ -1,6 +1,6 @@
 """Learning-rate schedules with their blocks of the job file. After SINGA's src/utils/updater.cc.
 
-In formulas t is the step and b is ``base_lr``. f is ``change_freq`` of the schedule's block; the default is the number
+In formulas, t is the step and b is ``base_lr``. f is ``change_freq`` of the schedule's block; the default is the number
 of steps of the job.
 """
 
@@ -23,7 +23,7 @@ SCHEDULES: Registry[Schedule] = Registry("learning-rate schedule")
 
 
 class Schedule:
-    """A learning rate that is a function of the step alone.
+    """A learning rate that depends only on the step.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class Schedule:
     Attributes
     ----------
     block : type of Conf or None
-        Model of the class's own block in ``learning_rate``; read it with ``conf.block(XConf)``.
+        Conf class of this schedule's block in ``learning_rate``. Read the block with ``conf.block(XConf)``.
     reads : tuple of str
         Other keys of ``learning_rate`` that the schedule reads.
     base : float
@@ -54,7 +54,7 @@ class Schedule:
 
     @classmethod
     def lasting(cls, conf: LRGenConf, n_steps: int) -> LRGenConf:
-        """Return a conf whose schedule ends after ``n_steps``, unless the job sets the end itself."""
+        """Return a conf whose schedule ends after ``n_steps``, unless the job sets another end."""
         if cls.block is None or not issubclass(cls.block, FallingConf):
             return conf
         block = conf.block(cls.block)
@@ -67,9 +67,9 @@ SCHEDULES.base = Schedule
 
 
 def displayed_rate(conf: LRGenConf, step: int) -> float | None:
-    """Return the learning rate of a step, to show it.
+    """Return the learning rate of a step for display.
 
-    The result is None if a custom schedule fails. The server that applies the rate then reports the error.
+    The result is None if a custom schedule raises an error. The server that applies the rate then reports this error.
     """
     try:
         return SCHEDULES.find(conf.type)(conf)(step)
@@ -113,7 +113,7 @@ class FallingConf(Conf):
 
     @property
     def n_steps(self) -> int:
-        """Number of steps until the final rate; ConfigError if neither the block nor a job sets it."""
+        """Number of steps until the final rate. Raises ConfigError if neither the block nor the job sets it."""
         if self.change_freq is None:
             raise ConfigError(f"{self.block_key}: change_freq is missing, and no job sets the number of steps.")
         return self.change_freq
@@ -268,7 +268,7 @@ class Cosine(Schedule):
 
 
 def _cosine(first: float, last: float, part: float) -> float:
-    """Return the rate at the share ``part`` of half a cosine from ``first`` to ``last``."""
+    """Return the rate after the share ``part`` of a half cosine from ``first`` to ``last``."""
     return last + (first - last) * (1 + math.cos(math.pi * part)) / 2
 
 

@@ -1,8 +1,8 @@
 """Update rules of the servers, with their blocks of the job file. After SINGA's updater.cc.
 
-A rule computes new values of a slice from its values and its gradient. It is either a formula, which `ops` compiles to
-kernels, or the method `Updater.rule`. Both compute each value separately, so that results do not depend on how a param
-is sliced.
+A rule computes new values of a slice of a param from the slice's values and gradient. It is either a formula, which
+`ops` compiles to kernels, or the method `Updater.rule`. Both compute each value separately, so that results do not
+depend on how a param is sliced.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _State(dict[str, Array]):
 class Updater:
     """An update rule for all params, used by one thread.
 
-    It has no state; the owner of a slice stores the slice's state.
+    The object has no state. The owner of a slice stores the state of the slice.
 
     Parameters
     ----------
@@ -47,12 +47,12 @@ class Updater:
     Attributes
     ----------
     ops : Ops
-        Kernels for the device that has the slices. The default is NumPy.
+        Kernels of the device that stores the slices. The default is NumPy.
     state_names : tuple of str
-        Names of the state arrays that `update` needs for each slice. They have the shape of the slice and start with
-        zeros.
+        Names of the state arrays that `update` needs for each slice. These arrays have the shape of the slice, and are
+        initially zeros.
     block : type of Conf or None
-        Model of the class's own block in ``updater``; read it with ``conf.block(XConf)``.
+        Conf class of this rule's block in ``updater``. Read the block with ``conf.block(XConf)``.
     reads : tuple of str
         Optional keys of ``updater`` that the rule reads: ``momentum``, ``delta``.
     decoupled_decay : bool
