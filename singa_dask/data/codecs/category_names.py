@@ -1,6 +1,6 @@
 """Names of categories and classes.
 
-Formats write the same value in several ways, which count as one name.
+Formats write the same value in several ways. These spellings count as one name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def name_key(text: str) -> str:
 
 
 def distinct_names(texts: Iterable[str]) -> set[str]:
-    """Return one name for each key: the key itself if it is one of the names, else the first name."""
+    """Return one name for each key: the key itself if it is among the names, else the first name."""
     names_by_key: dict[str, str] = {}
     for name in sorted({plain_name(text) for text in texts}):
         key = name_key(name)
@@ -43,7 +43,7 @@ def distinct_names(texts: Iterable[str]) -> set[str]:
 def in_order(names: Iterable[str]) -> tuple[str, ...]:
     """Return the distinct names, sorted.
 
-    If all are numbers they are sorted by value, with nan last; otherwise they are sorted as text.
+    If all names are numbers, they are sorted by value, with nan last. Otherwise they are sorted as text.
     """
     names = distinct_names(names)
 

@@ -16,7 +16,7 @@ from singa_dask.data.codecs.category_names import name_key
 BOOLEAN, INTEGER, NUMBER = "boolean", "integer", "number"
 # names of the classes of boolean labels
 BOOLEANS = ("false", "true")
-# a code with leading zeros is a text
+# digits with leading zeros are a code, not a number
 DIGITS = re.compile(r"-?(0|[1-9]\d*)")
 DECIMAL = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?")
 
@@ -28,7 +28,7 @@ def are_floats(kind: pa.DataType) -> bool:
 
 
 def label_type(kind: str, is_floating: bool) -> str:
-    """Return the type of the labels in a column, given its `column_kind`; empty for strings."""
+    """Return the type of the labels in a column, given the column's `column_kind`; empty for strings."""
     if kind == "number":
         return NUMBER if is_floating else INTEGER
     return BOOLEAN if kind == "boolean" else ""
@@ -42,8 +42,8 @@ def class_values(names: Sequence[str], of_type: str) -> npt.NDArray[Any]:
     names : sequence of str
         Names of the classes.
     of_type : str
-        Type of the values; see `label_type`. If a name cannot be converted to this type, or two names have the same
-        value, the names themselves are returned.
+        Type of the values; see `label_type`. The names themselves are returned if a name cannot be converted to this
+        type, or if two names have the same value.
     """
     keys = [name_key(name) for name in names]
     values: npt.NDArray[Any] = np.array(names, None if names else np.str_)
@@ -54,7 +54,7 @@ def class_values(names: Sequence[str], of_type: str) -> npt.NDArray[Any]:
         if all(-(1 << 63) <= number < 1 << 63 for number in numbers):
             values = np.array(numbers, np.int64)
     elif of_type in (INTEGER, NUMBER) and all(map(DECIMAL.fullmatch, keys)):
-        # a whole number that no float64 represents stays text
+        # keep the names if float64 cannot represent a whole number
         if all(float(key) == int(key) for key in keys if DIGITS.fullmatch(key)):
             values = np.array([float(key) for key in keys], np.float64)
     is_typed = len(np.unique(values)) == len(names) and (values.dtype.kind != "f" or bool(np.isfinite(values).all()))
@@ -64,7 +64,7 @@ def class_values(names: Sequence[str], of_type: str) -> npt.NDArray[Any]:
 def classes_of(
     numbers: npt.NDArray[np.int64], names: Sequence[str], n_classes: int, of_type: str = ""
 ) -> npt.NDArray[Any]:
-    """Return the value of each class number, or the number itself if the class has no name."""
+    """Return the value of each class number, or the class number itself if classes have no names."""
     if not names:
         return numbers
     values, unnamed = class_values(names[:n_classes], of_type), range(len(names), n_classes)

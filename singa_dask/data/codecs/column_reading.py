@@ -1,4 +1,4 @@
-"""ColumnReading: kept columns of texts, as the numbers and booleans that a job reads."""
+"""ColumnReading: convert kept columns of text to the numbers and booleans that a job reads."""
 
 from __future__ import annotations
 
@@ -18,22 +18,24 @@ pc = LazyModule("pyarrow.compute")
 
 TYPES = {"b": pa.bool_(), "i": pa.int64(), "f": pa.float64()}
 TEXT = "U"
-# texts that may be codes or ids: leading zeros, and whole numbers that a float64 may not represent exactly
+# texts that may be codes or ids, by dtype kind: leading zeros, and whole numbers that a float64 may not represent
+# exactly
 INEXACT = {"f": r"^[-+]?(0[0-9]|[0-9]{16,}$)", "i": r"^[-+]?0[0-9xX]"}
 
 
 class ColumnReading(NamedTuple):
-    """Converts columns of text to the types that a job reads them as.
+    """Converts columns of text to the types in which a job reads them.
 
-    Columns that it does not read stay text. A column also stays text if it has other texts in one of the tables, or
-    numbers that would lose digits: leading zeros, or whole numbers of more than 15 digits that would become floats.
+    Columns that the job does not read stay text. A column also stays text if one of the tables has texts in it that are
+    not of this type, or numbers that would lose digits: leading zeros, or more than 15 digits in a whole number that
+    would become a float.
 
     Attributes
     ----------
     kinds : mapping of str to str
         Dtype kind of each column that the job reads: ``b``, ``i``, ``f``, or ``U`` for text.
     spelling : Spelling
-        Form of numbers that are written as text, and the words that mean a missing value. These become null.
+        Form of numbers that are written as text, and the words for a missing value. Missing values become null.
     """
 
     kinds: Mapping[str, str] = MappingProxyType({})
@@ -47,7 +49,7 @@ class ColumnReading(NamedTuple):
         return self._converted(tables, {name: "f" for name in self.spelling.numbers})
 
     def types(self, tables: Sequence[pa.Table]) -> list[pa.Table]:
-        """Convert all columns that the job reads, in tables of the same columns."""
+        """Convert all columns that the job reads. All tables have the same columns."""
         return self._converted(tables, {**self.kinds, **{name: "f" for name in self.spelling.numbers}})
 
     def unknown(self, table: pa.Table) -> list[str]:
@@ -73,7 +75,7 @@ class ColumnReading(NamedTuple):
     def _read(self, table: pa.Table, name: str, kind: str) -> pa.ChunkedArray:
         """Return the only column of a table as numbers or booleans.
 
-        Raises an error if it has other texts, or numbers that would lose digits.
+        Raises an error if the column has other texts, or numbers that would lose digits.
         """
         if form := self.spelling.numbers.get(name):
             return Spelling({name: form}, self.spelling.na_values).read(table, {}, str, ()).column(0)

@@ -1,4 +1,4 @@
-"""Columns of tables: their kinds, names, missing values, and values as floats or strings."""
+"""Columns of tables: kinds, names, missing values, and conversion of values to floats or strings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from singa_dask.lazy import LazyModule
 
 pc = LazyModule("pyarrow.compute")
 
-# maximum number of missing columns for which a similar name is searched, because a search takes long in wide tables
+# maximum number of missing columns for which a similar name is searched; in wide tables, a search takes long
 MAX_QUESTIONS = 5
 
 
@@ -50,11 +50,10 @@ def refuse_twice(names: Sequence[str], where: str) -> None:
 
 
 def as_spelled(names: Sequence[str], wanted: Collection[str], where: str) -> list[str]:
-    """Return the names of the columns of data, spelled like the ``wanted`` names.
+    """Return the names of columns, with each wanted column spelled as in ``wanted``.
 
-    Systems write an accent as one character (NFC), or as a letter and a mark (NFD); both are the same name.
-
-    Raises a `DataError` if a wanted column occurs twice.
+    Some systems write an accented letter as one character (NFC), others as a letter and a mark (NFD). Both spellings
+    are the same name. Raises a `DataError` if a wanted column occurs twice.
     """
     if all(map(str.isascii, names)):
         return list(names)
@@ -74,7 +73,7 @@ def refuse_absent(url: str, columns: Collection[str], wanted: Sequence[str]) -> 
 
 
 def check_label_type(url: str, column: pa.Field) -> None:
-    """Raise a `DataError` if a column cannot be the label of arrays because its type is not numeric."""
+    """Raise a `DataError` if a column cannot be the label because its type is not numeric."""
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         raise DataError(
             f"{url}: the label {column.name!r} is of type {column.type}, expected integers: write the index of the "
@@ -108,7 +107,7 @@ def missing_of(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def missing_rows(table: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Return which rows have no value in at least one of some columns."""
+    """Return which rows have a missing value in at least one of the columns ``names``."""
     is_missing = np.zeros(len(table), np.bool_)
     for name in names:
         is_missing |= missing_of(whole(table.column(name)))
@@ -120,13 +119,13 @@ def as_floats(column: pa.Array) -> npt.NDArray[np.float64]:
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
     if pa.types.is_decimal(column.type):
-        # casting by way of strings gives the nearest float: a direct cast of decimals rounds twice
+        # cast by way of strings to get the nearest float, because a direct cast of decimals rounds twice
         column = column.cast(pa.string())
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
 
 
 def as_texts(column: pa.Array) -> pa.Array:
-    """Return values as strings. Whole numbers have no decimal point, decimals no trailing zeros."""
+    """Return values as strings: whole numbers without a decimal point, decimals without trailing zeros."""
     kind = column.type
     if pa.types.is_string(kind):
         return column
@@ -141,7 +140,7 @@ def as_texts(column: pa.Array) -> pa.Array:
 
 
 def key_texts(column: pa.Array) -> pa.Array:
-    """Return keys as strings that are the same for all formats.
+    """Return keys as strings, which do not depend on the format of the table.
 
     7.0 becomes 7, a time at midnight becomes a date, and a missing key becomes null.
     """

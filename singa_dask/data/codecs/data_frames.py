@@ -37,8 +37,8 @@ def as_table(
     """Convert a frame to an Arrow table.
 
     The index of a pandas frame is left out, NaN becomes null, and UTF-8 bytes become strings. ``spelling`` defines the
-    meaning of strings in columns of numbers; without it, such strings are errors. ``row`` returns the place of a row
-    for errors. ``texts`` are columns of texts, in which numbers are errors.
+    meaning of strings in columns of numbers; if it is not passed, such strings are errors. ``row`` is a function that
+    returns the place of a row for errors. ``texts`` names columns of text; numbers in these columns are errors.
 
     Raises a `DataError` if a column cannot be converted, or has no name of its own.
     """
@@ -81,7 +81,7 @@ def as_columns(
     converted = {}
     for name, values in columns.items():
         if spelling and name in spelling.dates and getattr(getattr(values, "dtype", None), "kind", "O") == "O":
-            # Arrow would read times of several offsets, and times without one, as times in UTC
+            # Arrow would read times with several offsets, and times without an offset, as times in UTC
             values = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else date_texts(values)
         of_name = None if name in texts else spelling
         words, form = (of_name.words_of(name), of_name.numbers.get(name)) if of_name else (None, None)
@@ -98,8 +98,8 @@ def as_column(
 ) -> pa.Array | pa.ChunkedArray:
     """Convert values of pandas, NumPy or Arrow to an Arrow column.
 
-    In a column of numbers, strings in ``na_values`` are missing values, and strings in the form ``form`` are numbers.
-    If ``na_values`` is None, such strings are errors.
+    In a column of numbers, the strings in ``na_values`` are missing values, and strings in the form ``form`` are
+    numbers. If ``na_values`` is None, all strings in such a column are errors.
     """
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return values
@@ -139,13 +139,13 @@ def as_column(
         raise DataError(
             f"{where}: values of type {kind} cannot be a column: {str(error).rstrip('.')}. {HINT}"
         ) from error
-    # this partition of an object column has no values, but other partitions may have strings
+    # this partition of an object column has no values; other partitions may have strings
     is_missing = pa.types.is_null(column.type) and getattr(getattr(values, "dtype", None), "kind", "") == "O"
     return column.cast(pa.string()) if is_missing else column
 
 
 def _as_numbers(values: Sequence[float | None]) -> pa.Array:
-    """Convert numbers, some of them integers from 2**63 on, to a column of uint64, or else of floats."""
+    """Convert numbers, including integers of 2**63 and more, to a column of uint64, or else of floats."""
     try:
         return pa.array(values, pa.uint64())
     except (pa.ArrowException, OverflowError):
@@ -153,12 +153,12 @@ def _as_numbers(values: Sequence[float | None]) -> pa.Array:
 
 
 def _as_float(value: Any) -> float | None:
-    """Return a number as a float; None for None and for other values that are no numbers."""
+    """Return a number as a float; None for a value that is not a number."""
     return float(value) if isinstance(value, (int, float, np.number)) else None
 
 
 def _texts_among_numbers(values: Any) -> list[str]:
-    """Return the distinct strings in a column of numbers and strings; none if it also has other types."""
+    """Return the distinct strings in a column of numbers and strings; empty for other mixtures of types."""
     types = {type(each) for each in values if each is not None}
     is_mixed = str in types and all(issubclass(each, (str, int, float, np.number)) for each in types)
     is_mixed = is_mixed and bool not in types

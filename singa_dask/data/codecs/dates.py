@@ -21,7 +21,7 @@ from singa_dask.lazy import LazyModule
 
 pc = LazyModule("pyarrow.compute")
 
-# part -> function of Arrow, and its values if it becomes a value 0 or 1 for each of them
+# part -> Arrow function, and the part's values if each of them becomes a value 0 or 1 of the record
 PARTS: dict[str, tuple[str, range]] = {
     "year": ("year", range(0)),
     "month": ("month", range(1, 13)),
@@ -31,7 +31,7 @@ PARTS: dict[str, tuple[str, range]] = {
     "hour": ("hour", range(24)),
     "minute": ("minute", range(0)),
 }
-# words for missing dates, besides those of every column
+# words for missing dates, in addition to the words for missing values in any column
 MISSING_DATES = ("NaT",)
 PATTERN = (
     r"^(?:(?P<year>\d{4})(?:[-/.](?P<month>\d\d?)[-/.](?P<day>\d\d?)|(?P<month2>\d\d)(?P<day2>\d\d))"
@@ -41,7 +41,7 @@ PATTERN = (
 )
 # hours of times with am or pm
 HOURS_OF_HALF = [text for hour in range(1, 13) for text in dict.fromkeys((str(hour), f"{hour:02}"))]
-# Arrow knows no summer time from here on
+# Arrow does not apply daylight saving time from this time on
 END = datetime.datetime(2037, 1, 1, tzinfo=datetime.timezone.utc)
 EXPECTED = "Expected a date such as 2024-01-31, or 2024-01-31 17:30"
 
@@ -92,7 +92,7 @@ class DateForm:
 
     @classmethod
     def from_dict(cls, described: dict[str, Any]) -> DateForm:
-        """Return the form in the result of `to_dict`, or in a block of a job."""
+        """Return the form that a result of `to_dict`, or a block of a job, describes."""
         return cls(**{**described, "parts": tuple(described["parts"])})
 
     def to_dict(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class DateForm:
         }
 
     def names(self, column: str) -> list[str]:
-        """Return the names of the values of a record: ``when.year``, or ``when.month=1`` for a value 0 or 1."""
+        """Return the names of the values: ``when.year``, or ``when.month=1`` for a value that is 0 or 1."""
         values = [(part, PARTS[part][1]) for part in self.parts]
         return [f"{column}.{part}{end}" for part, of in values for end in ([f"={each}" for each in of] or [""])]
 
@@ -120,7 +120,7 @@ class DateForm:
     def parse(self, column: pa.Array) -> pa.Array:
         """Convert strings, numbers such as 20240131, dates or times to Arrow timestamps in `zone`.
 
-        A value that is not a date in this form becomes null. Other columns are returned unchanged.
+        A value that is not a date in this form becomes null. A column of another type is returned unchanged.
         """
         times = self._times_of(column)
         if self.zone in ("", "UTC") or not pa.types.is_timestamp(times.type):
@@ -184,7 +184,7 @@ class DateForm:
         return [each for each in orders if each.parse(pa.array([value]))[0].is_valid]
 
     def _fault_of(self, value: Any) -> str:
-        """Return what is wrong with a value, and what helps."""
+        """Return what is wrong with a value, and how to mend it."""
         shown = repr(value if isinstance(value, (str, int, float)) else str(value))
         column, other = pa.array([value]), DateForm(self.parts, self.day_first, "" if self.zone else "UTC")
         if other.parse(column)[0].is_valid:
@@ -209,7 +209,7 @@ class DateForm:
 
 
 def _two_digits(*texts: pa.Array) -> pa.Array:
-    """Join strings and add zeros in front, up to two digits. At most one string is not empty."""
+    """Join strings, and add leading zeros up to two digits. At most one string is not empty."""
     return pc.utf8_lpad(pc.binary_join_element_wise(*texts, ""), 2, "0")
 
 
@@ -231,7 +231,7 @@ def _time_of(text: pa.Scalar, kind: pa.DataType) -> pa.Scalar | None:
 
 
 def date_texts(values: Iterable[Any]) -> pa.Array:
-    """Convert Python's dates and times to strings that keep the offset from UTC of each."""
+    """Convert Python's dates and times to strings. Each string keeps its offset from UTC."""
     return pa.array(map(_text_of, values), pa.string())
 
 

@@ -1,4 +1,4 @@
-"""FillCounts: how many values of a table were filled in, were unknown or look like fractions."""
+"""FillCounts: count values of a table that were filled in, were unknown, or look like fractions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class FillCounts:
     unknown : Counter of str
         Number of categories that do not occur in the training data. They are encoded as zeros.
     percents : dict of str to Percents
-        Plain numbers in percent columns; see `warnings`.
+        Counts of plain numbers in percent columns, for `warnings`.
     """
 
     filled: Counter[str] = field(default_factory=Counter)
@@ -45,16 +45,16 @@ class FillCounts:
         return total
 
     def to_dict(self) -> dict[str, dict[str, int]]:
-        """Return ``filled`` and ``unknown`` as dicts, without an empty one."""
+        """Return ``filled`` and ``unknown`` as dicts. Empty dicts are left out."""
         both = {"filled": dict(self.filled), "unknown": dict(self.unknown)}
         return {name: counts for name, counts in both.items() if counts}
 
     def warnings(self) -> list[str]:
-        """Return a warning if all plain numbers of a percent column look like fractions; else nothing."""
+        """Return a warning if all plain numbers of a percent column look like fractions; else []."""
         return percent_warnings(self.percents)
 
     def lines(self) -> list[str]:
-        """Return a message about filled values and one about unknown categories, each only if there are some."""
+        """Return a message if values were filled in, and a message if categories were unknown."""
         filled, unknown = (
             listed([f"{quoted(name)} {n}" for name, n in each.items()]) for each in (self.filled, self.unknown)
         )

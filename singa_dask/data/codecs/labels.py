@@ -1,4 +1,4 @@
-"""The label of a record: which field has it, and its conversion to 32-bit integers."""
+"""The label of a record: find its field, and convert it to 32-bit integers."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import numpy.typing as npt
 from singa_dask.errors import DataError, FaultError, Remedy, listed
 
 LABEL_NAMES = ("label", "labels", "y", "class", "target", "targets")
-"""In all formats a field with one of these names, in upper or lower case, is the label."""
+"""In all formats, a field with one of these names, in upper or lower case, is the label."""
 
 
 def labels_among(names: Iterable[str]) -> list[str]:
-    """Return those names that are usual for a label."""
+    """Return the names that are usual names of a label."""
     return [name for name in names if name.lower() in LABEL_NAMES]
 
 
 def is_point(names: Sequence[str]) -> bool:
-    """Return whether the only possible label is y, beside x, so that both may be coordinates of a point."""
+    """Return whether the only possible label is y, and there is an x: both may be coordinates of a point."""
     return [name.lower() for name in labels_among(names)] == ["y"] and "x" in map(str.lower, names) and len(names) > 2
 
 
 def label_field(names: Sequence[str], label: str = "") -> str:
     """Return the field with the label: ``label`` if passed, else the only field among `LABEL_NAMES`.
 
-    The result is empty if there is no such field. Raises a `ValueError` if the field ``label`` does not exist, or
-    several fields could be the label.
+    The result is empty if no field could be the label. Raises a `ValueError` if the field ``label`` does not exist, or
+    if several fields could be the label.
     """
     if label and label not in names:
         raise ValueError(f"no {label!r} for the label. Fields: {listed(names)}")

@@ -22,7 +22,7 @@ from singa_dask.errors import DataError
 from singa_dask.shown import plural
 
 DAYS_OF_WEEK, WEEK = 7, timedelta(weeks=1)
-# what becomes of later records without each remedy
+# what happens to later records if the remedy is not applied
 GAPS = (
     "Best write one in, such as the value a day before. Without the record, the lags of later records are one step "
     "older. A filled value, such as the mean, becomes a lag of later records."
@@ -71,7 +71,8 @@ class LagsConf(Conf):
     def add(self, where: str, table: pa.Table, *, predicted: bool = False) -> pa.Table:
         """Return the table with lags added. The first `n` records have missing lags.
 
-        With ``predicted`` only the newest record may lack a value, because the lags of later records would be missing.
+        With ``predicted=True``, only the newest record may lack a value; otherwise the lags of later records would be
+        missing.
 
         Raises a `DataError` if the table lacks a column, has between 1 and `n` records, or has too many records without
         a value.
@@ -95,19 +96,19 @@ class LagsConf(Conf):
         return table
 
     def with_forecasts(self, where: str, table: pa.Table, forecasts: Sequence[Any]) -> tuple[pa.Table, int]:
-        """Fill predictions into a table as values, up to the next record that lacks its value.
+        """Fill predictions into a table as values, up to the next record without a value.
 
         Returns
         -------
         table : pyarrow.Table
-            The table. If more records have to be forecast, it has only the records that the next prediction needs.
+            The table. If more records have to be forecast, only the records that the next prediction needs.
         n : int
-            Number of records after the one that has to be predicted next.
+            Number of records after the record that has to be predicted next.
 
         Raises
         ------
         DataError
-            There are fewer than `n` records before the first one without a value.
+            There are fewer than `n` records before the first record without a value.
         """
         [name] = self.columns
         values, predictions = whole(table.column(name)), pa.array(forecasts)
@@ -129,9 +130,10 @@ class LagsConf(Conf):
     def refuse_gaps(
         self, table: pa.Table, names: Collection[str], where: Callable[[int], str], true: Collection[str] = ()
     ) -> None:
-        """Raise a `DataError` for a missing value of a column of ``names`` that later records need as a lag.
+        """Raise a `DataError` for a missing value in the columns ``names`` that later records need as a lag.
 
-        In columns of ``true``, which training and testing compare with, the newest records need values, too.
+        The newest records need values only in the columns ``true``, which training and testing compare predictions
+        with.
         """
         for name in (each for each in self.columns if each in names):
             values = whole(table.column(name))
@@ -150,8 +152,8 @@ class LagsConf(Conf):
     def check_order(self, where: str, table: pa.Table) -> str:
         """Return a description of the gaps in the times of a table; empty if there are none.
 
-        A table without the column `order` is not checked. Raises a `DataError` if records are not sorted by it, or if
-        there are gaps and ``gaps`` is "error".
+        A table without the column `order` is not checked. Raises a `DataError` if records are not sorted by this
+        column, or if ``gaps`` is "error" and there are gaps.
         """
         if self.order not in table.column_names:
             return ""
@@ -160,7 +162,7 @@ class LagsConf(Conf):
         if twice := twice_among(values):
             remedy = f"Give one series at a time, or no column {self.order} if their order is right"
             raise DataError(f"{where}: several records have one {self.order}, such as {twice}. {remedy}.")
-        # strings in unknown formats have no order that could be checked
+        # the order of strings in unknown formats cannot be checked
         times = next(filter(is_sorted, read), None)
         if read and times is None:
             raise DataError(f"{where}: its records are not in the order of {self.order}. Sort them by it.")
@@ -179,7 +181,7 @@ class LagsConf(Conf):
 
 
 def lag(values: pa.Array, k: int) -> pa.Array:
-    """Return for each record the value of the record ``k`` places before. The first ``k`` are missing."""
+    """Return for each record the value of the record ``k`` places before it. The first ``k`` are missing."""
     return pa.concat_arrays([pa.nulls(min(k, len(values)), values.type), values[: max(len(values) - k, 0)]])
 
 
@@ -190,7 +192,7 @@ def _count_missing_at_end(values: pa.Array) -> int:
 
 
 def times_of(values: Sequence[Any]) -> list[list[datetime | None]]:
-    """Return the times that date strings mean, as one list for each possible way to read them.
+    """Parse date strings; return one list of times for each way to read them.
 
     For example, 1/2/2024 can be read in two ways.
     """
@@ -203,7 +205,7 @@ def times_of(values: Sequence[Any]) -> list[list[datetime | None]]:
 
 
 def _time_of(text: str, month_first: bool) -> datetime:
-    """Return the time that a date string means, in UTC if it has an offset.
+    """Parse a date string. The result is in UTC if the string has an offset.
 
     Raises a `ValueError` for a day that does not exist.
     """
@@ -226,18 +228,18 @@ def _time_of(text: str, month_first: bool) -> datetime:
 
 
 def twice_among(values: Sequence[Any]) -> str:
-    """Return a value that occurs several times; empty if there is none."""
+    """Return a value that occurs several times; empty if no value does."""
     value, n = Counter(values).most_common(1)[0] if len(values) else (None, 0)
     return "" if n < 2 else f"{value:.17g}" if isinstance(value, float) else f"{value}"
 
 
 def is_sorted(times: Sequence[Any]) -> bool:
-    """Return whether all times are present and none is earlier than the time before it."""
+    """Return whether no time is missing, or earlier than the time before it."""
     return None not in times and all(before <= after for before, after in itertools.pairwise(times))
 
 
 class Gaps(NamedTuple):
-    """Gaps between sorted times: their number, index of the first, the longest, and the usual step."""
+    """Gaps between sorted times: number of gaps, index of the first, the longest gap, and the usual step."""
 
     n: int
     first: int
@@ -248,14 +250,14 @@ class Gaps(NamedTuple):
 def gaps_of(times: Sequence[Any]) -> Gaps | None:
     """Return the gaps between sorted times, or None if there are none.
 
-    A gap is a step of more than 1.5 times the median step. Such a step is no gap if the weeks before and after it lack
-    the same times, such as weekends or nights.
+    A gap is a step of more than 1.5 times the median step. The step is not a gap if the weeks before and after it lack
+    the same times, e.g. a weekend or a night.
     """
     dates = as_dates(times)
     try:
         steps = [after - before for before, after in itertools.pairwise(dates)]
     except TypeError:
-        # times of day, and bytes
+        # times of day, and bytes, cannot be subtracted
         return None
     usual: Any = sorted(steps)[(len(steps) - 1) // 2] if steps else None
     late: Sequence[int] = [i for i, step in enumerate(steps) if 2 * step > 3 * usual]
@@ -265,7 +267,7 @@ def gaps_of(times: Sequence[Any]) -> Gaps | None:
 
 
 def _irregular(times: Sequence[Any], late: Sequence[int], usual: timedelta) -> Sequence[int]:
-    """Return which late steps miss a time that the week before or the week after has."""
+    """Return the late steps that skip a time which exists in the week before or after."""
     n = round(WEEK / usual) if usual else 0
     is_weekly = n >= DAYS_OF_WEEK and abs(n * usual - WEEK) < WEEK / 100
     if not is_weekly or times[-1] - times[0] < 2 * WEEK:
@@ -287,7 +289,7 @@ def are_compact_dates(numbers: npt.NDArray[Any]) -> bool:
 def as_dates(times: Sequence[Any]) -> Sequence[Any]:
     """Convert numbers such as 20240131 to dates; return other times unchanged."""
     if all(isinstance(each, (int, float)) for each in times) and are_compact_dates(np.array(times)):
-        # a number may be no day, such as 20240230
+        # a number may not be a day, e.g. 20240230
         with contextlib.suppress(ValueError):
             return [datetime(int(each) // 10000, int(each) // 100 % 100, int(each) % 100) for each in times]
     return times

@@ -12,8 +12,9 @@ from singa_dask.data.codecs.table_facts import TableFacts
 class Learned(NamedTuple):
     """Knowledge about the training data in a checkpoint, by input layer of the training net.
 
-    ``class_types`` has the type of the values that ``class_names`` stand for; see `label_type`. ``encodings`` says what
-    an estimator does to the values of a layer beside the net. Only this estimator can predict with such a net.
+    ``class_types`` has the types of the labels before they became ``class_names``; see `label_type`. ``encodings``
+    describes conversions of a layer's values that an estimator makes outside of the net. Only the estimator can predict
+    with such a net.
     """
 
     class_names: dict[str, tuple[str, ...]]
@@ -24,7 +25,7 @@ class Learned(NamedTuple):
 
     @classmethod
     def of(cls, *manifests: Mapping[str, Any]) -> Learned:
-        """Merge what the manifests of several checkpoints contain. Later manifests take precedence."""
+        """Merge the knowledge in the manifests of several checkpoints. Later manifests take precedence."""
         return cls(
             {name: tuple(each) for one in manifests for name, each in one.get("class_names", {}).items()},
             {name: TableFacts.from_dict(each) for one in manifests for name, each in one.get("tables", {}).items()},

@@ -1,4 +1,4 @@
-"""Spelling: how a table writes numbers, with separators and units, dates, and missing values."""
+"""Spelling: how a table writes numbers (with separators and units), dates and missing values."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ MISSING = (
 )  # fmt: skip
 PERCENT = "%"
 PERCENT_RULE = "56 % is read as 56, so 0.56 means 0.56 %: multiply fractions by 100."
-# texts of booleans in CSV, by their number
+# numbers of booleans -> their texts in CSV
 BOOLEAN_TEXTS = {"1": ("true", "True", "TRUE"), "0": ("false", "False", "FALSE")}
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 # a comma that may separate thousands
 THOUSANDS_COMMA = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
-# the text around a number, without blanks and unit -> sign of the number; \0 stands for the number
+# text around a number, without blanks and unit -> sign of the number; \0 stands for the digits
 SIGNS = {"\0": 1.0, "+\0": 1.0, "-\0": -1.0, "\0-": -1.0, "(\0)": -1.0}
-# RE2 patterns of marks that have several characters: blanks of any width, and apostrophes
+# RE2 patterns of marks that can be several characters: blanks of any width, and apostrophes
 BLANK = r"[\s\x{a0}\x{2007}\x{2009}\x{202f}]"
 MARKS = {" ": BLANK, "'": "['\u2019]"}
 
@@ -81,7 +81,7 @@ class NumberForm:
         return rf"^(?P<before>(?:{around})*)(?P<whole>{grouped}\d*){decimals}(?P<after>(?:{around})*)$"
 
     def _sign(self, around: str) -> float:
-        """Return the sign that the text around a number means.
+        """Return the sign of a number, given the text around it.
 
         The result is 0 if the text is not a sign, or lacks the unit.
         """
@@ -108,20 +108,20 @@ class NumberForm:
         return pc.multiply(pc.if_else(is_number, number, None).cast(pa.float64()), signs)
 
     def fault_of(self, text: str) -> str:
-        """Return a message that says why a string is not a number."""
+        """Return the reason why a string is not a number of this form."""
         marks = [f"thousands {self.thousands!r}"] if self.thousands else []
         marks += [f"unit {self.unit!r}"] if self.unit else []
         return f"{text!r} is not a number with {', '.join([*marks, f'decimal {self.decimal!r}'])}"
 
     def lacks_unit(self, text: str) -> bool:
-        """Return whether a string is a number of this form, except that it has no unit."""
+        """Return whether a string would be a number of this form if it had the unit."""
         return bool(self.unit) and bool(replace(self, unit="").parse(pa.array([text]))[0].is_valid)
 
 
 def refusal(where: str, column: str, text: str, forms: Mapping[str, NumberForm]) -> DataError:
     """Return the error for a string that is not a number.
 
-    If the string only lacks the unit, the error says what helps.
+    If the string only lacks the unit, the error includes advice.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def refusal(where: str, column: str, text: str, forms: Mapping[str, NumberForm])
     text : str
         The string in ``column``.
     forms : mapping of str to NumberForm
-        Forms of ``column``, and of other columns with strings that lack their unit.
+        Forms of ``column``, and of all other columns whose strings lack the unit.
     """
     form = forms[column]
     message = f"{where}, column {column!r}: {form.fault_of(text)}."
@@ -149,12 +149,12 @@ def refusal(where: str, column: str, text: str, forms: Mapping[str, NumberForm])
 
 
 def not_a_number(field: str, hint: str = "") -> FaultError:
-    """Return an error for a field that is not a number. It suggests that the field may be a missing value."""
+    """Return the error for a field that is not a number. The error suggests that it is a missing value."""
     return FaultError(f"{field!r} is not a number{hint}", Remedy("na_values"))
 
 
 def fault_of(field: str) -> FaultError | None:
-    """Return an error that says why a field is not a number; None if it is a number or has no value."""
+    """Return an error with the reason why a field is not a number; None for a number or an empty field."""
     if field in MISSING or field.lower() in ("true", "false"):
         return None
     if THOUSANDS_COMMA.fullmatch(field):
@@ -173,9 +173,10 @@ def fault_of(field: str) -> FaultError | None:
 
 @dataclass(frozen=True)
 class PlainForm(NumberForm):
-    """Format of numbers in a CSV file without ``numbers``. They are parsed to the same bits as in CSV.
+    """Format of the numbers in a CSV file for which the job sets no ``numbers``.
 
-    With ``booleans``, the words true and false are numbers, too.
+    Strings are parsed to exactly the same numbers as in a CSV file. With ``booleans``, the words true and false are
+    numbers, too.
     """
 
     booleans: bool = False
@@ -197,7 +198,7 @@ class PlainForm(NumberForm):
 
 
 def _plain_number(text: pa.Scalar) -> float | None:
-    """Return the number that a CSV file would mean by a string; None if it is not a number."""
+    """Parse a string as in a CSV file; return None if it is not a number."""
     try:
         number: float | None = text.cast(pa.float64()).as_py()
     except pa.ArrowInvalid:
@@ -212,9 +213,9 @@ class Spelling:
     Attributes
     ----------
     numbers : mapping of str to NumberForm
-        Format of the numbers, for each column that has numbers as text.
+        Format of the numbers, for each column with numbers that are written as text.
     na_values : tuple of str
-        Words that mean a missing value, unless they are listed as a category or a class.
+        Words for a missing value. A word that is listed as a category or a class is a value.
     dates : mapping of str to DateForm
         Format of the dates and their parts, for each column of dates that is a feature.
     """
@@ -239,7 +240,7 @@ class Spelling:
         return {key: value for key, value in described.items() if value}
 
     def over(self, known: Spelling) -> Spelling:
-        """Return this spelling, completed by ``known`` for columns that this one does not have.
+        """Return this spelling, with the entries of ``known`` for all columns that this spelling lacks.
 
         ``known`` is the spelling of the training data.
         """
@@ -249,7 +250,7 @@ class Spelling:
     def with_plain(self, names: Iterable[str], booleans: Collection[str] = ()) -> Spelling:
         """Return a spelling that also reads strings in the columns ``names`` as numbers, as CSV does.
 
-        In the columns ``booleans``, it also reads true and false.
+        In the columns ``booleans``, it also reads the words true and false.
         """
         forms = {name: PlainForm(booleans=name in booleans) for name in names}
         return replace(self, numbers={**forms, **self.numbers})
@@ -267,13 +268,13 @@ class Spelling:
         where: Callable[[int], str],
         skipped: Collection[str],
     ) -> pa.Table:
-        """Replace strings by the numbers and times that they mean, and words for missing values by null.
+        """Parse strings as numbers and times, and replace words for missing values by null.
 
         Parameters
         ----------
         table : pyarrow.Table
         listed : mapping of str to collection of str
-            Categories and classes by column. They are values even if they look like missing ones.
+            Categories and classes by column. They are values, even if they are also words for missing values.
         where : callable
             Takes a row, and returns its place for errors.
         skipped : collection of str
@@ -282,7 +283,7 @@ class Spelling:
         Raises
         ------
         DataError
-            A string is not a number as its column writes numbers, or a value is not a date as its column has dates.
+            A string is not a number in the form of its column, or a value is not a date in the form of its column.
         """
         for i, name in enumerate(table.column_names if self.numbers or self.na_values or self.dates else ()):
             is_text, date = column_kind(table.schema[i].type) == "string", self.dates.get(name)
@@ -314,7 +315,7 @@ class Spelling:
     def _lacking_units(
         self, table: pa.Table, first: int, listed: Mapping[str, Collection[str]], skipped: Collection[str]
     ) -> dict[str, NumberForm]:
-        """Return the forms of columns from index ``first`` on whose first wrong string lacks its unit."""
+        """Return the forms of the columns from index ``first`` on whose first wrong string lacks the unit."""
         found = {}
         for i in range(first, table.num_columns):
             name = table.column_names[i]

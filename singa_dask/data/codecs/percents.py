@@ -1,4 +1,4 @@
-"""Percents: whether plain numbers of a percent column look like fractions, such as 0.56 for 56 %."""
+"""Percents: find plain numbers in a percent column that look like fractions, such as 0.56 for 56 %."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Percents(NamedTuple):
 
     @classmethod
     def of(cls, column: pa.ChunkedArray, mean: float = 0.0, std: float = np.inf) -> Percents:
-        """Count the values of a column of numbers; missing values do not count.
+        """Count the values of a column of numbers, without missing values.
 
-        ``mean`` and ``std`` are those of the training data, if known.
+        ``mean`` and ``std`` are the mean and deviation of the training data, if known.
         """
         values = as_floats(whole(column))
         values = values[~np.isnan(values)]
@@ -49,12 +49,12 @@ class Percents(NamedTuple):
 
     @property
     def are_fractions(self) -> bool:
-        """Whether all values are from 0 to 1. A single value is judged by the training data."""
+        """Whether all values are from 0 to 1, some in between. The training data judge a single value."""
         return self.n_between > 0 and not self.n_beyond and (self.n > 1 or self.n_too_small > 0)
 
 
 def percent_columns(facts: TableFacts) -> list[str]:
-    """Return the percent columns of the training data whose values are known to exceed 1, or may do so."""
+    """Return the percent columns of the training data, without columns whose known mean is at most 1."""
     forms = facts.spelling.numbers
     return [
         name
@@ -66,9 +66,10 @@ def percent_columns(facts: TableFacts) -> list[str]:
 def count_percents(
     table: pa.Table, facts: TableFacts, spelling: Spelling, kinds: Mapping[str, str], scaling: Scaling | None = None
 ) -> dict[str, Percents]:
-    """Count the values of percent columns that a table has as plain numbers.
+    """Count the plain numbers in percent columns of a table.
 
-    A value with a percent sign is certain. Columns whose mean in training is at most 1 are left out.
+    Values with a percent sign are not counted, because their meaning is clear. Columns whose mean in training is at
+    most 1 are left out.
 
     Parameters
     ----------
@@ -103,7 +104,7 @@ def _moments(facts: TableFacts, scaling: Scaling | None) -> dict[str, tuple[floa
 
 
 def percent_warnings(counts: Mapping[str, Percents]) -> list[str]:
-    """Return a warning if all values of a percent column look like fractions; else nothing."""
+    """Return a warning if all values of a percent column look like fractions; else []."""
     names = [name for name, each in counts.items() if each.are_fractions]
     if not names:
         return []

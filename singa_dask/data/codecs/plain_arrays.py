@@ -1,4 +1,4 @@
-"""Check arrays in memory: numbers, or strings that name classes. For training and for prediction."""
+"""Check arrays in memory, of numbers or of class names, for training and prediction."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HINTS = {
 
 
 def plain_array(value: Any, where: str) -> Array:
-    """Return an array without its mask; raise a `DataError` if values are masked, or it is not an array."""
+    """Return an array without its mask; raise a `DataError` for masked values, or if it is not an array."""
     if isinstance(value, np.ma.MaskedArray):
         if np.ma.is_masked(value):
             raise DataError(f"{where}: masked values, expected a value everywhere. Fill them, e.g. by filled(0).")
@@ -61,7 +61,7 @@ def column_values(column: Any) -> Any:
 
 
 def check_numbers(dtype: np.dtype[Any], where: str, or_texts: bool = False) -> None:
-    """Raise a `DataError` unless an array has numbers; with ``or_texts``, it may also have strings."""
+    """Raise a `DataError` if an array does not have numbers or, with ``or_texts``, strings."""
     if not (is_numeric(dtype) or (or_texts and dtype.kind in TEXTS)):
         expected = "numbers or texts" if or_texts else "numbers"
         hint = HINTS.get("U" if dtype.kind in "TS" else dtype.kind, "")
@@ -74,7 +74,7 @@ def as_stored(values: Array, dtype: np.dtype[Any], place: str, first: int = 0) -
     Parameters
     ----------
     values : (n, ...) numbers
-        They must fit in 32-bit floats.
+        Numbers within the range of 32-bit floats.
     dtype : dtype
     place : str
         Name of a record in errors, without its number, e.g. ``x, row``.
@@ -129,13 +129,13 @@ def class_numbers(values: Array, names: Sequence[str], place: str, of_type: str 
     place : str
         See `as_stored`.
     of_type : str
-        Type of the values that the names stand for; see `label_type`. If it is set, a number in ``values`` is such a
-        value and not a class number.
+        Type of the labels before they became class names; see `label_type`. If it is set, a number in ``values`` is a
+        label of this type, not a class number.
 
     Raises
     ------
     DataError
-        A value is not a class, or could be the number of one class and the name of another.
+        A value is not a class, or is both the number of one class and the name of another class.
     """
     of_classes = class_values(names, of_type)
     is_typed = of_classes.dtype.kind in "bif" and len(names) > 0

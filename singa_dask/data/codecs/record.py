@@ -1,7 +1,7 @@
 """Convert RecordProto, WordRecord and Datum messages of SINGA and Caffe to arrays, and back.
 
-Messages of the same layout, such as records of one shape, are decoded together. Other messages are grouped by length,
-and are decoded one by one only if their layouts still differ.
+Messages of the same layout, such as records of one shape, are decoded together. Other messages are grouped by length.
+If layouts in a group still differ, its messages are decoded one by one.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def decode_records(rows: Rows) -> Arrays | None:
     Returns
     -------
     dict of str to ndarray, or None
-        ``pixel`` (n, *shape) uint8 or ``data`` (n, *shape) float32, and ``label`` (n,) int32 if present. For words,
+        ``pixel`` (n, *shape) uint8 or ``data`` (n, *shape) float32, and ``label`` (n,) int32 if present. For words:
         ``data`` (n, 4); see `vocabulary.read_words`. None if the layouts differ.
 
     Raises
@@ -94,7 +94,7 @@ def _is_word(fields: Sequence[MessageField] | None) -> bool:
 
 def _decode_words(rows: Rows) -> npt.NDArray[np.float32]:
     """Decode WordRecords of one length to (n, 4): index, class, class_start and class_end."""
-    # the length of the word, and the last bytes of the varints after it, determine the layout of a record
+    # the length of the word, and the positions at which the varints after it end, determine the layout of a record
     keys = (rows >= 0x80) & (np.arange(rows.shape[1]) >= 2 + rows[:, 1:2].astype(np.int64))
     _, firsts, groups = np.unique(
         np.concatenate([rows[:, 1:2], np.packbits(keys, axis=1)], axis=1),
@@ -230,7 +230,7 @@ def _pixels(fields: Iterable[MessageField], number: int, shape: Sequence[int]) -
 
 
 def _shaped(values: npt.NDArray[np.generic], shape: Sequence[int]) -> npt.NDArray[np.generic]:
-    # SINGA also accepts records without a shape, and takes the shape from the job
+    # for records without a shape, SINGA uses the shape in the job
     shape = shape or values.shape[1:]
     if values.shape[1] != np.prod(shape, dtype=np.int64):
         raise ValueError(f"{values.shape[1]} values do not fit the shape {tuple(shape)}")

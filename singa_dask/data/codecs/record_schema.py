@@ -22,7 +22,7 @@ def describe_fields(schema: Mapping[str, Field]) -> dict[str, Any]:
 
 
 def fields_of(described: Mapping[str, Any]) -> dict[str, Field]:
-    """Return the schema in a result of `describe_fields`."""
+    """Return the schema that a result of `describe_fields` describes."""
     return {name: Field(np.dtype(each["dtype"]), tuple(each["shape"])) for name, each in described.items()}
 
 

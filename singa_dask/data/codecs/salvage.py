@@ -14,7 +14,7 @@ from singa_dask.errors import DataError
 
 T = TypeVar("T")
 OTHER_SCHEMA = "holds "
-"""Start of the text about a record that can be read, but has another schema than expected."""
+"""Beginning of the message about a record that is readable, but has another schema than expected."""
 
 
 def salvage_rows(
@@ -55,15 +55,15 @@ def salvage_rows(
 
 
 def bisect_rows(n: int, decode: Callable[[int, int], T]) -> tuple[list[tuple[int, T]], dict[int, str]]:
-    """Decode rows, some of them bad, in the longest possible runs.
+    """Decode the good rows among some bad ones, in the longest possible runs.
 
     Parameters
     ----------
     n : int
         Number of rows.
     decode : callable
-        Called as ``decode(first, stop)``. Returns the decoded rows, or raises an error if a row is bad. For a single
-        row, the error says what is wrong.
+        Called as ``decode(first, stop)``. Returns the decoded rows; raises an error if a row is bad. If ``decode`` is
+        called for a single row, the error says what is wrong with it.
 
     Returns
     -------

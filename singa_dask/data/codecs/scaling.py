@@ -15,16 +15,16 @@ from singa_dask.arrays import Array
 
 BLOCK = 1 << 17
 MAX_SCALED = 100.0
-"""Maximum of scaled values of the training data. Other data may exceed it: nothing is clipped."""
+"""Maximum of scaled values in the training data. Values of other data can be larger, because nothing is clipped."""
 MAX_OF_RARE, RARE = 10.0, 0.01
-"""Maximum of scaled values in a column with fewer than the share ``RARE`` of nonzero values."""
+"""Maximum of scaled values in a column whose share of nonzero values is below ``RARE``."""
 
 
 class Moments(NamedTuple):
     """The number of records, and statistics of each column.
 
-    The statistics are the mean, the sum of squared deviations, the minimum and the maximum, as float64. ``filled`` is
-    the number of nonzero values of each column, int64.
+    The statistics are mean, sum of squared deviations, minimum and maximum, float64. ``filled`` is the number of
+    nonzero values of each column, int64.
     """
 
     n: int
@@ -77,12 +77,12 @@ class Scaling:
     Attributes
     ----------
     mean, std : (D,) ndarray of float64
-        ``std`` is the standard deviation of each column. It is larger if values of the training data would otherwise be
-        scaled to more than `MAX_SCALED`. This limit is `MAX_OF_RARE` if the share of nonzero values is less than
-        `RARE`, because such a column has a small deviation and values far beyond it. ``std`` is 1 for a column of
-        zeros and ones, such as one of a category: divided by a small deviation, rare categories would weigh more than
-        frequent ones, and be learnt by heart. ``std`` is 0 for a constant column; its values are scaled to 0, also in
-        other data.
+        ``std`` is the standard deviation of each column. A larger ``std`` is used if values of the training data would
+        otherwise be scaled to more than `MAX_SCALED`. If the share of nonzero values is below `RARE`, this limit is
+        `MAX_OF_RARE`, because such a column has a small deviation and values far beyond it. ``std`` is 1 for a column
+        of zeros and ones, such as one of a category: divided by a small deviation, rare categories would weigh more
+        than frequent ones, and be learnt by heart. ``std`` is 0 for a constant column; its values are scaled to 0, also
+        in other data.
     """
 
     mean: Array
@@ -92,7 +92,7 @@ class Scaling:
     def of(cls, moments: Moments) -> Scaling:
         """Return the scaling of columns, given their moments over at least one record."""
         std = np.sqrt(moments.squares / moments.n)
-        # a column whose deviation is within the rounding error is constant
+        # a column whose deviation is within the rounding error counts as constant
         constant = std <= 10 * np.finfo(np.float64).eps * np.abs(moments.mean)
         farthest = np.maximum(moments.high - moments.mean, moments.mean - moments.low)
         most = np.where(moments.filled < RARE * moments.n, MAX_OF_RARE, MAX_SCALED)
@@ -110,7 +110,7 @@ class Scaling:
     def needs_digits(self) -> npt.NDArray[np.bool_]:
         """Whether 32-bit floats keep too few digits of a column.
 
-        That is the case if the mean of the column is much larger than its deviation.
+        This is the case if the mean of the column is much larger than its deviation.
         """
         return (self.std > 0) & (self.std < 256 * np.finfo(np.float32).eps * np.abs(self.mean))
 
@@ -124,9 +124,9 @@ class Scaling:
         return values.astype(np.float64) * self.std + self.mean
 
     def of_shape(self, shape: Sequence[int]) -> Scaling | None:
-        """Return a scaling for records of this shape: by value, or by channel of images.
+        """Return a scaling for records of this shape: by value, or for images by channel.
 
-        Images are (channels, height, width). The result is None if the shape has another number of columns.
+        Images are (channels, height, width). If the number of columns does not fit the shape, the result is None.
         """
         if len(self.mean) != columns_of(shape):
             return None
@@ -144,8 +144,8 @@ class Scaling:
 
 
 def columns_of(shape: Sequence[int]) -> int:
-    """Return the number of columns that are scaled.
+    """Return the number of columns to scale, for records of this shape.
 
-    For images (channels, height, width) it is the number of channels, else the number of values.
+    For images (channels, height, width), this is the number of channels, otherwise the number of values.
     """
     return int(shape[0]) if len(shape) == 3 else math.prod(shape)

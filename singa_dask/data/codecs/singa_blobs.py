@@ -20,7 +20,7 @@ class StoredParam:
     ----------
     values : ndarray, float32
     version : int
-        Number of updates that the values have had.
+        Number of updates of the values so far.
     """
 
     values: np.ndarray[Any, np.dtype[np.float32]]
@@ -81,5 +81,5 @@ def _fields(content: bytes) -> list[MessageField]:
 
 
 def _bytes(fields: Iterable[MessageField], number: int) -> list[bytes]:
-    """Return the values of a field of one message that are not integers."""
+    """Return the values of a message's field, without integers."""
     return [column.values.tobytes() for column in fields if column.number == number and column.wire != VARINT]

@@ -25,7 +25,7 @@ pc = LazyModule("pyarrow.compute")
 LARGEST = float(np.finfo(np.float32).max)
 Where = Callable[[int], str]
 Values = npt.NDArray[Any]
-# remedies for missing values: a missing number can be filled in, a missing category cannot
+# remedies for missing values: a missing number can be filled in, but not a missing category
 SKIPPED = Remedy("missing", "Set missing: skip to leave such records out.", ("skip",))
 FILLED = Remedy(
     "missing", "Set missing: to mean, to skip, or to a number for features without a value.", ("mean", "skip")
@@ -118,7 +118,7 @@ class TableEncoder:
         """Return the values of all features, (n, *shape)."""
         data = np.empty((len(table), self._width), self.schema["data"].dtype)
         plain = []
-        # entering errstate for each column would take as long as copying a column
+        # enter errstate once, because entering it for each column would take as long as copying the column
         with np.errstate(over="ignore"):
             for name, values in self._places:
                 column = whole(table.column(name))
@@ -129,14 +129,14 @@ class TableEncoder:
                     data[:, values] = np.from_dlpack(column)
                 else:
                     data[:, values] = self._feature(column, where, name)
-        # checking all columns at once takes half the time; check each column only to name the wrong one
+        # check all columns at once, which takes half the time; check single columns only to name the wrong one
         if not _is_in_range(data):
             for name, values, column in plain:
                 data[:, values] = self._feature(column, where, name)
         return data.reshape(len(table), *self.schema["data"].shape)
 
     def _refuse_gaps(self, table: pa.Table, where: Where) -> None:
-        """Raise a DataError if the first record with missing values lacks several; it names their columns."""
+        """Raise a DataError that names the columns if the first record with missing values lacks several."""
         facts, fills = self._facts, self._spec.unknown == "ignore"
         empty = {name for name, known in facts.categories.items() if fills or "" in known}
         filled = set() if self._spec.missing == "error" else {*facts.features}.difference(facts.categories)
@@ -157,7 +157,7 @@ class TableEncoder:
     def count_filled(self, table: pa.Table, data: Values) -> FillCounts:
         """Return how many values of each feature `encode` has filled in.
 
-        ``data`` are the values that `encode` returned for ``table``.
+        ``data`` is the field that `encode` returned for ``table``.
         """
         rows, counts = data.reshape(len(data), -1), FillCounts()
         if required := self._spec.required(self._facts.features):
@@ -271,7 +271,7 @@ def _numbers(
 
 
 def _refuse_numbers(column: pa.Array, where: Where, name: str) -> None:
-    """Raise a `DataError` for a number other than 0 and 1 in a column of booleans."""
+    """Raise a `DataError` if a column of booleans has a number other than 0 and 1."""
     values = as_floats(column)
     wrong = ~(np.isnan(values) | (values == 0) | (values == 1))
     if wrong.any():
@@ -305,7 +305,7 @@ def _is_plain(column: pa.Array) -> bool:
 
 
 def _is_in_range(values: npt.NDArray[np.floating[Any]]) -> bool:
-    """Return whether all values are within the range of float32; NaN is not."""
+    """Return whether all values are within the range of float32; False if there is a NaN."""
     return not len(values) or bool(-LARGEST <= values.min() and values.max() <= LARGEST)
 
 
@@ -314,7 +314,7 @@ def _index_of(
 ) -> npt.NDArray[np.int64]:
     """Return the index of each name.
 
-    With ``unknown="ignore"``, unknown and missing names have the index -1.
+    With ``unknown="ignore"``, the index of unknown and missing names is -1.
     """
     numbers, strings = NameNumbers(names), pc.fill_null(as_texts(column), "")
     if "" in numbers:

@@ -16,7 +16,7 @@ from singa_dask.errors import DataError, listed
 
 # maximum number of categories that are learned from a column
 MAX_CATEGORIES = 10_000
-# if a column of categories has more distinct values than this, it has at least twice as many records
+# a column with more distinct values than this is categorical only if it has at least twice as many records
 MANY = 100
 
 
@@ -34,7 +34,7 @@ class TableFacts:
     features : tuple of str
         Names of the columns.
     means : mapping of str to float
-        Mean of each feature whose missing values are replaced by the mean, and of each value of a date.
+        Mean of each feature whose missing values are replaced by the mean. For a date, the mean of each of its parts.
     categories : mapping of str to tuple of str
         Names of the categories of each categorical feature.
     labels : mapping of str to tuple of str
@@ -43,13 +43,13 @@ class TableFacts:
     widths : mapping of str to int
         Number of values of each feature that is a vector or text.
     texts : mapping of str to TextCodec
-        How the tokens of each feature that is text are numbered.
+        For each feature that is text, the numbers of its tokens.
     spelling : Spelling
         How numbers, dates and missing values are written.
     booleans : tuple of str or None
-        Features that are read as numbers and are booleans in the training data; None if this is not known.
+        Features that are booleans in the training data, and are read as numbers; None if unknown.
     label_types : mapping of str to str
-        Type of the values of each column of labels; see `label_type`.
+        Type of the labels in each column of labels; see `label_type`.
     """
 
     features: tuple[str, ...]
@@ -66,8 +66,8 @@ class TableFacts:
     def values_of(self, name: str) -> list[str]:
         """Return the names of the values that a feature has in a record.
 
-        They are ``name``, ``name=category`` for each category, ``name[0]``, ``name[1]``, ... for a vector, or the parts
-        of a date, such as ``name.year``.
+        A number is ``name``; categories are ``name=category``; a vector is ``name[0]``, ``name[1]``, ...; and the parts
+        of a date are e.g. ``name.year``.
         """
         if name in self.dates:
             return self.dates[name].names(name)
@@ -94,7 +94,7 @@ class TableFacts:
 
     def classes_of(self, name: str) -> tuple[str, ...]:
         """Return the names of the classes of a column of labels."""
-        # checkpoints of versions that supported a single label do not name its column
+        # older checkpoints, with a single label, do not name its column
         return self.labels.get(name, self.labels.get("", ()))
 
     def is_number(self, name: str) -> bool:
@@ -103,7 +103,7 @@ class TableFacts:
         return name in self.features and not any(name in each for each in others)
 
     def check_booleans(self, where: str, kinds: Mapping[str, str]) -> None:
-        """Raise a `DataError` if a column has booleans that had numbers in training."""
+        """Raise a `DataError` if a column has booleans here and had numbers in training."""
         if self.booleans is None:
             return
         for name in filter(self.is_number, self.features):
@@ -122,7 +122,7 @@ class TableFacts:
     def with_means(self, means: npt.NDArray[np.float64]) -> TableFacts:
         """Return a copy with the mean of each feature that is a number.
 
-        ``means`` has the means of all `names`.
+        ``means`` has a mean for each value in `names`.
         """
         if len(means) != len(self.names):
             return self
@@ -132,7 +132,7 @@ class TableFacts:
         return replace(self, means={**numbers, **self.means})
 
     def compare(self, other: TableFacts) -> str:
-        """Describe how the meaning of records differs from ``other``; empty if it is the same."""
+        """Return a text that says how the meaning of records differs from ``other``; empty if it does not."""
         if self.names != other.names:
             here, there = (listed(facts.names) for facts in (self, other))
             return f"values of {here}, but {there}"
@@ -153,7 +153,7 @@ class TableFacts:
             "means": dict(self.means),
             "categories": {name: list(names) for name, names in self.categories.items()},
             "classes": list(self.classes),
-            # use a list, because JSON with sorted keys would lose the order of the labels
+            # a list, because JSON with sorted keys would lose the order of the labels
             "labels": [[name, list(names)] for name, names in self.labels.items()],
             "encoding": self.encoding,
             **({"widths": dict(self.widths)} if self.widths else {}),

@@ -25,19 +25,20 @@ class TableSpec:
     Attributes
     ----------
     features : tuple of str
-        Names or patterns (``pixel*``) of columns. If empty, all numeric columns are features except label, target and
-        weight.
+        Names or patterns (``pixel*``) of columns. If empty, all numeric columns except label, target and weight are
+        features.
     label : tuple of str
-        Columns of labels: integers, or strings that name the classes. With several columns a record has several labels.
+        Columns of labels: integers, or strings that name the classes. With several columns, a record has several
+        labels.
     target : tuple of str
         Columns of numbers to predict.
     missing : {"error", "skip", "mean"} or float
         What to do with missing values of features.
     categories : mapping of str to tuple of str
-        Categorical features, each with the names of its categories in order. If the names are empty, they are learned
-        from the training data.
+        Categorical features, and the names of the categories of each feature, in order. Empty names are learned from
+        the training data.
     encoding : {"one_hot", "index"}
-        Whether a category becomes one value for each name, or the index of its name.
+        Whether a category becomes a value for each name (one-hot), or the index of its name.
     weight : str
         Column with the weight of each record; may be empty.
     texts : mapping of str to TextCodec
@@ -47,7 +48,8 @@ class TableSpec:
     unlabelled : {"error", "skip"}
         What to do with records without a label or target.
     blank_texts : bool
-        Whether missing or blank text is read as empty text, as in predictions. If False, it is a missing value.
+        Whether missing or blank text is read as empty text, as in predictions. If False, such a text is a missing
+        value.
     unknown : {"error", "ignore"}
         What to do with categories that the training data lack; ``ignore`` encodes them as zeros.
     column_of : mapping of str to str
@@ -72,7 +74,7 @@ class TableSpec:
     def from_options(cls, options: Mapping[str, Any]) -> TableSpec:
         """Return the specification in the options of a `TableStore`.
 
-        Without ``has_label``, the specification has only features.
+        If ``has_label`` is False, the specification has only features.
         """
         label = options["label"]
         labels = (label,) if label and isinstance(label, str) else tuple(label)
@@ -96,7 +98,7 @@ class TableSpec:
         return replace(spec, label=(), target=(), weight="", categories=features_only)
 
     def with_label(self, url: str, names: Sequence[str]) -> TableSpec:
-        """Return the specification with a label, if the job names no columns.
+        """Return the specification, with a label if the job names no columns.
 
         The label is the column with a usual name of labels. Raises a `DataError` if several columns could be the label.
         """
@@ -115,7 +117,7 @@ class TableSpec:
         return replace(self, spelling=self.spelling.with_plain(texts, booleans)) if texts else self
 
     def has_numbers(self, name: str, known: TableFacts) -> bool:
-        """Return whether a column had numbers in training, as a feature or target, or to compute lags from."""
+        """Return whether a column had numbers in training: as a feature, a target or a source of lags."""
         lags = (lag for lag, column in self.column_of.items() if column == name)
         return name in self.target or known.is_number(name) or any(map(known.is_number, lags))
 
@@ -126,7 +128,7 @@ class TableSpec:
 
     @property
     def true_columns(self) -> tuple[str, ...]:
-        """Columns of targets and labels that each record needs."""
+        """Columns of targets and labels, whose values each record needs."""
         return () if self.unlabelled == "skip" else (*self.target, *self.label)
 
     @property
@@ -195,7 +197,7 @@ class TableSpec:
     def check(self, url: str, kinds: Mapping[str, str], names: Sequence[str], is_trained: bool = False) -> None:
         """Raise a `DataError` if a column does not exist, is used twice, or has values of the wrong kind.
 
-        ``is_trained`` says that a net was trained on columns of these names.
+        Pass ``is_trained=True`` if a net was trained on columns with these names.
         """
         uses = [
             *((name, "features") for name in names),

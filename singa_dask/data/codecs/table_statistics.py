@@ -34,7 +34,7 @@ class TableStatistics:
     kinds : mapping of str to str
         Kind of each column.
     known : TableFacts, optional
-        Facts of the training data, if the table is not the training data.
+        Facts learned from the training data, if this table is not the training data.
     classes : mapping of str to tuple of str
         Class names that the file contains, by column of labels.
     widths : mapping of str to int
@@ -168,7 +168,7 @@ class TableStatistics:
         }
 
     def _checked(self, known: TableFacts) -> TableFacts:
-        """Check that the facts of the training data contain all that this table needs; return them."""
+        """Check that the facts of the training data contain everything that this table needs; return them."""
         spec = self._spec
         names = [name for name in self._features if (name in spec.categories) != (name in known.categories)]
         spec.check_means(self._url, known)

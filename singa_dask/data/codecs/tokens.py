@@ -26,7 +26,7 @@ pc = LazyModule("pyarrow.compute")
 # RE2 pattern of a character that is neither part of a word nor a blank
 MARK = r"([^\p{L}\p{M}\p{N}_\s])"
 PADDING, UNKNOWN = -1, 0
-# columns with a lower median number of words hold names, not texts
+# columns with a lower median number of words have names, not texts
 MIN_WORDS = 4
 # a character of a script that puts no blanks between words
 UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
@@ -67,7 +67,7 @@ class TextCodec:
     length, tokens, vocab_size, lowercase
         See `TextConf`.
     tokenizer : str
-        Content of ``tokenizer.json``, or its URL until the file is read; empty without a tokenizer.
+        Content of ``tokenizer.json``, or the URL of the file before it is read; empty if there is no tokenizer.
     vocabulary : tuple of str
         The tokens with the numbers 1, 2, and so on.
     """
@@ -81,7 +81,7 @@ class TextCodec:
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> TextCodec:
-        """Return the codec in a result of ``dataclasses.asdict``, or with the values of a `TextConf`."""
+        """Return the codec for a result of ``dataclasses.asdict``, or for the values of a `TextConf`."""
         return cls(**{**described, "vocabulary": tuple(described.get("vocabulary", ()))})
 
     def reads_like(self, other: TextCodec) -> bool:
@@ -112,7 +112,7 @@ class TextCodec:
     def _hugging_face(self) -> Any:
         tokenizer = require("tokenizers", "text", "texts with a tokenizer").Tokenizer.from_str(self.tokenizer)
         tokenizer.no_padding()
-        # the package truncates before it adds special tokens
+        # the package tokenizers truncates texts before it adds special tokens
         tokenizer.enable_truncation(self.length)
         return tokenizer
 
@@ -135,7 +135,8 @@ class TextCodec:
     def encode(self, texts: pa.Array) -> npt.NDArray[np.int64]:
         """Return the numbers of the tokens of each text, (n, length). No text may be null.
 
-        An empty text is encoded as one unknown token; with a tokenizer, as its special tokens and padding.
+        An empty text is encoded as one unknown token; if there is a tokenizer, as the tokenizer's special tokens and
+        padding.
         """
         lengths, numbers = self._numbers(self._folded(texts))
         rows = np.repeat(np.arange(len(lengths)), lengths)
@@ -200,7 +201,7 @@ class TextMeasure:
 
     @classmethod
     def of(cls, texts: pa.Array) -> TextMeasure:
-        """Measure texts without nulls in words. Names, and texts without blanks, are measured in characters."""
+        """Measure texts without nulls: in words, but names and texts without blanks in characters."""
         measure = cls.of_columns([{"": texts}])[""]
         unspaced, letters = pc.sum(pc.count_substring_regex(texts, UNSPACED)), pc.sum(pc.utf8_length(texts))
         if measure.median >= MIN_WORDS and 2 * unspaced.as_py() < letters.as_py():

@@ -1,4 +1,4 @@
-"""Arrays of numbers, and columns of lists, as the values of records."""
+"""Convert arrays of numbers, and columns of lists, to the values of records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_rounded(kind: np.dtype[Any]) -> bool:
 
 
 def value_name(kind: np.dtype[Any]) -> str:
-    """Return the field for values of a dtype: ``pixel`` for uint8, otherwise ``data``."""
+    """Return the name of the field for values of a dtype: ``pixel`` for uint8, otherwise ``data``."""
     return "pixel" if kind == np.uint8 else "data"
 
 
@@ -46,8 +46,8 @@ def as_values(
     Returns
     -------
     (n, ...) uint8 or float
-        uint8 values are returned unchanged. Other values are rounded to the nearest float, which is exact in float32
-        for integers up to 2**24.
+        uint8 values are returned unchanged. Other values are rounded to the nearest float. In float32, integers up to
+        2**24 are exact.
 
     Raises
     ------
@@ -73,9 +73,9 @@ def as_values(
 
 
 def find_wrong_weight(weights: npt.NDArray[Any]) -> tuple[int, str] | None:
-    """Return the index of the first negative or infinite weight, and what is wrong; None if all are valid.
+    """Return the index of the first invalid weight, and what is wrong with it; None if all are valid.
 
-    ``weights`` has the shape (n, ...).
+    ``weights`` has the shape (n, ...). Weights must be finite and at least 0.
     """
     wrong = ~((weights >= 0) & (weights <= np.finfo(np.float32).max)).reshape(-1)
     if not wrong.any():

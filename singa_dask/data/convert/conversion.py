@@ -1,8 +1,8 @@
 """convert: convert files of other formats to stores, and shuffle, split or shard their records.
 
 A conversion is planned and divided into tasks. A function ``run`` executes the tasks, e.g. on a cluster. The written
-bytes depend only on the sources and the arguments. Results stay in a directory next to the target until all tasks are
-done. So a killed conversion can be resumed, and a target is never incomplete.
+bytes depend only on the sources and the arguments. Until all tasks are done, results stay in a directory next to the
+target, the plan's directory. So a killed conversion can be resumed, and a target is never incomplete.
 """
 
 from __future__ import annotations
@@ -89,17 +89,18 @@ def convert(
     to : str, optional
         Backend of the store. By default the suffix of the destination decides.
     shuffle : int, optional
-        Seed of a random order. By default records keep the order of the sources.
+        Seed of a random order of the records. By default, records keep the order of the sources.
     split : mapping of name to share, optional
-        Share of the records in each part, e.g. ``{"train": 0.8, "test": 0.2}``. If there are labels, the split is
-        stratified by label; with several labels, by the first.
+        Share of the records in each part, e.g. ``{"train": 0.8, "test": 0.2}``. If records have labels, the split is
+        stratified by label; if they have several labels, by the first label.
     limit : int, optional
         Maximum number of records.
     shards : int
-        Number of stores for each part, named ``name-00000-of-00004.suffix``. A pattern as URL opens them as one store.
+        Number of stores for each part, named ``name-00000-of-00004.suffix``. To open them as one store, use a pattern
+        as URL.
     mean : str, optional
-        URL for the mean record of the first part. It is written as a store with one record without label; with the
-        suffix .bin, it is written like SINGA's ``image_mean.bin``.
+        URL for the mean record of the first part. The file is a store with one record without label. With the suffix
+        .bin, it has the format of SINGA's ``image_mean.bin``.
     verify : bool
         Whether to read the written records and compare them with the sources.
     storage_options : mapping, optional
@@ -148,7 +149,7 @@ def convert(
         writing={**key_options(backend, KEYS.get(kind, "%08d")), **(writing or {})},
     )
     check_request(request)
-    # a vocabulary beside the destination is written before the plan is known
+    # check the directories now, because a vocabulary next to the destination is written before the plan is known
     stores = [part_url(destination, part) for part in split] if split else [destination]
     for url in (*stores, *([mean] if mean else [])):
         check_folder(url)
@@ -174,7 +175,7 @@ def convert(
 def _open_source(request: ConvertRequest, storage_options: fs.Options, log: Callable[[str], None]) -> Store:
     """Open the sources, and log their warnings.
 
-    A vocabulary that does not exist is created, and logged, too.
+    A missing vocabulary is created, which is logged, too.
     """
     vocabulary = request.reading.get("vocabulary", "")
     is_new = bool(vocabulary) and not fs.exists(vocabulary, storage_options)
@@ -197,7 +198,7 @@ def _begin(
 ) -> None:
     """Create the plan's directory, or resume a conversion in it.
 
-    An existing directory is replaced only if another plan has left it.
+    An existing directory is replaced only if it belongs to another plan.
     """
     options, plan_file = plan.storage_options, fs.join(plan.folder, PLAN_FILE)
     is_there = fs.exists(plan.folder, options)
@@ -209,7 +210,7 @@ def _begin(
         return
     if PLAN_FILE not in left and not all(name[0] == "." for name in left):
         raise DataError(f"{plan.folder}: the folder exists, but was not made by a conversion. Move it away.")
-    # an empty directory is left if a conversion was killed after it called `before_replacing`
+    # the directory is empty if a conversion was killed after it had called `before_replacing`
     if left or not is_there:
         urls = [*filter(None, [*(shard.url for shard in plan.shards), plan.request.mean])]
         for url in urls:
@@ -233,7 +234,7 @@ def _write_sources(plan: ConversionPlan, versions: Mapping[str, str]) -> None:
 
 
 def _changed_source(plan: ConversionPlan, versions: Mapping[str, str]) -> str:
-    """Return a source that changed since an unfinished conversion of the same files; empty if none did."""
+    """Return a source that has changed since an unfinished conversion of the same files; else empty."""
     before = json.loads(fs.read_bytes(fs.join(plan.folder, SOURCES), storage_options=plan.storage_options))
     return first_change(before, versions) if before.keys() == versions.keys() else ""
 
@@ -308,7 +309,7 @@ def _write_mean(plan: ConversionPlan, source: Store) -> None:
 
 
 def _move(plan: ConversionPlan) -> None:
-    """Move the results to their URLs. Results that are missing were moved before."""
+    """Move the results to their URLs. Missing results have already been moved."""
     options = plan.storage_options
     moves = [(staged_url(plan, i), shard.url) for i, shard in enumerate(plan.shards)]
     moves += [(fs.join(plan.folder, MEAN), plan.request.mean)] if plan.request.mean else []

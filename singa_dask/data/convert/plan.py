@@ -1,7 +1,7 @@
 """ConversionPlan: a complete description of what a conversion writes. It is the same in every process.
 
-A plan assigns the records of the sources to files. The order of the records is stored in a file. Everything else
-follows from the arguments and the number of records.
+A plan assigns the records of the sources to files. The order of the records is stored in a file. Everything else is
+computed from the arguments and the number of records.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from singa_dask.fs.versions import versions
 VERSION = 3
 # file in the plan's directory with the version of each source file
 SOURCES = "sources.json"
-# if direct writing would read more bytes in total, shuffled shards are written by way of buckets
+# maximum total bytes to read for writing shuffled shards directly; above it, they are written by way of buckets
 DIRECT_BYTES = 1 << 28
 # approximate memory of a task, which reads a run of source blocks or a bucket. For large sources a run has up to
 # MAX_RUNS times this size, so that its share of a bucket, which is one read, has RUN_BYTES / MIN_SHARE bytes
@@ -70,7 +70,7 @@ class ConversionPlan:
     versions : str
         Hash of the versions of all source files; see `source_versions`.
     direct_bytes, run_bytes : int
-        Limits of memory in bytes. The output does not depend on them.
+        Memory limits in bytes. The output does not depend on them.
     """
 
     request: ConvertRequest
@@ -87,7 +87,7 @@ class ConversionPlan:
 
     @cached_property
     def digest(self) -> str:
-        """Hash of everything that the results, final and intermediate, depend on."""
+        """Hash of everything that final and intermediate results depend on."""
         identity = (
             VERSION,
             vars(self.request),
@@ -146,7 +146,7 @@ class ConversionPlan:
 
     @cached_property
     def buckets(self) -> Rows:
-        """Position of the first record of each bucket in the order, and the end of the last bucket.
+        """Position in the order of the first record of each bucket, and the end of the last bucket.
 
         A shard has one or more buckets.
         """
@@ -175,7 +175,7 @@ class ConversionPlan:
             left = left[np.argsort(labels[rows][left], kind="stable")]
         parts = []
         for size in self.parts.values():
-            # records are sorted by label, so evenly spaced elements contain all labels in proportion
+            # the records are sorted by label, so evenly spaced records have all labels in proportion
             chosen = np.arange(size) * len(left) // max(size, 1)
             parts.append(rows[np.sort(left[chosen])])
             left = np.delete(left, chosen)
@@ -192,7 +192,7 @@ class ConversionPlan:
         return store
 
     def check_source(self, store: Store) -> None:
-        """Raise a `DataError` if a source has changed since the plan was made; it names the source."""
+        """Raise a `DataError` that names the source if a source has changed since the plan was made."""
         versions_now = source_versions(self.request, self.storage_options, store)
         identity = hash_of(versions_now), store.fingerprint, store.class_names
         if identity != (self.versions, self.fingerprint, self.class_names):
@@ -215,7 +215,7 @@ def hash_of(versions_of_files: Mapping[str, str]) -> str:
 
 
 def first_change(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """Return the first file whose version differs, or that only one mapping has; empty if there is none."""
+    """Return the first file whose version differs, or that only one mapping has; else empty."""
     return next((url for url in sorted({*before, *after}) if before.get(url) != after.get(url)), "")
 
 

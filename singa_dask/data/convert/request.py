@@ -49,7 +49,7 @@ def check_request(request: ConvertRequest) -> None:
 
 
 def reader_options(kind: str, options: Mapping[str, Any], destination: str) -> dict[str, Any]:
-    """Return the options of the reader. A vocabulary is next to the destination by default."""
+    """Return the options of the reader. By default, a vocabulary is next to the destination."""
     if "vocabulary" not in kind_options(kind):
         return dict(options)
     beside = fs.join(posixpath.dirname(destination.partition("{split}")[0]), "vocab.txt")

@@ -1,4 +1,4 @@
-"""Kinds of files that can be converted. Files of one kind are opened as one store.
+"""Kinds of files that can be converted. The files of one conversion are opened as one store.
 
 Most kinds are formats of stores. The remaining kinds are idx (files of images and labels in any order), text (windows
 of characters) and words.

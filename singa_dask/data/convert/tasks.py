@@ -1,7 +1,7 @@
 """Tasks of a conversion: idempotent units of work.
 
-Any process can execute them, in any order within a step. A task reads the sources, and the results of earlier steps in
-the directory of the plan. It writes its own result there atomically. A resumed conversion executes the tasks whose
+Any process can execute the tasks, in any order within a step. A task reads the sources, and the results of earlier
+steps in the plan's directory. It writes its own result there atomically. A resumed conversion executes the tasks whose
 results are missing.
 """
 
@@ -28,10 +28,10 @@ from singa_dask.data.stores.store import STORES, Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 
-# files with the source index of each output record, and with the output position of each source record (-1 if it is not
-# written)
+# files with the source index of each output record, and with the output position of each source record (-1 for a record
+# that is not written)
 ORDER, POSITIONS = "order", "places"
-# floats are summed in chunks of this many records, so that a mean does not depend on the blocks of the source
+# number of records per chunk in which floats are summed, so that a mean does not depend on the blocks of the source
 SUM_ROWS = 4096
 
 
@@ -49,7 +49,7 @@ class Task:
     index : int
         Index of the run or the shard.
     session : str
-        Identifies a call of `convert`. The tasks of a session share open sources.
+        Name of a call of `convert`. The tasks of a session share open sources.
     n_records : int
         Number of records that the task reads; 0 if unknown.
     """
@@ -88,12 +88,12 @@ class Task:
 
 
 _HERE = threading.local()
-# session and sources of each thread, because not all stores support reads by several threads
+# thread -> session and sources; one store per thread, because not all stores support reads by several threads
 _KEPT: dict[int, tuple[str, Store]] = {}
 
 
 def keep_source(session: str, source: Store) -> None:
-    """Keep an open store for the tasks of a session in this thread; close the store of another session."""
+    """Keep an open store for the tasks of a session in this thread; close the store of an earlier session."""
     release_source()
     _KEPT[threading.get_ident()] = session, source
 
@@ -120,7 +120,7 @@ def release_session(session: str) -> None:
 def reporting(on_records: Callable[[float], None]) -> Iterator[None]:
     """Call ``on_records`` with the progress of tasks in this thread.
 
-    Reading a record counts as half a record.
+    Reading a record, and writing it, count as half a record each.
     """
     _HERE.on_records = on_records
     try:
@@ -143,7 +143,7 @@ def gather_labels(task: Task) -> None:
     labels = []
     for block in range(first, last):
         block_labels = source.read_labels(block)
-        # for several labels, the first label decides
+        # if records have several labels, use the first
         labels.append(np.ascontiguousarray(block_labels[:, 0]) if block_labels.ndim > 1 else block_labels)
         report(len(labels[-1]))
     write_arrays(task.url(), labels, task.plan.storage_options)
@@ -178,7 +178,7 @@ def write_shard(task: Task) -> None:
     target = STORES.find(plan.request.backend)
     options = {**plan.request.writing, **write_options(target, plan.class_names, plan.table_facts)}
     target.write(staged_url(plan, task.index), records, plan.storage_options, **options)
-    # write the sums last: they mark the task as complete, because a store can have several files
+    # write the sums last, as the mark of a complete task, because a store can have several files
     write_arrays(task.url(), sums, plan.storage_options)
 
 
@@ -199,13 +199,13 @@ def verify(task: Task) -> None:
                 _compare(store.read_block(block.id), expected, block.n, f"{url}, block {block.id}")
                 report(block.n / 2)
     except DataError:
-        # a resumed conversion writes the shard again
+        # delete the shard, so that a resumed conversion writes it again
         fs.remove_tree(task.url(f"shard-{task.index:05d}"), plan.storage_options)
         raise
 
 
 def _as_written(plan: ConversionPlan) -> dict[str, Any]:
-    """Return the options to open a shard. A text file does not say whether its lines begin with a label."""
+    """Return the options to open a shard: for text, whether its lines begin with a label."""
     if plan.request.backend not in ("csv", "textfile"):
         return {}
     return {"has_label": plan.labelled, "separator": plan.request.writing.get("separator", ","), "header": False}
@@ -215,7 +215,7 @@ def _compare(stored: Arrays, expected: Rechunker, n: int, where: str) -> None:
     written = expected.take(n) or {}
     values = next(array for name, array in written.items() if name != "label")
     for name, array in stored.items():
-        # a format may store values under a name of its own
+        # a format may store values under another name
         other = written.get(name, values)
         here, there = array.reshape(n, -1), other.reshape(n, -1)
         wrong = ((here != there) & ~(np.isnan(here) & np.isnan(there))).any(axis=1)
@@ -227,7 +227,7 @@ def make_manifest(task: Task) -> None:
     """Write the manifest of a shard at its final URL."""
     plan = task.plan
     url = plan.shards[task.index].url
-    # an older manifest has the class names of the replaced records
+    # delete an older manifest, because it has the class names of the replaced records
     forget_manifest(url, plan.storage_options)
     write_manifest(url, plan.request.backend, plan.storage_options, plan.class_names, **_as_written(plan))
 
