@@ -120,7 +120,7 @@ def release_session(session: str) -> None:
 def reporting(on_records: Callable[[float], None]) -> Iterator[None]:
     """Call ``on_records`` with the progress of tasks in this thread.
 
-    Reading a record, and writing it, count as half a record each.
+    Reading a record counts as half a record, and writing it as the other half.
     """
     _HERE.on_records = on_records
     try:

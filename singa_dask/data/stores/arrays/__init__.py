@@ -1,6 +1,6 @@
 """Files of arrays.
 
-`column`: base of `idx`, `cifar`, `npy` and `npz`. `array_store`: base of `hdf5` and `zarr`.
+`column`: the base of `idx`, `cifar`, `npy` and `npz`. `array_store`: the base of `hdf5` and `zarr`.
 """
 
 __all__: list[str] = []

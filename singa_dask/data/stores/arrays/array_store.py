@@ -1,4 +1,4 @@
-"""ArrayStore: a store of named arrays that are divided into chunks. The base of HDF5 and Zarr.
+"""ArrayStore: a store of named arrays that are divided into chunks; the base of HDF5 and Zarr.
 
 Labels are read when the store is opened. Other values are read in blocks of whole chunks.
 """
@@ -31,7 +31,7 @@ VALUE_NAMES = ("images", "image", "pixel", "pixels", "data", "x", "features")
 CLASS_NAMES = ("class_names", "classes", "names")
 # attributes of arrays that store scaled or shifted values
 PACKED = ("scale_factor", "add_offset")
-# a larger number of blocks means that the shape is damaged
+# maximum number of blocks; more mean that the shape is damaged
 MAX_BLOCKS = 10_000_000
 MAX_CLASSES = 10_000
 
@@ -66,10 +66,10 @@ class StoredArray(ABC):
 
     @abstractmethod
     def decode(self, first: int, n: int, data: Sequence[memoryview]) -> npt.NDArray[Any]:
-        """Decode ``n`` records from the bytes in their ``ranges``: (n, *shape[1:]) with dtype ``kind``."""
+        """Decode ``n`` records, given the bytes of their ``ranges``: (n, *shape[1:]) with dtype ``kind``."""
 
     def texts(self) -> npt.NDArray[Any] | None:
-        """Return all values as an array of str; None if they are not text."""
+        """Return all values as an array of str; None for an array of numbers."""
         if self.kind.kind not in "SUT":
             return None
         values = [each for piece in self.pieces() for each in piece.reshape(-1).tolist()]
@@ -89,7 +89,7 @@ class StoredArray(ABC):
         return math.prod(self.shape[1:]) * self.kind.itemsize
 
     def rows_per_block(self) -> int:
-        """Return the number of records of a block: one chunk, or chunks of about 1 MiB together."""
+        """Return the number of records of a block: one chunk, or several chunks of about 1 MiB in total."""
         if self.chunk_rows == 1:
             return rows_per_block(self.row_bytes)
         return self.chunk_rows * max(1, BLOCK_BYTES // max(1, self.chunk_rows * self.row_bytes))
@@ -122,7 +122,7 @@ class ArrayStore(RangeStore):
     def list_arrays(self) -> tuple[Sequence[str], Mapping[str, Any]]:
         """Open the file; return the names of the arrays, and the attributes of the file.
 
-        The first source is the file whose length a manifest states.
+        The first file that this method opens must be the file whose length is in the manifest.
         """
 
     @abstractmethod
@@ -149,7 +149,7 @@ class ArrayStore(RangeStore):
         self._compare_labels()
 
     def _cut(self) -> tuple[Block, ...]:
-        """Return the blocks, with offsets and lengths of uncompressed values."""
+        """Return the blocks. Their offsets and lengths refer to uncompressed values."""
         count, size, n = self._values.shape[0], self._values.row_bytes, self._values.rows_per_block()
         if count > n * MAX_BLOCKS:
             raise DataError(
@@ -186,7 +186,10 @@ class ArrayStore(RangeStore):
         raise DataError(f"{self.url}: {fault}. Arrays: {listed(names) or 'none'}.{hint}")
 
     def _label_name(self, values: str) -> str:
-        """Return the name of the array of labels, which is set or beside the values; empty if there is none."""
+        """Return the name of the array of labels; empty if there is none.
+
+        It is the option ``label``, or an array in the same group as the values.
+        """
         wanted = str(self.options["label"]).strip("/")
         if wanted:
             if wanted in self._names:
@@ -261,7 +264,7 @@ class ArrayStore(RangeStore):
 
 
 def _as_names(value: Any) -> tuple[str, ...]:
-    """Return class names in an attribute or array of text; empty if there are none."""
+    """Return class names from an attribute or array of text; empty if the value has none."""
     plain = value.reshape(-1).tolist() if isinstance(value, np.ndarray) else value
     if isinstance(plain, (list, tuple)):
         plain = [each.decode("utf-8", "replace") if isinstance(each, bytes) else each for each in plain]

@@ -36,7 +36,7 @@ class FieldColumn:
     field : Field
         Dtype and shape of the records.
     offset, stride : int
-        Offset of the first record's value, and distance of consecutive values, in bytes.
+        Offset of the first record's value, and distance between consecutive values, in bytes.
     """
 
     source: Bytes
@@ -51,20 +51,20 @@ class FieldColumn:
         return int(np.prod(self.field.shape, dtype=np.int64)) * self.kind.itemsize
 
     def part(self, first: int, n: int) -> tuple[int, int]:
-        """Return offset and length of the bytes that hold the values of ``n`` records."""
+        """Return offset and length of the bytes with the values of ``n`` records."""
         return self.offset + first * self.stride, (n - 1) * self.stride + self.size
 
     def take(self, data: memoryview, first: int, n: int) -> npt.NDArray[Any]:
         """Return the values of ``n`` records, (n, *shape) with dtype ``kind``, as a view of ``data``.
 
-        ``data`` are the bytes that `part` locates.
+        ``data`` are the bytes at the location that `part` returns.
         """
         width = self.kind.itemsize
         values: npt.NDArray[Any] = np.ndarray((n, self.size // width), self.kind, data, strides=(self.stride, width))
         return values.reshape(n, *self.field.shape)
 
     def adjoins(self, other: FieldColumn) -> bool:
-        """Return whether a record's values in both columns are within one stride, so that one read gets both."""
+        """Return whether both values of a record are within one stride, so that one read gets both."""
         ends = (self.offset + self.size, other.offset + other.size)
         together = max(ends) - min(self.offset, other.offset) <= self.stride == other.stride
         return together and self.source is other.source and type(self) is type(other) is FieldColumn
@@ -111,7 +111,7 @@ class ColumnStore(RangeStore):
     def file_beside(self, rename: Callable[[str], str]) -> str:
         """Return the URL of a file in the same directory; empty if it does not exist.
 
-        ``rename`` returns its name, given the name of this file.
+        ``rename`` is a function that returns the name of that file, given the name of this file.
         """
         folder, slash, name = self.url.rpartition("/")
         url = f"{folder}{slash}{rename(name)}"

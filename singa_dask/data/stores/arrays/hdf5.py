@@ -1,8 +1,8 @@
-"""Records in HDF5: an array of images or data, and one of labels, in one file.
+"""Records in HDF5: a file with an array of images or data, and an array of labels.
 
 The library h5py reads the structure of the file. The values are then read by ranges. This module undoes the filters
-gzip and shuffle; the library undoes all other filters. The library returns uninitialised memory for a damaged chunk,
-because it does not check the decoded length. So this module checks lengths.
+gzip and shuffle; the library undoes all other filters. The library does not check the decoded length of a chunk, and
+returns uninitialised memory for a damaged one. So this module checks lengths.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _inflate(data: Any, n_bytes: int) -> bytes:
     try:
         inflated = stream.decompress(data, n_bytes + CHECKSUM_BYTES)
         if not stream.eof:
-            # the end of the stream may need another call
+            # a further call may be needed to reach the end of the stream
             inflated += stream.decompress(stream.unconsumed_tail, 1)
     except zlib.error as error:
         raise ValueError(f"a chunk is damaged: {error}") from error
@@ -91,7 +91,7 @@ def _inflate(data: Any, n_bytes: int) -> bytes:
 
 
 def _unshuffle(data: Any, itemsize: int) -> Any:
-    """Undo a shuffle, which puts the first bytes of all values first, and so on."""
+    """Undo a shuffle, which stores the first bytes of all values, then the second bytes, and so on."""
     if itemsize == 1:
         return data
     n = len(data) // itemsize
@@ -128,7 +128,7 @@ HEAP_HEADER = 16
 TEXT = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
 # an attribute that MATLAB writes to its arrays
 MATLAB = "MATLAB_class"
-# size and number of the pages by which h5py reads a remote file
+# size and maximum number of the pages in which h5py reads a remote file
 PAGE_BYTES, MAX_PAGES = 1 << 16, 256
 # ranges with a smaller gap between them are read together
 GAP_BYTES = 1 << 12
@@ -251,7 +251,7 @@ class HDF5Store(ArrayStore):
 
 
 class _Pages:
-    """Serves the small reads of h5py from pages of the file."""
+    """Serves small reads of h5py from larger pages of the file."""
 
     def __init__(self, source: Bytes) -> None:
         self._source, self.size = source, source.size
@@ -270,7 +270,7 @@ class _Pages:
 class _Heaps:
     """The heaps of a file, which contain strings of different lengths.
 
-    The library does not read them, because it could allocate 4 GiB or hang if a length is damaged.
+    The library is not used to read heaps, because with a damaged length it could allocate 4 GiB or hang.
     """
 
     def __init__(self, source: Bytes) -> None:
@@ -296,7 +296,7 @@ class _Heaps:
         while at + HEAP_HEADER <= n_bytes:
             index, size = struct.unpack_from("<H6xQ", heap, at)
             if not index:
-                # the rest of the heap is free
+                # the rest of the heap is unused
                 break
             at += HEAP_HEADER
             objects[index] = heap[at : at + size]
@@ -305,13 +305,13 @@ class _Heaps:
 
 
 def _attributes(item: Any) -> dict[str, Any]:
-    """Return the attributes that are used. Values of other attributes are not read."""
+    """Return the attributes that this module uses. Values of other attributes are not read."""
     attributes = {name: item.attrs[name] for name in CLASS_NAMES if name in item.attrs}
     return attributes | {name: True for name in (*PACKED, MATLAB) if name in item.attrs}
 
 
 class _Text(StoredArray):
-    """An array of strings. The file has an array of references to heaps."""
+    """An array of strings. The file stores it as an array of references to heaps."""
 
     def __init__(self, references: StoredArray, heaps: _Heaps) -> None:
         self.kind, self.shape, self.attributes = np.dtype(str), references.shape, references.attributes
@@ -359,8 +359,8 @@ class _Chunked(StoredArray):
         Shape of a chunk.
     filters : tuple of Filter
     table : (n_chunks, n_axes + 3) int64
-        One row for each chunk, sorted by position: position of the first value, offset in the file, length, and filter
-        mask.
+        One row for each chunk, sorted by position. A row has the position of the chunk's first value, its offset in the
+        file, its length, and its filter mask.
     """
 
     kind: np.dtype[Any]
@@ -375,7 +375,7 @@ class _Chunked(StoredArray):
         self.chunk_rows = self.chunks[0]
 
     def _rows(self, first: int, n: int) -> npt.NDArray[np.int64]:
-        """Return the part of the table for ``n`` records."""
+        """Return the rows of the table for ``n`` records."""
         bounds = np.searchsorted(self.table[:, 0], [first, first + n])
         return self.table[bounds[0] : bounds[1]]
 

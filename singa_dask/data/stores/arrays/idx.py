@@ -1,4 +1,4 @@
-"""Records in MNIST's idx files: one of images, and one of labels."""
+"""Records in MNIST's idx files: a file of images, and a file of labels."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def idx_shape(source: Bytes) -> tuple[int, ...]:
 
 
 def read_idx(urls: Sequence[str], storage_options: fs.Options = None) -> Arrays:
-    """Read files of images and of labels, which are distinguished by their headers, in any order.
+    """Read files of images and of labels, in any order. Their headers tell them apart.
 
     Several files of images, or of labels, are concatenated in the given order.
 

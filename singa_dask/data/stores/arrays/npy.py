@@ -1,4 +1,4 @@
-"""Records in NumPy's npy files: one of images or data, and optionally one of labels."""
+"""Records in NumPy's npy files: a file of images or data, and optionally a file of labels."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class NpyArray:
     kind : dtype
     shape : tuple of int
     fortran : bool
-        Whether the first axis changes fastest.
+        Whether values are stored in Fortran order: the first axis changes fastest.
     offset : int
         Offset of the first value.
     """
@@ -70,7 +70,7 @@ class NpyArray:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all values."""
+        """Number of bytes of all values."""
         return math.prod(self.shape) * self.kind.itemsize
 
 
@@ -94,7 +94,7 @@ def locate_npy(source: Bytes, start: int = 0, name: str = "") -> NpyArray:
 
 
 def decode_npy(data: bytes | bytearray | memoryview) -> npt.NDArray[Any]:
-    """Return the array of a whole npy file, as a view of its bytes.
+    """Return the array in the bytes of an npy file, as a view of these bytes.
 
     Raises a `ValueError` or another error in `NPY_DAMAGE` if it is damaged, or its values are objects.
     """
@@ -170,7 +170,7 @@ def npy_columns(url: str, values: NpyArray, labels: NpyArray | None = None) -> t
     Raises
     ------
     DataError
-        An array is not of numbers, has no axis of records, or the lengths differ.
+        An array does not have numbers or has no axis of records, or the lengths of the arrays differ.
     """
     arrays, columns = [values, *([labels] if labels else [])], dict[str, FieldColumn]()
     for array in arrays:
@@ -189,7 +189,7 @@ def check_array(url: str, name: str, kind: np.dtype[Any], shape: tuple[int, ...]
     Parameters
     ----------
     url, name : str
-        URL of the file, and name of the array in it or the URL again, for errors.
+        URL of the file, and name of the array in the file (or the URL again), for errors.
     kind : dtype
     shape : tuple of int
     is_label : bool
@@ -220,7 +220,7 @@ def _column(array: NpyArray, name: str) -> FieldColumn:
         return FieldColumn(array.source, array.kind, field, array.offset, stride)
     source = array.source
     if fs.local_path(source.url) is None and not isinstance(source, BytesInMemory):
-        # read from byte 0, so that a manifest covers the header
+        # read from byte 0, so that the checksum in a manifest covers the header
         data = source.read(0, array.offset + array.size_bytes)
         source.close()
         array = replace(array, source=BytesInMemory(source.url, data))

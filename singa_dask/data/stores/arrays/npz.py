@@ -1,4 +1,4 @@
-"""Records in a NumPy npz file, which holds images or data, and labels.
+"""Records in a NumPy npz file with images or data, and labels.
 
 Uncompressed arrays, as `numpy.savez` writes them, are read in place. Compressed arrays are decompressed into memory.
 """
@@ -30,11 +30,10 @@ from singa_dask.fs.sources import Bytes, BytesInMemory
 
 ZIP_MAGIC = b"PK\x03\x04"
 LOCAL_HEADER_BYTES = 30
-# magic number and size of an archive's end record, offset of its number of members, and the number that stands for "too
-# many"
+# end record of an archive: magic number, size, offset of the number of members, and the number that means "too many"
 END_MAGIC = b"PK\5\6"
 END_BYTES, COUNT_OFFSET, MANY_MEMBERS = 22, 10, 0xFFFF
-# checking checksums when an archive is opened takes a second per GB, so larger archives are not checked
+# maximum size of archives whose checksums are verified at opening, which takes a second per GB
 MAX_CHECKED_BYTES = 1 << 26
 CHUNK_BYTES = 1 << 20
 IMAGE_NAMES = ("images", "image", "pixel", "data", "features", "x")
@@ -115,7 +114,7 @@ class NpzStore(ColumnStore):
             raise DataError(f"{self.url}: not {self.title}, or a damaged one: {describe(error)}.") from error
 
     def _check_sums(self, archive: zipfile.ZipFile) -> None:
-        """Compare names of arrays, and the arrays that are read in place, with the directory of the archive."""
+        """Verify names of arrays, and checksums of arrays that are read in place, in the archive's directory."""
         for member in archive.infolist():
             # `open` checks that the name before the array equals the name in the directory
             with archive.open(member) as file:
@@ -142,7 +141,7 @@ class NpzStore(ColumnStore):
         return [candidates[0], label] if label else candidates
 
     def _locate(self, reader: Bytes, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NpyArray:
-        """Return place and type of an array's values."""
+        """Return location and type of an array's values."""
         source: Bytes
         if member.compress_type == zipfile.ZIP_STORED:
             header = bytes(reader.read(member.header_offset, LOCAL_HEADER_BYTES))
@@ -161,7 +160,7 @@ def _check_count(file: IO[bytes], archive: zipfile.ZipFile) -> None:
     file.seek(-END_BYTES - len(archive.comment), io.SEEK_END)
     end, n_members = file.read(END_BYTES), len(archive.infolist())
     (stated,) = struct.unpack_from("<H", end, COUNT_OFFSET)
-    # other data may follow the end record
+    # ignore archives in which other data follow the end record
     if end.startswith(END_MAGIC) and stated not in (n_members, MANY_MEMBERS):
         raise zipfile.BadZipFile(f"it has {n_members} members, not {stated}")
 

@@ -1,4 +1,4 @@
-"""Records in Zarr, version 2 or 3: a group with arrays of values and labels, or one array."""
+"""Records in Zarr, version 2 or 3: a group with arrays of values and labels, or a single array."""
 
 from __future__ import annotations
 
@@ -92,13 +92,13 @@ class ZarrStore(ArrayStore):
         return _ZarrArray(self._zarr, url, self.storage_options, metadata)
 
     def _read_metadata(self, url: str) -> bytes:
-        """Read a file, which becomes one of the sources for the manifest."""
+        """Read a metadata file, and add it to the sources that the manifest covers."""
         known = next((source for source in self.sources if source.url == url), None)
         source = known or self.open_source(url)
         return bytes(source.read(0, source.size))
 
     def is_cached(self, block_id: int) -> bool:
-        # for a remote store, asking the cache would take a request for each chunk
+        # for a remote store, checking the cache would take a request for each chunk
         return self.is_local
 
     def file_sums(self) -> list[FileSum]:
@@ -188,7 +188,7 @@ def _codecs(array: Any) -> list[str]:
 
 
 def _stated_bytes(codec: str, head: bytes) -> int | None:
-    """Return the decompressed length in the first bytes of a chunk; None if it is not stated."""
+    """Return the decompressed length from the first bytes of a chunk; None if they do not contain it."""
     if codec == "blosc":
         return int.from_bytes(head[4:8], "little")
     if codec == "lz4":

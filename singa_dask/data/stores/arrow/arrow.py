@@ -76,7 +76,7 @@ class ArrowStore(RangeStore):
         self.mapped = self.is_local and not self._compressed
 
     def _find_blocks(self, source: Bytes, batches: list[tuple[int, int, int]]) -> tuple[tuple[Block, ...], bool]:
-        """Return the blocks, and whether any is compressed, from the manifest or block headers."""
+        """Return the blocks, and whether any is compressed, from the manifest or the blocks' headers."""
         lengths = [(offset, meta + body) for offset, meta, body in batches]
         if self.manifest and lengths == [(block.offset, block.length) for block in self.manifest_blocks()]:
             return self.manifest.blocks, bool(self.manifest.opening.get("compressed"))
@@ -142,7 +142,10 @@ class ArrowStore(RangeStore):
         compression: str | None = None,
         table_facts: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write records to a local file without renaming or flushing it; ``url`` names it in errors."""
+        """Write records directly to a local file. ``url`` names the file in errors.
+
+        The file is not written atomically, and not flushed to the disk.
+        """
         rows = Rechunker(url, records)
         schema = schema_for(rows.schema, class_names, table_facts, class_type)
         options = pa.ipc.IpcWriteOptions(compression=compression)
@@ -198,7 +201,7 @@ def _read_footer(reader: Bytes) -> tuple[pa.Schema, list[tuple[int, int, int]]]:
 
 
 def _batch_header(metadata: memoryview) -> tuple[int, bool]:
-    """Return the rows of a record batch, and whether it is compressed, given its message."""
+    """Return the number of rows of a record batch, and whether it is compressed, given its message."""
     message = bytes(metadata[8:])
     table = _root(message)
     at = _slot(message, table, 2)
@@ -208,7 +211,7 @@ def _batch_header(metadata: memoryview) -> tuple[int, bool]:
 
 
 def _decompressed_bytes(message: pa.Message) -> int:
-    """Return the decompressed size of a record batch, as the headers of its buffers state it."""
+    """Return the decompressed size of a record batch, according to the headers of its buffers."""
     metadata, body = bytes(message.metadata), memoryview(message.body)
     at = _slot(metadata, _root(metadata), 2)
     buffers = _slot(metadata, at + _unpack("<I", metadata, at), 2)

@@ -1,4 +1,4 @@
-"""Arrow columns of fixed-size binary as arrays, described by metadata of the schema."""
+"""Convert Arrow columns of fixed-size binary to arrays, which metadata of the schema describes."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ ROWS = 1 << 14
 def is_columnar(url: str, head: bytes) -> bool:
     """Return whether a file that begins with ``head`` is an Arrow stream, ORC, or Feather.
 
-    Other Arrow files are columnar unless a column is fixed-size binary, which `ArrowStore` maps.
+    Other Arrow files count as columnar, unless they have a column of fixed-size binary; `ArrowStore` reads those files.
     """
     if not head.startswith(ARROW_MAGIC):
         return head.startswith((STREAM, ORC_MAGIC)) or url.lower().endswith(SUFFIXES)
@@ -53,7 +53,7 @@ def open_columns(url: str, storage_options: fs.Options = None) -> Bytes:
         Parquet lacks.
     """
     source = RangeReader(url, storage_options)
-    if url.lower().endswith(PARQUET_SUFFIXES):  # the suffix is enough, without a request for a remote file
+    if url.lower().endswith(PARQUET_SUFFIXES):  # decide by the suffix, which saves a request for a remote file
         return source
     head = bytes(source.read(0, min(len(ARROW_MAGIC), source.size)))
     if head.startswith(FEATHER_1):
@@ -63,7 +63,7 @@ def open_columns(url: str, storage_options: fs.Options = None) -> Bytes:
     if not (head == ARROW_MAGIC or head.startswith((STREAM, ORC_MAGIC))):
         return source
     try:
-        # read the file here, because for a damaged file pyarrow may request and allocate more bytes than the file has
+        # read the whole file here: for a damaged file, pyarrow may request and allocate more bytes than the file has
         data = bytes(source.read(0, source.size))
         written = _as_parquet(source, data, limit_of(storage_options))
         return BytesInMemory(url, written, (len(data), checksum_of(data)))
@@ -93,7 +93,7 @@ def _as_parquet(source: Bytes, data: bytes, limit: int) -> bytes:
     written, n_bytes = io.BytesIO(), 0
     with pq.ParquetWriter(written, schema, write_statistics=False) as writer:
         for batch in batches:
-            # validate offsets of lists and indices of categories here, because later code does not check them
+            # validate offsets of lists and indices of categories, because later code does not
             batch.validate(full=True)
             n_bytes += batch.nbytes
             check_decompressed(source.url, n_bytes, limit)
@@ -102,7 +102,7 @@ def _as_parquet(source: Bytes, data: bytes, limit: int) -> bytes:
 
 
 def _streamed(source: Bytes, stream: pa.RecordBatchStreamReader) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a stream; raise a `DataError` if it lacks the end mark."""
+    """Yield the batches of a stream; raise a `DataError` if the stream has no end mark."""
     yield from stream
     if bytes(source.read(source.size - 8, 8)) != STREAM + bytes(4):
         raise DataError(f"{source.url}: the Arrow stream has no end. It is truncated, or still being written.")

@@ -1,7 +1,6 @@
 """Records in Parquet: fixed-size binary, lists of numbers of one length, or encoded images.
 
-A row group is a block. Lists of numbers are about 15 times slower to read than fixed-size binary, which converters
-write.
+A row group is a block. Converters write fixed-size binary. Lists of numbers are about 15 times slower to read.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ class ParquetStore(RangeStore):
     def index(self) -> None:
         self._images, self._axes = "", dict[str, tuple[int, ...]]()
         self.sources.append(open_columns(self.url, self.storage_options))
-        # check here, because pyarrow's error for an empty file is less clear
+        # check for an empty file, because pyarrow's error is less clear
         if not self.sources[0].size:
             raise DataError(f"{self.url}: not a Parquet file: it is empty.")
         self._groups = RowGroups(self.sources[0])
@@ -180,7 +179,7 @@ class ParquetStore(RangeStore):
         return salvage_rows(self.blocks[block_id].n, self.schema, read_row)
 
     def _fields(self, schema: pa.Schema, described: Mapping[str, Any]) -> dict[str, Field]:
-        """Return the fields, as described by a converter or detected, and set the column of each."""
+        """Return the fields, described by a converter or detected, and set the column of each field."""
         if described:
             self._columns = {name: name for name in described}
             fields = fields_of(described)
@@ -207,7 +206,7 @@ class ParquetStore(RangeStore):
         return fields
 
     def _choose_values(self, columns: Sequence[str], what: str) -> str:
-        """Return the column of arrays, or images, that is read; empty if there are none."""
+        """Return the column of arrays or images to read; empty if there is none."""
         wanted = self.options["features"]
         chosen = [name for name in columns if name == wanted or (not wanted and name in VALUE_NAMES)]
         chosen = chosen or ([] if wanted else list(columns))
@@ -220,7 +219,7 @@ class ParquetStore(RangeStore):
     def _field(self, column: pa.Field) -> tuple[Field, tuple[int, ...]]:
         """Return the field of a column of arrays without metadata, and the order of its axes in the file.
 
-        The shape comes from the Arrow type; if the type has none, from the first record.
+        The shape is taken from the Arrow type or, if the type has no shape, from the first record.
         """
         kind = _stored(column.type)
         if pa.types.is_fixed_size_binary(kind):
@@ -235,7 +234,7 @@ class ParquetStore(RangeStore):
             stored = column.type.shape
             axes = tuple(column.type.permutation or range(len(stored)))
             shapes = [tuple(stored[i] for i in order) for order in (axes, np.argsort(axes))]
-            # pyarrow writes the inverse of the permutation that the specification defines
+            # refuse permuted axes, because pyarrow writes the inverse of the permutation that the specification defines
             if any(axes[axis] != i for i, axis in enumerate(axes)):
                 raise DataError(
                     f"{self.url}: column {column.name!r} has permuted axes, {list(axes)}. Its records have shape "
@@ -312,7 +311,7 @@ class ImageParquetStore(ParquetStore):
 
 
 def _is_image(kind: pa.DataType) -> bool:
-    """Return whether values are structs with ``bytes``."""
+    """Return whether values are structs with a field ``bytes``."""
     is_struct = pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0
     return is_struct and kind.field("bytes").type in (pa.binary(), pa.large_binary())
 
@@ -330,7 +329,7 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
 def _array(column: pa.Array, field: Field, where: str, first: int, axes: tuple[int, ...] = ()) -> npt.NDArray[Any]:
     """Return a column as an array.
 
-    ``first`` is the index of its first record, and ``axes`` is the order of its axes in the file.
+    ``first`` is the index of the column's first record. ``axes`` is the order of the axes in the file.
     """
     if not field.shape or pa.types.is_fixed_size_binary(column.type):
         return column_array(column, field, where, first)

@@ -16,12 +16,12 @@ from singa_dask.lazy import LazyModule
 
 pq = LazyModule("pyarrow.parquet")
 
-# ranges with a smaller gap are read as one, because reading the gap takes less time than another request
+# ranges with a smaller gap between them are read as one, because reading the gap is faster than another request
 MAX_GAP_BYTES = 1 << 17
 
 
 class RowGroups:
-    """The row groups of a Parquet file. Any thread may call `read`, several at the same time.
+    """The row groups of a Parquet file. Several threads can call `read` at the same time.
 
     Parameters
     ----------
@@ -57,8 +57,8 @@ class RowGroups:
     def extent(self, group: int) -> tuple[int, int]:
         """Return the approximate offset and compressed length of a row group.
 
-        If the row groups were converted from another file, the result is a share of that file, so that it is
-        reproducible.
+        If the row groups were converted from another file, the result is a share of that file's length. So it does not
+        depend on the conversion.
         """
         if self.source.origin:
             count = max(self.starts[-1], 1)
@@ -70,7 +70,7 @@ class RowGroups:
         return offset, sum(int(column.total_compressed_size) for column in columns)
 
     def ranges(self, group: int, columns: Sequence[str]) -> tuple[Range, ...]:
-        """Return the ranges of some columns of a row group, merged where they are close."""
+        """Return the ranges of some columns of a row group. Ranges that are close together are merged."""
         parts = self.metadata.row_group(group)
         chunks = map(parts.column, range(parts.num_columns))
         wanted = sorted(_extent(chunk) for chunk in chunks if _is_of(chunk.path_in_schema, columns))
@@ -83,7 +83,7 @@ class RowGroups:
         return tuple(Range(self.source, start, stop - start) for start, stop in merged)
 
     def reader(self) -> GroupReader:
-        """Return a reader for one thread at a time."""
+        """Return a reader, which only one thread may use at a time."""
         return GroupReader(self.source, self._checked, self.metadata)
 
     def read(
@@ -96,8 +96,8 @@ class RowGroups:
     ) -> pa.Table:
         """Decode columns of a row group.
 
-        ``data`` has the bytes of ``ranges``; other bytes are read from the source. ``is_checked`` says that the bytes
-        of the row group have been compared with a checksum.
+        ``data`` has the bytes of ``ranges``; other bytes are read from the source. Pass ``is_checked=True`` if a
+        checksum of the row group has already been verified.
         """
         try:
             reader = self._free.pop()
@@ -118,7 +118,7 @@ class GroupReader:
     ----------
     source : Bytes
     checked : set of int
-        Row groups whose checksums have been verified. Row groups are added when they are read.
+        Row groups whose checksums have been verified. Reading a row group adds it.
     metadata : pyarrow.parquet.FileMetaData, optional
         The footer, if it has been read.
     """
@@ -132,12 +132,12 @@ class GroupReader:
         )
 
     def take_from(self, ranges: Sequence[Range], data: Sequence[memoryview]) -> None:
-        """Use ``data`` as the bytes of some ranges from now on."""
+        """Use ``data`` as the bytes of ``ranges`` from now on."""
         self._window.fetched = tuple((each.offset, part) for each, part in zip(ranges, data, strict=True))
 
     def read(self, group: int, columns: Sequence[str], is_checked: bool) -> pa.Table:
-        """Decode columns of a row group; for ``is_checked`` see `RowGroups.read`."""
-        # verify pages once per process, because that takes several times as long as reading
+        """Decode columns of a row group. See `RowGroups.read` for ``is_checked``."""
+        # verify the checksums of pages once per process, because this takes several times as long as reading
         file = self._file if is_checked or group in self._checked else self._checking
         table = file.read_row_group(group, columns=list(columns), use_threads=False)
         self._checked.add(group)
@@ -152,7 +152,7 @@ class GroupReader:
 class _Window(RangeFile):
     """A file object for pyarrow.
 
-    It reads from ``fetched`` ranges if they have the bytes, else from the source.
+    It reads from the ``fetched`` ranges if they contain the bytes, else from the source.
     """
 
     fetched: Sequence[tuple[int, memoryview]] = ()
@@ -171,12 +171,12 @@ class _Window(RangeFile):
 
 
 def _is_of(path: str, columns: Sequence[str]) -> bool:
-    """Return whether a leaf of the schema belongs to one of some columns."""
+    """Return whether a leaf of the schema belongs to one of ``columns``."""
     return any(path == column or path.startswith(f"{column}.") for column in columns)
 
 
 def _extent(chunk: Any) -> tuple[int, int]:
-    """Return where the pages of a column begin and end."""
+    """Return the offsets at which the pages of a column begin and end."""
     start = int(chunk.data_page_offset)
     dictionary = chunk.dictionary_page_offset
     if dictionary is not None and 0 < dictionary < start:

@@ -1,6 +1,6 @@
 """Pictures.
 
-`image`: folders and lists. `image_decoding`: pixels.
+`image`: folders and lists of image files. `image_decoding`: decodes images to pixels.
 """
 
 __all__: list[str] = []

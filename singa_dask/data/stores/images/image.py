@@ -1,4 +1,4 @@
-"""Image files: a folder of images, a folder per class, or a list of names and labels."""
+"""Image files: a folder of images, one folder per class, or a list of names and labels."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ class _ImageStore(Store):
 
     @abstractmethod
     def list_images(self) -> tuple[list[str], list[int]]:
-        """Return URL and label of each image; an empty list of labels if there are none."""
+        """Return URL and label of each image. If there are no labels, the list of labels is empty."""
 
     def _first_image(self) -> npt.NDArray[np.uint8]:
-        """Decode the first image that is not damaged; raise the error of the first one if all are."""
+        """Decode the first undamaged image; if all are damaged, raise the error of the first image."""
         fault: DataError | None = None
         for url in self._files:
             try:
@@ -101,7 +101,7 @@ class _ImageStore(Store):
             raise DataError(f"{error} Remove the file. Training passes over such files with on_error: skip.") from error
 
     def _read(self, url: str) -> bytes:
-        """Return the content of a file, after comparing it with the manifest if there is one."""
+        """Return the content of a file. If there is a manifest, its checksum is verified."""
         data = fs.read_bytes(url, storage_options=self.storage_options)
         known = self._sums.get(name_of(url, self.url)) if self._sums else None
         if known is not None and (len(data), crc := checksum_of(data)) != known[1:]:
@@ -156,7 +156,7 @@ class _ImageStore(Store):
     # -- the manifest, with checksums of files, because images are read one by one ------------------------
 
     def list_file(self) -> str:
-        """Return the URL of the file that lists the images; empty if a directory does."""
+        """Return the URL of the file that lists the images; empty for a directory of images."""
         return ""
 
     def _use_manifest(self) -> None:
@@ -284,7 +284,7 @@ class ImageFolderStore(_ImageStore):
 
 
 def is_ignored(name: str) -> bool:
-    """Return whether a name in a folder is hidden, or added by a manifest or an operating system."""
+    """Return whether a name in a folder is hidden, or belongs to a manifest or an operating system."""
     return name[0] == "." or name in (MANIFEST_DIR, *OF_SYSTEMS)
 
 

@@ -1,6 +1,7 @@
 """Decodes images to (channels, height, width) with Pillow, the extra ``singa-dask[images]``.
 
-If simplejpeg is installed, it decodes most JPEG files, which is faster. Both give the same pixels.
+If simplejpeg is installed, it decodes most JPEG files, because it is faster. Pillow and simplejpeg give the same
+pixels.
 """
 
 from __future__ import annotations
@@ -39,21 +40,23 @@ logger = logging.getLogger(__name__)
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 HEAD_BYTES = 12
-"""Number of bytes that `is_image` looks at."""
+"""Number of bytes that `is_image` needs."""
 SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*")
 JPEG = SIGNATURES[1]
 SPACES = {"YCbCr": "RGB", "Gray": "GRAY"}
 """Colour space of the file -> colour space that simplejpeg decodes to."""
 MIN_JPEG = 8
-"""Minimum height and width at which the scaled size of a JPEG determines its scale."""
+"""Minimum height and width of a JPEG that simplejpeg decodes. In smaller files, the size after scaling does not
+determine the scale."""
 MODES = {1: "L", 3: "RGB"}
 WIDE_MODES = ("I", "F")
 GREY_MODES = ("1", "L", "LA", "I;16", "I;16B", *WIDE_MODES)
 ORIENTATION = 0x0112
-"""EXIF key; from `TURNED` on, width and height are exchanged."""
+"""EXIF key of the orientation. For values from `TURNED` on, width and height are exchanged."""
 TURNED = 5
 MARGIN = 2
-"""A JPEG to be scaled is decoded to at least this many times the new size, so that pixels hardly differ."""
+"""Minimum ratio of the size at which a JPEG is decoded to the size that it is scaled to. Larger ratios change pixels
+less."""
 
 
 class ImageOptions(Conf):
@@ -101,7 +104,7 @@ def _orientation(image: Image.Image) -> int:
 def _named_errors(where: str) -> Iterator[None]:
     """Convert errors of Pillow to `DataError`; raise one if Pillow is not installed."""
     try:
-        # Pillow raises the last two if an image has more pixels than PIL.Image.MAX_IMAGE_PIXELS
+        # Pillow raises the last two for an image with more pixels than PIL.Image.MAX_IMAGE_PIXELS
         damage = (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning)
     except ImportError:
         message = f"{where}: Pillow is needed to decode images. Install it: pip install 'singa-dask[images]'."
@@ -121,17 +124,17 @@ def decode_image(
 ) -> npt.NDArray[np.uint8]:
     """Decode the first frame of an image. 16-bit grey becomes 8-bit.
 
-    The image is rotated as its EXIF data say.
+    The image is rotated according to its EXIF data.
 
     Parameters
     ----------
     where : str
         URL and record, for errors.
     resize : (height, width), optional
-        Scale to cover this size, then crop at the centre. A JPEG is first decoded at a half, a quarter or an eighth of
-        its size if that is at least `MARGIN` times this size.
+        Size of the result: the image is scaled to cover this size, then cropped at the centre. A JPEG is first decoded
+        at a half, a quarter or an eighth of its size, if that is at least `MARGIN` times the new size.
     channels : {3, 1}
-        Convert to RGB or grey.
+        Number of channels of the result: 3 for RGB, 1 for grey.
 
     Returns
     -------
@@ -153,7 +156,8 @@ def decode_image(
 def _decode_jpeg(data: bytes | memoryview, resize: Sequence[int] | None) -> Image.Image | None:
     """Decode a plain JPEG with simplejpeg, to the same pixels as Pillow; return None for other files.
 
-    Pillow decodes files with EXIF data, which may have to be rotated, and some damaged files that simplejpeg refuses.
+    Pillow has to decode files with EXIF data, which may have to be rotated, and some damaged files that simplejpeg
+    refuses.
     """
     if simplejpeg is None or bytes(data[: len(JPEG)]) != JPEG or b"Exif" in (data := bytes(data)):
         return None
@@ -186,7 +190,8 @@ def _pixels(image: Image.Image, where: str, resize: Sequence[int] | None, channe
     if _orientation(image) != 1:
         image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I;16") or (image.mode, image.format) == ("I", "PNG"):
-        # Pillow would clip values over 255; older versions open 16-bit PNG files with 32 bits per pixel
+        # convert 16-bit values here, because Pillow would clip values over 255; older versions of Pillow open 16-bit
+        # PNG files with 32 bits per pixel
         values = np.asarray(image).astype(np.uint32)
         image = Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
     elif image.mode in WIDE_MODES:

@@ -1,6 +1,6 @@
 """Files of one message after another.
 
-`kvfile`, `lmdb` and `tfrecord` are named after their formats. `tar`: webdataset.
+`kvfile`, `lmdb` and `tfrecord` read the formats with these names. `tar` reads webdatasets.
 """
 
 __all__: list[str] = []

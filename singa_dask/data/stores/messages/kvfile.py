@@ -32,7 +32,7 @@ CHUNK_BYTES = 1 << 24
 
 
 def file_url(url: str, storage_options: fs.Options = None) -> str:
-    """Return the URL of the file. For a directory it is the ``shard.dat`` in it, as in SINGA 0.1."""
+    """Return the URL of the file. For a directory, this is the ``shard.dat`` in it, as in SINGA 0.1."""
     return fs.join(url, SHARD) if fs.is_dir(url, storage_options) else url
 
 
@@ -44,7 +44,7 @@ class KVFile:
     reader : Bytes
         The file.
     known : mapping, optional
-        An earlier result of `index_info`. It saves a scan of the file.
+        An earlier result of `index_info`, which saves a scan of the file.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class KVFile:
         return np.arange(0, self.reader.size + 1, self.stride, dtype=np.int64)
 
     def index_info(self) -> dict[str, Any]:
-        """Return the stride, or the compressed lengths of all pairs. Pass it as ``known`` to save a scan."""
+        """Return the stride, or the compressed lengths of all pairs. Pass the result as ``known``."""
         info: dict[str, Any] = {"bytes": self.reader.size, "stride": self.stride}
         if not self.stride:
             lengths = np.diff(self.offsets).astype("<i8").tobytes()
@@ -75,13 +75,13 @@ class KVFile:
         return info
 
     def _load_index(self, info: Mapping[str, Any]) -> bool:
-        """Restore the index from `index_info`; return False if the first pair contradicts it."""
+        """Restore the index from `index_info`; return False if the index contradicts the first pair."""
         try:
             self.stride = int(info["stride"])
             if self.stride:
                 self.offsets = self._even_offsets()
             else:
-                # each pair has at least two lengths of 8 bytes, so the index is no larger than the file
+                # each pair has at least two lengths of 8 bytes, so the index is not larger than the file
                 packed = base64.b64decode(info["pairs"])
                 lengths = np.frombuffer(zlib.decompressobj().decompress(packed, self.reader.size), "<i8")
                 self.offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -190,7 +190,7 @@ class KVFileStore(RangeStore):
     def _drop_truncated(self) -> None:
         index = self._pairs
         rest = f"record {index.count} is incomplete, {index.truncated_bytes} bytes are left"
-        # the rest is longer than any record, so a wrong length in the middle of the file caused this
+        # a rest that is longer than any record is not an incomplete record, but caused by a wrong length in the file
         if not self.options["truncated"] or index.truncated_bytes > np.diff(index.offsets).max(initial=0):
             raise DataError(f"{index.url}: truncated at byte {index.offsets[-1]}: {rest}.")
         self.truncation = f"truncated at byte {index.offsets[-1]}: {rest}"

@@ -1,10 +1,11 @@
 """Records in LMDB: Caffe's Datum, SINGA's RecordProto, or raw arrays of a converter.
 
-This module reads files through a memory map, without locks, so that read-only disks work. The library LMDB is used only
-to write files. Its reader can end the process if a byte in a page is wrong, and must not be used after a fork.
+This module reads files through a memory map, without locks, so that files on read-only disks can be read. The library
+LMDB is used only to write files. The library's reader can crash the process if a byte in a page is wrong, and must not
+be used after a fork.
 
-A file begins with two meta pages. The newer one has the number of the root page. Branch pages refer to other pages.
-Leaf pages contain keys and values, or refer to the pages of a long value. (After LMDB's mdb.c, version 0.9.)
+A file begins with two meta pages. The newer meta page has the number of the root page. Branch pages refer to other
+pages. Leaf pages contain keys and values, or refer to the pages of a long value. (After LMDB's mdb.c, version 0.9.)
 """
 
 from __future__ import annotations
@@ -126,14 +127,14 @@ class LMDBFile:
         return self._source.scan(int(self.offsets[index]), int(self.lengths[index]))
 
     def values(self, first: int, n: int) -> list[memoryview]:
-        """Return consecutive values: one copy of all of them if their lengths are equal, else a view of each."""
+        """Return consecutive values: if lengths are equal, one copy of all values, else a view of each."""
         offsets, lengths = self.offsets[first : first + n], self.lengths[first : first + n]
         length = int(lengths[0])
         if (lengths != length).any():
             return [self.value(i) for i in range(first, first + n)]
         self._source.check_unchanged()
         note_read(n * length)
-        # this array has one element for each offset of the file, so that one call copies all values
+        # this array has one element for each offset in the file, so that one call copies all values
         everywhere = np.ndarray((len(self._data) - length + 1,), f"V{length}", self._data, strides=(1,))
         return [memoryview(everywhere[offsets].view(np.uint8))]
 
@@ -214,7 +215,7 @@ class LMDBFile:
         return DataError(f"{self._source.url}: the LMDB file is damaged: {what}.")
 
 
-# key of the record that describes raw records; it sorts after all other keys
+# key of the entry that describes raw records; it sorts after all other keys
 INFO_KEY = b"__singa_dask__"
 KEY = b"%012d"
 DATA_FILE = "data.mdb"
@@ -257,7 +258,7 @@ class LMDBStore(RangeStore):
         self._open_records(LMDBFile(self.sources[0]))
 
     def _download(self) -> Bytes:
-        """Return the entry of a remote file in the cache, after downloading it if it is missing."""
+        """Return the cache entry of a remote file; download the file if the entry is missing."""
         options = self.storage_options
         url = fs.join(self.url, DATA_FILE) if fs.is_dir(self.url, options) else self.url
         n_bytes, known = fs.size(url, options), version(url, options)
@@ -358,7 +359,7 @@ class LMDBStore(RangeStore):
 
     def close(self) -> None:
         super().close()
-        vars(self).pop("_file", None)  # it holds the memory map
+        vars(self).pop("_file", None)  # release the memory map
 
     def _split(self, value: bytes | memoryview, n: int, where: str) -> Arrays:
         if len(value) != n * self.record_bytes:
@@ -384,7 +385,7 @@ class LMDBStore(RangeStore):
         Parameters
         ----------
         records_per_value : int
-            Number of records in each value. A value has the arrays of the fields one after the other.
+            Number of records in each value. A value consists of the fields' arrays, one after the other.
         class_names : sequence of str
             Written to the description of the records.
         """

@@ -1,4 +1,4 @@
-"""Records in webdataset tars: adjacent files with one key, e.g. ``0001.png`` and ``0001.cls``.
+"""Records in webdataset tars. A record is adjacent files with one key: ``0001.png``, ``0001.cls``.
 
 Headers are scanned when the store is opened, unless a manifest has the index. A block is one range of the file.
 """
@@ -49,7 +49,7 @@ DAMAGE = (tarfile.TarError, EOFError, OSError, OverflowError, RecursionError, Va
 
 
 class Member(NamedTuple):
-    """A file of a record: its suffix, from the first dot on, and the range of its bytes."""
+    """A file of a record: its suffix (from the first dot on), and the range of its bytes."""
 
     suffix: str
     offset: int
@@ -81,7 +81,7 @@ class TarIndex:
     def from_dict(cls, described: Any) -> TarIndex:
         """Return the index in a result of `to_dict`.
 
-        Raises a `KeyError`, `TypeError` or `ValueError` for anything else.
+        Raises a `KeyError`, `TypeError` or `ValueError` for any other object.
         """
         members = [[Member(str(s), int(at), int(n)) for s, at, n in each] for each in described["members"]]
         index = cls([str(key) for key in described["keys"]], members, [int(offset) for offset in described["offsets"]])
@@ -100,7 +100,7 @@ class TarIndex:
         return {"keys": self.keys, "members": self.members, "offsets": self.offsets}
 
     def found_suffixes(self) -> str:
-        """Return the most frequent suffixes that are not in the index, as text for an error."""
+        """Return the most frequent suffixes of files that are not in the index, as text for an error."""
         names = [name or "no suffix" for name, _ in self.others.most_common()]
         return f" Its files end in: {listed(names, 8)}." if names else ""
 
@@ -153,7 +153,7 @@ def scan_tar(source: Bytes, suffixes: Collection[str]) -> TarIndex:
 
 
 def _infos(source: Bytes) -> Iterator[tuple[int, tarfile.TarInfo]]:
-    """Yield the entries of concatenated tars (``cat a.tar b.tar``), with the start of their archive.
+    """Yield each entry of concatenated tars (``cat a.tar b.tar``), with the offset of its archive.
 
     Raises a `DataError` if an entry is damaged, or the file is truncated.
     """
@@ -179,7 +179,7 @@ def _infos(source: Bytes) -> Iterator[tuple[int, tarfile.TarInfo]]:
         if at + HEADER_BYTES > source.size:
             raise DataError(f"{source.url}: there is no end-of-archive block at byte {at}: the tar is truncated.")
         start = _next_archive(source, at)
-        # tarfile treats a damaged header as the end of the archive
+        # check what follows, because tarfile treats a damaged header as the end of the archive
         if start == at:
             raise DataError(f"{source.url}: byte {at}: not a tar header, or a damaged one.")
 
@@ -256,7 +256,7 @@ class TarStore(RangeStore):
 
     @property
     def _suffixes(self) -> dict[str, Any]:
-        """Suffixes that the index covers. The index of an older version may lack suffixes of images."""
+        """Suffixes that the index covers. An index of an older version may lack suffixes of images."""
         return {"label_suffix": self._label_suffix, "value_suffixes": list(VALUE_SUFFIXES)}
 
     def manifest_info(self) -> dict[str, Any]:
@@ -279,7 +279,7 @@ class TarStore(RangeStore):
         return salvage_rows(block.n, self.schema, lambda row: self._record(first + row, data, block.offset))
 
     def _record(self, index: int, data: memoryview, start: int) -> Arrays:
-        """Decode a record; ``data`` are the bytes of the tar from offset ``start`` on."""
+        """Decode a record. ``data`` are the bytes of the tar from offset ``start`` on."""
         where = f"{self.url}, record {self._index.keys[index]}"
         arrays: Arrays = {}
         for suffix, offset, length in self._index.members[index]:

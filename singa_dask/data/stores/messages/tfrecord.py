@@ -75,7 +75,7 @@ def _image(feature: Feature, shape: Sequence[int], resize: Sequence[int] | None,
 
 
 def _numbers(features: Mapping[str, Feature], names: Sequence[str], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return the values of numeric features, concatenated: an array (records, values) of a dtype."""
+    """Return the concatenated values of numeric features, (records, values)."""
     columns = []
     for name in names:
         kind, values = features.get(name, (0, np.empty(0)))
@@ -89,7 +89,7 @@ def _numbers(features: Mapping[str, Feature], names: Sequence[str], dtype: np.dt
 def _features(rows: Rows) -> dict[str, Feature] | None:
     """Return the features of all messages, by name.
 
-    A message stores them in the map Example.features.feature.
+    A message stores its features in the map Example.features.feature.
     """
     top = _fields(rows, 1)
     entries = _fields(top[0], 1) if top else top
@@ -225,7 +225,7 @@ class TFRecordStore(RangeStore):
         self.label_name = labels.label_field([name for name in features if name not in named], label)
         kinds = {name: kind for name, (kind, _) in features.items() if name != self.label_name}
         if len(named) > 1 or [kinds.get(name) for name in named] == [INT64_LIST]:
-            # 64-bit integers lose digits as float32
+            # float32 rounds 64-bit integers
             self.rounds_data = self.rounds_data or INT64_LIST in [kinds.get(name) for name in named]
             dtype = self.schema["data"].dtype if self.schema else np.dtype(np.float32)
             arrays: Arrays = {"data": _numbers(features, named, dtype)}
@@ -290,7 +290,7 @@ def _scan(source: Bytes) -> npt.NDArray[np.int64]:
 
 
 def _first_wrong(data: memoryview, offsets: npt.NDArray[np.int64]) -> int | None:
-    """Return the index of the first record whose checksum is wrong, or None."""
+    """Return the index of the first record with a wrong checksum; None if all are right."""
     for i, (start, end) in enumerate(pairwise(offsets.tolist())):
         crc = int.from_bytes(data[end - TAIL_BYTES : end], "little")
         if masked(checksum_of(data[start + HEAD_BYTES : end - TAIL_BYTES])) != crc:

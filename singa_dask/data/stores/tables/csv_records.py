@@ -1,6 +1,6 @@
-"""Records of CSV files with a header: where they begin, and the columns of a block of them.
+"""Records of CSV files with a header: find where records begin, and parse blocks of records.
 
-A record ends at a line end outside quotes. Fields are quoted by ``"``, doubled within quotes (RFC 4180).
+A record ends at a line end outside quotes. Fields are quoted by ``"``; a quote within a field is doubled (RFC 4180).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RECODED = Remedy("charset", "Set charset: latin-1 if that is its encoding", ("la
 AS_UTF8 = f"{REWRITE}. {RECODED.text}."
 # maximum length of a header
 MAX_HEADER = 1 << 26
-# if a record has at least this many numeric columns, each number is parsed as a line, which takes half the time
+# with at least this many numeric columns, each number is parsed as a line of its own, which takes half the time
 WIDE = 40
 
 Read = Callable[[int, int], bytes | memoryview]
@@ -50,7 +50,7 @@ Listed = Mapping[str, Collection[str]]
 
 
 class CsvHeader(NamedTuple):
-    """The header of a file; ``start`` and ``line`` are offset and line of the first record."""
+    """The header of a file. ``start`` and ``line`` are offset and line number of the first record."""
 
     names: tuple[str, ...]
     separator: str
@@ -63,7 +63,7 @@ class CsvHeader(NamedTuple):
 def first_record(
     url: str, read: Read, size: int, separator: str, quotes: bool | None = None
 ) -> tuple[bytes, str, int, int]:
-    """Return the first record of a file, and its separator, offset and line.
+    """Return the first record of a file, and its separator, offset and line number.
 
     The line ``sep=;`` of Excel before the record overrides the given separator.
 
@@ -95,7 +95,7 @@ def read_header(
     has_names: bool | None = None,
     quotes: bool | None = None,
 ) -> CsvHeader:
-    """Read the header of a file of ``size`` bytes, or name columns 1, 2, ... without a header.
+    """Read the header of a file of ``size`` bytes. Without a header, columns are called 1, 2, ...
 
     Raises a `DataError` if the file is empty or has another encoding, a name occurs twice, or the header has another
     separator.
@@ -113,7 +113,7 @@ def read_header(
 
 
 def check_charset(url: str, charset: str) -> None:
-    """Raise a `DataError` unless an encoding extends ASCII, so that line ends can be found in bytes."""
+    """Raise a `DataError` if an encoding does not extend ASCII. Line ends are searched for in bytes."""
     try:
         if bytes(range(128)).decode(charset).encode() == bytes(range(128)):
             return
@@ -163,7 +163,7 @@ def _names(where: str, names: Sequence[str], may_be_numbers: bool) -> tuple[str,
 
 
 def cut_records(url: str, chunks: Iterable[bytes | memoryview], header: CsvHeader, size: int) -> Iterator[RecordRun]:
-    """Scan a file for the ends of records, and yield runs of about the size of a chunk.
+    """Scan a file for ends of records, and yield runs of records of about the size of a chunk.
 
     Empty lines are ignored.
 
@@ -215,7 +215,7 @@ def cut_records(url: str, chunks: Iterable[bytes | memoryview], header: CsvHeade
 
 
 def _filled(data: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.bool_], bool]:
-    """Return whether the text before each line end, and the text after the last, is not empty.
+    """Return which lines are not empty, and whether there is text after the last line end.
 
     Carriage returns count as empty.
     """
@@ -234,7 +234,7 @@ def find_quotes(data: npt.NDArray[np.uint8], quotes: bool | None) -> npt.NDArray
 
 
 def _record_ends(data: npt.NDArray[np.uint8], quotes: bool | None) -> npt.NDArray[np.int64]:
-    """Return the offsets after the line ends outside quotes."""
+    """Return the offset after each line end outside quotes."""
     newlines = np.flatnonzero(data == NEWLINE) + 1
     ends: npt.NDArray[np.int64] = newlines[np.searchsorted(find_quotes(data, quotes), newlines) % 2 == 0]
     return ends
@@ -249,7 +249,7 @@ def record_starts(text: bytes, quotes: bool | None = None) -> npt.NDArray[np.int
 
 
 def without_blanks(text: bytes, separator: bytes, quotes: bool | None = None) -> bytes:
-    """Return records without blanks around fields, except within quotes and in blank fields."""
+    """Remove blanks around fields, except within quotes and in fields that contain only blanks."""
     if separator == b" " or len(separator) != 1 or b" " not in text or separator not in text:
         return text
     data = np.frombuffer(b"\n" + text + b"\n\n", np.uint8)
@@ -292,15 +292,15 @@ def parse_columns(
     columns : sequence of str
         Columns to parse; all if empty.
     skip_wrong : bool
-        Leave out records with too few or too many fields.
+        Whether to skip records with too few or too many fields.
     listed : mapping of str to collection of str
-        For columns of strings: values that are not missing although they look like missing ones.
+        For columns of strings: words for missing values that are values in the column.
     with_blanks : bool
         Whether to keep blanks around unquoted fields.
     na_values : sequence of str
         Additional words for missing values.
     missing : sequence of str
-        Fields that are missing values.
+        Texts of fields that are missing values.
 
     Raises
     ------
@@ -331,7 +331,7 @@ def parse_columns(
         pyarrow.csv.ReadOptions(
             column_names=names,
             use_threads=False,
-            # one block holds the whole text; characters may take more bytes in UTF-8 than in the source
+            # one block for the whole text; characters can take more bytes in UTF-8 than in the source
             block_size=len(text) * (1 if header.charset == UTF8 else 4) + 1,
             encoding=header.charset,
         ),
@@ -376,7 +376,7 @@ def parse_numbers(text: bytes, header: CsvHeader, null_values: Sequence[str] = (
         )
     except (pa.ArrowInvalid, ValueError):
         return None
-    # if carriage returns also end lines, the number of rows differs
+    # the number of rows differs if carriage returns also end lines
     is_whole = len(table) == len(starts) * len(header.names)
     return whole(table.column(0)) if is_whole else None
 
@@ -391,7 +391,7 @@ def has_numbers(texts: Sequence[str]) -> bool:
 
 
 def decimal_comma(texts: Sequence[str]) -> str:
-    """Return the first field with a decimal comma if all are whole numbers or such; else empty."""
+    """Return the first field with a decimal comma if all fields are such or whole numbers; else empty."""
     if all(DECIMAL_COMMA.fullmatch(text) or re.fullmatch(r"[+-]?\d+", text) for text in texts):
         return next((text for text in texts if "," in text), "")
     return ""
@@ -404,16 +404,16 @@ def find_wrong(
     fault: Callable[[str, str], FaultError | None],
     n_fields: str = ", as in the header",
 ) -> tuple[int, FaultError] | None:
-    """Return index and fault of the first invalid record of a run; None if all seem valid.
+    """Return index and fault of the first invalid record of a run; None if all records seem valid.
 
     Parameters
     ----------
     numbers : sequence of str
         Columns that must be numbers.
     fault : callable
-        Takes a column and a field. Returns why the field is not a number, or None if it is one.
+        Takes a column and a field. Returns the reason why the field is not a number; None if it is a number.
     n_fields : str
-        Origin of the expected number of fields, for the fault.
+        Text on where the expected number of fields comes from, for the fault.
     """
     starts = [*record_starts(text, header.quotes).tolist(), len(text)]
     wanted = [(name, header.names.index(name)) for name in numbers]

@@ -1,4 +1,4 @@
-"""Lines of JSON, parsed into columns or one by one."""
+"""Parse lines of JSON, into columns or one by one."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from singa_dask.fs.sources import Bytes
 from singa_dask.texts import refuse_wide
 
 BOM, HEAD_BYTES = codecs.BOM_UTF8, 64
-# matches NaN, and whole strings, because a string may contain the word
+# matches NaN, and also whole strings, so that NaN within a string is not replaced
 NAN = re.compile(rb'"(?:[^"\\]|\\.)*"|\bNaN\b')
 
 
 def load_object(line: bytes) -> dict[str, Any]:
-    """Parse a line; raise a `ValueError` if it is not an object of JSON."""
+    """Parse a line; raise a `ValueError` if it is not a JSON object."""
     if not line.strip():
         raise ValueError("empty, expected an object of JSON")
     try:
@@ -32,7 +32,7 @@ def load_object(line: bytes) -> dict[str, Any]:
 
 
 def after_mark(url: str, source: Bytes) -> int:
-    """Return the offset of the first line: after the byte order mark, if there is one.
+    """Return the offset of the first line, after a byte order mark if there is one.
 
     Raises a `DataError` for a file in UTF-16 or UTF-32.
     """
@@ -50,7 +50,7 @@ def parse_lines(text: memoryview | bytes, schema: pa.Schema | None) -> pa.Table 
             read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=max(len(text) + 1, 2)),
             parse_options=pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected),
         )
-        # check here that strings and keys are UTF-8, because the parser does not
+        # check that strings and keys are UTF-8, because the parser does not
         table.validate(full=True)
     except (pa.ArrowException, KeyError, UnicodeDecodeError):
         # Python's json module writes missing numbers as NaN

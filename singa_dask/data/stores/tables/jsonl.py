@@ -31,18 +31,18 @@ VALUE_KEYS = ("features", "data", "x", *PIXEL_KEYS)
 
 
 class ArraysPart(JsonPart):
-    """A file of JSON lines, each with an array, or with several numbers that are the values of a record.
+    """A file of JSON lines. Each line has an array, or several numbers, as the values of a record.
 
     The first line determines these keys, and the shape of the values.
 
     Attributes
     ----------
     keys : tuple of str
-        The key of the array, a nested list; or the keys of the numbers.
+        The key of the array (a nested list), or the keys of the numbers.
     shape : tuple of int
         Shape of the values of a record.
     is_row : bool
-        Whether the values are numbers of several keys, not an array.
+        Whether the values are numbers from several keys, not an array.
     is_pixel : bool
         Whether the values are integers from 0 to 255.
     label : str
@@ -112,7 +112,7 @@ class ArraysPart(JsonPart):
 
 
 class PixelEncoder(TableEncoder):
-    """Makes records of pixels from an array of each row."""
+    """Converts a column of arrays to records of pixels."""
 
     def encode(self, table: pa.Table, where: Where) -> Arrays:
         arrays = super().encode(table, where)

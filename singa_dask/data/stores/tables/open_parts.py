@@ -24,7 +24,7 @@ from singa_dask.lazy import LazyModule
 
 table_json = LazyModule("singa_dask.data.stores.tables.table_json")
 
-# maximum number of open local files, which are mapped, and of open remote files, which are held in memory
+# maximum number of open files: local ones, which are mapped, and remote ones, which are held in memory
 MAX_LOCAL = 8
 MAX_REMOTE = 256
 
@@ -52,14 +52,14 @@ class _Slot:
 
 
 class FoundColumns(NamedTuple):
-    """Columns of a table, whose files may have different ones.
+    """Columns of a table whose files may have different columns.
 
     Attributes
     ----------
     part : TablePart or None
         The first file with records.
     kinds : dict of str to str
-        Kind of each column; empty without records.
+        Kind of each column; empty if there are no records.
     faults : dict of str to str
         Like `TablePart.faults`.
     floats : set of str
@@ -73,7 +73,7 @@ class FoundColumns(NamedTuple):
 
 
 def no_column(part: TablePart, name: str, remedy: Remedy | None = None) -> DataError:
-    """Return the error for a file without a column that other files have."""
+    """Return the error for a file that lacks a column of other files."""
     advice = f" {remedy.text}" if remedy else ""
     return DataError(
         f"{part.url}: there is no column {name!r}, unlike in other files of the table. "
@@ -83,10 +83,10 @@ def no_column(part: TablePart, name: str, remedy: Remedy | None = None) -> DataE
 
 
 class OpenParts:
-    """The files of a table with the columns of their directories; recently used ones stay open.
+    """The files of a table, with the columns of their directories. Recently used files stay open.
 
-    Any thread may use it, and several threads can open files at the same time. A file that is no longer kept is closed
-    when neither the file nor views of it are used.
+    Any thread may use this object, and several threads can open files at the same time. A file that is dropped is
+    closed when neither the file nor views of it are in use.
 
     Parameters
     ----------
@@ -141,17 +141,18 @@ class OpenParts:
             self._slots.clear()
 
     def in_file(self, file: int, wanted: Mapping[str, str]) -> dict[str, str]:
-        """Return the wanted columns that are in a file, not in the names of its directories."""
+        """Return the wanted columns that are in a file itself, not in the names of its directories."""
         keys, part = dict(self.files[file].keys), self(file)
         return {name: kind for name, kind in wanted.items() if name not in keys and not part.lacks(name)}
 
     def check(self, file: int, form: str, wanted: Mapping[str, str], *of_any: str) -> list[str]:
-        """Check the columns of a file; return the wanted ones that neither the file nor its directories have.
+        """Check the columns of a file; return wanted columns that the file and its directories lack.
 
-        Raises a `DataError` if all are missing, or if one has another kind than ``wanted``, except ``of_any``.
+        Raises a `DataError` if all wanted columns are missing, or if a column has another kind than ``wanted`` says.
+        Columns in ``of_any`` may have any kind.
         """
         keys, part = dict(self.files[file].keys), self(file)
-        # the kinds of CSV columns are guessed from the first records, and the others are those of the values
+        # compare kinds only for Parquet: for CSV, kinds are guesses from the first records; for JSON, values have kinds
         names = (part.kinds if form == "parquet" else {}) or dict.fromkeys(part.names, "empty")
         sought = [name for name in wanted if name not in keys]
         missing = [name for name in sought if part.lacks(name)]
@@ -167,12 +168,12 @@ class OpenParts:
         return missing
 
     def find_columns(self, needed: Collection[str] | None = None) -> FoundColumns:
-        """Find the columns of all files, in the order in which the files have them.
+        """Find the columns of all files, in the order of the files and of the columns in each file.
 
         Parameters
         ----------
         needed : collection of str, optional
-            Later files are opened only until all these columns are found. By default, all files are opened.
+            Columns to find. Files are opened only until all these columns are found. By default, all files are opened.
         """
         found = FoundColumns(None, {}, {}, set())
         keys = {name for name, _ in self.files[0].keys}
@@ -180,12 +181,12 @@ class OpenParts:
             if found.part and needed is not None and all(name in found.kinds or name in keys for name in needed):
                 break
             part = self(file)
-            # the kinds of all columns of a text file are found by reading it, so only if it has new columns
+            # finding the kinds of columns in a text file requires reading it, so do this only if it has new columns
             new = [name for name in part.names if found.kinds.get(name, "empty") == "empty"]
             if found.part:
                 if part.names and {*part.names}.isdisjoint(found.part.names):
                     raise no_column(part, found.part.names[0])
-                # some files of pandas have an index, and others have none
+                # some files that pandas wrote have an index, and others have none
                 new = [name for name in new if name not in part.index or name in (needed or ())]
             if not new or not (kinds := part.kinds):
                 continue
@@ -200,7 +201,7 @@ class OpenParts:
         return self(file).fetch(run, self.in_file(file, wanted), again)
 
     def decode(self, file: int, run: RecordRun, wanted: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
-        """Return the rows of a run from its bytes."""
+        """Return the rows of a run, given the bytes of the run."""
         there = self.in_file(file, wanted)
         table = self(file).decode(run, there, data) if there else pa.table({})
         return with_keys(table, run.n, self.files[file], wanted)
@@ -208,6 +209,6 @@ class OpenParts:
     def rows(
         self, file: int, run: RecordRun, wanted: Mapping[str, str], data: Sequence[memoryview]
     ) -> Callable[[int, int], pa.Table]:
-        """Return a function for a run that `decode` fails for; see `TablePart.rows`."""
+        """Return a function to read rows of a run for which `decode` fails; see `TablePart.rows`."""
         rows = self(file).rows(run, self.in_file(file, wanted), data)
         return lambda first, stop: with_keys(rows(first, stop), stop - first, self.files[file], wanted)

@@ -1,4 +1,4 @@
-"""PartStore: base of stores whose records are columns of files that are read run by run."""
+"""PartStore: base of stores whose records are columns of files. Files are read run by run."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from singa_dask.fs.sources import Bytes, Range
 class PartStore(RangeStore):
     """Records whose fields are columns of one or more files.
 
-    `index` of a subclass calls `_use_files`, sets the attributes below, learns a `TableIndex` by `_scan`, and `_use`s
-    it. If the columns have names of their own, it calls `_name_columns`.
+    A subclass defines `index`, which calls `_use_files`, sets the attributes below, learns a `TableIndex` with `_scan`,
+    and passes it to `_use`. If the columns have names in the files, it also calls `_name_columns`.
     """
 
     rounds_data = True
@@ -45,17 +45,17 @@ class PartStore(RangeStore):
     _block_bytes: int
     """Approximate length of a block of text."""
     _spec: TableSpec
-    """Use of the columns."""
+    """Settings of the job for the columns."""
     _tolerant = False
-    """Whether a loader skips wrong records; learning then leaves them out."""
+    """Whether a loader skips wrong records. If so, facts are learned without them."""
     _known: TableFacts | None = None
-    """Facts of the training data, to read other data the same way."""
+    """Facts of the training data, to read other data in the same way."""
     _selection = RowSelection()
     """The records that are read."""
     _may_be_empty = False
-    """Whether a table without records is no error."""
+    """Whether a table may have no records."""
     _listed: Mapping[str, Collection[str]] = MappingProxyType({})
-    """Names of categories and classes by column that read like missing values, such as NA."""
+    """For each column, names of categories and classes that are also words for missing values, such as NA."""
 
     def _use_files(self, files: Sequence[TableFile]) -> None:
         self._files = self._named = list(files)
@@ -71,7 +71,7 @@ class PartStore(RangeStore):
     # -- the index -------------------------------------------------------------------------------------------------
 
     def _scan(self, runs: Runs | None) -> TableIndex:
-        """Find the blocks, unless the runs are known, and learn the facts, unless they are given."""
+        """Find the blocks, unless ``runs`` is passed, and learn the facts, unless they are known."""
         learner = self._learner()
         columns = learner.find_columns()
         self._spec = columns.spec
@@ -91,7 +91,7 @@ class PartStore(RangeStore):
         )
 
     def _read_piece(self, piece: TableBlock, wanted: Mapping[str, str]) -> tuple[pa.Table | None, int]:
-        """Return the readable rows of a piece, if there are any, and the number of bad ones."""
+        """Return the readable rows of a piece (None if it has none), and the number of bad rows."""
         if not piece.kept:
             return None, 0
         try:
@@ -132,7 +132,7 @@ class PartStore(RangeStore):
         self._columns = self._selection.with_key(self.url, wanted, index.kinds)
 
     def _name_columns(self) -> None:
-        """Give the columns of the store the names that they have in the files."""
+        """Set the names of the store's columns to their names in the files."""
         index = self._index
         self.table_facts, self.label_name = index.facts, ", ".join(self._spec.label)
         facts, columns = index.facts, list[TableColumn]()
@@ -179,7 +179,7 @@ class PartStore(RangeStore):
         return data
 
     def is_cached(self, block_id: int) -> bool:
-        # opening a remote file takes requests
+        # False for a file that is not open, because opening a remote file takes requests
         return self._parts.find(self._pieces[block_id].file) is not None and super().is_cached(block_id)
 
     def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
@@ -199,7 +199,7 @@ class PartStore(RangeStore):
         return self._read(self._written(piece, columns, data), piece, columns, data)
 
     def _written(self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
-        """Return the rows of a piece in the part to read, with numbers as the files have them."""
+        """Return the rows of a piece that are in the part to read, with numbers as written in the files."""
         table = self._parts.decode(piece.file, piece.run, columns, data)
         chosen = self._rows(piece, lambda: self._selection.keys_of(table))
         return table if chosen is None else table.take(chosen)
@@ -207,15 +207,15 @@ class PartStore(RangeStore):
     def _read(
         self, table: pa.Table, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]
     ) -> pa.Table:
-        """Return rows with the numbers that texts mean."""
+        """Return rows with texts parsed as numbers."""
         return self._spec.spelling.read(table, self._listed, self._place(piece, columns, data), self._spec.texts)
 
     def _rows(self, piece: TableBlock, keys: Callable[[], pa.Array]) -> Rows | None:
-        """Return which rows of a piece are in the part to read, None for all; ``keys`` returns their keys."""
+        """Return which rows of a piece are in the part to read; None for all. ``keys`` returns their keys."""
         return self._selection.rows(piece.first, piece.run.n, keys)
 
     def _keys(self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Array:
-        """Return the keys of all rows of a piece with bad rows; null where they cannot be read."""
+        """Return the keys of all rows of a piece that has bad rows; null for an unreadable key."""
         # in text formats, the key may be readable even if other values of the record are bad
         key = self._selection.key
         is_readable_alone = self._format in LINES and key.keys() <= {*self._parts(piece.file).names}
@@ -227,9 +227,9 @@ class PartStore(RangeStore):
     def _some_rows(
         self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]
     ) -> tuple[int, Callable[[int, int], pa.Table]]:
-        """Return the number of rows of a bad piece in the part to read, and a function to read them.
+        """Return how many rows of a bad piece are in the part to read, and a function to read these rows.
 
-        The function maps (first, stop) to rows, and raises an error if one is bad.
+        The function maps (first, stop) to rows, and raises an error if a row is bad.
         """
         rows, place = self._parts.rows(piece.file, piece.run, columns, data), self._place(piece, columns, data)
         chosen = self._rows(piece, lambda: self._keys(piece, columns, data))
@@ -251,7 +251,7 @@ class PartStore(RangeStore):
         return lambda row: place(row if (rows := chosen()) is None else int(rows[row]))
 
     def read_texts(self, block_id: int, names: Sequence[str]) -> dict[str, pa.Array]:
-        """Return the values of columns of strings, without missing ones."""
+        """Return the values of columns of strings, without missing values."""
         piece, kinds = self._pieces[block_id], dict.fromkeys([*names, *self._selection.key], "string")
         data = self._parts.fetch(piece.file, piece.run, kinds)
         table = self._table(piece, kinds, data)
@@ -263,7 +263,7 @@ class PartStore(RangeStore):
         (n, rows), place = self._some_rows(piece, self._columns, data), self._place(piece, self._columns, data)
 
         def encode(first: int, stop: int) -> Arrays:
-            # finding places is slow, so show them only for single rows
+            # finding the place of a row is slow, so do it only for single rows
             where = (lambda _: place(first)) if stop - first == 1 else str
             return self._encoder.encode(rows(first, stop), where)
 
@@ -273,14 +273,14 @@ class PartStore(RangeStore):
         arrays = {name: np.concatenate([part[name] for _, part in parts]) for name in self.schema}
         if _length(arrays) != piece.kept:
             raise DataError(f"{self.url}, block {block_id}: the file has changed since it was opened.")
-        # records that are left out have no row in the arrays
+        # records that are skipped have no row in the arrays
         places = np.cumsum([0, *(_length(part) for _, part in parts)]).tolist()
         return arrays, {at: bad[row] for at, (row, _) in zip(places, parts, strict=False) if row in bad}
 
     # -- the manifest ------------------------------------------------------------------------------------------
 
     def _known_runs(self, line: int) -> Runs | None:
-        """Return the runs in the manifest of a file whose records begin at ``line``; None without a manifest."""
+        """Return the runs in the manifest of a file whose records begin at ``line``; None if there is none."""
         blocks, runs = self.manifest_blocks(), list[RecordRun]()
         for block in blocks:
             runs.append(RecordRun(block.offset, block.length, block.n, line))
@@ -293,7 +293,7 @@ class PartStore(RangeStore):
         return find_manifest(self.url, self.backend_name(), self._files[0].url, n_bytes, self.storage_options)
 
     def manifest_info(self) -> dict[str, Any]:
-        # the lengths of several files are compared file by file
+        # for several files, lengths are compared file by file
         n_bytes = file_bytes(self._parts(0).source) if len(self._files) == 1 else 0
         return {"bytes": n_bytes, **self.chosen_block_options()}
 
@@ -310,7 +310,7 @@ class PartStore(RangeStore):
         return FileSum(name_of(source.url, self.url), file_bytes(source), rest)
 
     def check_rest(self, manifest: Manifest) -> None:
-        """Do nothing: there may be many files, so each is compared when its first block is read."""
+        """Do nothing. Each file is compared when its first block is read, because there may be many files."""
 
     def _check_file(self, file: int, has_manifest: bool) -> None:
         """Compare the bytes of a file outside all blocks with the manifest, once."""
@@ -319,7 +319,7 @@ class PartStore(RangeStore):
             self._compared.add(file)
 
     def named_error(self, block_id: int, error: Exception) -> DataError:
-        # the error may name a line or row group, which is more exact; blocks of a series are of several files
+        # keep an error that already names a line or row group; a block of a time series can span several files
         files = {self.blocks[block_id].file, *(each.url for each in self._named)}
         places = tuple(f"{file}, {place}" for file in files for place in ("line", "row group"))
         if isinstance(error, DataError) and str(error).startswith(places):

@@ -1,4 +1,4 @@
-"""RowSelection: which records of a table are read."""
+"""RowSelection: selects the records of a table to read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class RowSelection:
     split : SplitConf or None
         The part that is read; None for all records.
     n_skipped : int
-        Number of records at the beginning that are left out, because they are only earlier values of later ones.
+        Number of records at the beginning that are left out, because they only provide earlier values for later
+        records.
     """
 
     split: SplitConf | None = None
@@ -33,18 +34,18 @@ class RowSelection:
 
     @property
     def key(self) -> dict[str, str]:
-        """The column that determines the part of a record, and its kind; empty without one."""
+        """The column that determines the part of a record, and the kind of this column; empty if none does."""
         return {self.split.key: "string"} if self.split and self.split.key else {}
 
     def with_key(self, url: str, wanted: Mapping[str, str], kinds: Mapping[str, str]) -> dict[str, str]:
-        """Return as which kind each column is read, including the key.
+        """Return the kind as which each column is read, including the key.
 
         ``kinds`` has the kind of each column of the table.
 
         Raises
         ------
         DataError
-            The key is a column of another kind.
+            The kind of the key column is not supported.
         """
         for name in self.key:
             if wanted.get(name, "string") != "string" or kinds[name] not in KEYS:
@@ -52,14 +53,15 @@ class RowSelection:
         return {**wanted, **self.key}
 
     def rows(self, first: int, n: int, keys: Callable[[], pa.Array]) -> Rows | None:
-        """Return which of ``n`` records from ``first`` on are read; None for all.
+        """Return which of the ``n`` records from ``first`` on are read; None for all.
 
-        They are indices from ``first`` on. ``keys`` returns their keys; it is called if there is a key.
+        The result has the offsets of these records from ``first``. ``keys`` is a function that returns the keys of the
+        records. It is called only if there is a key.
         """
         return self.split.of_keys(keys()) if self.split and self.key else self._by_number(first, n)
 
     def count(self, first: int, n: int) -> int:
-        """Return how many of ``n`` records from ``first`` on are read; with a key, all of them count."""
+        """Return how many of the ``n`` records from ``first`` on are read; with a key, return ``n``."""
         rows = None if self.key else self._by_number(first, n)
         return n if rows is None else len(rows)
 

@@ -76,13 +76,14 @@ class TableStore(PartStore):
     ----------
     url : str
         A CSV file with a header, a Parquet file, a file of JSON lines, a pattern, or a directory of such files.
-        Directories named ``key=value`` in it become columns. Directories above it become columns, too, if the job names
-        these columns and the files lack them.
+        Directories named ``key=value`` inside the directory become columns. Directories above it become columns, too,
+        if the job names these columns and the files lack them.
 
     Raises
     ------
     DataError
-        A column is missing or cannot be read as the options say. `read_block` names the place of a wrong value.
+        A column is missing, or cannot be read with these options. Errors of `read_block` name the place of a wrong
+        value.
     """
 
     block: ClassVar[type[StoreOptions]] = TableOptions
@@ -117,7 +118,7 @@ class TableStore(PartStore):
             self._spec = replace(self._spec, spelling=self._spec.spelling.over(self._known.spelling))
         self._listed = self._names_of_missing()
         self._files[:] = with_outer_keys(self._files, self._wanted(), lambda: self._parts(0).names)
-        # get versions before opening a file, so that a file that is replaced meanwhile gets another version
+        # get versions before opening a file, so that a file that is replaced in between has another version
         files = self._cache_files()
         if options["has_label"]:
             names = (*self._parts(0).names, *(name for name, _ in self._files[0].keys))
@@ -133,7 +134,8 @@ class TableStore(PartStore):
         if index is None:
             runs = read_cached(files[1], runs_from) if files and self._format in LINES else None
             if files and runs is None and self._format in LINES:
-                # estimate the size of the table from the first file, because files of a table have about the same size
+                # estimate the size of the table from its first file, because files of a table usually have similar
+                # sizes
                 refuse_scan(self._parts(0).source.size * len(self._files), partial(self._scan_elsewhere, files[1].name))
             index = self._scan(runs)
             if files and sum(piece.run.length for piece in index.pieces) >= MIN_INDEXED_BYTES:
@@ -145,14 +147,14 @@ class TableStore(PartStore):
         self._name_columns()
 
     def _scan_elsewhere(self, name: str) -> TableScan:
-        """Return the scan of this table for other processes, which store it in a file with this name."""
+        """Return the scan of this table, for other processes. They store the result in a file with this name."""
         options = {name: self.options[name] for name in PART_OPTIONS}
         part = partial(open_part, format=self._format, storage_options=self.storage_options, **options)
         files, folder = tuple(each.url for each in self._files), partial(_folder, self.storage_options)
         return TableScan(self.url, files, part, self._block_bytes, folder, name)
 
     def _add_lags(self, lags: LagsConf) -> None:
-        """Unless the table has the lags, replace it by a table in memory that has them, from record `n` on."""
+        """Replace a table that lacks the lags by a table in memory with lags, from record `n` on."""
         names = [*self._parts(0).names, *(name for name, _ in self._files[0].keys)]
         if not {*lags.names}.isdisjoint(names):
             return
@@ -185,7 +187,7 @@ class TableStore(PartStore):
         self.n_history, self._selection = lags.n, replace(self._selection, n_skipped=lags.n)
 
     def _read_kinds(self) -> Iterable[tuple[str, str]]:
-        """Return as which kind each column is read; categories are read as strings."""
+        """Return the kind as which each column is read. Categories are read as strings."""
         columns = self._learner().find_columns()
         kinds, self._spec = columns.kinds, columns.spec
         return (kinds | {name: "string" for name in self._spec.categories if name in kinds}).items()
@@ -193,7 +195,8 @@ class TableStore(PartStore):
     def _cache_files(self) -> tuple[Path, Path] | None:
         """Return the cache paths of index and runs: hashes of URL, options and versions.
 
-        Train and test parts share the runs. Returns None if a file has no version, or belongs to a dataset of one job.
+        Train and test parts of a table share the runs. Returns None if a file has no version, or belongs to a dataset
+        of one job.
         """
         if self.url.startswith(SCHEME):
             return None
@@ -215,7 +218,7 @@ class TableStore(PartStore):
         options = {name: self.options[name] for name in PART_OPTIONS}
         options |= {"listed": self._listed, "spelling": self._spec.spelling, "wanted": self._wanted()}
         part = open_part(self._named[file].url, self._file_format, self.storage_options, **options)
-        # only some files are kept open, so this file may have been opened again
+        # compare with the first opening, because only some files stay open, and this file may be opened again
         identity = (part.source.size, part.source.origin, getattr(part.source, "version", ""))
         if self._opened.setdefault(file, identity) != identity:
             raise DataError(f"{part.url}: the file was replaced while it was read.")
@@ -229,7 +232,7 @@ class TableStore(PartStore):
         return {*known, *spec.features, *spec.outputs, *others}
 
     def _names_of_missing(self) -> dict[str, list[str]]:
-        """Return names of categories and classes by column that read like missing values, such as NA."""
+        """Return, by column, names of categories and classes that are also words for missing values, e.g. NA."""
         facts = self.options["facts"] or {}
         names = {**self.options["categories"], **facts.get("categories", {}), **dict(facts.get("labels", ()))}
         na_values = self._spec.spelling.na_values
@@ -237,6 +240,6 @@ class TableStore(PartStore):
         words_by_column = {
             column: [word for each in of if (word := plain_name(each)) in known] for column, of in names.items()
         }
-        # no text in a column of texts stands for a missing value
+        # in a column of texts, no word means a missing value
         words_by_column |= {column: list(na_values) for column in self._spec.texts}
         return {column: words for column, words in words_by_column.items() if words}

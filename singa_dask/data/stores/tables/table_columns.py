@@ -1,4 +1,4 @@
-"""read_columns: read columns of a table as its files have them, to write them beside predictions."""
+"""read_columns: read columns of a table as written in its files, to write them beside predictions."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def read_columns(
 ) -> tuple[pa.Table, str]:
     """Return columns of a table, and the format of its files.
 
-    Columns of CSV are strings; other files give the types. Texts stand as in the file, also texts that mean a missing
-    value elsewhere, such as NA. Blank texts are null. A column that names of directories give has numbers if all of
-    them are numbers without leading zeros.
+    Columns of CSV are strings; columns of other files have the types in the file. Texts are unchanged, including words
+    that usually mean a missing value, such as NA. Blank texts are null. A column from names of directories has numbers
+    if all its values are numbers without leading zeros.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def read_columns(
     ConfigError
         A column does not exist.
     DataError
-        The table cannot be read; or values of a column of JSON have no common type.
+        The table cannot be read, or the values of a JSON column have no common type.
     """
     files = table_files(url, storage_options)
     form = format_of(files, storage_options)
@@ -82,7 +82,7 @@ def read_columns(
             except DataError:
                 if form != "jsonl":
                     raise
-                # lists and objects, and columns whose first lines have other types than later ones
+                # columns with lists or objects, and columns whose type changes after the first lines
                 read = _json_columns(parts(file), parts.in_file(file, kinds))
                 tables.append(with_keys(read, len(read), files[file], kinds).select(names))
         if not tables:
@@ -94,7 +94,7 @@ def read_columns(
 
 
 def _without_guesses(tables: Sequence[pa.Table]) -> list[pa.Table]:
-    """Remove the type of columns without values, if another table has values of the same column."""
+    """Remove the type of a column without values, if another table has values in the same column."""
     with_values = {name for table in tables for name in table.column_names if table[name].null_count < len(table)}
     typed = []
     for table in tables:
@@ -106,7 +106,7 @@ def _without_guesses(tables: Sequence[pa.Table]) -> list[pa.Table]:
 
 
 def _typed_keys(table: pa.Table, files: Sequence[TableFile]) -> pa.Table:
-    """Convert columns that names of directories give to integers or floats, if all of them are numbers."""
+    """Convert columns from names of directories to integers or floats, if all values are numbers."""
     for i, (name, _) in enumerate(files[0].keys):
         texts = sorted({value for file in files if (value := file.keys[i][1]) is not None})
         values = class_values(texts, INTEGER)

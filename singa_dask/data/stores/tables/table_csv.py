@@ -53,9 +53,9 @@ TYPES = {"number": pa.float64(), "boolean": pa.bool_(), "string": pa.string(), "
 class CsvPart(TablePart):
     """A CSV file with a header. A gzipped file is decompressed into memory.
 
-    The kinds of columns are detected in the first ``block_bytes`` bytes. A column that has no values there counts as
-    numeric. If wrong records are skipped, a column is numeric if most of its values are numbers. ``wanted`` has the
-    names that columns are spelled like; see `as_spelled`.
+    The kinds of columns are detected in the first ``block_bytes`` bytes. A column without values there counts as
+    numeric. If wrong records are skipped, a column is numeric if most of its values are numbers. Names of columns are
+    spelled as in ``wanted``; see `as_spelled`.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class CsvPart(TablePart):
         if len(table) != run.n:
             fault = ValueError(f"{len(table)} records, expected {run.n}")
             raise self._error(text, run, numbers, fault)
-        # if all columns hold strings, the header may be a record; without a header the names are 1, 2, ...
+        # if all columns are strings, the header may be a record (without a header, the names are 1, 2, ...)
         if {*kinds.values()} == {"string"} and self._header.names[0] != "1":
             self._refuse_header(table, text, run)
         return table
@@ -164,9 +164,9 @@ class CsvPart(TablePart):
         return parse_columns(text, self._header, types, list(kinds), listed=self._listed, na_values=self._na_values)
 
     def _refuse_escapes(self, text: bytes, run: RecordRun) -> None:
-        """Refuse quotes that are escaped by a backslash, as records would end at the wrong place."""
+        """Refuse quotes that are escaped by a backslash, because records would end at the wrong place."""
         separator = re.escape(self._header.separator.encode())
-        # searching for one byte first is much faster than searching for two
+        # search for one byte first, which is much faster than searching for two
         if b"\\" in text and b'\\"' in text and (escape := re.search(rb'\\"(?![\r\n"]|%b|\Z)' % separator, text)):
             raise DataError(
                 f"{self._place(text, run, escape.start())}: a quote is escaped by a backslash, as Spark, Hive and "
@@ -174,7 +174,7 @@ class CsvPart(TablePart):
             )
 
     def _refuse_joined(self, text: bytes, run: RecordRun) -> None:
-        """Refuse quotes that join lines if they end within a field, or each line could be a record."""
+        """Refuse quotes that join lines, if they end within a field, or if each line could be a record."""
         if text.count(b"\n") <= run.n:
             return  # each record is exactly one line
         data, separator = np.frombuffer(text, np.uint8), self._header.separator.encode()
@@ -182,7 +182,7 @@ class CsvPart(TablePart):
         pairs = quotes[: len(quotes) // 2 * 2].reshape(-1, 2)
         first, last = np.searchsorted(newlines, pairs).T
         ends = [b"", b"\r", b"\n", b'"', b" ", separator[:1]]
-        # blanks may stand before the quote that begins a field
+        # blanks may precede the quote at the beginning of a field
         heads = ((at, end, text[max(at - 9, 0) : at].rstrip(b" ")[-1:]) for at, end in pairs[first < last].tolist())
         several = [(at, end) for at, end, before in heads if before in ends]
         for at, end in several:
@@ -213,7 +213,7 @@ class CsvPart(TablePart):
     def written(self, run: RecordRun, names: Sequence[str]) -> dict[str, pa.Array]:
         """Return columns of a run as strings, with blanks and words for missing values as in the file.
 
-        Empty if blanks precede the quotes of a field.
+        The result is empty if blanks precede the quotes of a field.
         """
         text, types = bytes(self.source.read(run.offset, run.length)), dict.fromkeys(names, pa.string())
         listed = dict.fromkeys(names, MISSING)
@@ -251,7 +251,7 @@ class CsvPart(TablePart):
         return DataError(f"{self._line(text, run, row)}{fault}.", remedy=fault.remedy)
 
     def find_wrong(self, text: bytes, numbers: Sequence[str]) -> tuple[int, FaultError] | None:
-        """Return index and fault of the first invalid record, see `find_wrong`."""
+        """Return index and fault of the first invalid record; see `csv_records.find_wrong`."""
         return find_wrong(
             text, self._header, numbers, lambda name, field: None if field in self._na_values else fault_of(field)
         )
@@ -268,7 +268,7 @@ class CsvPart(TablePart):
 
 
 def _whole_bytes(data: memoryview) -> bytes:
-    """Return a memoryview as bytes, without a copy if it is of a whole bytes object."""
+    """Return a memoryview as bytes, without a copy if it views a whole bytes object."""
     return data.obj if isinstance(data.obj, bytes) and len(data.obj) == len(data) else bytes(data)
 
 

@@ -1,6 +1,6 @@
 """The files of a table that pandas, Spark, Dask or Hive wrote, and their format.
 
-Names of directories ``key=value`` give columns.
+A directory named ``key=value`` adds the column ``key`` to the files in it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Keys = tuple[tuple[str, str | None], ...]
 
 
 class TableFile(NamedTuple):
-    """A file, and name and value of the columns that its directories give; None for a missing value."""
+    """A file, and the columns from names of its directories: name and value, None for a missing value."""
 
     url: str
     keys: Keys = ()
@@ -48,7 +48,8 @@ def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]
     """Return the files of a table, sorted by name, with numbers in names by value.
 
     In a directory, README.md, empty files, and names that begin with ``_`` or ``.`` are left out. Directories named
-    ``key=value`` in it, or that a pattern matches, become columns. See `with_outer_keys` for directories above it.
+    ``key=value`` become columns if they are inside the directory, or if a pattern matches them. See `with_outer_keys`
+    for directories above it.
 
     Raises
     ------
@@ -74,10 +75,10 @@ def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]
 def with_outer_keys(
     files: Sequence[TableFile], wanted: Collection[str], names: Callable[[], Collection[str]]
 ) -> list[TableFile]:
-    """Add wanted columns to files that only the names of directories above the table contain.
+    """Add wanted columns from the names of directories above the table, if the files lack them.
 
-    So a single directory of a partitioned table, or a file in it, is read in the same way as the whole table. Columns
-    that directories give are spelled like the wanted ones; see `as_spelled`.
+    So a single directory of a partitioned table, or a file in it, is read in the same way as the whole table. Names of
+    these columns are spelled as in ``wanted``; see `as_spelled`.
 
     Parameters
     ----------
@@ -85,7 +86,7 @@ def with_outer_keys(
     wanted : collection of str
         Columns that the caller names.
     names : callable
-        Returns the columns in the files. Called only if the name of a directory has a wanted column.
+        Function that returns the columns in the files. Called only if the name of a directory has a wanted column.
     """
     outer = [dict(_spelled((*outer_keys(each).items(),), wanted, each.url)) for each in files]
     files = [each._replace(keys=_spelled(each.keys, wanted, each.url)) for each in files]
@@ -98,19 +99,19 @@ def with_outer_keys(
 
 
 def outer_keys(file: TableFile) -> dict[str, str | None]:
-    """Return the columns that directories above the table of a file give, with their values."""
+    """Return the columns, with values, from names of directories above a file's table."""
     keys = dict(file.keys)
     return {name: value for name, value in _spelled(_keys(file.url, ()), keys, file.url) if name not in keys}
 
 
 def _spelled(keys: Keys, wanted: Collection[str], url: str) -> Keys:
-    """Return columns that directories give, with their names spelled like the wanted ones."""
+    """Return columns from names of directories, with column names spelled as in ``wanted``."""
     names = as_spelled([name for name, _ in keys], wanted, url)
     return tuple((name, value) for name, (_, value) in zip(names, keys, strict=True))
 
 
 def _alike(url: str, files: list[TableFile]) -> list[TableFile]:
-    """Return files whose directories give the same columns."""
+    """Return the files; raise an error if their directories do not give the same columns."""
     keys = [name for name, _ in files[0].keys]
     files = [each._replace(keys=_spelled(each.keys, keys, each.url)) for each in files]
     for each in files:
@@ -120,12 +121,12 @@ def _alike(url: str, files: list[TableFile]) -> list[TableFile]:
 
 
 def _keys(url: str, others: Collection[str]) -> Keys:
-    """Return the columns that the directories of a file give, without ``others``."""
+    """Return the columns from names of a file's directories, without ``others``."""
     return tuple(_key(name) for name in url.split("/")[:-1] if "=" in name and name not in others)
 
 
 def _key(folder: str) -> tuple[str, str | None]:
-    """Return the name and the value of a column that a directory ``key=value`` gives."""
+    """Return the name and the value of the column from a directory name ``key=value``."""
     key, _, value = folder.partition("=")
     return unquote(key), None if value == HIVE_NULL else unquote(value)
 
@@ -190,15 +191,15 @@ def _format(url: str, storage_options: fs.Options = None) -> str:
 
 
 def kind_of_key(files: Sequence[TableFile], i: int) -> str:
-    """Return the kind of the i-th column that directories give: ``number`` or ``string``."""
+    """Return the kind of the i-th column from names of directories: ``number`` or ``string``."""
     texts = [each.keys[i][1] for each in files]
     return "number" if all(text is None or is_number(text) for text in texts) else "string"
 
 
 def with_keys(table: pa.Table, n: int, file: TableFile, wanted: Mapping[str, str]) -> pa.Table:
-    """Return ``n`` rows of a file with the wanted columns that its directories give.
+    """Return ``n`` rows of a file, with the wanted columns from names of its directories added.
 
-    Wanted columns that neither the file nor its directories have are missing values.
+    A wanted column that neither the file nor its directories have is filled with missing values.
     """
     keys = dict(file.keys)
     columns = dict(zip(table.column_names, table.columns, strict=True))

@@ -1,4 +1,4 @@
-"""Tables that are read as a whole, JSON arrays of objects and Excel sheets, as Parquet in memory."""
+"""Tables that are read as a whole (JSON arrays of objects, Excel sheets), as Parquet in memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read_whole(url: str, storage_options: fs.Options = None, spelling: Spelling 
     DataError
         The file has another form, or a column has values of several kinds.
     ConfigError
-        The package that reads it is not installed.
+        The package that reads the format is not installed.
     """
     source = open_bytes(url, storage_options)
     data = bytes(source.read(0, source.size))
@@ -86,7 +86,7 @@ def _sheet(url: str, data: bytes) -> tuple[list[str], list[list[Any]]]:
             f"file of its own."
         )
     where, sheet = f"{url}, sheet {book.active.title}", list(book.active.iter_rows())
-    # openpyxl gives type str to a cell whose formula has an empty string as its value
+    # openpyxl reads a cell whose formula has the value "" as type str
     cells = [cell for row in sheet for cell in row if hasattr(cell, "coordinate")]
     empty = {cell.coordinate for cell in cells if cell.value is None and cell.data_type != "str"}
     formulas = load(io.BytesIO(data), read_only=True).active.iter_rows() if empty else ()

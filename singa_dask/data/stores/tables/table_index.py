@@ -22,7 +22,7 @@ from singa_dask.data.types import RecordRun
 logger = logging.getLogger(__name__)
 
 
-# shorter tables have no stored index, because scanning them is fast
+# minimum size of tables whose index is stored; scanning shorter tables is fast
 MIN_INDEXED_BYTES = 1 << 16
 # increase this version when the index of unchanged files changes
 INDEX_VERSION = 5
@@ -42,7 +42,7 @@ class TableBlock(NamedTuple):
     n : int
         Number of records in the part to read.
     kept : int
-        Number of these records that have no missing values and so are not left out.
+        Number of these records that are kept, because they have no missing values.
     """
 
     file: int
@@ -73,7 +73,7 @@ class TableIndex:
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> TableIndex:
-        """Return the index that `to_dict` described."""
+        """Return the index for a result of `to_dict`."""
         pieces = tuple(TableBlock(file, RecordRun(*run), *counts) for file, run, *counts in described["pieces"])
         return cls(described["kinds"], tuple(described["numbering"]), pieces, TableFacts.from_dict(described["facts"]))
 
@@ -92,7 +92,7 @@ Runs = Mapping[int, Sequence[RecordRun]]
 
 
 def runs_from(rows: Sequence[Sequence[int]]) -> Runs:
-    """Return the runs of each file, given those in the cache."""
+    """Return the runs of each file, given the content of the cache."""
     runs = defaultdict[int, list[RecordRun]](list)
     for file, *run in rows:
         runs[file].append(RecordRun(*run))
@@ -114,10 +114,10 @@ def read_cached(file: Path, convert: Callable[[Any], Found]) -> Found | None:
 
 
 def write_cached(contents: Mapping[Path, Any], table: str) -> None:
-    """Write files in the cache, and delete the least recently used ones; an error is only logged."""
+    """Write files in the cache, and delete the least recently used files. An error is only logged."""
     folder = next(iter(contents)).parent
     try:
-        # create the folder for this user alone, because names of columns and classes may be confidential
+        # make the folder accessible only to this user, because names of columns and classes may be confidential
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for file, content in contents.items():
             fs.write_atomic(str(file), json.dumps(content, separators=(",", ":")))

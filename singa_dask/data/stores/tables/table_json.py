@@ -34,8 +34,8 @@ KINDS = {"string": pa.string(), "boolean": pa.bool_(), "vector": pa.list_(pa.flo
 class JsonPart(TablePart):
     """A file of JSON lines as a table, gzipped or not. Keys are columns; a missing key is a missing value.
 
-    Columns and their kinds are detected in the first ``block_bytes`` bytes. If wrong records are skipped, a column has
-    the kind of most of its values there. ``wanted`` has the names that columns are spelled like; see `as_spelled`.
+    Columns and their kinds are detected in the first ``block_bytes`` bytes. If wrong records are skipped, the kind of a
+    column is the kind of most of its values there. Names of columns are spelled as in ``wanted``; see `as_spelled`.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class JsonPart(TablePart):
             raise self._error(self._first, first, self.kinds)
 
     def lacks(self, column: str) -> bool:
-        return False  # any record may have more keys
+        return False  # any record may have further keys
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -76,7 +76,7 @@ class JsonPart(TablePart):
         return int(next(iter(lengths), 0))
 
     def _schema(self, kinds: Mapping[str, str]) -> pa.Schema:
-        """Return the types of columns; wanted as strings, numbers and booleans keep their type."""
+        """Return the types of columns. Numbers and booleans that are wanted as strings keep their type."""
         types = {name: KINDS.get(kind, pa.float64()) for name, kind in kinds.items()}
         stored_types = {
             name: arrow_type
@@ -153,11 +153,11 @@ class JsonPart(TablePart):
 
 
 def _types_of(text: bytes) -> dict[str, pa.DataType]:
-    """Return the type of each column; if values differ, or lines are wrong, the type of most values."""
+    """Return the type of each column; if types differ, or lines are wrong, the type of most values."""
     table = parse_lines(text, None)
     if table is not None:
         types = dict(zip(table.schema.names, table.schema.types, strict=True))
-        # integers beyond int64 keep their digits, because they may be names of categories
+        # read integers beyond int64 as uint64 to keep their digits, because they may be names of categories
         floats = [name for name, kind in types.items() if kind == pa.float64()]
         for name in [name for name in floats if 2.0**63 <= (pc.max(table[name]).as_py() or 0) <= 2.0**64]:
             if parse_lines(text, pa.schema({name: pa.uint64()})) is not None:
@@ -182,7 +182,7 @@ def _type_of(values: Sequence[Any]) -> pa.DataType:
 
 
 def _kind_of(kind: pa.DataType) -> str:
-    """Return the kind of a column, in which integers of nested lists are floats."""
+    """Return the kind of a column. Integers in nested lists count as floats."""
     return column_kind(kind).replace(str(pa.int64()), str(pa.float64()))
 
 

@@ -29,10 +29,10 @@ logger = logging.getLogger(__name__)
 FILLED = Remedy("missing", "Set missing: mean to fill its values there, or features without it.", ("mean", "skip"))
 # bytes of records that are decoded at a time when a table is read as a whole
 GROUP_BYTES = 1 << 26
-# minimum bytes and records of a block in a large row group. DECODED_RECORDS does not apply if the records exceed
-# `GROUP_BYTES`. Smaller blocks are slow, because each column of a block takes a fixed time.
+# minimum bytes and records of a block in a large row group. Smaller blocks are slow, because each column of a block
+# takes a fixed time. DECODED_RECORDS does not apply if these records exceed `GROUP_BYTES`.
 DECODED_BYTES, DECODED_RECORDS = 1 << 21, 1 << 10
-# number of remote files to open at the same time; gzipped files are held in memory
+# number of remote files to open at the same time; small for formats that may be gzipped, and are then held in memory
 OPENED_AHEAD = {"csv": 4, "jsonl": 4, "parquet": 32, "whole": 4}
 
 ReadRows = Callable[[TableBlock, Mapping[str, str]], tuple[pa.Table | None, int]]
@@ -48,9 +48,9 @@ class Columns(NamedTuple):
     part : TablePart
         The first file with records.
     class_names : dict of str to tuple of str
-        Its class names of labels that are numbers.
+        Class names that this file contains for labels that are numbers.
     spec : TableSpec
-        The specification of the table, with columns that the training data had as plain numbers.
+        The specification of the table, which reads as numbers the columns that were plain numbers in the training data.
     floats : collection of str
         Columns of numbers that may have decimals.
     """
@@ -77,10 +77,10 @@ class TableLearner:
         Approximate length of a block of text.
     spec : TableSpec
     known : TableFacts or None
-        Facts of the training data, if these are other data.
+        Facts learned from the training data, if this table is not the training data.
     selection : RowSelection
     may_be_empty : bool
-        Whether a table without records is read, with the facts of the training data.
+        Whether a table may have no records. It is then read with the facts of the training data.
     """
 
     url: str
@@ -99,7 +99,7 @@ class TableLearner:
         Raises
         ------
         DataError
-            There are no records, or a column that is used has a fault.
+            There are no records, or a used column has a fault.
         """
         files, spec, known = self.parts.files, self.spec, self.known
         part, part_kinds, faults, floats = self.parts.find_columns(self._needed())
@@ -115,7 +115,7 @@ class TableLearner:
             self._check_faults(faults, kinds)
         else:
             self._refuse_bytes(part, kinds, known)
-            # a string among numbers raises its error when the record is read
+            # for columns with a form of numbers, a wrong string raises an error when its record is read
             faulty = faults.keys() - spec.spelling.numbers.keys()
             kinds |= {name: "number" for name in faulty if kinds[name] == "string" and spec.has_numbers(name, known)}
             spec = spec.with_plain(kinds, known)
@@ -129,21 +129,21 @@ class TableLearner:
         return Columns(kinds, part, names, spec, floats)
 
     def _needed(self) -> Collection[str] | None:
-        """Return the columns that the table must have; None if it has to be looked for features in all files."""
+        """Return the columns that the table must have; None if all files have to be searched for features."""
         spec, features = self.spec, self.known.features if self.known else self.spec.features
         if not features or not {*"*?["}.isdisjoint("".join(features)):
             return None
         return {*features, *spec.outputs, *self.selection.key, *spec.spelling.numbers, *spec.spelling.dates}
 
     def _refuse_bytes(self, part: TablePart, kinds: Mapping[str, str], known: TableFacts) -> None:
-        """Raise a `DataError` for a file of text in another encoding if a column that is read is not UTF-8."""
+        """Raise a `DataError` if a column to read of a text file is in another encoding than UTF-8."""
         spec = self.spec
         read = {*known.features, *spec.outputs, *spec.categories, *spec.texts, *spec.spelling.dates}
         if part.not_text and any(kinds.get(name) == "binary" for name in read):
             raise part.not_text
 
     def _check_faults(self, faults: Mapping[str, str], kinds: Mapping[str, str]) -> None:
-        """Raise a `DataError` for a faulty column that is used, or would be a feature."""
+        """Raise a `DataError` for a column with a fault, if it is used or would be a feature."""
         spec = self.spec
         for name, fault in faults.items():
             is_text = kinds[name] == "string"
@@ -155,7 +155,7 @@ class TableLearner:
                 raise DataError(f"{self.url}: column {name!r}: {fault}")
 
     def learn(self, columns: Columns, runs: Runs | None, read_rows: ReadRows) -> TableIndex:
-        """Find the blocks, unless the runs are known, and learn the facts, unless they are given.
+        """Find the blocks, unless ``runs`` is passed, and learn the facts, unless they are known.
 
         Parameters
         ----------
@@ -164,12 +164,13 @@ class TableLearner:
         runs : mapping of int to sequence of RecordRun, optional
             The runs of each file.
         read_rows : callable
-            Reads some columns of a block: its rows, if any can be read, and the number of bad ones.
+            Function that reads some columns of a block. Returns the rows, or None if none can be read, and the number
+            of bad rows.
 
         Raises
         ------
         DataError
-            The columns are not those that the specification, or the training data, needs.
+            The columns do not fit the specification, or differ from the training data.
         """
         kinds, part, names, spec, floats = columns
         known, key = self.known, self.selection.key
@@ -200,7 +201,7 @@ class TableLearner:
         if empty := [name for name, width in widths.items() if not width]:
             raise DataError(f"{self.url}: column {empty[0]!r} has no values. Leave it out.")
         statistics = TableStatistics(self.url, spec, features, kinds, known, names, widths, floats)
-        # number of values in a record; unknown categories do not count
+        # number of values in a record, without unknown categories
         n_names = {
             name: len(known_names) for name, known_names in (known.categories if known else spec.categories).items()
         }
@@ -223,13 +224,13 @@ class TableLearner:
         wanted: Mapping[str, str],
         row_bytes: int,
     ) -> Iterator[TableBlock]:
-        """Learn from the records of pieces; yield the pieces with their counts, wrong records included."""
+        """Learn from the records of pieces; yield each piece with its counts, which include wrong records."""
         threads = decode_threads() if fs.local_path(self.parts.files[0].url) else io_threads(self.parts.files[0].url)
 
         def read(piece: TableBlock) -> tuple[TableBlock, pa.Table | None, int]:
             return (piece, *read_rows(piece, wanted))
 
-        # the parts of a large row group are decoded in order
+        # decode in one thread if pieces are parts of large row groups, because these are decoded in order
         results = map_ahead(read, pieces, threads, GROUP_BYTES, lambda each: each.run.length + each.run.n * row_bytes)
         for piece, table, n_bad in results:
             if table is not None:
@@ -239,7 +240,7 @@ class TableLearner:
     def _blocks(
         self, spec: TableSpec, columns: Mapping[str, str], row_bytes: int, runs: Runs | None
     ) -> Iterator[TableBlock]:
-        """Yield the blocks of all files; with a key, all their records count as part of the split."""
+        """Yield the blocks of all files. With a key, all records of a block count as in the part to read."""
         is_local = fs.local_path(self.parts.files[0].url) is not None
         limit = max(DECODED_BYTES, min(DECODED_RECORDS * row_bytes, GROUP_BYTES))
         limit = self.block_bytes if self.form in LINES else limit
@@ -259,7 +260,7 @@ class TableLearner:
             warn_once(logger, f"{self.url}: {which}. Its values are read as missing there.")
 
     def _refuse_without(self, part: TablePart, name: str, kind: str, spec: TableSpec) -> None:
-        """Raise a `DataError` if a file must have a column that it lacks; otherwise the values are missing."""
+        """Raise a `DataError` if a file lacks a column whose values cannot be treated as missing."""
         if name in (*spec.true_columns, spec.weight, *self.selection.key) or kind == "vector":
             raise no_column(part, name)
         if spec.missing == "error" and name not in spec.categories and name not in spec.texts:

@@ -1,4 +1,4 @@
-"""LinesPart: a file of lines of numbers as a table; columns have positions, the label is first."""
+"""LinesPart: a file of lines of numbers as a table. Columns have positions; the label is first."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ ID_NAME = re.compile(r"(?i:id|index)|.*(_id|[a-z]I[dD]|_ID)")
 
 
 class LinesPart(CsvPart):
-    """A file of lines of numbers with separators between them; blanks around separators are ignored.
+    """A file of lines of numbers with separators between them. Blanks around separators are ignored.
 
-    If the first line has no separator, blanks separate numbers. A separator that contains a blank allows both in one
-    line. Two separators in a row, or one at the end of a line, make an empty field, which is an error. Empty lines are
-    ignored.
+    If the first line has no separator, blanks separate the numbers. If ``separator`` contains a blank, a line can have
+    both. Two separators in a row, or a separator at the end of a line, mean an empty field, which is an error. Empty
+    lines are ignored.
 
     Parameters
     ----------
@@ -54,21 +54,22 @@ class LinesPart(CsvPart):
     has_label : bool
         Whether the first number of a line is a label.
     shape : sequence of int
-        Shape of the numbers of a line without the label; empty for as many as the first line has.
+        Shape of the numbers of a line, without the label. If empty, a flat record with as many numbers as the first
+        line.
     **options
         See `TextOptions`: ``separator``, ``header``, ``block_bytes``.
 
     Attributes
     ----------
     titles : tuple of str
-        Names of the columns in the first line; empty if it is a record.
+        Names of the columns in the first line; empty if the first line is a record.
     first_line : int
         Line of the first record.
 
     Raises
     ------
     DataError
-        There are no lines, it is ambiguous whether the first line is a header, or the header does not fit such
+        There are no lines, the first line could be a header as well as a record, or the header does not fit the
         records.
     """
 
@@ -100,7 +101,7 @@ class LinesPart(CsvPart):
     def _set_separators(self, separator: str, line: bytes) -> None:
         hard = separator.replace(" ", "").encode()
         used = bytes(byte for byte in hard if byte in line)
-        # whether each field holds exactly one number
+        # whether each field is exactly one number
         self._exact = bool(used) and " " not in separator
         self._hard = hard if used or " " in separator else b""
         edge = rb"\s" + re.escape(self._hard)
@@ -118,7 +119,7 @@ class LinesPart(CsvPart):
             except csv.Error as error:
                 raise DataError(f"{where}: {error}.") from None
         if not self._hard and "\t" in text:
-            # in this header, tabs separate the names, although blanks separate the numbers
+            # tabs separate the names in this header, but blanks separate the numbers
             return [field.strip().strip('"') for field in text.split("\t")]
         between = self._hard[:1].decode() if self._exact else " "
         fields = [field.strip().strip('"') for field in self._plain(text.encode()).decode().split(between)]
@@ -139,7 +140,7 @@ class LinesPart(CsvPart):
                 f"{where}, column 1: it is called {first!r}, but the label of a record is its first number. Name the "
                 "columns by label and features in store_conf, or set has_label: false."
             )
-        # y is a label beside x0, x1, ..., but a coordinate beside x
+        # next to x0, x1, ..., a column y is a label; next to x, it is a coordinate
         is_point = "x" in map(str.lower, self.titles)
         labels = [name for name in labels_among(self.titles) if not (is_point and name.lower() == "y")]
         if self._has_label and labels and first.lower() not in LABEL_NAMES:
@@ -161,7 +162,7 @@ class LinesPart(CsvPart):
         return cut_records(self.url, chunks, self._header, self._size)
 
     def numbers(self, run: RecordRun, data: memoryview) -> npt.NDArray[np.float64] | None:
-        """Return the numbers of a run, (n, columns); None if one of its records may be invalid."""
+        """Return the numbers of a run, (n, columns); None if a record may be invalid."""
         text, n = self._plain(bytes(data)), len(self.names)
         if text.startswith(BOM):
             return None
@@ -179,7 +180,7 @@ class LinesPart(CsvPart):
             if len(table) != run.n:
                 return None
             rows = np.stack([column.to_numpy() for column in table.columns], axis=1)
-        # all comparisons with NaN are false
+        # a NaN makes this false, because all comparisons with NaN are false
         is_right = max(-rows.min(), rows.max()) <= LARGEST and (not self._has_label or _are_labels(rows[:, 0]))
         return rows if is_right else None
 
@@ -208,7 +209,7 @@ class LinesPart(CsvPart):
         return parse_columns(text, self._header, types, self.names, with_blanks=True, missing=())
 
     def _plain(self, text: bytes) -> bytes:
-        """Return lines with one separator between two fields, and without quotes around numbers."""
+        """Return lines with exactly one separator between fields, and without quotes around numbers."""
         if b'"' in text:
             text = self._quoted.sub(rb" \1 ", text)
         if len(self._hard) > 1:
@@ -227,9 +228,9 @@ def _are_labels(values: npt.NDArray[np.float64]) -> bool:
 
 
 def _is_header(where: str, fields: Sequence[str]) -> bool:
-    """Return whether a first line has column names: no numbers, or numbers that count the columns.
+    """Return whether the first line has column names: no numbers, or numbers that count the columns.
 
-    Raises a `DataError` if it could be a header, or a record with invalid fields.
+    Raises a `DataError` if the line could be a header, or a record with invalid fields.
     """
     names = [field for field in fields if not NUMBER.fullmatch(field)]
     numbers = [field for field in fields if NUMBER.fullmatch(field)]

@@ -28,7 +28,7 @@ from singa_dask.lazy import LazyModule
 
 pc = LazyModule("pyarrow.compute")
 
-# kinds of columns that store bytes, which may be UTF-8
+# kinds of columns of bytes; the bytes may be UTF-8
 BYTES = ("binary", "large_binary")
 # number of rows that are read at a time to find the first value
 WIDTH_ROWS = 64
@@ -39,9 +39,9 @@ BATCH_ROWS = 1 << 13
 class ParquetPart(TablePart):
     """A Parquet file.
 
-    A run is a row group, or some rows of a large row group. Its ``line`` is the index of its first record in the file.
-    ``place_of`` returns the place of a record in its original file, which by default is the Parquet file. ``wanted``
-    has the names that columns are spelled like; see `as_spelled`.
+    A run is a row group, or some rows of a large row group. The ``line`` of a run is the index in the file of its first
+    record. ``place_of`` returns the place of a record in its original file; by default, this is the Parquet file. Names
+    of columns are spelled as in ``wanted``; see `as_spelled`.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class ParquetPart(TablePart):
         size = max(1, block_bytes // max(row_bytes, 1))
         for i, (start, stop) in enumerate(zip(self._starts, self._starts[1:], strict=False)):
             offset, length = self._groups.extent(i)
-            # decoding a row group in parts costs more than decoding a somewhat larger block
+            # divide only much larger row groups, because decoding a row group in parts takes longer
             rows = size if stop - start > 4 * size else stop - start
             for first in range(start, stop, rows or 1):
                 n = min(rows, stop - first)
@@ -122,7 +122,7 @@ class ParquetPart(TablePart):
         return bisect_right(self._starts, run.line) - 1
 
     def _share(self, run: RecordRun) -> Fraction:
-        """Return the share of a row group that a run is."""
+        """Return the share of its row group that a run contains."""
         group = self._group(run)
         return Fraction(run.n, self._starts[group + 1] - self._starts[group])
 
@@ -164,7 +164,7 @@ class ParquetPart(TablePart):
             raise DataError(f"{self.url}, row group {group}: the row group is damaged: {error}") from error
 
     def _read_rows(self, run: RecordRun, group: int, columns: tuple[str, ...], data: Sequence[memoryview]) -> pa.Table:
-        """Read rows of a row group; consecutive rows are decoded once."""
+        """Read rows of a row group. Reading on after the last rows does not decode them again."""
         key = (self.url, group, columns)
         stream = self.open_runs.take(key, run.line)
         if stream is None:
@@ -198,7 +198,7 @@ class _Reads(list[memoryview]):
 
 
 class _SharedReads:
-    """Reads the same ranges once for several threads, as long as one of them holds the bytes."""
+    """Reads ranges only once for several threads, as long as a thread still holds the bytes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -31,11 +31,11 @@ class TablePart(ABC):
     start : int
         For CSV, the offset of the first record.
     faults : dict of str to str
-        Faults of columns of text that are probably meant as numbers. They are known once `kinds` is known.
+        Faults of columns of text that were probably meant to be numbers. Set by `kinds`.
     not_text : DataError or None
-        Error of the first record in another encoding. It is known once `kinds` is known.
+        Error of the first record in another encoding. Set by `kinds`.
     floats : collection of str
-        Columns of numbers that may have decimals. They are known once `kinds` is known.
+        Columns of numbers that may have decimals. Set by `kinds`.
     open_runs : OpenRuns
         Row groups of all files of the table that are partly decoded.
     """
@@ -60,20 +60,20 @@ class TablePart(ABC):
 
     @property
     def types(self) -> Mapping[str, pa.DataType]:
-        """Type of each column, where the file says it; empty for text."""
+        """Type of each column, if the format stores types; empty for text formats."""
         return {}
 
     @property
     @abstractmethod
     def kinds(self) -> dict[str, str]:
-        """Kind of each column, see `column_kind`; empty if there are no records."""
+        """Kind of each column; see `column_kind`. Empty if there are no records."""
 
     def class_names(self, column: str) -> tuple[str, ...]:
-        """Return the class names in a file for a column of integers, which can then be read as strings."""
+        """Return the class names that a file has for a column of integers. They can be read as strings."""
         return ()
 
     def is_text(self, column: str) -> bool:
-        """Return whether a column of another kind can be read as strings."""
+        """Return whether a column that is not of strings can be read as strings."""
         return bool(self.class_names(column))
 
     def width(self, column: str) -> int:
@@ -86,29 +86,29 @@ class TablePart(ABC):
 
     @abstractmethod
     def ranges(self, run: RecordRun, kinds: Mapping[str, str]) -> tuple[Range, ...]:
-        """Return the ranges of the file that hold some columns of a run."""
+        """Return the ranges of the file that contain some columns of a run."""
 
     def fetch_bytes(self, run: RecordRun, kinds: Mapping[str, str]) -> int:
         """Return the approximate bytes of these columns in a run."""
         return sum(each.length for each in self.ranges(run, kinds))
 
     def fetch(self, run: RecordRun, kinds: Mapping[str, str], again: bool = False) -> list[memoryview]:
-        """Read the bytes of its ranges, see `RangeStore.fetch`."""
+        """Read the bytes of the `ranges` of a run; see `RangeStore.fetch`."""
         return read_ranges(self.ranges(run, kinds), again)
 
     def rows(
         self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]
     ) -> Callable[[int, int], pa.Table]:
-        """Return a function from (first, stop) to rows of a run, which raises an error if one is bad.
+        """Return a function from (first, stop) to rows of a run. It raises an error if a row is bad.
 
-        Raises a `DataError` if rows of a run that `decode` fails for cannot be read one by one.
+        Use it for a run for which `decode` fails. Raises a `DataError` if the rows cannot be read one by one.
         """
         table = self.decode(run, kinds, data)
         return lambda first, stop: table.slice(first, stop - first)
 
     @abstractmethod
     def decode(self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
-        """Return columns of the given kinds from the bytes of a run.
+        """Decode the bytes of a run; return columns of the given kinds.
 
         Raises a `DataError` that names the place if a record is invalid, or the file is damaged.
         """
@@ -126,7 +126,7 @@ class OpenRun(NamedTuple):
     at : int
         Next row of the file.
     batches : iterator of pyarrow.RecordBatch
-        The rows from there on.
+        The rows from ``at`` on.
     data : sequence of memoryview
         Bytes of the row group, kept so that other readers share them.
     """
@@ -137,7 +137,7 @@ class OpenRun(NamedTuple):
 
 
 class OpenRuns:
-    """The `n` most recently used row groups of a table that are partly decoded.
+    """The `n` most recently used, partly decoded row groups of a table.
 
     A row group can occur several times, for readers at different rows.
     """
@@ -149,7 +149,7 @@ class OpenRuns:
         self._runs: list[tuple[object, OpenRun]] = []
 
     def take(self, key: object, row: int) -> OpenRun | None:
-        """Remove and return the run of a row group that is next before a row; None if there is none."""
+        """Remove and return the open run of a row group that is closest before a row; None if none is."""
         with self._lock:
             candidates = [pair for pair in self._runs if pair[0] == key and pair[1].at <= row]
             if not candidates:

@@ -1,4 +1,4 @@
-"""TableScan: finds the runs of records of a large table of text, by several processes for all hosts."""
+"""TableScan: finds the runs of a large table of text; several processes share the work for all hosts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LEAST_BYTES: ContextVar[float] = ContextVar("least_bytes", default=float("inf")
 
 @dataclass(frozen=True)
 class TableScan:
-    """Description of a table, with which other processes scan it and store the result.
+    """Description of a table, from which other processes can scan it and store the result.
 
     Attributes
     ----------
@@ -30,9 +30,9 @@ class TableScan:
     block_bytes : int
         Approximate length of a block.
     folder : callable
-        Returns the directory for indices of tables in the cache of the host that calls it.
+        Returns the directory for table indices in the cache of the calling process's host.
     name : str
-        Name of the file for the runs in that directory.
+        Name of the file with the runs, in that directory.
     """
 
     url: str
@@ -60,7 +60,7 @@ class TableScan:
 
 
 class UnscannedError(Exception):
-    """Raised instead of scanning a large table, which `forbid_scans` forbids."""
+    """Raised instead of scanning a large table, if `forbid_scans` forbids scans."""
 
     def __init__(self, scan: TableScan) -> None:
         super().__init__(f"{scan.url}: not scanned")
@@ -69,9 +69,9 @@ class UnscannedError(Exception):
 
 @contextlib.contextmanager
 def forbid_scans(least_bytes: float) -> Iterator[None]:
-    """Forbid this thread to scan a table of text of at least ``least_bytes``.
+    """Return a context in which this thread does not scan a table of text of ``least_bytes`` or more.
 
-    Opening such a table, unless its scan is in the cache, raises `UnscannedError`.
+    Opening such a table raises `UnscannedError`, unless the result of its scan is in the cache.
     """
     token = _LEAST_BYTES.set(least_bytes)
     try:
@@ -81,6 +81,6 @@ def forbid_scans(least_bytes: float) -> Iterator[None]:
 
 
 def refuse_scan(n_bytes: int, scan: Callable[[], TableScan]) -> None:
-    """Raise `UnscannedError` if `forbid_scans` forbids this thread to scan a table of ``n_bytes``."""
+    """Raise `UnscannedError` if this thread must not scan a table of ``n_bytes``; see `forbid_scans`."""
     if n_bytes >= _LEAST_BYTES.get():
         raise UnscannedError(scan())

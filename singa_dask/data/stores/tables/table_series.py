@@ -19,7 +19,7 @@ def read_series(
     run_bytes: int,
     read: Callable[[pa.Table, Callable[[int], str]], pa.Table],
 ) -> tuple[pa.Table, Callable[[int], str]]:
-    """Return the records of all files of a table, and a function that names the place of a record.
+    """Return the records of all files of a table, and a function that returns the place of a record.
 
     Parameters
     ----------
@@ -31,7 +31,8 @@ def read_series(
     run_bytes : int
         Approximate size of a run.
     read : callable
-        Converts rows of a run to numbers and texts. It takes a function from a row to its place.
+        Converts the rows of a run to numbers and texts. Its arguments are the rows, and a function that returns the
+        place of a row.
     """
     tables, starts, runs = list[pa.Table](), [0], list[tuple[int, RecordRun]]()
     for file in range(len(parts.files)):
@@ -42,7 +43,7 @@ def read_series(
             tables.append(read(parts.decode(file, run, wanted, data), part.place(run, data)))
             starts.append(starts[-1] + len(tables[-1]))
             runs.append((file, run))
-    # files are only opened again for an error that names a line
+    # close the files; they are opened again only for an error that names a line
     parts.close()
 
     @functools.lru_cache(1)

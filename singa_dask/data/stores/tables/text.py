@@ -1,4 +1,4 @@
-"""Records as text: one record per line, numbers separated by separators, the label first."""
+"""Records as text: one record per line, the label first, and separators between numbers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TextOptions(StoreOptions):
 
 @STORES.register("csv", "textfile")
 class TextStore(PartStore):
-    """Records of a text file: a table whose columns are known by position.
+    """Records of a text file: a table whose columns are identified by position.
 
     If the first line is a header, ``table_facts`` has its names, so that files with other columns are refused.
 
@@ -73,7 +73,7 @@ class TextStore(PartStore):
         index = self._scan(self._known_runs(part.first_line))
         self._use(self._without_torn_line(index) if options["truncated"] else index)
         self.schema["data"] = Field(np.dtype(np.float32), shape or (len(self._spec.features),))
-        if part.titles:  # else the column positions hold for any other file, too
+        if part.titles:  # without titles, files cannot be compared, and columns are only positions
             self._name_columns()
         if not options["truncated"]:
             run = self._pieces[0].run
@@ -89,7 +89,7 @@ class TextStore(PartStore):
         return LinesPart(self.url, self.storage_options, **options)
 
     def _without_torn_line(self, index: TableIndex) -> TableIndex:
-        """Return an index without the last line of the file if it is incomplete."""
+        """Return the index, without the last line of the file if this line is incomplete."""
         part, run = self._lines, index.pieces[-1].run
         text = bytes(part.source.read(run.offset, part.source.size - run.offset))
         before, end, line = text[: run.length].rpartition(b"\n")

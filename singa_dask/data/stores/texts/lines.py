@@ -1,4 +1,4 @@
-"""Records of lines as bytes, padded to the longest."""
+"""Records that are the bytes of text lines, padded to the longest line."""
 
 from __future__ import annotations
 

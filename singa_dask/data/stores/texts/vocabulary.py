@@ -2,8 +2,8 @@
 
 A vocabulary of characters is a text; the index of a character is its position.
 
-Words are split as in Mikolov's rnnlm 0.4; the end of a line is the word ``</s>``, index 0. Their vocabulary is a text
-file with word and count in each line, in descending order of counts.
+Text is split into words as in Mikolov's rnnlm 0.4. The end of a line is the word ``</s>``, index 0. A vocabulary of
+words is a text file with a word and its count in each line, in descending order of counts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def read_text(
     Returns
     -------
     dict of str to ndarray
-        ``pixel`` (n, window) uint8 of indices; ``data`` float32 if the vocabulary has more than 256 characters.
+        Indices of the characters, (n, window): ``pixel`` uint8, or ``data`` float32 if the vocabulary has more than 256
+        characters.
 
     Raises
     ------
@@ -72,10 +73,10 @@ def vocabulary_of(text: str) -> str:
 
 
 def encode_text(text: str, vocabulary: str, where: str, url: str = "") -> npt.NDArray[np.unsignedinteger[Any]]:
-    """Return the index of each character in the vocabulary: (len(text),), of the smallest dtype.
+    """Return the index of each character in the vocabulary: (len(text),), in the smallest dtype.
 
-    Raises a `DataError` if a character is missing from the vocabulary; it names ``where``, line and column, and the
-    ``url`` of the vocabulary, if given.
+    Raises a `DataError` if a character is not in the vocabulary. The error names ``where``, line and column, and the
+    ``url`` of the vocabulary if it is passed.
     """
     known, missing = _codes(vocabulary), len(vocabulary)
     indices = np.full(sys.maxunicode + 1, missing, np.int32)
@@ -148,17 +149,17 @@ def split_words(text: str) -> list[str]:
 
 
 def count_words(words: Sequence[str]) -> dict[str, int]:
-    """Return the count of each word: ``</s>`` first, then by count, ties in the order of the text."""
+    """Return the count of each word: ``</s>`` first, then by count; equal counts in text order."""
     counts = Counter(words)
     end = counts.pop(END, 0)
     return {END: end, **dict(counts.most_common())}
 
 
 def classes_of(counts: npt.NDArray[np.int64], n_classes: int) -> npt.NDArray[np.int64]:
-    """Assign words to classes with about equal shares of the text: (n,) int64, ascending."""
+    """Assign words to classes that have about equal shares of the text: (n,) int64, ascending."""
     classes, now, seen, total = [], 0, 0.0, float(counts.sum())
     for count in counts.tolist():
-        # sum in the same order as rnnlm, for the same rounding
+        # sum in the same order as rnnlm, to get the same rounding
         seen = min(seen + count / total, 1.0)
         classes.append(now)
         if seen > (now + 1) / n_classes and now < n_classes - 1:
