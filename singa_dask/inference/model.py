@@ -246,9 +246,7 @@ class Model:
 
     @cached_property
     def output(self) -> str:
-        """Name of the layer that `predict` uses by default.
-
-        It is the layer with class probabilities or, if the net has none, the layer with the values to predict.
+        """Name of the default layer of `predict`: with class probabilities, or else the values to predict.
 
         Raises
         ------
@@ -549,9 +547,7 @@ class Model:
     def columns(self, layer: str) -> dict[str, Any]:
         """Return how columns of a table are read; see `describe_columns`.
 
-        The result is empty for other kinds of records.
-
-        A setting that differs between input layers is left out.
+        The result is empty for other kinds of records. A setting that differs between input layers is left out.
         """
         facts_by_reader = ((each, self._facts_of(each)) for each in self._readers(self._net(layer)))
         described = [describe_columns(each.store_conf, facts) for each, facts in facts_by_reader if facts is not None]
@@ -700,10 +696,7 @@ class Model:
         return tuple(dict.fromkeys(name for each in facts if each is not None for name in each.features))
 
     def _reading(self, layer: StoreInput, outputs: bool = False, skips: bool = False) -> MemoryReading:
-        """Return how an input layer reads records in memory.
-
-        The result is cached, because creating it takes longer than reading a record.
-        """
+        """Return how an input layer reads records in memory. Cached, because creating it is slow."""
         key = layer, outputs, skips
         if key not in self._readings:
             facts, scaling = self._facts_of(layer), self._loaded.knowledge.scaling_of(layer.conf_name)
