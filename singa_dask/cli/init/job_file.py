@@ -355,7 +355,7 @@ def _scaling(data: RecordSurvey) -> list[str]:
     if data.values == "columns" and len(data.shape) == 1:
         return [
             "# Each value is centred by its mean and divided by its standard deviation in the training data.",
-            "# Columns of 0 and 1 are only centred.",
+            "# Columns of 0 and 1 stay as they are.",
             "standardise: true",
         ]
     return []

@@ -72,17 +72,21 @@ class Moments(NamedTuple):
 
 @dataclass(frozen=True)
 class Scaling:
-    """Scaling of columns: the mean is subtracted, then the result is divided by ``std``.
+    """Scaling of columns: ``mean`` is subtracted, then the result is divided by ``std``.
 
     Attributes
     ----------
     mean, std : (D,) ndarray of float64
-        ``std`` is the standard deviation of each column. A larger ``std`` is used if values of the training data would
-        otherwise be scaled to more than `MAX_SCALED`. If the share of nonzero values is below `RARE`, this limit is
-        `MAX_OF_RARE`, because such a column has a small deviation and values far beyond it. ``std`` is 1 for a column
-        of zeros and ones, such as one of a category: divided by a small deviation, rare categories would weigh more
-        than frequent ones, and be learnt by heart. ``std`` is 0 for a constant column; its values are scaled to 0, also
-        in other data.
+        Mean and standard deviation of each column, with three exceptions.
+
+        ``std`` is larger if values of the training data would otherwise be scaled to more than `MAX_SCALED`. If the
+        share of nonzero values is below `RARE`, this limit is `MAX_OF_RARE`, because such a column has a small
+        deviation and values far beyond it.
+
+        A column of zeros and ones, such as one of a category, has mean 0 and ``std`` 1. Divided by a small deviation,
+        rare categories would weigh more than frequent ones, and be learnt by heart.
+
+        ``std`` is 0 for a constant column. Its values are scaled to 0, also in other data.
     """
 
     mean: Array
@@ -99,7 +103,8 @@ class Scaling:
         std = np.where(constant, 0.0, np.maximum(std, farthest / most))
         # the mean of values from 0 to 1 is smaller than the share of nonzero values, unless these are ones
         are_ones = moments.mean >= (1 - 1e-9) * moments.filled / moments.n
-        return cls(moments.mean, np.where((moments.low == 0) & (moments.high == 1) & are_ones, 1.0, std))
+        are_flags = (moments.low == 0) & (moments.high == 1) & are_ones
+        return cls(np.where(are_flags, 0.0, moments.mean), np.where(are_flags, 1.0, std))
 
     @property
     def divisor(self) -> Array:
