@@ -43,9 +43,10 @@ def check_layer(threshold: float, layer: str, net: NeuralNet) -> None:
 
 
 def chosen(pairs: npt.NDArray[Any], threshold: float) -> npt.NDArray[Any]:
-    """Return one of two pairs of class and probability for each record and time step.
+    """Return a class and its probability for each record and time step.
 
-    ``pairs`` has the pairs of both classes, the likeliest first, (n, steps * 4); the result is (n, steps * 2).
+    ``pairs`` (n, steps * 4) has, for each time step, the likelier class, its probability, the other class, and its
+    probability. The result is (n, steps * 2).
     """
     of_steps = pairs.reshape(len(pairs), -1, 2, 2)
     is_second = of_steps[..., 0] == 1

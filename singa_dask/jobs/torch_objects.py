@@ -20,7 +20,7 @@ LOADER = "Pass the tensors or arrays themselves: data=(x, y). A job shuffles and
 
 
 def advice_on(value: Any) -> str:
-    """Return advice, after a blank, on what to write in place of a PyTorch object; else empty."""
+    """Return a sentence, after a blank, that says what to write instead of a PyTorch object."""
     torch = sys.modules.get("torch")
     if torch is None:
         return ""

@@ -100,7 +100,7 @@ class _MixedRows(_EqualRows):
             if weights is not None:
                 ops.multiply(shares, weights, out=shares)
             layer.add_metric("loss", ops.cross_entropy(p, each, layer.smoothing, shares), scale=layer.scale)
-        layer.add_metric("loss", None, -1.0)  # count only the first metric, because the sum of both is one mean
+        layer.add_metric("loss", None, -1.0)  # both values are parts of one mean, so count its records once
         layer.add_metric("accuracy", ops.count_in_top(p, labels, layer.topk), scale=layer.scale, n=len(p))
 
     def backward(self, layer: SoftmaxLoss, p: Array, scale: float, gx: Array) -> None:

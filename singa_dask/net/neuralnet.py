@@ -170,8 +170,9 @@ class NeuralNet:
         return [param for param in learning if param.owner is owner.owner]
 
     def in_turn(self, phase: Phase) -> Iterator[Layer]:
-        """Yield the layers of this worker in the order of a pass. In a backward pass, only layers that learn.
+        """Yield the layers of this worker in the order in which a pass runs them.
 
+        In a backward pass, these are only the layers that learn.
         The caller must compute each layer before it takes the next one. Layers that wait for another worker come later.
         """
         back = bool(phase & Phase.BACKWARD)

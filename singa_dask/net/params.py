@@ -20,7 +20,7 @@ class LogicalParam:
     Attributes
     ----------
     owner : Param
-        The param whose name and settings count. Other params share its values.
+        The param that gives the name and the settings. Other params share its values.
     param : Param
         One of the params that use the stored values. Its shape and part are the shape and part of these values.
     n_gradients : int

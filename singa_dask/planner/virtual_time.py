@@ -237,7 +237,7 @@ class Cores:
             each.sharer = None if each.sharer is slot else each.sharer
 
     def _move_from(self, slot: _Slot) -> None:
-        """Move tasks that have waited for `COLD_S` from a slot to free cores."""
+        """Give free cores to tasks that have waited for `COLD_S` at a slot."""
         for task in list(slot.tasks)[1:]:
             has_waited = self.clock.now - task.stopped_at >= 0.999 * COLD_S
             if has_waited and self._n_free >= min(task.n_threads, self.host.n_cores):

@@ -188,7 +188,7 @@ class MemoryBudget:
             return n_blocks, 0
         if self._in_order and self._sampler.count * self._record > free:
             return self._min_kept, free
-        # with a pool, the reader itself only reads substitutes for bad records
+        # if there is a pool, it reads all blocks; this reader reads only the records that replace bad ones
         resident = free - free // 8 if 0 < self.pool_blocks < n_blocks else 0
         return min(n_blocks, self._min_kept + (free - resident) // max(self._decoded, 1)), resident
 

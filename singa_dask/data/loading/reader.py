@@ -255,7 +255,7 @@ class BlockReader:
         blocks, max_bad = self.store.blocks, self._policy.max_records(self.store.count)
         first, row = self.locate(record)
         passed = 0
-        # visit the first block again at the end, for the records that precede this record in it
+        # visit the first block again at the end, because this record is not the first one in it
         for step in range(len(blocks) + 1):
             block = (first + step) % len(blocks)
             n = blocks[block].n

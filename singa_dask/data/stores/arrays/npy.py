@@ -22,7 +22,7 @@ from singa_dask.data.types import Field
 from singa_dask.errors import DataError
 from singa_dask.fs.sources import Bytes, BytesInMemory
 
-# a word in the name of a file of features -> the word in the name of its file of labels
+# a word in the name of a features file -> the word in the name of its labels file
 LABEL_WORDS = {"x": "y", "X": "y", "images": "labels", "image": "label", "features": "labels", "data": "labels"}
 WORD = re.compile(rf"(?<![A-Za-z])({'|'.join(LABEL_WORDS)})(?![A-Za-z])")
 NPY_MAGIC = npy_format.MAGIC_PREFIX

@@ -423,7 +423,7 @@ class JobState:
         elif self.phase == "running" and self._are_aborted():
             self._recover_ended()
         elif self.phase == "running" and not self._moving and not self._signal and self._deadline is None:
-            # a job that runs in fewer processes than it could use moves when there are more Dask workers
+            # a job can use more processes than it has now: it moves when there are more Dask workers
             if n := self._placer.room(self._now, self._workers, self.roster.workers):
                 self._prepare_move(f"there is room for {n} processes", urgent=False)
 
