@@ -129,7 +129,11 @@ def with_reading(job: JobConf, url: str, reading: Mapping[str, Any]) -> JobConf:
 def _with_reading(conf: StoreConf, url: str, reading: Mapping[str, Any]) -> StoreConf:
     if reading and not conf.is_table:
         raise ConfigError(f"{url}: {' and '.join(reading)}: only of a job that reads a table with named columns.")
-    return conf.model_copy(update=dict(reading))
+    changes = dict(reading)
+    if reading.get("missing", "error") != "error":
+        # the job's own key does not fill in whole columns, because a renamed column would then go unnoticed
+        changes["user_conf"] = {**conf.user_conf, "fill_absent": True}
+    return conf.model_copy(update=changes)
 
 
 def with_data(
@@ -211,8 +215,9 @@ def _reading(
         # drop options that the new format does not have
         known = STORES.find(backend).option_names()
         options = {name: value for name, value in options.items() if name in known}
-    if not outputs and conf.is_table and store is not None and (store is TableStore or store.is_named(conf.naming)):
-        options = {**options, "may_be_empty": True}
+    if conf.is_table and store is not None and (store is TableStore or store.is_named(conf.naming)):
+        own = {"fill_absent": conf.user_conf.get("fill_absent", False), "may_be_empty": not outputs}
+        options = {**options, **{key: True for key, is_set in own.items() if is_set}}
     if not outputs and changes.get("texts", conf.texts):
         options = {**options, "blank_texts": True}
     if forecasts is not None and changes.get("lags", conf.lags):

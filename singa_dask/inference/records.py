@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from singa_dask.arrays import Array
 from singa_dask.data.codecs.columns import (
+    absent_warning,
     as_floats,
     as_spelled,
     column_kind,
@@ -361,6 +362,7 @@ def _spec(conf: StoreConf, facts: TableFacts, outputs: bool) -> TableSpec:
     return TableSpec(
         facts.features, labels, target, missing, known, facts.encoding, weight, facts.texts,
         spelling=Spelling(dates=facts.dates), unlabelled=conf.unlabelled, blank_texts=not outputs, unknown=conf.unknown,
+        fill_absent=bool(conf.user_conf.get("fill_absent")),
     )  # fmt: skip
 
 
@@ -435,12 +437,28 @@ class _Columns:
 
     def records(self, x: Any, name: str, forecasts: Sequence[Any] | None) -> _Frame:
         """Return the records of a frame; see `MemoryReading.records`."""
+        x, absent = self._with_absent(x, name)
         x, first, n_later, n_before, gaps = self._with_lags(x, name, forecasts)
         frame = _Frame(x, first, self, name, n_before)
         frame.n_later = n_later
         frame.n_left_out = len(x) - first - frame.n
-        frame.warning = " ".join(filter(None, [gaps, frame.percent_warning()]))
+        frame.warning = " ".join(filter(None, [absent, gaps, frame.percent_warning()]))
         return frame
+
+    def _with_absent(self, x: Any, name: str) -> tuple[Any, str]:
+        """Add features that a frame lacks, without values, if the caller has asked for it; return also a warning."""
+        columns, lags = x.column_names if isinstance(x, pa.Table) else [*map(str, x.columns)], self.conf.lags
+        added = lags.names if lags and {*columns}.isdisjoint(lags.names) else ()
+        features = [each for each in self.facts.features if each not in added]
+        absent = self.spec.absent(name, columns, self.facts, features) if features else []
+        if not absent:
+            return x, ""
+        if isinstance(x, pa.Table):
+            for column in absent:
+                x = x.append_column(column, pa.nulls(len(x)))
+        else:
+            x = x.assign(**dict.fromkeys(absent))
+        return x, f"{name}: {absent_warning(columns, absent, features)}"
 
     def _with_lags(self, x: Any, name: str, forecasts: Sequence[Any] | None) -> tuple[Any, int, int, int, str]:
         """Add the lags of a time series to a frame that lacks them.
@@ -455,7 +473,7 @@ class _Columns:
         columns, lags = x.column_names if isinstance(x, pa.Table) else [*map(str, x.columns)], conf.lags
         if lags is None or not {*columns}.isdisjoint(lags.names):
             return x, 0, 0, 0, ""
-        refuse_absent(name, columns, [*(each for each in facts.features if each not in lags.names), *lags.columns])
+        refuse_absent(name, columns, lags.columns)
         wanted = {*facts.features, *lags.sources, *conf.label_columns, *conf.target, conf.weight}
         indices = [index for index, column in enumerate(columns) if column in wanted]
         where = lambda row: f"{name}, row {row}"  # noqa: E731
@@ -487,7 +505,6 @@ class _Frame(MemoryRecords):
         columns, features = x.column_names if isinstance(x, pa.Table) else list(map(str, x.columns)), how.facts.features
         how.spec.check_means(name, how.facts)
         self._indices = [index for index, column in enumerate(columns) if column in how.wanted]
-        refuse_absent(name, columns, features)
         how.spec.check(name, dict.fromkeys(columns, "number"), features)
         self.n = len(x) - first
         if how.skips:

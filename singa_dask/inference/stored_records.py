@@ -47,11 +47,13 @@ def advised(error: DataError, door: Door, can_fill: bool = True) -> DataError:
     remedy = error.remedy
     if remedy is not None and remedy.key == "unlabelled" and door is PYTHON:
         return error.saying("Leave such records out.")
-    if remedy is None or remedy.key not in ("missing", "unknown"):
+    if remedy is None or remedy.key not in ("missing", "unknown", "absent"):
         return error
     # advise only allowed values; e.g. a category, a text or a vector cannot be filled with the mean
     keys = [key for key, value in (("missing", "mean"), ("unknown", "ignore")) if value in remedy.values and can_fill]
     helps = " and ".join(door.option.format(key, door.values[key]) for key in keys)
+    if remedy.key == "absent":
+        return error.saying(f"{door.before.capitalize()}{helps}{door.behind} to fill in the values.") if keys else error
     return error.saying(f"Leave the record out{f', or {door.before}{helps}{door.behind}' if keys else ''}.")
 
 

@@ -446,12 +446,52 @@ def test_a_trained_net_predicts_the_same_by_every_door(run: str, tmp_path: Path)
         answers = [ask(server.url, given=each) for each in (body, lacks)]
     assert np.float32(answers[0].json["probabilities"]).tobytes() == wanted.tobytes()
     refused = "column 'count' is missing. Columns: size, place."
-    assert answers[1].json["error"] == f"records: {refused}"
+    fill = " Start serve with --missing mean or a number to fill in the values."
+    assert answers[1].json["error"] == f"records: {refused}{fill}"
     (tmp_path / "lacks.csv").write_text("size,place\n1,7\n")
     with pytest.raises(sd.ConfigError, match=f"lacks.csv: {refused}"):
         sd.predict(run, tmp_path / "lacks.csv")
     with pytest.raises(DataError, match=f"x: {refused}"):
         sd.predict(model, frame[["size", "place"]])
+
+
+def test_an_absent_column_is_filled_in_only_if_the_caller_asks_for_it(
+    run: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    columns = {"place": ["7", "NA", "b c"], "size": [0.5, 2.0, None]}
+    table = Table(columns, {name: KINDS[kind] for name, kind in {"place": "category", "size": "double"}.items()})
+    frame, plain, filling = table.frame(), sd.load_model(run), sd.load_model(run, missing=7)
+    wanted = plain.predict_proba(frame.assign(count=7, size=[0.5, 2.0, 7.0]))
+    warning, refused = "no column 'count'. All values are read as missing", "column 'count' is missing.* Pass missing="
+    for make in MEMORY.values():
+        with pytest.warns(sd.DataWarning, match=f"x: {warning}"):
+            assert filling.predict_proba(make(table)).tobytes() == wanted.tobytes()
+        with pytest.raises(DataError, match=refused):
+            plain.predict(make(table))
+    with pytest.warns(sd.DataWarning, match=warning):
+        assert filling.count_filled(frame)["filled"] == {"count": 3, "size": 1}
+    for name, write in FILES.items():
+        write(table, tmp_path / name)
+        assert sd.predict(run, tmp_path / name, proba=True, missing=7).tobytes() == wanted.tobytes(), name
+        with pytest.raises(sd.ConfigError, match=refused):
+            sd.predict(run, tmp_path / name)
+    with pytest.raises(
+        DataError, match=r"'place' are missing\. Did you mean 'sizes'.*missing=.* and unknown='ignore' to"
+    ):
+        plain.predict(pd.DataFrame({"count": [1], "sizes": [1.0]}))
+    with pytest.raises(DataError, match=r"are missing\. Columns: length\.$"):
+        filling.predict(pd.DataFrame({"length": [1]}))
+    with pytest.warns(sd.DataWarning, match=warning):
+        lazy = sd.predict(filling, dd.from_pandas(frame, npartitions=2), proba=True)
+        assert lazy.compute(scheduler="sync").to_numpy().tobytes() == wanted.tobytes()
+    (tmp_path / "parts").mkdir()
+    for part in ("parts/a.parquet", "parts/b.parquet"):
+        pq.write_table(table.arrow(), tmp_path / part)
+    command = ["predict", f"{run}/job.yaml", "--init-from", run, "--data", f"{tmp_path}/parts", "--missing"]
+    said = CliRunner().invoke(main, [*command, "7"])
+    assert (said.exit_code, caplog.text.count(f"parts: {warning}")) == (0, 1), said.stderr
+    assert "count 6" in said.stderr
+    assert "Pass --missing mean or a number to fill in" in CliRunner().invoke(main, [*command, "error"]).stderr
 
 
 # -- no records --------------------------------------------------------------------------------------------------

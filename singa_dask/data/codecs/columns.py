@@ -63,13 +63,30 @@ def as_spelled(names: Sequence[str], wanted: Collection[str], where: str) -> lis
     return spelled
 
 
-def refuse_absent(url: str, columns: Collection[str], wanted: Sequence[str]) -> None:
-    """Raise a `DataError` if data lacks columns that a net was trained on."""
+def refuse_absent(
+    url: str, columns: Collection[str], wanted: Sequence[str], fillings: tuple[str, ...] | None = None
+) -> None:
+    """Raise a `DataError` if data lacks columns that a net was trained on.
+
+    ``fillings`` are the values of the error's remedy if the caller may ask for these columns to be filled in.
+    """
     if absent := [name for name in wanted if name not in columns]:
         what = f"columns {listed([*map(repr, absent)])} are" if len(absent) > 1 else f"column {absent[0]!r} is"
         others = {*columns}.difference(wanted)
         questions = (question_of(name, sorted(others)) for name in absent[:MAX_QUESTIONS])
-        raise DataError(f"{url}: {what} missing. {next(filter(None, questions), '')}{show_columns(list(columns))}")
+        message = f"{url}: {what} missing. {next(filter(None, questions), '')}{show_columns(list(columns))}"
+        if fillings is None:
+            raise DataError(message)
+        remedy = Remedy("absent", f"Add {'them' if len(absent) > 1 else 'it'} to the data.", fillings)
+        raise DataError(f"{message} {remedy.text}", remedy=remedy)
+
+
+def absent_warning(columns: Collection[str], filled: Sequence[str], known: Sequence[str]) -> str:
+    """Return a warning that data has only some of the ``known`` columns, and that others are filled in."""
+    what = f"columns {listed([*map(repr, filled)])}" if len(filled) > 1 else f"column {filled[0]!r}"
+    others = sorted({*columns}.difference(known))
+    question = next(filter(None, (question_of(name, others) for name in filled[:MAX_QUESTIONS])), "")
+    return f"no {what}. {question}All values are read as missing, and filled in."
 
 
 def check_label_type(url: str, column: pa.Field) -> None:

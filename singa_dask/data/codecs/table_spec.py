@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -54,6 +54,8 @@ class TableSpec:
         What to do with categories that the training data lack; ``ignore`` encodes them as zeros.
     column_of : mapping of str to str
         Column that each lag of a time series is computed from.
+    fill_absent : bool
+        Whether features of the training data that a table lacks are read as missing values.
     """
 
     features: tuple[str, ...] = ()
@@ -69,6 +71,7 @@ class TableSpec:
     blank_texts: bool = False
     unknown: str = "error"
     column_of: Mapping[str, str] = field(default_factory=dict)
+    fill_absent: bool = False
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> TableSpec:
@@ -91,6 +94,7 @@ class TableSpec:
             options.get("unlabelled", "error"),
             options.get("blank_texts", False),
             options.get("unknown", "error"),
+            fill_absent=options.get("fill_absent", False),
         )
         if options["has_label"]:
             return spec
@@ -188,6 +192,22 @@ class TableSpec:
             if same := {*form.names(name)}.intersection(chosen):
                 raise DataError(f"{url}: column {same.pop()!r} has the name of a part of {name!r}. Rename it.")
         return tuple(chosen)
+
+    def absent(self, url: str, columns: Collection[str], known: TableFacts, names: Sequence[str] = ()) -> list[str]:
+        """Return the features of the training data that a table lacks and that are filled in.
+
+        ``names`` are the features to search for, by default all. Raises a `DataError` if the caller has not asked to
+        fill them in, or if a column cannot be filled in: a vector, or all columns.
+        """
+        names = names or known.features
+        absent = [name for name in names if name not in columns]
+        if len(absent) == len(names) or "vector" in map(known.kind_of, absent):
+            refuse_absent(url, columns, names)
+        elif absent and not self.fill_absent:
+            named = any("" not in known.categories.get(name, [""]) for name in absent)
+            needs_zeros = named and self.unknown == "error" and known.encoding == "one_hot"
+            refuse_absent(url, columns, names, ("mean", "ignore") if needs_zeros else ("mean",))
+        return absent
 
     def read_kinds(self, kinds: Mapping[str, str], features: Sequence[str]) -> dict[str, str]:
         """Return the kind in which each column is read."""

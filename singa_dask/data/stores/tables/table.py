@@ -54,8 +54,8 @@ from singa_dask.version import __version__
 
 # options that manifests omit if they have their default values
 OMITTED = frozenset(
-    "weight header quotes charset texts split lags numbers na_values dates unlabelled unknown blank_texts may_be_empty "
-    "forecasts".split()
+    "weight header quotes charset texts split lags numbers na_values dates unlabelled unknown blank_texts fill_absent "
+    "may_be_empty forecasts".split()
 )
 PART_OPTIONS = ("separator", "charset", "header", "quotes", "block_bytes", "tolerant")
 
@@ -158,8 +158,9 @@ class TableStore(PartStore):
         names = [*self._parts(0).names, *(name for name, _ in self._files[0].keys)]
         if not {*lags.names}.isdisjoint(names):
             return
-        known = self._known.features if self._known else ()
-        refuse_absent(self.url, names, [*(name for name in known if name not in lags.names), *lags.columns])
+        if self._known and (known := [name for name in self._known.features if name not in lags.names]):
+            self._spec.absent(self.url, names, self._known, known)
+        refuse_absent(self.url, names, lags.columns)
         form, others = self._format, ("number", "boolean", "string", "vector", "empty")
         # dates in text files are read as strings
         wanted = {name: kind if kind in others or form not in LINES else "string" for name, kind in self._read_kinds()}

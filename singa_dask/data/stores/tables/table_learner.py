@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from singa_dask import fs
-from singa_dask.data.codecs.columns import refuse_absent, show_columns
+from singa_dask.data.codecs.columns import absent_warning, refuse_absent, show_columns
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.codecs.table_statistics import TableStatistics
@@ -175,7 +175,11 @@ class TableLearner:
         kinds, part, names, spec, floats = columns
         known, key = self.known, self.selection.key
         if known:
-            refuse_absent(self.url, kinds, known.features)
+            absent = spec.absent(self.url, kinds, known)
+            if absent:
+                warn_once(logger, f"{self.url}: {absent_warning(kinds, absent, known.features)}")
+                # the features keep their order, which patterns of the job are compared with
+                kinds = {name: kinds.get(name, known.kind_of(name)) for name in known.features} | kinds
             # a column without values in this table may have had values in training
             kinds = {name: "number" if kind == "empty" else kind for name, kind in kinds.items()}
         elif absent := [name for name in (*spec.spelling.numbers, *spec.spelling.dates) if name not in kinds]:
@@ -256,6 +260,8 @@ class TableLearner:
                 yield TableBlock(file, run, first, n, n)
                 first += run.n
         for name, urls in without.items():
+            if len(urls) == len(self.parts.files):  # `learn` has warned
+                continue
             which = f"{len(urls)} of {len(self.parts.files)} files have no column {name!r}, the first is {urls[0]}"
             warn_once(logger, f"{self.url}: {which}. Its values are read as missing there.")
 

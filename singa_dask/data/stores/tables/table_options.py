@@ -115,6 +115,8 @@ class TableOptions(NamedColumns):
     """Whether a loader skips wrong records; opening then learns from the others."""
     blank_texts: bool = False
     """Whether a missing or blank text is read as an empty text, as ``predict`` does; else it is a missing value."""
+    fill_absent: bool = False
+    """Whether columns of the training data that the whole table lacks are read as missing values; else an error."""
     may_be_empty: bool = False
     """Whether a table without records is read, with the facts of the training data; else it is an error."""
     forecasts: list[float | str] | None = None
