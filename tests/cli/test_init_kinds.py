@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from singa_dask.cli.init.column_kinds import are_like_names, sentinel_of
+from singa_dask.cli.init.column_kinds import are_like_names, is_like_code, sentinel_of
 from singa_dask.cli.init.columns import ColumnSurvey
 from singa_dask.conf import load
 from singa_dask.inputs.store_conf import StoreConf
@@ -180,6 +180,10 @@ def test_a_net_learns_a_number(call: Call, tmp_path: Path, monkeypatch: pytest.M
         ((100, 110, 150, 200), ""),
         ((150, 300, 450), ""),
         ((101, 102, 103, 105), ""),
+        ((11, 17, 30, 75, 160), "names"),
+        ((11, 17, 30, 160), ""),
+        ((18, 25, 35, 45, 50, 56), ""),
+        ((20, 30, 40, 50, 60, 70, 160), ""),
         ((1, 2, 3, -999), "-999"),
         ((0.5, 0.75, 9999), "9999"),
         ((-1, 0, 1), ""),
@@ -191,3 +195,10 @@ def test_numbers_that_may_be_names_or_mean_a_missing_value(values: tuple[float, 
     found = sentinel_of(column)
     assert ("names" if are_like_names(column) else str(found[0]) if found else "") == noted
     assert found is None or found[1] == 600 // len(values)
+
+
+def test_the_name_of_a_column_tells_codes() -> None:
+    zones = pa.array(np.resize(np.array([20, 30, 40, 45, 50, 60, 190], np.float64), 600))
+    named = "zoning_class Pclass MSSubClass product_type Type house.zone timeZone ZIP postcode ShopID".split()
+    names = [*named, "ozone", "rooms", "age", "classes"]
+    assert [name for name in names if is_like_code(ColumnSurvey(name, 1, "number", zones))] == named

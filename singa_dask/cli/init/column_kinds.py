@@ -18,11 +18,13 @@ MAX_MEASURED = 1000
 # strings of several words that repeat so often on average are names
 OFTEN = 20
 ID = re.compile(r"(?i:id|index|uuid|guid|row|rowid|.*[ _.-]id|unnamed: \d+)|.*[a-z]I[dD]")
-CODE = re.compile(r"(?i:(?:.*[ _.-])?(?:zip|plz|postal|post|postcode|zipcode|code|id))|.*[a-z](?:Code|I[dD])")
+CODE = re.compile(r"(?i:.*(?:class|code|type|zip)|(?:.*[ _.-])?(?:plz|postal|post|zone|id))|.*[a-z](?:Zone|I[dD])")
 # numbers of this range are codes if all of them have as many digits; smaller ones may be years, larger ones times
 SMALLEST_CODE, LARGEST_CODE = 10**4, 10**9
 # at most MAX_NAMES different numbers from SMALLEST_NAME on, each in MIN_REPEATED records on average, may be names
 MAX_NAMES, SMALLEST_NAME, MIN_REPEATED = 20, 100, 20
+# at least MIN_SMALLER different numbers may be names from SMALLEST_OF_MANY on, if the largest is no age or percentage
+MIN_SMALLER, SMALLEST_OF_MANY, LARGEST_AGE = 5, 10, 120
 # numbers with a larger common divisor, such as tens, are amounts
 MAX_DIVISOR = 4
 YEARS = (1900, 2100)
@@ -84,7 +86,8 @@ def are_like_names(column: ColumnSurvey) -> bool:
         return False
     numbers = as_floats(column.distinct)
     least, most = numbers[0], numbers[-1]
-    if not SMALLEST_NAME <= least <= most < LARGEST_CODE or YEARS[0] <= least <= most <= YEARS[1]:
+    smallest = SMALLEST_OF_MANY if known >= MIN_SMALLER and most > LARGEST_AGE else SMALLEST_NAME
+    if not smallest <= least <= most < LARGEST_CODE or YEARS[0] <= least <= most <= YEARS[1]:
         return False
     gaps = np.diff(numbers).astype(np.int64)
     is_dense = 2 * known > (most - least) / np.gcd.reduce(gaps) + 1
