@@ -58,7 +58,8 @@ class ColumnSurvey:
     are texts in a column of numbers that may mean missing values. ``unlike`` is a number that ``--thousands`` or
     ``--decimal`` does not fit, and ``is_said`` whether they decided how the column is read. ``proof`` is a number of
     another column that decided it. ``counted`` has counts of the whole table, if Dask workers have counted it.
-    ``date`` has the parts of a column of dates that is a feature.
+    ``date`` has the parts of a column of dates that is a feature. ``n_without`` is the number of files that lack the
+    column.
     """
 
     name: str
@@ -75,6 +76,7 @@ class ColumnSurvey:
     proof: str = ""
     counted: ColumnCounts | None = None
     date: DateForm | None = None
+    n_without: int = 0
 
     @property
     def n_missing(self) -> int:
@@ -402,10 +404,10 @@ def _looked_at(
         wanted = {name: kind for name, kind in wanted.items() if kinds[name] in (*read, *others)}
     else:
         wanted = {name: kind for name, kind in kinds.items() if name and kind in (*read, *DATES)}
-    sizes = []
+    sizes, n_without = [], Counter[str]()
     for file in range(len(parts.files)):
         part = parts(file)
-        parts.check(file, form, wanted)
+        n_without.update(parts.check(file, form, wanted))
         sizes.append(part.source.size)
     if form in LINES:
         (runs, n), group_bytes = _lines_of(parts, sizes, 4 * len(kinds)), 0
@@ -416,7 +418,9 @@ def _looked_at(
     part, none = parts(0), pa.nulls(len(table))
     values = {name: whole(table.column(name)) for name in wanted}
     columns = [
-        ColumnSurvey(name, i, kind, values.get(name, none), name in part.index, faults.get(name, ""))
+        ColumnSurvey(
+            name, i, kind, values.get(name, none), name in part.index, faults.get(name, ""), n_without=n_without[name]
+        )
         for i, (name, kind) in enumerate(kinds.items(), 1)
     ]
     return TableSurvey(place, form, text, columns, n, parts, wanted, runs, group_bytes)

@@ -69,7 +69,11 @@ def unmet_words(table: TableSurvey, spelled: Spellings, na_values: Sequence[str]
 
 
 def value_notes(
-    spelled: Spellings, used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey], reading: Mapping[str, Any]
+    spelled: Spellings,
+    used: Sequence[ColumnSurvey],
+    outputs: Sequence[OutputSurvey],
+    reading: Mapping[str, Any],
+    n_files: int,
 ) -> Iterator[Note]:
     """Yield notes on how missing values are handled, and on what reading changes in CSV values."""
     named = {each.name: each for each in outputs}
@@ -86,7 +90,8 @@ def value_notes(
             done = "record left out" if each.name in named else _filled(each, reading)
             if said and each.name in named and named[each.name].is_label:
                 done += "; --classes can name it"
-            yield Note(each.name, f"no value{f': {listed(said)}' * bool(said)}", missing, done)
+            lacking = f"; missing in {each.n_without} of {n_files} files" if each.n_without else ""
+            yield Note(each.name, f"no value{f': {listed(said)}' * bool(said)}{lacking}", missing, done)
     for name, count in sorted(spelled.blanks.items()):
         yield Note(name, "blanks around values", count, "no part of them")
     for name, count in sorted(spelled.zeros.items()):

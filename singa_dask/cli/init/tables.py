@@ -143,7 +143,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     notes = [
         *form_notes(used),
         *date_notes(used),
-        *value_notes(spelled, used, outputs, reading),
+        *value_notes(spelled, used, outputs, reading, len(table.parts.files)),
         *left_out_notes(table, left_out),
     ]
     notes += code_notes(each for each in features if each.name not in lagged | {*spelled.zeros})
