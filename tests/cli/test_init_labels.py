@@ -75,13 +75,20 @@ def test_whole_numbers_of_classes_with_gaps(call: Call, suffix: str) -> None:
     assert result.exit_code == 0, result.output
 
 
-def test_many_whole_numbers_are_classes_where_label_says_so(call: Call) -> None:
-    n = 600
-    table = pd.DataFrame({"a": RANDOM.normal(size=n), "shop": np.arange(n) % 200, "price": np.arange(n) % 500})
-    table.to_csv("x.csv", index=False)
-    assert "label: shop, given. 200 classes: 0 3 (0%), 1 3 (0%)" in call("init", "x.csv", "--label", "shop").output
+def test_many_whole_numbers_are_classes_if_they_repeat_often(call: Call) -> None:
+    n = 2020
+    table = pd.DataFrame({"a": RANDOM.normal(size=n), "shop": np.arange(n) % 101, "sold": np.arange(n) % 102})
+    table.assign(price=np.arange(n) % 2000).to_csv("x.csv", index=False)
+    table.head(510).to_csv("short.csv", index=False)
+    assert "label: shop, given. 101 classes: 0 20 (1%), 1 20 (1%)" in call("init", "x.csv", "--label", "shop").output
+    result = call("init", "x.csv", "--label", "sold", "--overwrite")
+    found = "column 'sold' has 102 different numbers in 2020 records. Expected classes, which repeat."
+    remedy = "Pass --target sold to predict numbers, or --label sold --category sold for classes."
+    assert (result.exit_code, result.stderr) == (1, f"x.csv: {found} {remedy}\n")
+    result = call("init", "short.csv", "--label", "sold", "--category", "sold", "--overwrite")
+    assert "label: sold, given. 102 classes: 0 5 (1%)" in result.output
     # most occur once
-    said = "target: price, given; 500 different numbers are predicted as such."
+    said = "target: price, given; 2000 different numbers are predicted as such."
     assert said in call("init", "x.csv", "--label", "price", "--overwrite").output
 
 

@@ -629,13 +629,22 @@ def _output(table: TableSurvey, column: ColumnSurvey, why: str, said: str, optio
 
 
 def _has_classes(table: TableSurvey, column: ColumnSurvey, said: str) -> bool:
-    """Return whether numbers are classes; raises an UnsureError if that is not clear."""
+    """Return whether numbers are classes.
+
+    Raises an UnsureError if that is not clear, and a DataError for classes that seldom repeat.
+    """
     known, n = len(column.distinct), column.n_present
     repeat = known == 2 or 3 * known <= n
     named = column.name.lower() in ("label", "labels", "class") and known <= MANY
     if not column.is_whole:
         if said or known > FEW or not repeat:
             return bool(said) and known <= FEW and repeat
+    elif said and known > MANY and n / 20 < known <= n / 2:
+        name = shlex.quote(column.name)
+        raise DataError(
+            f"{table.url}: column {column.name!r} has {known} different numbers in {n} records. Expected classes, "
+            f"which repeat. Pass --target {name} to predict numbers, or --label {name} --category {name} for classes."
+        )
     elif known > MANY and known > n / 10:
         return bool(said) and 2 * known <= n
     elif said or ((known <= FEW or named) and repeat):
