@@ -306,15 +306,19 @@ def _names_in(table: TableSurvey, options: InitOptions) -> list[str]:
 
 
 def _doubts(used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey]) -> Iterator[str]:
-    """Yield warnings about ambiguous numbers, and about classes that differ only in case or a final full stop."""
+    """Yield warnings about ambiguous numbers, and about names that differ only in case or a final full stop."""
     for each in used:
         if each.example and not each.forms:
             yield f"{each.name}: its points are decimal ones, as in {each.example}. Pass --thousands . if they are not"
-    for output in outputs:
+    columns = [(each.name, each.names, "classes") for each in outputs]
+    for each in used[len(outputs) :]:
+        if each.kind == "string" and not (each.date or each.forms):
+            columns.append((each.name, in_order(each.distinct.to_pylist()), "categories"))
+    for column, texts, what in columns:
         alike = defaultdict[str, list[str]](list)
-        for name in output.names:
-            alike[name.removesuffix(".").casefold()].append(repr(name))
-        yield from (f"{output.name}: {' and '.join(each)} are different classes" for each in alike.values() if each[1:])
+        for text in texts:
+            alike[text.removesuffix(".").casefold()].append(repr(text))
+        yield from (f"{column}: {' and '.join(each)} are different {what}" for each in alike.values() if each[1:])
 
 
 def _with_lags(table: TableSurvey, options: InitOptions) -> tuple[TableSurvey, LagsConf]:
