@@ -588,11 +588,12 @@ def _remove_leftovers(folder: Path, prefix: str) -> None:
         if not (entry.name.startswith(prefix) and entry.name.endswith(".tmp")):
             continue
         pid = entry.name.removeprefix(prefix).split(".")[1]
-        if pid.isdigit() and not _is_alive(int(pid)):
+        if pid.isdigit() and not has_process(int(pid)):
             Path(entry.path).unlink(missing_ok=True)
 
 
-def _is_alive(pid: int) -> bool:
+def has_process(pid: int) -> bool:
+    """Return whether this machine has a process with an id."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -51,7 +51,7 @@ class Ownership:
         fs.write_atomic(fs.join(self.directory, OWNER), content, check=self._check_newer)
 
     def _check_newer(self) -> None:
-        there = self._read()
+        there = read_owner(self.directory)
         if there.get("owner") == self.owner:
             self._compare(there)
 
@@ -65,7 +65,7 @@ class Ownership:
         DataError
             The directory cannot be read.
         """
-        if there := self._read():
+        if there := read_owner(self.directory):
             self._compare(there)
             if self.epoch is not None and there.get("epoch", 0) < self.epoch:
                 self.take()  # an older owner took the directory, after it had been suspended
@@ -78,7 +78,7 @@ class Ownership:
         DataError
             The directory cannot be read.
         """
-        return bool(self._read().get("owner") == self.owner)
+        return bool(read_owner(self.directory).get("owner") == self.owner)
 
     def _compare(self, there: dict[str, Any]) -> None:
         is_mine = there.get("owner") == self.owner
@@ -88,13 +88,27 @@ class Ownership:
             kind = ReplacedError if is_mine else TakenOverError
             raise kind(f"{self.directory}: another process writes there now ({who}), so this one stops writing.")
 
-    def _read(self) -> dict[str, Any]:
-        try:
-            there = json.loads(fs.read_bytes(fs.join(self.directory, OWNER)))
-        except DataError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                return {}
-            raise
-        except ValueError:  # somebody edited the file
+
+def read_owner(directory: str) -> dict[str, Any]:
+    """Return ``owner``, ``epoch``, ``host``, ``pid`` and ``time`` of the owner of a directory; empty if it has none.
+
+    Raises
+    ------
+    DataError
+        The directory cannot be read.
+    """
+    try:
+        there = json.loads(fs.read_bytes(fs.join(directory, OWNER)))
+    except DataError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
             return {}
-        return there if isinstance(there, dict) else {}
+        raise
+    except ValueError:  # somebody edited the file
+        return {}
+    return there if isinstance(there, dict) else {}
+
+
+def has_died(owner: dict[str, Any]) -> bool:
+    """Return whether an owner, as `read_owner` returns it, was a process of this host that has ended."""
+    pid = owner.get("pid")
+    return owner.get("host") == socket.gethostname() and isinstance(pid, int) and not fs.has_process(pid)

@@ -40,9 +40,9 @@ from typing import Any
 from singa_dask import fs
 from singa_dask.conf.yaml_text import read_plain, redact_job
 from singa_dask.errors import ConfigError, DataError, TakenOverError
-from singa_dask.fs.ownership import OWNER, Ownership
+from singa_dask.fs.ownership import OWNER, Ownership, has_died, read_owner
 from singa_dask.observe.event_texts import layer_metrics, log_text
-from singa_dask.observe.heartbeat import HEARTBEAT, Heartbeat
+from singa_dask.observe.heartbeat import HEARTBEAT, LOST_S, Heartbeat, is_alive
 from singa_dask.observe.journal import Journal, is_in_use, read_objects
 from singa_dask.observe.json_values import to_json
 from singa_dask.observe.learning import PREFERRED_PHASES, sentences
@@ -174,9 +174,7 @@ class RunDirectory:
     def _check_free(self, is_ours: bool) -> None:
         """Raise `ConfigError` if the directory has a run that this run must not replace, or that is running."""
         if not is_ours:
-            raise ConfigError(
-                f"{self.url}: another process is running a job in this directory. Choose another --run-dir."
-            )
+            raise _is_running(self.url, read_owner(self.url))
         if self._is_new and is_run(self.url) and fs.exists(fs.join(self.url, "job.yaml")):
             raise ConfigError(f"{self.url}: {ALREADY_THERE}")
 
@@ -445,6 +443,44 @@ def _with_steps(resolved: str, n: int) -> str:
 def is_run(url: str) -> bool:
     """Return whether a directory contains a run. A job file alone is not a run."""
     return any(fs.exists(fs.join(url, name)) for name in (COMMANDS, OWNER))
+
+
+def check_ended(url: str, job_id: str, known: Mapping[str, bool]) -> None:
+    """Check that no other job is running or queued in a run directory.
+
+    The scheduler decides about the jobs that it knows. The heartbeat of a remote directory decides about other jobs,
+    unless the process that writes there was killed on this host. See `is_in_use` for local directories.
+
+    Parameters
+    ----------
+    job_id : str
+        The job that is about to start there.
+    known : mapping of str to bool
+        Whether each job of this directory is running or queued, as far as the scheduler knows.
+
+    Raises
+    ------
+    ConfigError
+        Another job is running or queued there.
+    """
+    if others := [other for other, runs in known.items() if runs and other != job_id]:
+        raise ConfigError(
+            f"{url}: a run is running or queued there (job {others[0]}). Stop it first: singa-dask stop {others[0]}. "
+            "Or choose another --run-dir."
+        )
+    if is_alive(url):
+        owner = read_owner(url)
+        if owner.get("owner") not in (job_id, *known) and not has_died(owner):
+            raise _is_running(url, owner)
+
+
+def _is_running(url: str, owner: Mapping[str, Any]) -> ConfigError:
+    job, remote = owner.get("owner") or "unknown", fs.local_path(url) is None
+    return ConfigError(
+        f"{url}: a run is running there (job {job}, process {owner.get('pid')} on {owner.get('host')}). Stop it first; "
+        f"on a cluster: singa-dask stop {job}. Or choose another --run-dir."
+        f"{f' If the process was killed, try again after {LOST_S:.0f} s.' * remote}"
+    )
 
 
 def read_summary(url: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import resource
 import shutil
@@ -281,7 +282,7 @@ def test_a_run_that_goes_on_in_another_process_is_left_alone(tmp_path: Path) -> 
     with RunDirectory(str(tmp_path), "", "", command=COMMAND) as directory:
         directory.on_event(STARTED)
         for how in ({"goes_on": True}, {"replaces": True}):
-            with pytest.raises(ConfigError, match="another process is running a job in this directory"):
+            with pytest.raises(ConfigError, match=f"a run is running there .*process {os.getpid()} on "):
                 RunDirectory(str(tmp_path), "", "", **how)
     RunDirectory(str(tmp_path), "", "", goes_on=True)
 
@@ -295,7 +296,7 @@ def test_of_two_runs_that_begin_at_the_same_moment_one_is_refused(tmp_path: Path
     first, second = (RunDirectory(url, text, text, command=command, **how) for text in ("first", "second"))
     with first, second:
         first.on_event(STARTED)
-        with pytest.raises(ConfigError, match="another process is running a job in this directory"):
+        with pytest.raises(ConfigError, match=f"a run is running there .*process {os.getpid()} on "):
             second.on_event(STARTED)
         second.withdraw()
         assert read(url, "job.yaml") == "first"

@@ -47,6 +47,7 @@ class Op:
     CLOCK = "singa_dask_clock"
     LIST = "singa_dask_list"
     VIEW = "singa_dask_view"
+    RUNS = "singa_dask_runs"
     LEAVING = "singa_dask_leaving"
     LEFT = "singa_dask_left"
     HOST = "singa_dask_host"

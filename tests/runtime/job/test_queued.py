@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from distributed import Client
 
-from singa_dask.errors import ClusterError, DataError, NotNowError, SingaError, UnloadableError
+from singa_dask.errors import ClusterError, ConfigError, DataError, NotNowError, SingaError, UnloadableError
 from singa_dask.runtime import Driver
 from singa_dask.runtime.job.client import detached, job_run
 from singa_dask.runtime.job.client import driver as module
@@ -161,3 +161,32 @@ def test_a_dask_worker_that_cannot_run_a_task_for_want_of_the_package_is_told_fr
     client: Any = SimpleNamespace(map=lambda *given, **named: [Failed()], cancel=lambda futures: None)
     with pytest.raises(UnloadableError, match="cannot load the package"):
         list(on_dask(client)([lambda: None]))
+
+
+@pytest.mark.parametrize("way", ["attached", "first in the queue", "detached", "to detach"])
+def test_a_job_does_not_start_where_another_one_runs(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def ask(op: str, **given: Any) -> Any:
+        asked.append(op)
+        return {Op.RUNS: {"other": True}, Op.RENEW: True}.get(op, "")
+
+    for where in (module, detached):
+        monkeypatch.setattr(where, "install_jobs", lambda client: None)
+    monkeypatch.setattr(detached, "ask_jobs", lambda client, op, **given: ask(op, **given))
+    published: list[Any] = []
+    client = cast("Any", SimpleNamespace(id="me"))
+    run = JobRun.of(digits("single"), run_url=str(tmp_path / "run"), job_id="job")
+    lease = Lease(1, has_begun=False) if way == "detached" else None
+    driver = Driver(run, client, on_event=published.append, lease=lease, queue=way == "first in the queue")
+    cast("Any", driver._follower).ask = ask
+    with pytest.raises(ConfigError, match="stop other"):
+        if way == "attached":
+            driver.run()
+        elif way == "to detach":
+            detached.detach(client, run)
+        else:
+            driver._submit(Placed(["w"], {}, []))
+    assert asked[-1] == Op.RUNS
+    assert not {Op.SUBMIT, Op.DETACH} & {*asked}
+    assert not published

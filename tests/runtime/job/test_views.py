@@ -92,3 +92,22 @@ def test_a_signal_reaches_a_job_wherever_it_is() -> None:
     answers = [Views(jobs).signal(job_id, "SIGTERM") for job_id in ("runs", "driven", "in line", "gone")]
     assert answers == [True, True, True, None]
     assert asked[:2] == ["runs for runs", "driven for driven"]
+
+
+def test_which_jobs_of_a_run_directory_have_not_ended() -> None:
+    """A job whose client was killed is not among them: it is about to end, and its directory is free."""
+
+    def record(job_id: str, client: str, driver: int = 0, url: str = "/run") -> Any:
+        return SimpleNamespace(spec=SimpleNamespace(job_id=job_id, client=client, driver=driver, run_url=url))
+
+    records = [record("attached", "here"), record("killed", "gone"), record("detached", "gone", 2)]
+    records.append(record("other", "here", url="/other"))
+    jobs: Any = SimpleNamespace(
+        scheduler=SimpleNamespace(clients={"here": None}),
+        records={each.spec.job_id: each for each in records},
+        history=SimpleNamespace(facts={name: JobFacts(id=name, run_url="/run") for name in ("ended", "summed up")}),
+        queue=SimpleNamespace(facts=lambda: {"queued": JobFacts(id="queued", run_url="/run")}),
+        drivers=SimpleNamespace(run_urls=lambda: [(name, "/run") for name in ("begins", "summed up", "detached")]),
+    )
+    live = {"attached": True, "detached": True, "queued": True, "begins": True}
+    assert Views(jobs).runs_in("/run") == {**live, "ended": False, "summed up": False}

@@ -20,7 +20,7 @@ from distributed.utils import sync
 from singa_dask import fs
 from singa_dask.cancellation import pause
 from singa_dask.errors import A_BUG, ClusterError, DataError, NotNowError, ReplacedError, SingaError
-from singa_dask.observe.run_directory import is_run
+from singa_dask.observe.run_directory import check_ended, is_run
 from singa_dask.redaction import redact
 from singa_dask.runtime.job.client.cluster import present_workers
 from singa_dask.runtime.job.client.driver import ELSEWHERE, Driver, Lease, UnheardError
@@ -137,9 +137,12 @@ def detach(client: Client, run: JobRun) -> dict[str, Any]:
     ------
     ClusterError
         A job with this id is already running, or the scheduler is gone.
+    ConfigError
+        Another job is running or queued in the run directory.
     """
     install_jobs(client)
     try:
+        check_ended(run.run_url, run.job_id, ask_jobs(client, Op.RUNS, run_url=run.run_url))
         if refusal := ask_jobs(client, Op.DETACH, run=asdict(run), client=client.id):
             raise ClusterError(refusal)
         while (progress := ask_jobs(client, Op.DETACHED, job_id=run.job_id))["state"] == "starting":

@@ -16,6 +16,7 @@ from singa_dask import fs
 from singa_dask.data.stores.tables.table_scan import TableScan
 from singa_dask.errors import ClusterError, LeftQueueError, NotNowError, ReplacedError, UnitError, listed, text_of
 from singa_dask.fs import host_files
+from singa_dask.observe.run_directory import check_ended
 from singa_dask.runtime.job.client.dask_tasks import Runner, on_dask
 from singa_dask.runtime.job.client.epochs import steps_by_task
 from singa_dask.runtime.job.client.follower import GONE, Follower, ask_jobs
@@ -297,6 +298,11 @@ class Driver:
         priority = None if self._queue else given.priority
         if refusal := self._follower.ask(Op.REFUSAL, job_id=given.job_id, priority=priority):
             raise ClusterError(refusal)
+        self._check_directory()
+
+    def _check_directory(self) -> None:
+        run = self._submission
+        check_ended(run.run_url, run.job_id, self._follower.ask(Op.RUNS, run_url=run.run_url))
 
     def _result(self, over: JobEnd) -> Result:
         if over.failure and over.failure.is_hosting:
@@ -322,6 +328,8 @@ class Driver:
             lease, job_id = self._lease, self._submission.job_id
             if lease is not None and not self._follower.ask(Op.RENEW, job_id=job_id, number=lease.number):
                 raise ReplacedError(ELSEWHERE)  # another driver now writes the run directory
+            if lease is not None or self._queue:  # another run may have started there while this job was queued
+                self._check_directory()
             self._publish(self._started())
             self._has_started = True
         spec = JobSpec(

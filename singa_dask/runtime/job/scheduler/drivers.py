@@ -350,6 +350,10 @@ class Drivers:
         """Dask workers where drivers run."""
         return {driven.worker for driven in self._driven.values() if driven.worker and not driven.has_ended}
 
+    def run_urls(self) -> list[tuple[str, str]]:
+        """Return id and run directory of each detached job whose run directory is not complete yet."""
+        return [(job_id, driven.run["run_url"]) for job_id, driven in self._driven.items() if not driven.has_ended]
+
     def tick(self) -> bool:
         """Start missing drivers, and drivers on silent Dask workers, again; return whether any job is left."""
         now = time.monotonic()

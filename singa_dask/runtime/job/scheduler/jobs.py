@@ -114,6 +114,7 @@ class Jobs(SchedulerPlugin):
             Op.SERVERS: self.sites.servers,
             Op.LIST: views.list,
             Op.VIEW: views.view,
+            Op.RUNS: views.runs_in,
             Op.SIGNAL: views.signal,
             Op.CHECKPOINT: views.checkpoint,
             Op.STACKS: views.stacks,

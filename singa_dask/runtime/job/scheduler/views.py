@@ -73,6 +73,20 @@ class Views:
         ended = islice(reversed(self._jobs.history.facts.values()), n_ended)
         return [facts.row() for facts in (*running, *queued, *ended)]
 
+    def runs_in(self, run_url: str) -> dict[str, bool]:
+        """Return whether each job with a run directory is running or queued; False for jobs that have ended.
+
+        Jobs whose client has left, and which therefore end soon, are left out.
+        """
+        jobs, clients = self._jobs, self._jobs.scheduler.clients
+        url, records = redact(run_url), jobs.records.values()
+        leaving = {each.spec.job_id for each in records if not each.spec.driver and each.spec.client not in clients}
+        runs = {job_id: False for job_id, facts in jobs.history.facts.items() if facts.run_url == url}
+        runs |= {job_id: True for job_id, facts in jobs.queue.facts().items() if facts.run_url == url}
+        runs |= {each.spec.job_id: True for each in records if each.spec.run_url == run_url}
+        starting = {job_id: True for job_id, its_url in jobs.drivers.run_urls() if its_url == run_url}
+        return {job_id: is_live for job_id, is_live in {**starting, **runs}.items() if job_id not in leaving}
+
     def view(self, job_id: str) -> dict[str, Any] | None:
         """Return the facts of a job; None if it is not known.
 
