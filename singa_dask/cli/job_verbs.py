@@ -346,17 +346,25 @@ def of_cluster(scheduler: str | None, scheduler_file: str | None) -> list[dict[s
 
 
 def of_runs(url: str, scheduler: str | None, scheduler_file: str | None) -> list[dict[str, Any]]:
-    """Return the rows of the runs in a directory; from the scheduler, where it knows them."""
+    """Return the rows of the runs in a directory; from the scheduler, where it knows their newest job."""
     from singa_dask.observe.run_list import list_runs
 
     rows = list_runs(url)
     known: dict[str, dict[str, Any]] = {}
     if scheduler or scheduler_file:
         try:
-            known = {row["run_url"]: row for row in of_cluster(scheduler, scheduler_file)}
+            # the newest job of a directory comes first, so it must be stored last
+            known = {row["run_url"]: row for row in reversed(of_cluster(scheduler, scheduler_file))}
         except ClusterError as error:
             echo(f"{error} States are those in the files.", err=True)
-    return [known.get(row["run_url"], row) for row in rows]
+    return [_newer(row, known.get(row["run_url"], row)) for row in rows]
+
+
+def _newer(row: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    """Return the row ``known`` of the scheduler, unless the files of the run show a later job without the scheduler."""
+    if known["ended"] is None or row["id"] == known["id"]:
+        return known
+    return row if row["ended"] is None or row["ended"] > known["ended"] else known
 
 
 def columns(rows: Sequence[Row], now: float) -> list[TextColumn]:

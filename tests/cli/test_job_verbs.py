@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
+from singa_dask.cli import job_verbs
 from singa_dask.cli.clusters import describe_cluster
-from singa_dask.cli.job_verbs import columns, describe
+from singa_dask.cli.job_verbs import columns, describe, of_runs
 from singa_dask.cli.printing import table
+from singa_dask.observe import run_list
 from singa_dask.runtime import connect
 from tests.cli.conftest import TINY, Call
 from tests.cli.test_stops import ALLREDUCE, PROGRAM
@@ -64,6 +66,25 @@ def test_a_list_is_as_wide_as_the_terminal(width: int | None, text: str) -> None
     }
     rows = [ROW, {**ROW, **other, "ended": NOW - 180_000}]
     assert "".join(f"{line}\n" for line in table(columns(rows, NOW), width)) == text
+
+
+@pytest.mark.parametrize(
+    ("in_files", "shown"),
+    [
+        ({"id": "c", "ended": NOW - 10}, "second"),
+        ({"id": "second", "ended": NOW + 1}, "second"),
+        ({"id": "later", "ended": NOW + 1}, "later"),
+        ({"id": "run", "ended": None}, "run"),
+    ],
+)
+def test_a_directory_of_runs_shows_the_newest_job_of_each(
+    in_files: dict[str, Any], shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that the scheduler does not know, because the run was resumed without it."""
+    jobs = [{**ROW, "id": "second", "ended": NOW}, {**ROW, "id": "first", "ended": NOW - 100}]
+    monkeypatch.setattr(job_verbs, "of_cluster", lambda *where: jobs)
+    monkeypatch.setattr(run_list, "list_runs", lambda url: [{**ROW, **in_files}])
+    assert [row["id"] for row in of_runs("/runs", "tcp://x:1", None)] == [shown]
 
 
 DESCRIBED = """\
