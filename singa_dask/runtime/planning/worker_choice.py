@@ -12,7 +12,7 @@ import numpy as np
 
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError, NotNowError, listed
-from singa_dask.runtime.planning.layout import Layout, pack
+from singa_dask.runtime.planning.layout import Layout, pack, plan_processes
 from singa_dask.shown import plural
 
 SHOWN = 8
@@ -231,3 +231,28 @@ def place_first(layout: Layout, workers: Mapping[str, WorkerFacts]) -> tuple[Lay
     """
     limits, packed = limits_of(layout.cluster, layout), bool(layout.cluster.elastic.max_processes)
     return place_again(layout, workers, (), limits, packed)
+
+
+def shortage(cluster: ClusterConf, threads: Sequence[int]) -> str:
+    """Return why a job would not fit even if all Dask workers were free; empty if it would fit.
+
+    Parameters
+    ----------
+    threads : sequence of int
+        Number of threads of each Dask worker that matches ``cluster.workers``.
+    """
+    layout = plan_processes(cluster)
+    low, high = limits_of(cluster, layout)
+    sizes = [1] * low if cluster.elastic.max_processes else [len(units) for units in pack(layout, high).processes]
+    sizes, there = sorted(sizes, reverse=True), sorted(threads, reverse=True)
+    is_large = all(map(operator.ge, there, sizes))
+    if is_large and len(there) >= len(sizes):
+        return ""
+    matching = "" if cluster.workers.is_any else " that match cluster.workers"
+    found = f"{len(there) or 'none'}{matching}{'' if is_large else f' with {_threads(there)}'}"
+    return f"needs {plural(len(sizes), 'Dask worker')} with {_threads(sizes)}; the cluster has {found}"
+
+
+def _threads(numbers: Sequence[int]) -> str:
+    one = len({*numbers}) == 1
+    return plural(numbers[0], "thread") if one else f"{listed([*map(str, numbers)], SHOWN)} threads"

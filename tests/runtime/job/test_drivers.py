@@ -44,9 +44,8 @@ class World:
 
     def __init__(self, *workers: str) -> None:
         self.started: list[str] = []
-        known = {
-            each: SimpleNamespace(status=Status.running, host=each.partition("/")[0], processing={}) for each in workers
-        }
+        room = {"status": Status.running, "processing": {}, "nthreads": 1, "resources": {}}
+        known = {each: SimpleNamespace(host=each.partition("/")[0], name=each, **room) for each in workers}
         loop = SimpleNamespace(add_callback=self.started_later, run_in_executor=at_once)
         scheduler: Any = SimpleNamespace(workers=known, client_comms={}, clients={}, loop=loop)
         self.workers, self.scheduler = known, scheduler

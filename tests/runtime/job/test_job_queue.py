@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +17,7 @@ class Line(JobQueue):
     """A queue whose jobs have nothing but an order."""
 
     def __init__(self) -> None:
-        scheduler: Any = SimpleNamespace()
+        scheduler: Any = SimpleNamespace(workers={})
         super().__init__(scheduler, History())
 
     def join(self, job_id: str, priority: int = 0) -> None:
@@ -50,10 +50,26 @@ def test_a_question_that_comes_late_does_not_join_the_line_again() -> None:
     for job_id, ticket in (("a", "1"), ("b", "2")):
         line.turn({"id": job_id}, "client", ticket=ticket)
     line.leave("a")
-    assert line.turn({"id": "a"}, "client", ticket="1") == {"ahead": [], "end": {}}
+    assert line.turn({"id": "a"}, "client", ticket="1") == {"ahead": [], "short": "", "end": {}}
     assert not line.has("a")
     line.turn({"id": "a"}, "client", ticket="3")  # the same job, started once more
     assert line.ahead_of("a") == ["b"]
+
+
+def test_a_queued_job_says_that_the_cluster_is_too_small_until_it_has_grown() -> None:
+    """Not of the first one: it is said what is missing when it is tried."""
+    line = Line()
+    workers = cast("Any", line._scheduler).workers
+    for job_id, n in (("first", 9), ("large", 9), ("small", 3)):
+        cluster = {"nworkers_per_group": n, "nservers_per_group": n, "server_worker_separate": False}
+        answer = line.turn({"id": job_id}, "client", cluster=cluster)
+    workers.update({i: SimpleNamespace(name=i, nthreads=2, resources={}) for i in range(3)})
+    needs = "needs 9 Dask workers with 2 threads; the cluster has 3"
+    assert [facts.reason for facts in line.facts().values()] == ["", needs, ""]
+    assert answer["short"] == "needs 3 Dask workers with 2 threads; the cluster has none"
+    assert line.turn({"id": "large"}, "client")["short"] == needs
+    workers.update({i: SimpleNamespace(name=i, nthreads=2, resources={}) for i in range(9)})
+    assert line.facts()["large"].reason == ""
 
 
 @few_examples(25)

@@ -15,12 +15,17 @@ from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.planning.layout import Layout, pack
-from singa_dask.runtime.planning.worker_choice import WorkerFacts, place
+from singa_dask.runtime.planning.worker_choice import WorkerFacts, place, place_first, shortage
 from tests.selection import few_examples
 
 
 def layout(**cluster: Any) -> Layout:
     return plan_processes(ClusterConf.model_validate(cluster))
+
+
+def pairs(n: int, **more: Any) -> dict[str, Any]:
+    """Return a cluster block of ``n`` processes, each with a worker and a server."""
+    return {"nworkers_per_group": n, "nservers_per_group": n, "server_worker_separate": False, **more}
 
 
 def shown(found: Layout) -> list[str]:
@@ -259,3 +264,25 @@ def test_the_worker_that_is_worth_most_is_taken() -> None:
 
     chosen = place(found, workers(2, 2, 1), gain)
     assert chosen == ["tcp://host:9001", "tcp://host:9002"]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "threads", "said"),
+    [
+        (pairs(2), [2, 2], ""),
+        (pairs(2), [1, 2], "needs 2 Dask workers with 2 threads; "),
+        (pairs(2), [1, 2], "the cluster has 2 with 2, 1 threads"),
+        ({"workers": {"name": "gpu*"}}, [], "the cluster has none that match cluster.workers"),
+        (pairs(4, elastic={"max_processes": 4}), [1], ""),
+    ],
+)
+def test_what_an_idle_cluster_lacks_for_a_job(cluster: dict[str, Any], threads: list[int], said: str) -> None:
+    conf, free = ClusterConf.model_validate(cluster), [WorkerFacts(n, 0, "h", f"gpu{i}") for i, n in enumerate(threads)]
+    found = shortage(conf, threads)
+    assert said in found
+    assert bool(found) == bool(said)
+    if said:
+        with pytest.raises(ClusterError):
+            place_first(plan_processes(conf), dict(zip("abcd", free, strict=False)))
+    else:
+        place_first(plan_processes(conf), dict(zip("abcd", free, strict=False)))

@@ -210,7 +210,7 @@ class Driver:
                         self._tell_left({"reason": text_of(error), "exit_code": getattr(error, "exit_code", 1)})
                         raise
                     why = str(error)
-            message = _describe_place(ahead) if ahead else f"first in the queue: {why}"
+            message = _describe_place(ahead, answer["short"]) if ahead else f"first in the queue: {why}"
             if message != said:
                 said = message
                 self._publish({"event": "queued", "place": len(ahead) + 1, "message": message, "time": time.time()})
@@ -351,5 +351,6 @@ class Driver:
             self._follower.log("INFO", note)
 
 
-def _describe_place(ahead: Sequence[str]) -> str:
-    return f"queued, place {len(ahead) + 1}, behind {listed([*ahead[-SHOWN:], *ahead[:-SHOWN]], SHOWN)}"
+def _describe_place(ahead: Sequence[str], short: str) -> str:
+    behind = listed([*ahead[-SHOWN:], *ahead[:-SHOWN]], SHOWN)
+    return f"queued, place {len(ahead) + 1}, behind {behind}{f': {short}' * bool(short)}"

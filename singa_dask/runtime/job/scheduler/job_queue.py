@@ -15,6 +15,7 @@ from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import stopped
 from singa_dask.runtime.job.scheduler.history import History
 from singa_dask.runtime.job.scheduler.job_facts import JobFacts
+from singa_dask.runtime.planning.worker_choice import shortage
 
 QUEUED = "while it was queued"
 KEPT_TICKETS = 10_000
@@ -36,6 +37,10 @@ class _Waiter:
         Time of the client's last call of `JobQueue.turn`.
     end : dict
         ``reason`` and ``exit_code`` of a stopped job, which must leave the queue; empty for other jobs.
+    short : str
+        Why the job would not fit on the cluster even if the cluster was idle, as found for ``judged_for``.
+    judged_for : list of int, optional
+        Numbers of threads of the Dask workers when ``short`` was found.
     """
 
     rank: tuple[float, int]
@@ -45,6 +50,8 @@ class _Waiter:
     cluster: ClusterConf
     asked_at: float = 0.0
     end: dict[str, Any] = field(default_factory=dict)
+    short: str = ""
+    judged_for: list[int] | None = None
 
 
 class JobQueue:
@@ -92,19 +99,29 @@ class JobQueue:
         Returns
         -------
         dict
-            ``ahead``: ids of the jobs before this job. ``end``: why the job must leave the queue; empty if it may stay.
+            ``ahead``: ids of the jobs before this job. ``short``: why the job would not fit even on an idle cluster.
+            ``end``: why the job must leave the queue; empty if it may stay.
         """
         job_id = facts["id"]
         waiter = self._waiters.get(job_id)
         if waiter is None:
             if ticket and ticket in self._left:
-                return {"ahead": [], "end": {}}
+                return {"ahead": [], "short": "", "end": {}}
             whole = replace(JobFacts(**facts), began=time.time())
             conf, rank = ClusterConf.model_validate(cluster or {}), rank or (-whole.priority, self._n_joined)
             waiter = self._waiters[job_id] = _Waiter(rank, whole, client, ticket, conf)
             self._n_joined += 1
         waiter.client, waiter.asked_at, waiter.facts = client, time.monotonic(), replace(waiter.facts, reason=why)
-        return {"ahead": self.ahead_of(job_id), "end": waiter.end}
+        ahead = self.ahead_of(job_id)
+        return {"ahead": ahead, "short": self._shortage(waiter) if ahead else "", "end": waiter.end}
+
+    def _shortage(self, waiter: _Waiter) -> str:
+        """Return why a job would not fit even on an idle cluster; empty if it would."""
+        wanted = waiter.cluster.workers
+        threads = [w.nthreads for w in self._scheduler.workers.values() if wanted.fits(str(w.name), w.resources)]
+        if waiter.judged_for != threads:
+            waiter.judged_for, waiter.short = threads, shortage(waiter.cluster, threads)
+        return waiter.short
 
     def leave(self, job_id: str, failure: Mapping[str, Any] | None = None) -> None:
         """Remove a job from the queue. Pass a ``failure`` if the job does not start."""
@@ -168,7 +185,13 @@ class JobQueue:
 
     def facts(self) -> dict[str, JobFacts]:
         """Return the facts of the queued jobs, by id, in order."""
-        return {job_id: replace(self._waiters[job_id].facts, place=i + 1) for i, job_id in enumerate(self._in_order())}
+        facts = {}
+        for i, job_id in enumerate(self._in_order()):
+            waiter = self._waiters[job_id]
+            # the first job gets its reason from an attempt to start it
+            reason = self._shortage(waiter) if i else waiter.facts.reason
+            facts[job_id] = replace(waiter.facts, place=i + 1, reason=reason)
+        return facts
 
     def tick(self) -> bool:
         """Drop jobs whose clients are gone; return whether any job is left."""
