@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from difflib import get_close_matches
 
 from singa_dask.registry import hint_at, suggest
 
@@ -115,7 +116,12 @@ def suggest_part(kind: str, name: str, known: Collection[str]) -> str:
 
 def suggest_key(name: str, known: Collection[str]) -> str:
     """Suggest the intended key for an unknown one, and list the known ones."""
-    keys, hint = KEYS.get(_folded(name), ((), ""))
+    folded = _folded(name)
+    if folded not in KEYS:  # it may be a mistyped name of another program
+        foreign = [other for other, (keys, _) in KEYS.items() if {*keys} & {*known}]
+        close = get_close_matches(folded, [*map(_folded, known), *foreign], n=1, cutoff=0.8)
+        folded = close[0] if close and close[0] not in map(_folded, known) else folded
+    keys, hint = KEYS.get(folded, ((), ""))
     meant = next((key for key in keys if key in known), None)
     if meant:
         return hint_at(f"Did you mean {meant!r}?", known)

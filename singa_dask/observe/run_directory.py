@@ -61,7 +61,8 @@ OWN_FILES = ("job.yaml", "resolved.yaml", METRICS, COMMANDS, "bad_records.jsonl"
 OWN_NAMES = {*OWN_FILES, HEARTBEAT, "log", "checkpoint", "tensorboard", SPANS}
 
 ALREADY_THERE = (
-    "a run is already there. Continue it with --resume, replace it with --overwrite, or choose another --run-dir."
+    "a run is already there. Continue it with --resume, replace it with --overwrite, or choose another --run-dir "
+    "(in Python: resume=True, overwrite=True, run_dir=)."
 )
 # keys to record; events may have further keys, which are added on their way
 BAD_RECORD_KEYS = ("unit", "layer", "url", "block", "row", "rows", "reason")

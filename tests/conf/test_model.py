@@ -180,6 +180,8 @@ def test_models_of_python_and_plain_values_mix() -> None:
         (conf.LayerConf, {**LAYER, "name": ""}, ("name",), "not empty"),
         (conf.LayerConf, {"name": "a"}, ("type",), "required"),
         (conf.ClusterConf, {"nworkers_per_group": True}, ("nworkers_per_group",), "an integer, got true"),
+        (conf.ClusterConf, {"nwrokers": 2}, ("nwrokers",), "Did you mean 'nworkers_per_group'?"),
+        (conf.ClusterConf, {"worker": {}}, ("worker",), "Did you mean 'workers'?"),
         (conf.ClusterConf, {"workspace": []}, ("workspace",), "text, got a list"),
         (conf.ClusterConf, {"sync_freq": "x" * 99}, ("sync_freq",), "an integer, got 'xxx"),
         (conf.ClusterConf, None, (), "a mapping of keys to values, got nothing"),

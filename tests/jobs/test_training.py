@@ -77,7 +77,7 @@ def test_a_run_elsewhere_that_may_go_on_is_not_replaced(job: sd.Job) -> None:
     url = "memory://a-run-that-may-go-on"
     with RunDirectory(url, "", "") as directory:
         directory.on_event({"event": "started", "time": 0.0})
-    with pytest.raises(sd.ConfigError, match="a run is already there"):
+    with pytest.raises(sd.ConfigError, match=r"a run is already there.*overwrite=True"):
         sd.train(job, run_dir=url, **QUIET)
     assert sd.train(job, run_dir=url, overwrite=True, **QUIET).state == "done"
 
