@@ -21,7 +21,6 @@ from singa_dask.exports.torch_layers import TorchSource
 from singa_dask.exports.weights import encode_npz, encode_safetensors
 from singa_dask.fs.open_bytes import decode_text
 from singa_dask.fs.outputs import check_output
-from singa_dask.jobs.run import AnyRun, url_of
 from singa_dask.layers import Feature, Layer
 from singa_dask.observe.stored_run import run_of
 from singa_dask.runtime.checkpoints import lookup, singa_checkpoint
@@ -80,7 +79,7 @@ class Exported(NamedTuple):
 
 
 def export(
-    run: AnyRun,
+    run: str | os.PathLike[str],
     path: str | os.PathLike[str],
     format: str | None = None,
     *,
@@ -119,7 +118,7 @@ def export(
     CheckpointError
         The checkpoint has no values for the net, or they do not fit.
     """
-    url = url_of(run)
+    url = os.fspath(run)
     return export_job(job_of_run(url) if job is None else job.conf, url, os.fspath(path), format, layers, overwrite)
 
 

@@ -220,22 +220,26 @@ class Run:
     def __repr__(self) -> str:
         return f"<Run {redact(self.url)}: {self.state}>"
 
+    def __fspath__(self) -> str:
+        """Return `url`, so that a run can be passed in place of the URL of its directory."""
+        return self.url
+
     def _repr_html_(self) -> str:
         return run_page({**facts_of(self._stored()), "state": self.state})
 
 
 # a run, the URL of its run directory, or the URL of one of its checkpoints
-AnyRun = Run | str | os.PathLike[str]
+AnyRun = str | os.PathLike[str]
 
 
 def url_of(run: AnyRun) -> str:
     """Return the URL of a run or of a checkpoint, however a caller passes it."""
-    return run.url if isinstance(run, Run) else os.fspath(run)
+    return os.fspath(run)
 
 
 def urls_of(runs: AnyRun | Sequence[AnyRun]) -> tuple[str, ...]:
     """Return the URLs of one or more runs or checkpoints."""
-    return tuple(map(url_of, [runs] if isinstance(runs, (Run, str, os.PathLike)) else runs))
+    return tuple(map(url_of, [runs] if isinstance(runs, (str, os.PathLike)) else runs))
 
 
 def open_run(url: AnyRun) -> Run:

@@ -65,6 +65,7 @@ class FakeDriver:
     """Takes what the real one takes; ends as it is told."""
 
     made: ClassVar[list[FakeDriver]]
+    has_begun: ClassVar[bool] = True
     ends: Callable[[FakeDriver], Result]
 
     def __init__(self, run: Any, client: Any, **given: Any) -> None:

@@ -296,6 +296,7 @@ def test_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore:y has only the class")
 @pytest.mark.parametrize("kind", circles(["SingaClassifier", "SingaRegressor"]))
 def test_the_contract_of_scikit_learn(kind: str) -> None:
     repeated = "its batches are of other records if a record is repeated in place of a weight"
