@@ -22,7 +22,9 @@ pytestmark = pytest.mark.cluster
 
 def drive(job_id: str, dask_scheduler: Any) -> None:
     """Have the scheduler know the first driver of a job, which nobody starts."""
-    dask_scheduler.plugins[JOBS].drivers._driven[job_id] = _Driven({"job_id": job_id, "run_url": ""}, "", number=1, worker="gone")
+    dask_scheduler.plugins[JOBS].drivers._driven[job_id] = _Driven(
+        {"job_id": job_id, "run_url": ""}, "", number=1, worker="gone"
+    )
 
 
 def in_line(dask_scheduler: Any) -> list[str]:
