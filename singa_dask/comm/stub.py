@@ -117,7 +117,7 @@ class Stub:
         self._receive_buffers: dict[tuple[str, Address, int, int, int], np.ndarray] = {}
         self._requested: set[tuple[int, int]] = set()
         self._published: dict[tuple[int, int], int] = defaultdict(lambda: -1)
-        # (slice, group) -> step of the unanswered request, of which a group has at most one per slice
+        # (slice, group) -> step of the unanswered request; a group has at most one for each slice
         self._unanswered: dict[tuple[int, int], int] = {}
         self._lock = threading.RLock()
         self._exchange: SliceExchange = DirectExchange(self._request)

@@ -39,7 +39,7 @@ from singa_dask.jobs.datasets.array_records import ArrayWriter
 from singa_dask.jobs.datasets.making import as_dataset
 from singa_dask.jobs.datasets.records import Dataset
 from singa_dask.jobs.job import Job
-from singa_dask.jobs.run import AnyRun, url_of, urls_of
+from singa_dask.jobs.run import AnyRun, urls_of
 from singa_dask.jobs.starting import train
 from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.lookup import find_steps
@@ -352,7 +352,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         To continue with fitted values, they are written to a temporary checkpoint.
         """
         with tempfile.TemporaryDirectory(prefix="singa-dask-") as directory:
-            run_dir = url_of(self.run_dir or os.path.join(directory, "run"))
+            run_dir = os.fspath(self.run_dir or os.path.join(directory, "run"))
             urls = [*urls_of(self.init_from)]
             scalings = {} if self.job is not None or self._scaling is None else {arguments.FEATURES: self._scaling}
             encodings = self._encodings()

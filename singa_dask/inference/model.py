@@ -48,7 +48,7 @@ from singa_dask.inference.threshold import check_threshold, refuse_forecasts, re
 from singa_dask.inputs import StoreInput
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.jobs.job import Job, as_job
-from singa_dask.jobs.run import AnyRun, url_of
+from singa_dask.jobs.run import AnyRun
 from singa_dask.layers import LAYERS
 from singa_dask.observe.stored_run import run_of
 from singa_dask.redaction import redact
@@ -796,4 +796,4 @@ def load_model(
     >>> model.predict(x)  # doctest: +SKIP
     array([7, 2, 1])
     """
-    return Model(find_source(url_of(run), step, job, cpu, threads, missing, unknown))
+    return Model(find_source(os.fspath(run), step, job, cpu, threads, missing, unknown))

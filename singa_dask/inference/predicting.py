@@ -27,7 +27,7 @@ from singa_dask.inference.stored_records import StoredRecords
 from singa_dask.inference.threshold import refuse_with_probabilities
 from singa_dask.jobs.cluster import check_client, compute_on, find_cluster
 from singa_dask.jobs.datasets.lazy_parts import parts_of
-from singa_dask.jobs.run import AnyRun, url_of
+from singa_dask.jobs.run import AnyRun
 
 AnyPath = str | os.PathLike[str]
 AnyModel = Model | AnyRun
@@ -221,7 +221,7 @@ def _stored(
     if isinstance(model, Model):
         source = model.source
     else:
-        source = find_source(url_of(model))
+        source = find_source(os.fspath(model))
     source = source.reading(missing, unknown)
     check_client(client, call)
     workers = functools.partial(use_workers, client)

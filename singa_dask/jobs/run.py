@@ -232,14 +232,9 @@ class Run:
 AnyRun = str | os.PathLike[str]
 
 
-def url_of(run: AnyRun) -> str:
-    """Return the URL of a run or of a checkpoint, however a caller passes it."""
-    return os.fspath(run)
-
-
 def urls_of(runs: AnyRun | Sequence[AnyRun]) -> tuple[str, ...]:
     """Return the URLs of one or more runs or checkpoints."""
-    return tuple(map(url_of, [runs] if isinstance(runs, (str, os.PathLike)) else runs))
+    return tuple(os.fspath(run) for run in ([runs] if isinstance(runs, (str, os.PathLike)) else runs))
 
 
 def open_run(url: AnyRun) -> Run:
@@ -255,4 +250,4 @@ def open_run(url: AnyRun) -> Run:
     ConfigError
         There is no run at this URL.
     """
-    return Run(StoredRun(url_of(url)).url)
+    return Run(StoredRun(os.fspath(url)).url)

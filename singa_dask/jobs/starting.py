@@ -22,7 +22,7 @@ from singa_dask.jobs.datasets.making import as_datasets
 from singa_dask.jobs.job import Job, as_job
 from singa_dask.jobs.job_checks import warnings_on
 from singa_dask.jobs.preparing import changes_of, prepare_run
-from singa_dask.jobs.run import AnyRun, Run, Training, url_of, urls_of
+from singa_dask.jobs.run import AnyRun, Run, Training, urls_of
 from singa_dask.jobs.torch_jobs import is_module, module_job
 from singa_dask.observe import start_progress
 from singa_dask.runtime import Result, plan_processes
@@ -138,8 +138,8 @@ def start(
     with contextlib.ExitStack() as stack:
         prepared = prepare_run(
             replace(job.file, job=conf),
-            run_dir=None if run_dir is None else url_of(run_dir),
-            resume=resume if isinstance(resume, bool) else url_of(resume),
+            run_dir=None if run_dir is None else os.fspath(run_dir),
+            resume=resume if isinstance(resume, bool) else os.fspath(resume),
             overwrite=overwrite,
             init_from=checkpoints,
             elsewhere=elsewhere,

@@ -61,7 +61,7 @@ class Params:
     logical : dict of str to LogicalParam
         See `NeuralNet`.
     shared : dict of str to LogicalParam
-        Logical params of another net, the values of which this net uses.
+        Logical params of another net. This net uses their values.
     """
 
     def __init__(self, wiring: Wiring) -> None:

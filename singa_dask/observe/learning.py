@@ -39,8 +39,8 @@ AREAS = ("roc_auc", "roc_auc_ovr", "auc")
 MAJORITY = 0.75
 """If one class has at least this share of the records, the accuracy does not show what was learned."""
 ONE_CLASS, BALANCED = 0.005, 0.05
-"""The balanced accuracy of a net that has hardly learned exceeds that of a constant answer by at most `ONE_CLASS`; of a
-net that has learned, by at least `BALANCED`."""
+"""Limits of the balanced accuracy, above that of a constant answer. A net has hardly learned if it reaches at most
+`ONE_CLASS` more, and has learned if it reaches at least `BALANCED` more."""
 WORSE = 0.01
 """A warning is given if the net is worse than a baseline by more than this: difference of areas, or relative difference
 of errors."""

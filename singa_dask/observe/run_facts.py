@@ -73,8 +73,8 @@ def best_metric(run: StoredRun) -> dict[str, Any]:
     """Return ``metric``, ``value`` and ``step`` of the best test or validation; empty if there was none.
 
     The first of these metrics that was measured determines the best: the metric that the job names in
-    ``early_stopping`` or ``keep_checkpoints``; an area under a ROC curve; accuracy; loss. Of the latter three, those
-    of validations come before those of tests.
+    ``early_stopping`` or ``keep_checkpoints``; an area under a ROC curve; accuracy; loss. An area,
+    accuracy or loss of a validation comes before that of a test.
     """
     for phase, name, is_less in _candidates(run.job):
         measured = [(event, layer_metrics(event).get(name)) for event in run.metrics if event["phase"] == phase]

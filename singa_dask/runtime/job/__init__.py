@@ -1,6 +1,6 @@
 """A job on a Dask cluster, with a folder for each place where its code runs.
 
-Folders, each of which imports only the folders above it:
+Each folder imports only the folders above it in this list:
 
 - `state` decides what happens next, without I/O.
 - `dask_worker` runs on Dask workers.

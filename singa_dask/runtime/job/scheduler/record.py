@@ -70,8 +70,8 @@ class JobRecord:
     def add_event(self, what: Mapping[str, Any]) -> None:
         """Give an event a number, and keep it for followers.
 
-        Metrics are kept as means, once all workers of a group have reported. Of the events that report steps, only the
-        newest is kept, without a number.
+        Metrics are kept as means, once all workers of a group have reported. Only the newest event that
+        reports steps is kept, and it has no number.
         """
         event = {"unit": "driver", "time": time.time(), **what}
         if event["event"] == "over":
