@@ -158,6 +158,8 @@ class Layer:
         Whether gradients pass through this layer. Set by the net.
     fused : Fused
         Work that this layer does for its neighbours. Set by the net.
+    send_ready : callable or None
+        What `ready` calls. The algorithm sets it while `backward` runs, if gradients may leave before its end.
 
     Notes
     -----
@@ -214,6 +216,7 @@ class Layer:
         self.params: list[Param] = []
         self.buffers: dict[str, Buffer] = {}
         self.learns, self.fused = False, Fused()
+        self.send_ready: Callable[[Param], None] | None = None
         self.name, self.conf_name = conf.name, self.site.layer
         self._rows: dict[int, Array] = {}
 
@@ -428,6 +431,15 @@ class Layer:
         grad = self.sources[source].output_grad
         with contiguous_out(self.ops, grad, "grad rows") as memory:
             yield memory if memory.ndim == 2 else memory.reshape(len(grad), -1)
+
+    def ready(self, param: Param) -> None:
+        """Send the gradient of a param at once; call this in `backward` when the gradient is complete.
+
+        `backward` must not write to this gradient again. Gradients without this call are sent when `backward` returns.
+        If the gradient needs more work after `backward`, as in an unrolled net, the call has no effect.
+        """
+        if self.send_ready is not None:
+            self.send_ready(param)
 
     def random_key(self, *more: int | str) -> tuple[int | str, ...]:
         """Return the key that determines this layer's random numbers at the current step.

@@ -89,6 +89,7 @@ class TorchModule(Layer):
         self._bound: dict[str, Array] = {}
         self._inputs: list[Tensor] = []
         self._outputs: list[tuple[Tensor, Feature]] = []
+        self._taken: set[str] = set()
 
     def _built(self, device: str) -> Module:
         """Build the module on a device of PyTorch: ``meta`` for shapes, ``cpu`` for values."""
@@ -116,6 +117,9 @@ class TorchModule(Layer):
             block = self.conf.block(TorchModuleConf)
             message = f"{block.module} returns another module each time it is called, expected the same params."
             raise ConfigError(Problem(PLACE, message))
+        for name, weight in found.items():
+            if weight.requires_grad:
+                weight.register_post_accumulate_grad_hook(partial(self._take_grad, name))
         return found
 
     @cached_property
@@ -166,7 +170,8 @@ class TorchModule(Layer):
         """Compute the outputs for zeros."""
         sizes = [(source.shape, self._dtype_of(source)) for source in self.sources]
         inputs = [self.torch.zeros(shape, dtype=dtype, device=device) for shape, dtype in sizes]
-        with self.torch.no_grad(), drawing(0):
+        with self.torch.no_grad(), drawing(0), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # training shows them
             return self._listed(module.eval()(*inputs))
 
     def _listed(self, output: Any) -> list[Tensor]:
@@ -237,22 +242,29 @@ class TorchModule(Layer):
             self.state = tuple(self.buffers_by_name[name].numpy().copy() for name in self.counter_names)
 
     def backward(self, phase: Phase) -> None:
-        trained = {name: weight for name, weight in self.weights.items() if weight.requires_grad}
-        wanted = [x for x in self._inputs if x.requires_grad]
         learning = [(y, feature.grad) for y, feature in self._outputs if feature.grad is not None and y.requires_grad]
-        outputs, gys = [y for y, _ in learning], [tensor_of(gy).to(y.dtype) for y, gy in learning]
-        variables = [*trained.values(), *wanted]
-        found = [None] * len(variables)
+        self._outputs, self._taken = [], set()
         if learning:
-            found = self.torch.autograd.grad(outputs, variables, gys, allow_unused=True)
-        self._outputs = []
-        grads = dict(zip([*trained, *map(id, wanted)], found, strict=True))
+            outputs = [y for y, _ in learning]
+            self.torch.autograd.backward(outputs, [tensor_of(gy).to(y.dtype) for y, gy in learning])
         for name, param in zip(self.traits.params, self.params, strict=True):
-            if name in trained:
-                write_grad(grads[name], param.grad)
-            elif name not in self.weights:
+            if name not in self.weights:
                 # an update subtracts the gradient of a running statistic from its value
                 self.torch.sub(tensor_of(param.data), self.buffers_by_name[name], out=tensor_of(param.grad))
+            elif param.trains and name not in self._taken:
+                write_grad(None, param.grad)
         for x, source in zip(self._inputs, self.sources, strict=True):
             if source.grad is not None:
-                write_grad(grads[id(x)], source.grad)
+                write_grad(x.grad, source.grad)
+            x.grad = None
+
+    def _take_grad(self, name: str, weight: Tensor) -> None:
+        """Take the gradient of a param, which PyTorch has just computed, and let it be sent."""
+        if name in self._taken:
+            message = f"PyTorch computes the gradient of {name} in several parts. Use checkpoint(use_reentrant=False)."
+            raise RuntimeError(f"layer {self.name}: {message}")
+        param = self.params[self.traits.params.index(name)]
+        write_grad(weight.grad, param.grad)
+        weight.grad = None
+        self._taken.add(name)
+        self.ready(param)

@@ -41,6 +41,10 @@ class Copies:
         """Return whether the backward pass runs this copy of a layer after all its other copies."""
         return self._last.get(layer.conf_name, layer) is layer
 
+    def is_only(self, layer: Layer) -> bool:
+        """Return whether a layer has no other copies."""
+        return self._n_copies[layer.conf_name] == 1
+
     def adds(self, layer: Layer) -> bool:
         """Return whether the gradients of this copy are added to the gradients of copies that ran before it."""
         return layer in self._adding

@@ -227,6 +227,10 @@ class NeuralNet:
         """Return whether a layer's gradients are final once it has run: all its other copies run earlier."""
         return self._copies.is_last(layer)
 
+    def runs_once(self, layer: Layer) -> bool:
+        """Return whether a layer's gradients are final when its `backward` writes them: no copy adds to them."""
+        return not self.is_watched and self._copies.is_only(layer)
+
     def name2layer(self, name: str) -> Layer:
         """Return the layer with this name. The method is named as in SINGA."""
         return self._layers[name]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers import Layer
+from singa_dask.layers import Layer, Param
 from singa_dask.net import NeuralNet
 from singa_dask.training.algorithm import ALGORITHMS, Algorithm, Collect, do_nothing
 from singa_dask.training.captured_step import CapturedStep
@@ -96,20 +99,38 @@ class BP(Algorithm):
     def backward(self, step: int) -> None:
         """Compute gradients in reverse order, and pass the gradients of params to `update`."""
         for layer in self.net.in_turn(BACK):
-            self._backward(layer)
-            self._pass_on(step, layer)
+            sent: list[Param] = []
+            if layer.params and self.net.runs_once(layer) and not self._shares_loss(layer):
+                layer.send_ready = partial(self._send_early, step, layer, sent)
+            try:
+                self._backward(layer)
+            finally:
+                layer.send_ready = None
+            self._pass_on(step, layer, sent)
+
+    def _send_early(self, step: int, layer: Layer, sent: list[Param], param: Param) -> None:
+        """Pass a gradient to `update` while its layer still runs backward."""
+        if param in sent:
+            raise RuntimeError(f"layer {layer.name}: backward() calls ready() twice for param {param.name}.")
+        if param.trains:
+            sent.append(param)
+            self.update(step, param)
 
     def _backward(self, layer: Layer) -> None:
         """Compute the gradients of a layer."""
         self.layer = layer
         self.net.backward(layer, BACK)
-        if layer.traits.role == "loss" and self.net.is_partitioned:
+        if self._shares_loss(layer):
             self.share_loss(layer)
 
-    def _pass_on(self, step: int, layer: Layer) -> None:
-        """Pass the gradients of a layer's params to `update`, if they are complete."""
+    def _shares_loss(self, layer: Layer) -> bool:
+        return layer.traits.role == "loss" and self.net.is_partitioned
+
+    def _pass_on(self, step: int, layer: Layer, sent: Sequence[Param] = ()) -> None:
+        """Pass the gradients of a layer's params to `update`, if they are complete and not in ``sent``."""
         for param in reversed(layer.params) if self.net.gradients_complete(layer) else ():
-            if param.trains:  # update the bias first: it is sent in the same message as the weights
+            # update the bias first: it is sent in the same message as the weights
+            if param.trains and param not in sent:
                 self.update(step, param)
 
     def _replay(self, captured: CapturedStep, step: int) -> None:

@@ -12,9 +12,14 @@ import numpy as np
 import pytest
 
 import singa_dask as sd
+from singa_dask.training import BP
+from tests.net.conftest import feed_layer
+from tests.net.jobs import DATA, layer, ready
 from tests.oracles import torch_models
 
 torch: Any = pytest.importorskip("torch")
+
+__all__ = ["feed_layer"]
 
 STEPS, ROWS, SEED, RATE = 20, 12, 7, 0.05
 PLACE = "tests.oracles.torch_models"
@@ -122,6 +127,35 @@ def test_two_processes(tmp_path: Path) -> None:
     run, losses = train(job("Images", workers=2), tmp_path)
     np.testing.assert_allclose(losses, by_torch(made("Images"), parts=2), rtol=1e-12, atol=1e-12)
     assert len(run.summary["topology"]["processes"]) == 2
+
+
+def test_gradients_leave_while_the_module_runs_backward() -> None:
+    net = ready(
+        [
+            DATA,
+            layer("net", "TorchModule", "data", torchmodule_conf={"module": f"{PLACE}:Layers"}),
+            layer("loss", "SoftmaxLoss", "net", "data"),
+        ]
+    )
+    module: Any = net.name2layer("net")
+    events: list[str] = []
+    module.module.first.weight.register_hook(lambda _: events.append("first layer"))
+    BP(net, update=lambda step, param: events.append(param.name)).train_one_batch(0)
+    assert events.index("net.last.weight") < events.index("first layer")
+    assert sorted(events) == sorted(["first layer", *(param.name for param in net.params)])
+
+
+def test_a_gradient_in_parts_is_refused() -> None:
+    checkpointed = {"module": f"{PLACE}:Layers", "args": {"reentrant": True}}
+    net = ready(
+        [
+            DATA,
+            layer("net", "TorchModule", "data", torchmodule_conf=checkpointed),
+            layer("loss", "SoftmaxLoss", "net", "data"),
+        ]
+    )
+    with pytest.raises(RuntimeError, match=r"gradient of first\.(bias|weight) in several parts"):
+        BP(net).train_one_batch(0)
 
 
 def test_a_function_makes_the_module(tmp_path: Path) -> None:

@@ -27,6 +27,20 @@ class Images(nn.Module):
         return self.last(self.drop(x.flatten(1)))
 
 
+class Layers(nn.Module):
+    """Two layers; the first may run twice, once in a checkpoint that runs a backward pass of its own."""
+
+    def __init__(self, reentrant: bool = False) -> None:
+        super().__init__()
+        self.first, self.last, self.reentrant = nn.Linear(6, 6), nn.Linear(6, 3), reentrant
+
+    def forward(self, x: Any) -> Any:
+        x = torch.tanh(self.first(x))
+        if self.reentrant:
+            x = torch.utils.checkpoint.checkpoint(self.first, x, use_reentrant=True)
+        return self.last(x)
+
+
 class Words(nn.Module):
     """An LSTM over windows of the values, then a linear layer."""
 

@@ -35,6 +35,33 @@ def test_params_are_asked_for_before_and_given_right_after_their_layer() -> None
     assert net.context.step == 4
 
 
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_gradient_that_is_ready_leaves_while_its_layer_runs(watched: bool) -> None:
+    net, events = ready(mlp()), []
+    net.is_watched = watched
+    fc2 = net.name2layer("fc2")
+    run, (weight, bias) = fc2.backward, fc2.params
+
+    def early(phase: Any) -> None:
+        fc2.ready(bias)
+        run(phase)
+        events.append("backward fc2")
+
+    fc2.backward = early  # type: ignore[method-assign]
+    BP(net, update=lambda step, param: events.append(param.name)).train_one_batch(0)
+    # a net that is debugged runs each layer several times, and checks its gradients before they leave
+    assert (events.index(bias.name) < events.index("backward fc2")) is not watched
+    assert [name for name in events if name != "backward fc2"] == [bias.name, weight.name, "b_fc1", "w_fc1"]
+
+
+def test_a_gradient_is_not_sent_twice() -> None:
+    net = ready(mlp())
+    fc2 = net.name2layer("fc2")
+    fc2.backward = lambda phase: [fc2.ready(fc2.params[0]) for _ in range(2)]  # type: ignore
+    with pytest.raises(RuntimeError, match=r"fc2: backward\(\) calls ready\(\) twice for param w_fc2"):
+        BP(net).train_one_batch(0)
+
+
 def test_a_test_asks_for_nothing() -> None:
     train = ready(mlp())
     net = ready(mlp(), share_from=train, phase=TEST)
