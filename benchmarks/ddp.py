@@ -1,7 +1,8 @@
 """AllReduce over two processes of one thread each, beside PyTorch's DistributedDataParallel over gloo.
 
-Ours is configs/cluster/allreduce.yaml through the whole run time, with records from a store. Both train the same net
-with the same global batch, in turn, some steps in each round.
+Ours is configs/cluster/allreduce.yaml through the whole run time, with records from a store: once with the layers of
+the job, once with the net of PyTorch as a TorchModule. All train the same net with the same global batch, in turn, some
+steps in each round.
 ``python -m benchmarks.ddp [--net NAME ...] [--rounds N] [--steps N]``
 """
 
@@ -28,18 +29,23 @@ CASES = (("cifar", 100), ("mlp", 64), ("mlp", 256))
 Round = Callable[[int], float]
 
 
-def ours(stack: ExitStack, name: str, batch: int) -> Round:
+def ours(stack: ExitStack, name: str, batch: int, by_torch: bool = False) -> Round:
     """Start two processes of ours; return what runs so many steps there and gives the median ms of one."""
     folder = stack.enter_context(tempfile.TemporaryDirectory())
     cluster = yaml.safe_load((ROOT / "configs/cluster/allreduce.yaml").read_text())
     given = {**job_on_made_records(NETS[name]._replace(n_rows=batch), folder), "threads": 1, "cluster": cluster}
+    if by_torch:
+        data, *_, loss = given["neuralnet"]["layer"]
+        module = {"module": "benchmarks.ddp_torch:model_of", "args": {"name": name}}
+        net = {"name": "net", "type": "TorchModule", "srclayers": ["data"], "torchmodule_conf": module}
+        given["neuralnet"]["layer"] = [data, net, {**loss, "srclayers": ["net", "data"]}]
     client = stack.enter_context(embedded_cluster(plan_processes(JobConf.model_validate(given).cluster)))
     ids = iter(f"ddp{i}" for i in range(1000))
 
     def run(steps: int) -> float:
         job, job_id = JobConf.model_validate({**given, "train_steps": steps}), next(ids)
         url = f"{folder}/{job_id}"
-        result = Driver(JobRun.of(job, run_url=url, job_id=job_id).run(), client, on_event=lambda event: None)
+        result = Driver(JobRun.of(job, run_url=url, job_id=job_id), client, on_event=lambda event: None).run()
         assert result.state == "done", result.reason
         return result.step_ms["median"]
 
@@ -78,16 +84,18 @@ def main() -> None:
         forms = ["eager", "channels_last"] if len(NETS[name].shape) == 3 else ["eager"]
         with ExitStack() as stack:
             ddp = {form: theirs(stack, name, form, batch) for form in forms}
-            us = ours(stack, name, batch)
-            for run in (us, *ddp.values()):
+            us, module = ours(stack, name, batch), ours(stack, name, batch, by_torch=True)
+            for run in (us, module, *ddp.values()):
                 run(5)
-            rounds = [(us(given.steps), *(run(given.steps) for run in ddp.values())) for _ in range(given.rounds)]
-        mine, *middle = (float(np.median(column)) for column in zip(*rounds, strict=True))
+            rounds = [[run(given.steps) for run in (us, module, *ddp.values())] for _ in range(given.rounds)]
+        mine, modules, *middle = (float(np.median(column)) for column in zip(*rounds, strict=True))
         best = int(np.argmin(middle))
-        ratio = float(np.median([row[1 + best] / row[0] for row in rounds]))
+        ratios = [float(np.median([row[2 + best] / row[k] for row in rounds])) for k in (0, 1)]
         shown = ", ".join(f"{form} {ms:.1f}" for form, ms in zip(forms, middle, strict=True))
         print(
-            f"{name:6} global batch {batch:4}   ours {mine:6.1f}   DDP {shown}   {ratio:.2f} times as fast", flush=True
+            f"{name:6} global batch {batch:4}   ours {mine:6.1f}   TorchModule {modules:6.1f}   DDP {shown}   "
+            f"{ratios[0]:.2f} and {ratios[1]:.2f} times as fast",
+            flush=True,
         )
 
 

@@ -18,6 +18,11 @@ from benchmarks.net_torch import build, faster_optimiser
 RANKS = 2
 
 
+def model_of(name: str) -> torch.nn.Module:
+    """Return a net of `NETS`, for a TorchModule."""
+    return build(NETS[name])[0]
+
+
 def main() -> None:
     """Run steps as asked."""
     parser = argparse.ArgumentParser(description=__doc__)

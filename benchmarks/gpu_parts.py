@@ -71,7 +71,7 @@ def driven(folder: str, n_rows: int, n_steps: int, **changes: Any) -> Result:
     conf = JobConf.model_validate({**job, **changes})
     with embedded_cluster(plan_processes(conf.cluster)) as client:
         url = str(Path(folder, f"run-{n_rows}-{len(list(Path(folder).iterdir()))}"))
-        result = Driver(JobRun.of(conf, run_url=url, job_id=Path(url).name).run(), client, on_event=lambda event: None)
+        result = Driver(JobRun.of(conf, run_url=url, job_id=Path(url).name), client, on_event=lambda event: None).run()
     assert result.state == "done", (result.reason, result.error)
     return result
 

@@ -49,7 +49,7 @@ def match(client: Client, job: JobConf, folder: str, rounds: int) -> tuple[float
             given = job.model_copy(update={"cluster": job.cluster.model_copy(update={"listen": listen})})
             job_id = f"{job.name}-{i}-{is_shared}"
             url = f"{folder}/{job_id}"
-            result = Driver(JobRun.of(given, run_url=url, job_id=job_id).run(), client, on_event=lambda event: None)
+            result = Driver(JobRun.of(given, run_url=url, job_id=job_id), client, on_event=lambda event: None).run()
             assert result.state == "done", result.reason
             times.append(result.step_ms["median"] / 1e3)
         moved = (result.bytes["sent"] - first) / 2 / job.train_steps
