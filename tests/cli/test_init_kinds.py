@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from singa_dask.cli.init.column_kinds import are_like_names, is_like_code, sentinel_of
+from singa_dask.cli.init.column_kinds import are_like_names, is_like_code, sentinel_of, unfit
 from singa_dask.cli.init.columns import ColumnSurvey
 from singa_dask.conf import load
 from singa_dask.inputs.store_conf import StoreConf
@@ -202,3 +202,14 @@ def test_the_name_of_a_column_tells_codes() -> None:
     named = "zoning_class Pclass MSSubClass product_type Type house.zone timeZone ZIP postcode ShopID".split()
     names = [*named, "ozone", "rooms", "age", "classes"]
     assert [name for name in names if is_like_code(ColumnSurvey(name, 1, "number", zones))] == named
+
+
+@pytest.mark.parametrize(
+    ("n_names", "n", "wanted"),
+    [(20, 80, True), (21, 80, False), (60, 3000, True), (61, 3000, False), (251, 50_000, False)],
+)
+def test_texts_are_categories_if_each_has_enough_records(n_names: int, n: int, wanted: bool) -> None:
+    names = pa.array([f"street {i % n_names}" for i in range(n)])
+    column = ColumnSurvey("street", 1, "string", names)
+    assert column.are_categories(n) is wanted
+    assert unfit(column, is_wide=False) == ("" if wanted else f"texts, {n_names} different")

@@ -243,6 +243,29 @@ def test_points_between_thousands(call: Call, monkeypatch: pytest.MonkeyPatch) -
     assert "--thousands=." in Path("job.yaml").read_text().splitlines()[0]
 
 
+def test_points_between_thousands_of_amounts(call: Call) -> None:
+    deposits = [618, 1183, 34277, 730][:] * (N // 4)
+    texts = [f"{n:,} €".replace(",", ".") for n in deposits]
+    pd.DataFrame({"deposit": texts, "rent": CENTS / 100, "kind": KIND}).to_csv("x.csv", index=False)
+    said = init(call, "x.csv", refused=True)
+    assert "of column 'deposit' 34.277 or 34277? Pass --decimal . for 34.277, or --thousands . for 34277" in said
+    init(call, "x.csv", "--thousands", ".")
+    np.testing.assert_array_equal(read("deposit"), np.array(deposits, np.float32))
+    np.testing.assert_array_equal(read("rent"), (CENTS / 100).astype(np.float32))
+
+
+def test_numbers_with_the_same_word_behind_them_are_measures(call: Call) -> None:
+    area = [f"{n / 10:.1f} m²".replace(".", ",") for n in range(N)]
+    names = [f"{n}a" if n % 2 else f"{n}b" for n in range(N)]
+    table = pd.DataFrame({"area": area, "house": names, "size": [f"{n % 3} rooms" for n in range(N)], "kind": KIND})
+    for url, write in (("x.csv", table.to_csv), ("x.parquet", table.to_parquet)):
+        write(url, index=False)
+        said = noted(init(call, url))
+        assert any(line.startswith(f"area {N} numbers written as") and "unit 'm²'" in line for line in said)
+        assert store_conf().features == ["area", "size"]
+        np.testing.assert_array_equal(read("area"), (np.arange(N) / 10).astype(np.float32))
+
+
 def test_codes_and_names_stay(call: Call) -> None:
     """Numbers in strings that have few values, or leading zeros, or words among them, are names outside of CSV."""
     table = pd.DataFrame({"x": AGES, "grade": (np.arange(N) % 5).astype(str), "kind": KIND})

@@ -540,3 +540,14 @@ def test_categories_that_no_training_record_has_are_named(call: Call) -> None:
     frame.assign(month=month.map("m{}".format)).to_csv("x.csv", index=False)
     said = init(call, "x.csv", "--target", "sold", "--overwrite", "--copy")
     assert f"month: no training record has {', '.join(f'm{each}' for each in absent)}, but" in said
+
+
+def test_a_category_of_few_test_records_is_named_without_leaving_its_column_out(call: Call) -> None:
+    n = 1000
+    shops = [f"shop {i % 9}" for i in range(n - 3)] + ["new shop", "shop 1", "shop 2"]
+    days = pd.date_range("2020-01-01", periods=n)
+    pd.DataFrame({"day": days, "shop": shops, "x": RANDOM.normal(size=n), "kind": np.arange(n) % 2}).to_parquet(
+        "x.parquet"
+    )
+    said = init(call, "x.parquet", "--label", "kind")
+    assert "shop: no training record has new shop, but 0.5% of the test records do. Other columns decide about" in said

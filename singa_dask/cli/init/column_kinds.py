@@ -7,7 +7,8 @@ import re
 import numpy as np
 import pyarrow.compute as pc
 
-from singa_dask.cli.init.columns import DATES, MAX_CATEGORIES, ColumnSurvey
+from singa_dask.cli.init.columns import DATES, MANY_CATEGORIES, ColumnSurvey
+from singa_dask.cli.init.numbers import known_unit
 from singa_dask.data.codecs.columns import as_floats
 from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
 
@@ -33,6 +34,8 @@ SENTINELS = (-1, -9, -99, -999, -9999, -99999, 99, 999, 9999, 99999)
 SENTINEL_SHARE, MIN_SENTINELS = 0.01, 5
 # reasons to leave out a column because it identifies records
 KEYS = ("texts, another in each record", "an id by its name", "numbers the records")
+# beginning of the reason to leave out a column with too many different texts
+TEXTS = "texts"
 YES_OR_NO = frozenset({"yes", "no", "y", "n", "true", "false", "t", "f"})
 
 
@@ -51,7 +54,9 @@ def kind_of(column: ColumnSurvey) -> str:
     reason = unfit(column, is_wide=False)
     if column.kind == "number":
         unit = next((form.unit for form in column.forms), "")
-        return "id" if reason in KEYS else "percent" if unit in ("%", "\u2030") else "money" if unit else "number"
+        if reason in KEYS:
+            return "id"
+        return "percent" if unit in ("%", "\u2030") else "money" if known_unit(unit) else "number"
     if column.kind != "string":
         return column.kind
     if column.fault:
@@ -131,7 +136,7 @@ def unfit(column: ColumnSurvey, is_wide: bool) -> str:
     if column.kind == "string":
         if column.fault or column.are_categories(column.n):
             return ""
-        return KEYS[0] if known == column.n else f"texts, {known} different: no categories"
+        return KEYS[0] if known == column.n else f"{TEXTS}, {known} different"
     if ID.fullmatch(column.name) and column.is_whole:
         return KEYS[1]
     if is_like_id(column):
@@ -150,6 +155,6 @@ def has_words(column: ColumnSurvey) -> bool:
     """Return whether the values are texts of several words, and not names, which repeat often."""
     if column.kind != "string" or column.fault or column.date:
         return False
-    if len(column.distinct) <= MAX_CATEGORIES and OFTEN * len(column.distinct) <= column.n_present:
+    if len(column.distinct) <= MANY_CATEGORIES and OFTEN * len(column.distinct) <= column.n_present:
         return False
     return TextMeasure.of_columns([{"": column.present[:MAX_MEASURED]}])[""].median >= MIN_WORDS

@@ -46,8 +46,10 @@ DATES = ("date", "timestamp", "time", "duration")
 # integers from MIN_EPOCH (1973) on are Unix times if the name of their column matches EPOCH
 EPOCH, MIN_EPOCH = re.compile(r"(?i)time|date|epoch|unix|(^|_)ts$"), 1e8
 MAX_SHOWN = 5
-# a column of categories has at most MAX_CATEGORIES values, and at least MIN_RECORDS records for each value
+# a column of categories has at most MAX_CATEGORIES values, with at least MIN_RECORDS records for each on average; or at
+# most MANY_CATEGORIES, with RECORDS_OF_MANY
 MAX_CATEGORIES, MIN_RECORDS = 50, 4
+MANY_CATEGORIES, RECORDS_OF_MANY = 250, 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +173,8 @@ class ColumnSurvey:
     def are_categories(self, n: int) -> bool:
         """Return whether there are few enough distinct values for categories in ``n`` records."""
         known = len(self.distinct)
-        return known < n and known <= min(MAX_CATEGORIES, max(n / MIN_RECORDS, 2))
+        few, many = min(MAX_CATEGORIES, max(n / MIN_RECORDS, 2)), min(MANY_CATEGORIES, n / RECORDS_OF_MANY)
+        return known < n and known <= max(few, many)
 
     def show(self) -> str:
         """Describe position, number of distinct values, and some of them."""

@@ -17,6 +17,8 @@ from singa_dask.errors import listed
 
 # maximum number of categories that a warning lists
 MAX_SHOWN = 6
+# below this share of the test records, a column stays useful for the others
+RARE = 0.05
 
 
 def classes_never_learned(table: TableSurvey, outputs: Sequence[OutputSurvey], rows: Rows) -> Iterator[str]:
@@ -51,11 +53,12 @@ def categories_never_learned(
         share = sum(counts[name] for name in absent) / len(test)
         shown = listed([show_value(name) or "no value" for name in absent], MAX_SHOWN)
         seen = "" if table.is_whole else " that was read"
+        warning = f"{column.name}: no training record{seen} has {shown}, but {share:.1%} of the test records do"
+        if share < RARE:
+            yield f"{warning}. Other columns decide about these records"
+            continue
         drop = f"Pass --drop {shlex.quote(','.join([*options.drop, column.name]))} to leave the column out"
         if is_last and dates and not options.lags:
             random = shlex.quote(",".join([*options.drop, dates.name]))
             drop += f", or --drop {random} to test on records drawn at random"
-        yield (
-            f"{column.name}: no training record{seen} has {shown}, but {share:.1%} of the test records do. "
-            f"The net cannot learn what no training record has. {drop}"
-        )
+        yield f"{warning}. The net cannot learn what no training record has. {drop}"

@@ -30,6 +30,8 @@ CODES = frozenset("AUD BRL CAD CHF CNY CZK DKK EUR GBP HKD HUF ILS INR JPY KRW M
 UNITS = frozenset(["%", "\u2030", "Fr.", "Rs.", "Rs", "kr.", "kr", "z\u0142", "K\u010d", "Ft", "lei"])
 # characters that may surround a number, besides its unit
 AROUND = "+-\u2212() \t\u00a0\u2007\u2009\u202f"
+# a word behind numbers that may be their unit, such as m², km/h or °C
+MEASURE = re.compile(r"[^\s\d.,;:()+\-'\"_#&]{1,8}")
 ENDS = r"^(?P<before>[^0-9]*)[0-9](?:.*[0-9])?(?P<after>[^0-9]*)$"
 # TWO_WAYS matches a number whose point may be a decimal point or a thousands separator; ONE_WAY matches an unambiguous
 # integer
@@ -60,7 +62,10 @@ def _read(column: ColumnSurvey, format: str, options: InitOptions) -> ColumnSurv
     """
     if column.kind != "string" or column.is_date:
         return column
-    different, best = _best_forms(column.present.filter(pc.invert(pc.is_in(column.present, pa.array(MISSING)))))
+    texts = column.present.filter(pc.invert(pc.is_in(column.present, pa.array(MISSING))))
+    different, best = _best_forms(texts)
+    if not best and not column.are_categories(len(column.values)):
+        best = _measures(different)
     if not best:
         return column
     form, numbers = best[0]
@@ -135,10 +140,21 @@ def _best_forms(texts: pa.Array) -> tuple[pa.Array, list[tuple[NumberForm, pa.Ar
 
     if 2 * count(pc.match_substring_regex(different, r"\d")) <= len(texts):
         return different, []
-    found = [(form, form.parse(different)) for form in _forms_of(different)]
+    found = [(form, form.parse(different)) for form in _forms_of(different, _unit_of(different))]
     n_read = [count(numbers.is_valid()) for _, numbers in found]
     is_best = 2 * max(n_read) > len(texts)
     return different, [each for each, n in zip(found, n_read, strict=True) if is_best and n == max(n_read)]
+
+
+def _measures(texts: pa.Array) -> list[tuple[NumberForm, pa.Array]]:
+    """Return the forms in which all texts are numbers with one word behind them, such as ``83,6 m²``."""
+    ends = pc.extract_regex(texts, ENDS)
+    words = {each.strip(AROUND) for each in pc.unique(ends.field(1)).drop_null().to_pylist()} if len(texts) else set()
+    word = words.pop() if len(words) == 1 and not ends.null_count else ""
+    if not MEASURE.fullmatch(word):
+        return []
+    found = [(form, form.parse(texts)) for form in _forms_of(texts, word)]
+    return [each for each in found if not each[1].null_count]
 
 
 def are_mostly_numbers(texts: pa.Array) -> bool:
@@ -157,24 +173,29 @@ def say_forms(name: str, texts: pa.Array) -> str:
     return f"{name}: numbers written as text, such as {different[0].as_py()!r}. To read them, set {ways}"
 
 
-def _forms_of(texts: pa.Array) -> Iterator[NumberForm]:
-    """Yield the forms of numbers whose separators occur in some texts, with their unit."""
-    ends = pc.extract_regex(texts, ENDS).drop_null()
-    counted = pc.value_counts(pc.binary_join_element_wise(ends.field(0), ends.field(1), "\0")).to_pylist()
-    around = {each["values"]: each["counts"] for each in counted}
-    most = max(around, key=lambda each: around[each], default="\0")
-    unit = next((found for each in most.split("\0") if (found := _unit(each))), "")
+def _forms_of(texts: pa.Array, unit: str) -> Iterator[NumberForm]:
+    """Yield the forms of numbers with a unit whose separators occur in some texts."""
     is_there = {
         mark: not pattern or pc.any(pc.match_substring_regex(texts, pattern)).as_py() for mark, pattern in MARKS.items()
     }
     yield from (
         NumberForm(mark, decimal, unit)
         for mark, decimal in FORMS
-        if is_there[mark] and (decimal == "." or is_there[","])
+        # points between thousands need no comma: 1.234 may be 1234
+        if is_there[mark] and (decimal == "." or mark == "." or is_there[","])
     )
 
 
-def _unit(text: str) -> str:
+def _unit_of(texts: pa.Array) -> str:
+    """Return the most frequent currency or percent sign beside the numbers; empty if there is none."""
+    ends = pc.extract_regex(texts, ENDS).drop_null()
+    counted = pc.value_counts(pc.binary_join_element_wise(ends.field(0), ends.field(1), "\0")).to_pylist()
+    around = {each["values"]: each["counts"] for each in counted}
+    most = max(around, key=lambda each: around[each], default="\0")
+    return next((found for each in most.split("\0") if (found := known_unit(each))), "")
+
+
+def known_unit(text: str) -> str:
     """Return the currency or percent sign in the text before or after a number; empty if there is none."""
     for found in (text.strip(AROUND), text.strip(AROUND + ".,")):
         symbols = [unicodedata.category(character) for character in found]
@@ -271,7 +292,7 @@ def refuse_other_marks(url: str, columns: Sequence[ColumnSurvey], options: InitO
             said = " ".join(f"--{key} {shlex.quote(mark)}" for key, mark in marks if mark)
             raise ConfigError(
                 f"{url}: column {each.name!r} has numbers such as {each.unlike!r}, which {said} does not fit. Leave "
-                f"the option out, or pass the marks of these numbers, or --drop {shlex.quote(each.name)}."
+                "the option out, or pass the marks of these numbers."
             )
 
 

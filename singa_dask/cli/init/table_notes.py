@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from singa_dask.cli.init.column_kinds import are_like_names, is_like_code, sentinel_of
+from singa_dask.cli.init.column_kinds import KEYS, TEXTS, are_like_names, is_like_code, sentinel_of
 from singa_dask.cli.init.columns import ColumnSurvey, TableSurvey
 from singa_dask.cli.init.numbers import Spellings
 from singa_dask.cli.init.records import Note, OutputSurvey
@@ -19,12 +19,14 @@ from singa_dask.errors import listed
 
 # maximum number of columns that are listed as left out for the same reason
 MAX_SHARED = 6
+# the usual mark, which notes leave out
+DOT = ("decimal", ".")
 
 
 def form_notes(used: Sequence[ColumnSurvey]) -> Iterator[Note]:
     """Yield a note on each column of numbers that are written as text, which says how they are read."""
     for each in (each for each in used if each.forms):
-        keys = [f"{key} {value!r}" for key, value in asdict(each.forms[0]).items() if value and value != "."]
+        keys = [f"{key} {value!r}" for key, value in asdict(each.forms[0]).items() if value and (key, value) != DOT]
         number = each.forms[0].parse(pa.array([each.example]))[0].as_py()
         done = f"{number:.10g}{f' ({listed(keys)})' if keys else ''}{f', as {each.proof}' if each.proof else ''}"
         yield Note(each.name, f"numbers written as {each.example!r}", len(each.present), f"read as {done}")
@@ -57,7 +59,9 @@ def left_out_notes(table: TableSurvey, left_out: Mapping[str, str]) -> Iterator[
         names = [name for name, why in left_out.items() if why == reason]
         shown = [" ".join(name.split()) or "a column without a name" for name in names]
         n = sum(len(table.named[name].present) for name in names)
-        yield Note(listed(shown, MAX_SHARED), reason, n, "left out")
+        may_repeat = reason.startswith(TEXTS) and reason != KEYS[0]
+        advice = f"; --category {shlex.quote(','.join(names))} if they are categories" if may_repeat else ""
+        yield Note(listed(shown, MAX_SHARED), reason, n, f"left out{advice}")
 
 
 def unmet_words(table: TableSurvey, spelled: Spellings, na_values: Sequence[str]) -> Iterator[str]:

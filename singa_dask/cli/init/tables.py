@@ -19,6 +19,7 @@ from singa_dask.cli.init.baseline import baseline_of
 from singa_dask.cli.init.column_kinds import (
     KEYS,
     MIN_NUMBERED,
+    TEXTS,
     has_words,
     is_like_id,
     unfit,
@@ -422,7 +423,7 @@ def _choose(
     for name in [name for name, reason in left_out.items() if not reason]:
         left_out[name] = next((twin for label in known if (twin := _tells(table.named[name], label))), "")
     features = [each for name, each in table.named.items() if name not in names and not left_out.get(name)]
-    texts = [table.named[n] for n, why in left_out.items() if why.startswith("texts")] if not features else features
+    texts = [table.named[n] for n, why in left_out.items() if why.startswith(TEXTS)] if not features else features
     like_texts = next(
         (each for each in texts if not chosen and each.name not in options.category and has_words(each)), None
     )
