@@ -34,6 +34,7 @@ from singa_dask.api import REGISTRIES
 from singa_dask.comm.message import Address, Message
 from singa_dask.comm.slices import ParamSlice
 from singa_dask.conf import ClusterConf, JobConf, Phase, loads
+from singa_dask.conf.updater import LRGenConf
 from singa_dask.conf.yaml_text import dump
 from singa_dask.errors import ConfigError
 from singa_dask.fs.cache import COSTS, cache_folder
@@ -75,11 +76,18 @@ PLAIN: dict[str, Any] = {
 }  # fmt: skip
 """Changes of the job for timing: keys that would do other work than training steps."""
 
+# the rate does not affect times, and some schedules need a number of steps
+RATE = LRGenConf(type="Fixed", base_lr=1e-5)
 NO_MATTER = {"name", "srclayers", "param", "include", "exclude", "partition_dim", "location"}
 """Keys of a layer that do not affect its time, as long as its shapes stay the same."""
 
 Times = tuple[float, float]
 """Two times in seconds: on an idle machine, and while all cores are busy."""
+
+
+def _plain(job: JobConf) -> JobConf:
+    """Return the job with training steps only, at a fixed rate."""
+    return job.model_copy(update={**PLAIN, "updater": job.updater.model_copy(update={"learning_rate": RATE})})
 
 
 def cost_file() -> Path:
@@ -226,7 +234,7 @@ class MeasuredCosts(Costs):
     """
 
     def __init__(self, job: JobConf, file: Path | None = None) -> None:
-        self._job = self._variant = plain = job.model_copy(update=PLAIN)
+        self._job = self._variant = plain = _plain(job)
         self._n_cores, self.table = cpu_count(), CostTable(file or cost_file())
         net = build_net(plain, Phase.TRAIN)
         self._ops, self._dtype = net.ops.name, net.context.param_dtype
@@ -255,7 +263,7 @@ class MeasuredCosts(Costs):
     def of(self, job: JobConf) -> MeasuredCosts:
         """Return the costs of the same job with another cluster, or another partition of its layers."""
         costs = copy.copy(self)
-        costs._variant = job.model_copy(update=PLAIN)
+        costs._variant = _plain(job)
         return costs
 
     def _once(self, key: str, measure: Callable[[], float], beside: bool = True) -> Times:

@@ -20,6 +20,7 @@ from singa_dask.planner.loop import MIN_PASSES, WARM_UP, Loop, median_s
 from singa_dask.runtime.job.client.record_scaling import compute_scalings
 from singa_dask.runtime.job.state.events import Submission
 from singa_dask.runtime.planning.nets import build_net, build_nets, with_batchsize, with_stores
+from singa_dask.training import SCHEDULES
 
 PASSES = {"data forward", "fc forward", "fc backward", "loss forward", "loss backward"}
 
@@ -134,6 +135,17 @@ def test_updates_cost_by_call_slice_and_value(tiny: JobConf, tmp_path: Path, fak
     with MeasuredCosts(tiny, tmp_path / "costs.json") as costs:
         assert costs.update_s([], 1) == 0
         assert costs.update_s([1000, 3000], 1) == pytest.approx(1e-5 + 2 * 2e-6 + 4000e-9)
+
+
+def test_a_rate_that_ends_with_the_job_needs_no_number_of_steps(
+    tiny: JobConf, tmp_path: Path, fake: type[FakeLoop]
+) -> None:
+    rate = tiny.updater.learning_rate.model_copy(update={"type": "Cosine"})
+    job = tiny.model_copy(update={"updater": tiny.updater.model_copy(update={"learning_rate": rate})})
+    with MeasuredCosts(job, tmp_path / "costs.json") as costs:
+        for timed in (costs._job, costs.of(job)._variant):
+            schedule = SCHEDULES.find(timed.updater.learning_rate.type)
+            assert schedule(timed.updater.learning_rate)(5) > 0
 
 
 @pytest.mark.long
