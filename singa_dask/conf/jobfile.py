@@ -207,10 +207,11 @@ def _load_modules(root: TreeMap, registries: Mapping[str, Registry[Any]]) -> lis
 def _read(file: str) -> str:
     """Return the text of a file."""
     try:
-        if fs.local_path(file) is None:
+        path = fs.local_path(file)
+        if path is None:
             raw = fs.read_bytes(file)
         else:
-            raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+            raw = sys.stdin.buffer.read() if file == "-" else path.read_bytes()
     except DataError as error:
         raise ConfigError(Problem((), str(error).removeprefix(f"{file}: "), Mark(file))) from None
     except OSError as error:

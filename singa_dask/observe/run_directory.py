@@ -170,7 +170,7 @@ class RunDirectory:
         self._has_warned = False
         path = fs.local_path(url)
         # URLs that `withdraw` removes
-        self._created = [url] if self._is_new and path is not None and not path.exists() else []
+        self._created = [url] if (self._is_new or replaces) and path is not None and not path.exists() else []
 
     def _check_free(self, is_ours: bool) -> None:
         """Raise `ConfigError` if the directory has a run that this run must not replace, or that is running."""
@@ -285,7 +285,7 @@ class RunDirectory:
         # remote file systems have no locks; there, the run that creates job.yaml first gets the directory
         is_remote = fs.local_path(self.url) is None
         new = [fs.join(self.url, name) for name in (*self._texts, OWNER)]
-        new = [url for url in new if self._is_new and not fs.exists(url)]
+        new = [url for url in new if (self._is_new or self._replaces) and not fs.exists(url)]
         if self._is_new and is_remote and not fs.create(fs.join(self.url, "job.yaml"), b""):
             raise ConfigError(f"{self.url}: {ALREADY_THERE}")
         self._take()
@@ -344,7 +344,7 @@ class RunDirectory:
 
     def _journal(self, name: str) -> Journal:
         if name not in self._journals:
-            if self._is_new and name in (COMMANDS, DRIVER_LOG):
+            if (self._is_new or self._replaces) and name in (COMMANDS, DRIVER_LOG):
                 urls = (fs.join(self.url, "log"), fs.join(self.url, name))
                 self._created += [url for url in urls if not fs.exists(url)]
             known_once = self._replaces_driver and name != COMMANDS

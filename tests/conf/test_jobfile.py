@@ -120,6 +120,10 @@ def test_mistakes_of_sets_and_cluster_file_come_after_those_of_the_job(good: Pat
     assert len(lines) == 6
 
 
+def test_a_job_is_read_by_its_url(good: Path) -> None:
+    assert conf.load(good.absolute().as_uri()).job == conf.load(good).job
+
+
 @pytest.mark.parametrize("name", ["nothing.yaml", "."])
 def test_files_that_cannot_be_read(tmp_path: Path, good: Path, name: str) -> None:
     [line] = told(tmp_path / name)

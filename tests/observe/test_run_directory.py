@@ -111,6 +111,12 @@ def test_a_refused_job_removes_its_own_files_alone(url: str) -> None:
         if theirs:
             assert read(url, theirs).startswith("theirs\n")
             fs.remove_tree(url)
+    for events in ([], [STARTED]):
+        with RunDirectory(url, "", "", replaces=True, command=first) as directory:
+            for event in ({**LOG, "event": "notice", "unit": "driver"}, *events):
+                directory.on_event(event)
+            directory.withdraw()
+        assert not [name for name in (*OWN_FILES, OWNER, "log/driver.log") if fs.exists(fs.join(url, name))]
     if fs.local_path(url):
         assert not fs.exists(url)
     with RunDirectory(url, "", "", command=first) as directory:

@@ -25,6 +25,7 @@ from singa_dask.conf import JobConf
 from singa_dask.errors import ClusterError, DataError
 from singa_dask.runtime import Patience, RemoteJobs, plan_processes, wait_for_room
 from singa_dask.runtime.checkpoints.lookup import load_values
+from singa_dask.runtime.job.client import dask_tasks
 from singa_dask.runtime.job.client.cluster import embedded_cluster, local_cluster, present_workers
 from singa_dask.runtime.job.client.install import install_jobs
 from singa_dask.runtime.job.dask_worker.site import Site
@@ -50,6 +51,25 @@ from tests.runtime.units.test_ends import with_trap
 from tests.selection import circles, mostly_long, mostly_soak
 
 pytestmark = pytest.mark.cluster
+
+
+@pytest.mark.long
+def test_a_task_moves_to_a_dask_worker_that_joins_after_the_preferred_one_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dask_tasks, "LOOK_S", 0.1)
+    first = tmp_path / "first"
+
+    def end_the_first_worker() -> str:
+        if not first.exists():
+            first.touch()
+            os._exit(1)
+        return "done"
+
+    with local_cluster(1) as client:
+        (worker,) = present_workers(client)
+        assert list(dask_tasks.on_dask(client, (), [worker])([end_the_first_worker])) == ["done"]
+        assert worker not in present_workers(client)
 
 
 @pytest.mark.long

@@ -9,12 +9,13 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from distributed import Client, Future, KilledWorker, get_worker
+from dask.utils import format_bytes
+from distributed import Client, Future, KilledWorker, Status, get_worker
 from distributed.client import FutureCancelledError
 from distributed.protocol.pickle import dumps, loads
 
 from singa_dask.comm.remote_import import Guarded
-from singa_dask.errors import Aborted, LostUnitError, UnloadableError
+from singa_dask.errors import Aborted, ClusterError, LostUnitError, UnloadableError, listed
 from singa_dask.runtime.job.client.cluster import present_workers
 from singa_dask.runtime.job.dask_worker.part_files import reading
 from singa_dask.runtime.job.limits import limit
@@ -59,16 +60,35 @@ def on_dask(
 
     def run(tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
         call = Guarded(partial(_call, datasets=datasets))
-        where: Any = {"workers": workers, "allow_other_workers": workers is not None}
-        futures = client.map(call, list(map(dumps, tasks)), key="singa-dask-task", pure=False, **where)
+        waiting: dict[Future[T], bytes] = {}
         done: SimpleQueue[Future[T]] = SimpleQueue()
-        for future in futures:
-            future.add_done_callback(done.put)
+        preferred = workers
+
+        def submit(calls: Sequence[bytes]) -> None:
+            where: Any = {"workers": preferred, "allow_other_workers": preferred is not None}
+            futures = client.map(call, calls, key="singa-dask-task", pure=False, **where)
+            waiting.update(zip(futures, calls, strict=True))
+            for future in futures:
+                future.add_done_callback(done.put)
+
+        def look() -> None:
+            nonlocal preferred
+            check()
+            # Dask does not give tasks to other workers that join after the last preferred one is gone
+            if preferred and (present := present_workers(client)) and not present.keys() & set(preferred):
+                preferred, stuck = None, dict(waiting)
+                waiting.clear()
+                client.cancel(list(stuck))
+                submit(list(stuck.values()))
+
+        submit(list(map(dumps, tasks)))
         try:
-            for _ in futures:
-                yield result_of(next_ended(client, done, check))
+            while waiting:
+                ended = next_ended(client, done, look)
+                if waiting.pop(ended, None) is not None:
+                    yield result_of(ended)
         finally:
-            client.cancel(futures)
+            client.cancel(list(waiting))
 
     return run
 
@@ -105,6 +125,8 @@ def next_ended(client: Client, done: SimpleQueue[Future[T]], check: Callable[[],
     ------
     LostUnitError
         The cluster has had no Dask workers for too long.
+    ClusterError
+        All its Dask workers have been paused for too long, because their memory is full.
     """
     since = time.monotonic()
     while True:
@@ -112,10 +134,11 @@ def next_ended(client: Client, done: SimpleQueue[Future[T]], check: Callable[[],
             return done.get(timeout=LOOK_S)
         except Empty:
             check()
-            if present_workers(client):
+            present = present_workers(client)
+            if any(each["status"] != Status.paused.name for each in present.values()):
                 since = time.monotonic()
             elif time.monotonic() - since > limit("workers"):
-                raise _lost("none is left") from None
+                raise _paused(present) if present else _lost("none is left") from None
 
 
 def result_of(ended: Future[T]) -> T:
@@ -133,13 +156,25 @@ def result_of(ended: Future[T]) -> T:
     except ImportError as error:
         raise UnloadableError(str(error)) from error
     except KilledWorker as error:
-        raise _lost(str(error)) from error
+        last = error.last_worker
+        raise LostUnitError(
+            f"{error.allowed_failures + 1} Dask workers died while they ran a task, perhaps because their memory was "
+            f"full. The last one, {last.address}, had {format_bytes(last.memory_limit)}. See the logs of their nannies."
+        ) from error
     except FutureCancelledError as error:
         raise _lost("their scheduler is gone or was restarted") from error
 
 
 def _lost(why: str) -> LostUnitError:
     return LostUnitError(f"Dask workers were lost: {why}. Give the same command again.")
+
+
+def _paused(workers: Mapping[str, Mapping[str, Any]]) -> ClusterError:
+    limits = [f"{address} of {format_bytes(each['memory_limit'])}" for address, each in sorted(workers.items())]
+    return ClusterError(
+        f"all Dask workers are paused, because their memory is full: {listed(limits)}. "
+        "Start Dask workers with a larger --memory-limit."
+    )
 
 
 def _call(task: bytes, datasets: Sequence[Sequence[Any]]) -> Any:

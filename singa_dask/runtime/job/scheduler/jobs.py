@@ -12,6 +12,7 @@ from dataclasses import asdict
 from functools import singledispatchmethod
 from typing import Any
 
+from dask.utils import format_bytes
 from distributed import Scheduler, SchedulerPlugin, Status
 from distributed.scheduler import WorkerState, heartbeat_interval
 from tornado import gen
@@ -46,6 +47,8 @@ from singa_dask.shown import plural
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.5
+# share of its memory from which on a Dask worker has probably been ended by its nanny, which does so at 0.95
+FULL = 0.7
 DEPARTURE_LOOK_S = 0.1
 RETIRE = "retire_workers"
 TARGET = "adaptive_target"
@@ -88,6 +91,7 @@ class Jobs(SchedulerPlugin):
         self._ended_at = time.monotonic()
         self._news_at = 0.0  # when most Dask workers will have sent their next heartbeat
         self._looked_at: dict[str, float] = {}  # Dask worker -> time of the newest heartbeat that was examined
+        self._present = dict(scheduler.workers)
         self._left_over: set[str] = set()  # Dask workers that still host units of ended incarnations
         self.queue = JobQueue(scheduler, self.history)
         self.drivers = Drivers(
@@ -294,6 +298,7 @@ class Jobs(SchedulerPlugin):
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Notify all jobs of a new Dask worker."""
+        self._present[worker] = scheduler.workers[worker]
         for job_id in list(self.records):
             self.handle(job_id, ev.Arrived(worker))
 
@@ -303,8 +308,9 @@ class Jobs(SchedulerPlugin):
         self._looked_at.pop(worker, None)
         self._left_over.discard(worker)
         self._try(self.drivers.lose, worker)
+        why = _why_gone(self._present.pop(worker, None))
         for job_id in list(self.records):
-            self.handle(job_id, ev.Gone(worker, "it is gone"))
+            self.handle(job_id, ev.Gone(worker, why))
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """End the jobs of a client that has left, unless it reconnects soon. Detached jobs continue."""
@@ -619,3 +625,14 @@ async def dask_setup(server: Any) -> None:
     """
     if isinstance(server, Scheduler):
         await server.register_scheduler_plugin(Jobs(), idempotent=True)
+
+
+def _why_gone(known: WorkerState | None) -> str:
+    """Return why a Dask worker may be gone: its nanny ends it when its memory is full."""
+    used, most = (known.metrics.get("memory", 0), known.memory_limit) if known else (0, 0)
+    if not most or used < FULL * most:
+        return "it is gone"
+    return (
+        f"it is gone, and used {format_bytes(used)} of its {format_bytes(most)} of memory. A nanny ends a Dask worker "
+        "whose memory is full: start Dask workers with a larger --memory-limit, or lower batchsize"
+    )
