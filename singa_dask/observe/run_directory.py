@@ -104,6 +104,10 @@ def short_url(url: str) -> str:
     return str(path.relative_to(here))
 
 
+def _is_empty_directory(url: str) -> bool:
+    return fs.is_dir(url) and not fs.ls(url)
+
+
 class RunDirectory:
     """Records one run of a job. The directory is created when the job starts.
 
@@ -181,7 +185,8 @@ class RunDirectory:
 
     def _refuse_others(self, names: Collection[str]) -> None:
         """Raise `ConfigError` if other programs have files here that the run would replace or delete."""
-        if others := [name for name in (fs.ls(self.url) if fs.exists(self.url) else ()) if name in names]:
+        found = [name for name in (fs.ls(self.url) if fs.exists(self.url) else ()) if name in names]
+        if others := [name for name in found if not _is_empty_directory(fs.join(self.url, name))]:
             raise ConfigError(
                 f"{self.url}: this is not a run directory, but it contains {', '.join(others)}, which a run would "
                 f"replace. "
