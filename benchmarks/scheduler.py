@@ -23,7 +23,7 @@ from distributed.protocol import dumps
 from singa_dask.runtime.job.names import JOBS, SITE, Op
 from singa_dask.runtime.job.scheduler.jobs import Jobs
 from singa_dask.runtime.job.scheduler.record import JobRecord
-from singa_dask.runtime.job.state.events import JobSpec
+from singa_dask.runtime.job.state.submission import JobSpec
 from singa_dask.runtime.planning.layout import plan_processes
 from singa_dask.runtime.planning.worker_choice import WorkerFacts
 from tests.runtime.harness import mlp

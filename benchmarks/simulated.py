@@ -32,7 +32,7 @@ from distributed.versions import get_versions
 
 from singa_dask.runtime.job.names import EVENTS, SITE, Op
 from singa_dask.runtime.job.scheduler.jobs import TICK_S, Jobs
-from singa_dask.runtime.job.state.events import JobSpec
+from singa_dask.runtime.job.state.submission import JobSpec
 from tests.runtime.harness import mlp
 
 SIZES = (125, 250, 500, 1000)

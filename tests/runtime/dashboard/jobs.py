@@ -14,7 +14,7 @@ from singa_dask.runtime.job.scheduler.history import History
 from singa_dask.runtime.job.scheduler.job_queue import JobQueue
 from singa_dask.runtime.job.scheduler.record import JobRecord
 from singa_dask.runtime.job.scheduler.views import Views
-from singa_dask.runtime.job.state.events import JobSpec
+from singa_dask.runtime.job.state.submission import JobSpec
 from tests.runtime.processes import digits
 
 __all__ = ["full", "shown"]

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from singa_dask.comm.message import Address
+from singa_dask.runtime.job.state import actions as act
 from singa_dask.runtime.job.state import events as ev
 from singa_dask.runtime.planning.worker_choice import WorkerFacts
 
@@ -21,7 +22,7 @@ class Hosting:
 
     incarnation: int
     process: int
-    placement: ev.Host
+    placement: act.Host
     since: float = 0.0
     running: set[Address] = field(default_factory=set)
     waiting: list[tuple[Address, ...]] = field(default_factory=list)

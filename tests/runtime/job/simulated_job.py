@@ -9,10 +9,11 @@ from typing import Any
 
 from singa_dask.comm.message import Address
 from singa_dask.conf import ClusterConf
+from singa_dask.runtime.job.state import actions as act
 from singa_dask.runtime.job.state import events as ev
-from singa_dask.runtime.job.state.events import JobSpec
 from singa_dask.runtime.job.state.job_state import JobState
 from singa_dask.runtime.job.state.restarts import snapshot_name
+from singa_dask.runtime.job.state.submission import JobSpec
 from singa_dask.runtime.planning.layout import Layout, plan_processes
 from tests.runtime.job.simulated_cluster import Hosting, Node, SimulatedCluster
 
@@ -36,14 +37,14 @@ class SimulatedJob(SimulatedCluster):
 
     def __init__(self, cluster: str, nodes: list[Node], seed: int = 0, n_steps: int = 40) -> None:
         super().__init__(nodes, seed)
-        self.over: ev.Over | None = None
+        self.over: act.Over | None = None
         self.told: list[Mapping[str, Any]] = []
         self.delivered: list[Any] = []
         self.done_actions: list[Any] = []
         self.snapshots: list[ev.Snapshotted] = []
         self.is_scheduled = True  # snapshots are taken also where nobody asks for one
         self.incarnations: dict[int, int] = {}  # of each process: newest incarnation that was hosted
-        self.hosts: dict[int, ev.Host] = {}
+        self.hosts: dict[int, act.Host] = {}
         self.endpoints: dict[tuple[int, int], str] = {}
         self.joined: set[tuple[int, int]] = set()  # process, incarnation of those that it has been told of
         self.position: dict[int, int] = {}
@@ -121,18 +122,18 @@ class SimulatedJob(SimulatedCluster):
         for action in actions:
             assert self.over is None, f"after Over: {action}"
             self.done_actions.append(action)
-            if not isinstance(action, ev.Tell):
+            if not isinstance(action, act.Tell):
                 self.log.append(f"{self.now - 1000:.2f}   -> {action}"[:400])
             getattr(self, "_do_" + type(action).__name__.lower())(action)
-        hosted = [each for each in actions if isinstance(each, ev.Host)]
+        hosted = [each for each in actions if isinstance(each, act.Host)]
         if hosted:
             self.check_placement(hosted)
 
-    def _do_tell(self, action: ev.Tell) -> None:
+    def _do_tell(self, action: act.Tell) -> None:
         self.told.append(action.what)
         self.log.append(f"{self.now - 1000:.2f}   -> tell {action.what}"[:300])
 
-    def _do_over(self, action: ev.Over) -> None:
+    def _do_over(self, action: act.Over) -> None:
         self.over = action
 
     # -- what Dask workers do ----------------------------------------------------------------------------------------
@@ -152,7 +153,7 @@ class SimulatedJob(SimulatedCluster):
 
         self.soon(arrive)
 
-    def _do_host(self, action: ev.Host) -> None:
+    def _do_host(self, action: act.Host) -> None:
         def fail(why: str) -> None:
             self.soon(lambda: self.deliver(ev.Hosted(action.incarnation, action.process, error=why)))
 
@@ -176,7 +177,7 @@ class SimulatedJob(SimulatedCluster):
 
         self._ask(action.worker, HOST_S, host, fail)
 
-    def _do_rununits(self, action: ev.RunUnits) -> None:
+    def _do_rununits(self, action: act.RunUnits) -> None:
         self.check_run(action)
 
         def start(node: Node) -> None:
@@ -238,14 +239,14 @@ class SimulatedJob(SimulatedCluster):
             if each.incarnation <= incarnation and process in (None, each.process):
                 self._close(node, each)
 
-    def _do_endincarnation(self, action: ev.EndIncarnation) -> None:
+    def _do_endincarnation(self, action: act.EndIncarnation) -> None:
         def end(node: Node) -> None:
             self._end(node, action.incarnation, action.process)
             self.soon(lambda: self.deliver(ev.Ended(action.incarnation, action.worker, {}, action.process)))
 
         self._ask(action.worker, 10.0, end, lambda why: None)
 
-    def _do_cutoff(self, action: ev.CutOff) -> None:
+    def _do_cutoff(self, action: act.CutOff) -> None:
         def fail(why: str) -> None:
             self.deliver(cut(error=why))
 
@@ -265,7 +266,7 @@ class SimulatedJob(SimulatedCluster):
 
         self._ask(action.worker, ASK_S, do, fail)
 
-    def _do_join(self, action: ev.Join) -> None:
+    def _do_join(self, action: act.Join) -> None:
         def joined(error: str = "") -> None:
             self.deliver(ev.Joined(action.incarnation, process=action.process, error=error))
 
@@ -280,7 +281,7 @@ class SimulatedJob(SimulatedCluster):
 
         self._ask(action.worker, ASK_S, do, joined)
 
-    def _do_request(self, action: ev.Request) -> None:
+    def _do_request(self, action: act.Request) -> None:
         if action.what == "checkpoint":
             self.asked_for_checkpoints.append(action.worker)
         elif action.what == "snapshot":

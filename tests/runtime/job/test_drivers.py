@@ -30,7 +30,8 @@ from singa_dask.runtime.job.scheduler.history import History
 from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.scheduler.job_queue import JobQueue
 from singa_dask.runtime.job.scheduler.jobs import Jobs
-from singa_dask.runtime.job.state.events import Host, Hosted
+from singa_dask.runtime.job.state.actions import Host
+from singa_dask.runtime.job.state.events import Hosted
 from tests.runtime.processes import digits
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from singa_dask.runtime.job.state import actions as act
 from singa_dask.runtime.job.state import events as ev
 from singa_dask.runtime.job.state.job_state import JobState
 from tests.runtime.job.test_job_state import running
@@ -30,7 +31,7 @@ def test_a_job_that_is_ended_before_it_begins_does_not_begin() -> None:
     state = JobState(world.state.spec)
     assert state.handle(ev.ClientGone(), 0.0, world.facts()) == []
     (over,) = state.begin(1.0, world.facts())
-    assert isinstance(over, ev.Over)
+    assert isinstance(over, act.Over)
     assert over.end.reason == "the client that ran the job is gone"
     assert state.phase == "over"
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from singa_dask.comm.message import Address
 from singa_dask.conf import ClusterConf
+from singa_dask.runtime.job.state import actions as act
 from singa_dask.runtime.job.state import events as ev
 from singa_dask.runtime.job.state.job_state import JobState
 from tests.runtime.job.simulated_cluster import Node
@@ -145,7 +146,7 @@ def test_only_the_lost_group_starts_again() -> None:
     assert what["restarts"] == 1
     assert world.incarnations == {0: 0, 1: 0, 2: 1, 3: 0}
     assert world.hosts[0].buddy == "w2"  # at first
-    joins = [each for each in world.done_actions if isinstance(each, ev.Join)]
+    joins = [each for each in world.done_actions if isinstance(each, act.Join)]
     assert {each.process: each.buddy for each in joins}[0] != "w2"
 
 
@@ -405,7 +406,7 @@ def test_a_later_incarnation_that_does_not_start_in_time_is_tried_again() -> Non
 def until_cut_off(world: World, address: str) -> None:
     """Lose a Dask worker; let time pass until others are asked to cut it off."""
     world.kill(world.nodes[address])
-    while not any(isinstance(each, ev.CutOff) for each in world.done_actions):
+    while not any(isinstance(each, act.CutOff) for each in world.done_actions):
         world.run(0.01)
 
 

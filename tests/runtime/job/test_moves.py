@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from singa_dask.comm.message import Address
+from singa_dask.runtime.job.state import actions as act
 from singa_dask.runtime.job.state import events as ev
 from tests.runtime.job.simulated_cluster import Node
 from tests.runtime.job.test_job_state import running, world_of
@@ -40,7 +41,7 @@ def test_a_job_that_is_to_move_can_be_stopped() -> None:
 @pytest.mark.parametrize("name", ["single"])
 def test_a_lost_holder_of_snapshots_is_replaced_at_once(name: str) -> None:
     world = running(name, 4, n_steps=100_000)
-    holders = {each.buddy for each in world.done_actions if isinstance(each, ev.Host)}
+    holders = {each.buddy for each in world.done_actions if isinstance(each, act.Host)}
     spare = next(address for address in sorted(holders) if address not in world.state.workers)
     world.is_scheduled = False  # only those that are asked for are taken
     world.kill(world.nodes[spare])
@@ -50,7 +51,7 @@ def test_a_lost_holder_of_snapshots_is_replaced_at_once(name: str) -> None:
 @pytest.mark.parametrize("has_other", [True, False])
 def test_so_is_one_that_is_lost_before_the_units_run(has_other: bool) -> None:
     world = world_of("single", 3 if has_other else 2, n_steps=100_000)
-    (buddy,) = [each.buddy for each in world.done_actions if isinstance(each, ev.Host)]
+    (buddy,) = [each.buddy for each in world.done_actions if isinstance(each, act.Host)]
     del world.nodes[buddy]
     world.deliver(ev.Gone(buddy, "it is gone"))
     world.run(7.0)
@@ -77,7 +78,7 @@ def test_nobody_waits_for_workers_that_were_done_on_a_dask_worker_that_is_gone()
     world.kill(world.nodes["w3"])
     world.run(3.0)
     assert len(world.state.restarts) == 0
-    told = [each for each in world.done_actions if isinstance(each, ev.Join)]
+    told = [each for each in world.done_actions if isinstance(each, act.Join)]
     assert [(each.process, each.left, each.endpoints) for each in told] == [(p, done, {}) for p in range(3)]
     world.deliver(ev.Gone("w3", "it is gone"))
-    assert told == [each for each in world.done_actions if isinstance(each, ev.Join)]
+    assert told == [each for each in world.done_actions if isinstance(each, act.Join)]

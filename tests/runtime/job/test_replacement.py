@@ -8,6 +8,7 @@ from typing import Any
 from singa_dask.comm.message import Address
 from singa_dask.conf import ClusterConf
 from singa_dask.runtime import plan_processes
+from singa_dask.runtime.job.state import actions as act
 from singa_dask.runtime.job.state import events as ev
 from singa_dask.runtime.job.state.incarnation import Incarnation
 from singa_dask.runtime.job.state.placer import Placer, Roster
@@ -27,7 +28,7 @@ def snapshot(holders: list[str]) -> dict[str, Any]:
     return {"step": 8, "groups": groups, "parts": [part], "states": [{**part, "file": "states"}]}
 
 
-def replaced(lost: int, done: tuple[int, ...], manifest: Mapping[str, Any]) -> tuple[ev.Host, ev.Join]:
+def replaced(lost: int, done: tuple[int, ...], manifest: Mapping[str, Any]) -> tuple[act.Host, act.Join]:
     """Replace a process; return how it is hosted, and what a survivor is told."""
     incarnation = Incarnation(Roster.of(0, LAYOUT, list(WORKERS)[:4]))
     for group in done:
@@ -42,7 +43,7 @@ def replaced(lost: int, done: tuple[int, ...], manifest: Mapping[str, Any]) -> t
     for process in {0, 1, 2, 3} - {lost}:
         applied = {lost: 10} if process == 3 else {}
         actions = replacement.handle(ev.Cut(0, process, applied), 0.0, present)
-    (host,) = [each for each in actions if isinstance(each, ev.Host)]
+    (host,) = [each for each in actions if isinstance(each, act.Host)]
     joins = replacement.handle(ev.Hosted(host.incarnation, lost, "tcp://new"), 0.0, present)
     assert not replacement.failed
     return host, joins[0]
@@ -78,6 +79,6 @@ def test_a_group_goes_on_after_the_step_that_all_servers_have() -> None:
     actions = []
     for process, applied in ((1, {}), (2, {}), (3, {0: 10}), (4, {0: 9})):
         actions = replacement.handle(ev.Cut(0, process, applied), 0.0, workers)
-    (host,) = [each for each in actions if isinstance(each, ev.Host)]
+    (host,) = [each for each in actions if isinstance(each, act.Host)]
     assert host.rejoin is not None
     assert host.rejoin.steps == {0: 10}

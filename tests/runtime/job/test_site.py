@@ -19,7 +19,7 @@ from singa_dask.runtime.job.dask_worker.site import Site
 from singa_dask.runtime.job.dask_worker.units_task import UnitsTask
 from singa_dask.runtime.job.limits import LIMITS, Limit
 from singa_dask.runtime.job.names import SITE
-from singa_dask.runtime.job.state.events import JobSpec
+from singa_dask.runtime.job.state.submission import JobSpec
 from singa_dask.runtime.units.unit_errors import may_succeed_again
 
 

@@ -17,9 +17,10 @@ from singa_dask.runtime.job.names import SITE
 from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.scheduler.jobs import RETIRE, Jobs
 from singa_dask.runtime.job.scheduler.record import JobRecord
+from singa_dask.runtime.job.state import actions as act
 from singa_dask.runtime.job.state import events as ev
-from singa_dask.runtime.job.state.events import JobSpec
 from singa_dask.runtime.job.state.job_state import JobState
+from singa_dask.runtime.job.state.submission import JobSpec
 from singa_dask.runtime.planning.worker_choice import TO_WAIT, WorkerFacts
 from tests.runtime.processes import digits
 
@@ -113,7 +114,7 @@ def strange_metrics(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
 def answer_breaks(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(here.jobs.sites, "host", broken)
     record = here.records["broken"]
-    here.jobs._do(record, [ev.Host(0, 0, WORKER, record.state.roster, {})])
+    here.jobs._do(record, [act.Host(0, 0, WORKER, record.state.roster, {})])
 
 
 OWN = [look_breaks, foreign_heartbeat, strange_metrics, answer_breaks]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from singa_dask.comm.message import Address
+from singa_dask.runtime.job.state import actions as act
 from singa_dask.runtime.job.state import events as ev
 from singa_dask.runtime.planning.worker_choice import WorkerFacts
 from tests.runtime.job.simulated_job import RESUME, SimulatedJob
@@ -16,7 +17,7 @@ class World(SimulatedJob):
 
     # -- checks ------------------------------------------------------------------------------------------------------
 
-    def check_placement(self, hosts: list[ev.Host]) -> None:
+    def check_placement(self, hosts: list[act.Host]) -> None:
         roster = self.state.roster
         units = [unit for units in hosts[0].roster.layout.processes for unit in units]
         assert sorted(units) == sorted(self.layout.units), "each unit is placed once"
@@ -44,7 +45,7 @@ class World(SimulatedJob):
         self.done -= {unit for each in hosts for unit in self._units(each, each.process)}
         self._check_start(hosts[0])
 
-    def _check_buddy(self, host: ev.Host, facts: Mapping[str, WorkerFacts]) -> None:
+    def _check_buddy(self, host: act.Host, facts: Mapping[str, WorkerFacts]) -> None:
         buddy = host.buddy
         assert buddy != host.worker, "nobody is a buddy of its own"
         here = facts[host.worker].host if host.worker in facts else ""
@@ -52,7 +53,7 @@ class World(SimulatedJob):
         if away and host.incarnation > 0:
             assert facts[buddy].host != here, f"the buddy of {host.worker} is on its host: {self.history()}"
 
-    def _check_start(self, host: ev.Host) -> None:
+    def _check_start(self, host: act.Host) -> None:
         start, rejoin = host.start, host.rejoin
         needs_parts = rejoin is None or any(
             unit.kind == "server"
@@ -80,7 +81,7 @@ class World(SimulatedJob):
                 self.position[group] = step
 
     @staticmethod
-    def _units(host: ev.Host, process: int) -> list[Address]:
+    def _units(host: act.Host, process: int) -> list[Address]:
         return [*host.roster.layout.processes[process]]
 
     def _step_of(self, start: Mapping[str, Any]) -> list[int]:
@@ -104,7 +105,7 @@ class World(SimulatedJob):
                 found.append({"manifest": manifest})
         return found
 
-    def check_run(self, action: ev.RunUnits) -> None:
+    def check_run(self, action: act.RunUnits) -> None:
         roster = self.state.roster
         assert action.incarnation == roster.incarnations[action.process] == self.incarnations[action.process]
         assert action.worker == roster.workers[action.process]

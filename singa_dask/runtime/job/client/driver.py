@@ -30,7 +30,7 @@ from singa_dask.runtime.job.client.table_scans import share_scans
 from singa_dask.runtime.job.job_end import JobEnd
 from singa_dask.runtime.job.names import SIGNAL_CODES, Op
 from singa_dask.runtime.job.scheduler.job_facts import JobFacts
-from singa_dask.runtime.job.state.events import JobSpec, Submission
+from singa_dask.runtime.job.state.submission import JobSpec, Submission
 from singa_dask.runtime.planning.layout import plan_processes
 
 

@@ -35,8 +35,8 @@ from singa_dask.runtime.job.dask_worker.part_files import PartFiles
 from singa_dask.runtime.job.frames import guard_frames
 from singa_dask.runtime.job.limits import check_limits, limit
 from singa_dask.runtime.job.names import EVENTS, SITE, Op
-from singa_dask.runtime.job.state.events import JobSpec
 from singa_dask.runtime.job.state.restarts import snapshot_name
+from singa_dask.runtime.job.state.submission import JobSpec
 from singa_dask.runtime.units.job_of_thread import in_job
 
 logger = logging.getLogger(__name__)

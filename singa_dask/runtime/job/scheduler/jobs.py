@@ -37,9 +37,10 @@ from singa_dask.runtime.job.scheduler.seen_workers import SeenWorkers
 from singa_dask.runtime.job.scheduler.sites import Sites
 from singa_dask.runtime.job.scheduler.unit_tasks import UnitTasks
 from singa_dask.runtime.job.scheduler.views import Views
+from singa_dask.runtime.job.state import actions as act
 from singa_dask.runtime.job.state import events as ev
-from singa_dask.runtime.job.state.events import JobSpec
 from singa_dask.runtime.job.state.job_state import JobState
+from singa_dask.runtime.job.state.submission import JobSpec
 from singa_dask.runtime.planning.layout import plan_processes
 from singa_dask.runtime.planning.worker_choice import TO_WAIT, WorkerFacts, place_again, place_first
 from singa_dask.shown import plural
@@ -509,16 +510,16 @@ class Jobs(SchedulerPlugin):
 
     def _do(self, record: JobRecord, actions: list[Any]) -> None:
         job_id, add_callback = record.spec.job_id, self.scheduler.loop.add_callback
-        if hosted := next((action for action in actions if isinstance(action, ev.Host)), None):
+        if hosted := next((action for action in actions if isinstance(action, act.Host)), None):
             self.sites.share(record, hosted)
-        if begun := [action for action in actions if isinstance(action, ev.RunUnits)]:
+        if begun := [action for action in actions if isinstance(action, act.RunUnits)]:
             self._tasks.run(record, begun)
         for action in actions:
-            if isinstance(action, ev.Tell):
+            if isinstance(action, act.Tell):
                 self._tell(job_id, action.what)
-            elif isinstance(action, ev.Request):
+            elif isinstance(action, act.Request):
                 self._ask_later(action.worker, Op.REQUEST, job_id=job_id, what=action.what)
-            elif not isinstance(action, ev.RunUnits):
+            elif not isinstance(action, act.RunUnits):
                 add_callback(self._carry_out, record, action)
 
     async def _carry_out(self, record: JobRecord, action: Any) -> None:
@@ -538,8 +539,8 @@ class Jobs(SchedulerPlugin):
     def _ask_later(self, worker: str, op: str, **arguments: Any) -> None:
         self.scheduler.loop.add_callback(self.sites.ask, worker, limit("answer"), op, **arguments)
 
-    @_perform.register(ev.Host)
-    async def _do_host(self, action: ev.Host, record: JobRecord) -> None:
+    @_perform.register(act.Host)
+    async def _do_host(self, action: act.Host, record: JobRecord) -> None:
         job_id = record.spec.job_id
         await self.drivers.save(job_id, action.incarnation)
         if record.spec.driver and (why := self.drivers.taken_over):
@@ -548,8 +549,8 @@ class Jobs(SchedulerPlugin):
             answer = await self.sites.host(record, action)
         self.handle(job_id, ev.Hosted(action.incarnation, action.process, **answer))
 
-    @_perform.register(ev.EndIncarnation)
-    async def _do_endincarnation(self, action: ev.EndIncarnation, record: JobRecord) -> None:
+    @_perform.register(act.EndIncarnation)
+    async def _do_endincarnation(self, action: act.EndIncarnation, record: JobRecord) -> None:
         job_id = record.spec.job_id
         facts = {
             "job_id": job_id,
@@ -573,15 +574,15 @@ class Jobs(SchedulerPlugin):
                 answer or "no answer",
             )
 
-    @_perform.register(ev.CutOff)
-    async def _do_cutoff(self, action: ev.CutOff, record: JobRecord) -> None:
+    @_perform.register(act.CutOff)
+    async def _do_cutoff(self, action: act.CutOff, record: JobRecord) -> None:
         arguments = {"processes": list(action.processes), "groups": list(action.groups)}
         job_id = record.spec.job_id
         answer = await self.sites.ask_process(job_id, action, Op.CUT, **arguments)
         self.handle(job_id, ev.Cut(action.incarnation, action.process, **answer))
 
-    @_perform.register(ev.Join)
-    async def _do_join(self, action: ev.Join, record: JobRecord) -> None:
+    @_perform.register(act.Join)
+    async def _do_join(self, action: act.Join, record: JobRecord) -> None:
         left = [list(unit) for unit in action.left]
         facts = {"endpoints": dict(action.endpoints), "left": left, "buddy": action.buddy}
         job_id = record.spec.job_id
@@ -590,8 +591,8 @@ class Jobs(SchedulerPlugin):
         answer = await self.sites.ask_process(job_id, action, Op.JOIN, **facts)
         self.handle(job_id, ev.Joined(action.incarnation, action.process, **answer))
 
-    @_perform.register(ev.Over)
-    async def _do_over(self, action: ev.Over, record: JobRecord) -> None:
+    @_perform.register(act.Over)
+    async def _do_over(self, action: act.Over, record: JobRecord) -> None:
         job_id = record.spec.job_id
         try:
             await self._clean_up(record, action)
@@ -604,7 +605,7 @@ class Jobs(SchedulerPlugin):
                 self.records.pop(job_id, None)
                 await self.drivers.save(job_id)
 
-    async def _clean_up(self, record: JobRecord, action: ev.Over) -> None:
+    async def _clean_up(self, record: JobRecord, action: act.Over) -> None:
         """Remove the tasks, units and snapshots of a job from the cluster."""
         job_id, incarnation = record.spec.job_id, record.state.incarnation
         await self._tasks.cancel(record, incarnation)

@@ -21,7 +21,7 @@ from singa_dask.errors import DataError, TakenOverError, text_of
 from singa_dask.fs.host_files import Catalog
 from singa_dask.fs.ownership import Ownership
 from singa_dask.runtime.job.limits import limit
-from singa_dask.runtime.job.state.events import Submission
+from singa_dask.runtime.job.state.submission import Submission
 
 SUFFIX = ".job.json"
 ASIDE = ".aside.json"

@@ -22,8 +22,8 @@ from singa_dask.runtime.job.scheduler.evidence import Evidence
 from singa_dask.runtime.job.scheduler.group_metrics import MetricsMerger
 from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.scheduler.stalls import Stalls
-from singa_dask.runtime.job.state.events import JobSpec
 from singa_dask.runtime.job.state.job_state import JobState
+from singa_dask.runtime.job.state.submission import JobSpec
 from singa_dask.runtime.planning.layout import plan_processes
 
 logger = logging.getLogger(__name__)

@@ -25,8 +25,8 @@ from singa_dask.fs.host_files import Catalog
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import DRIVERS, SITE, Op
 from singa_dask.runtime.job.scheduler.record import JobRecord
-from singa_dask.runtime.job.state import events as ev
-from singa_dask.runtime.job.state.events import JobSpec
+from singa_dask.runtime.job.state import actions as act
+from singa_dask.runtime.job.state.submission import JobSpec
 
 PLUGINS = {
     SITE: "singa_dask.runtime.job.dask_worker.site:Site",
@@ -76,7 +76,7 @@ class Sites:
         answers = await gen.multi([self.ask(each, timeout_s, op, **arguments) for each in workers])
         return dict(zip(workers, answers, strict=True))
 
-    def share(self, record: JobRecord, action: ev.Host) -> None:
+    def share(self, record: JobRecord, action: act.Host) -> None:
         """Prepare the description that all processes of an incarnation get, as JSON in ``record.placements``."""
         roster, rejoin = action.roster, action.rejoin
         placement = {
@@ -91,7 +91,7 @@ class Sites:
         }
         record.placements = {action.incarnation: json.dumps(placement)}
 
-    async def host(self, record: JobRecord, action: ev.Host) -> dict[str, Any]:
+    async def host(self, record: JobRecord, action: act.Host) -> dict[str, Any]:
         """Ask the `Site` of a Dask worker to host a process, unless its incarnation has ended.
 
         Returns the fields of `ev.Hosted`.
@@ -134,7 +134,9 @@ class Sites:
             installed.add(worker)
         return None
 
-    async def ask_process(self, job_id: str, action: ev.CutOff | ev.Join, op: str, **arguments: Any) -> dict[str, Any]:
+    async def ask_process(
+        self, job_id: str, action: act.CutOff | act.Join, op: str, **arguments: Any
+    ) -> dict[str, Any]:
         """Call a handler for one process of a job; return its answer, or an ``error``."""
         facts = {"job_id": job_id, "incarnation": action.incarnation, "process": action.process}
         answer = await self.ask(action.worker, limit("answer"), op, **facts, **arguments)

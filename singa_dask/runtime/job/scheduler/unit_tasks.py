@@ -15,6 +15,7 @@ from singa_dask.runtime.job.client_security import as_client
 from singa_dask.runtime.job.dask_worker.units_task import UnitsTask
 from singa_dask.runtime.job.names import units_key
 from singa_dask.runtime.job.scheduler.record import JobRecord
+from singa_dask.runtime.job.state import actions as act
 from singa_dask.runtime.job.state import events as ev
 
 MAX_CONNECTS = 5
@@ -58,13 +59,13 @@ class UnitTasks:
             # embedded cluster would remain
             client._loop_runner.stop()
 
-    def run(self, record: JobRecord, actions: Sequence[ev.RunUnits]) -> None:
+    def run(self, record: JobRecord, actions: Sequence[act.RunUnits]) -> None:
         """Start the units of some processes, all in one graph: a graph for each would take five times as long."""
         assert self._client is not None
         job_id, endpoints = record.spec.job_id, json.dumps(actions[0].endpoints)
         graph: dict[str, Any] = {}
         places: dict[str, str] = {}
-        tasks: dict[str, tuple[ev.RunUnits, tuple[Address, ...]]] = {}
+        tasks: dict[str, tuple[act.RunUnits, tuple[Address, ...]]] = {}
         for action in actions:
             for i in range(action.n_tasks):
                 units = action.units[i :: action.n_tasks]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from singa_dask.comm.message import Address
-from singa_dask.runtime.job.state import events as ev
+from singa_dask.runtime.job.state import actions as act
 from singa_dask.runtime.job.state.placer import Roster
 from singa_dask.runtime.planning.worker_choice import WorkerFacts
 from singa_dask.runtime.units.initial_state import Rejoin
@@ -89,7 +89,7 @@ class Incarnation:
 
 def run_actions(
     incarnation: Incarnation, processes: Iterable[int], workers: Mapping[str, WorkerFacts]
-) -> list[ev.RunUnits]:
+) -> list[act.RunUnits]:
     """Return the actions that start the units of some processes."""
     roster = incarnation.roster
     endpoints = tuple(incarnation.endpoints[p] for p in range(len(roster.workers)))
@@ -98,7 +98,7 @@ def run_actions(
         worker, units = roster.workers[process], roster.layout.processes[process]
         known = workers.get(worker)
         n_tasks = min(max(1, known.free) if known else 1, len(units))
-        actions.append(ev.RunUnits(roster.incarnations[process], worker, process, units, n_tasks, endpoints))
+        actions.append(act.RunUnits(roster.incarnations[process], worker, process, units, n_tasks, endpoints))
     return actions
 
 
@@ -108,6 +108,8 @@ def host_actions(
     start: Mapping[str, Any],
     buddies: Sequence[str],
     rejoin: Rejoin | None = None,
-) -> list[ev.Host]:
+) -> list[act.Host]:
     """Return the actions that host some processes. ``buddies`` has an entry for each process of the job."""
-    return [ev.Host(roster.incarnations[p], p, roster.workers[p], roster, start, buddies[p], rejoin) for p in processes]
+    return [
+        act.Host(roster.incarnations[p], p, roster.workers[p], roster, start, buddies[p], rejoin) for p in processes
+    ]

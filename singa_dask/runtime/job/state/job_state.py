@@ -14,12 +14,13 @@ from singa_dask.errors import ClusterError, LostUnitError, UnitError
 from singa_dask.runtime.job.job_end import Failure, JobEnd
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import NOTICES, SIGNAL_CODES
+from singa_dask.runtime.job.state import actions as act
 from singa_dask.runtime.job.state import events as ev
-from singa_dask.runtime.job.state.events import JobSpec
 from singa_dask.runtime.job.state.incarnation import Incarnation, host_actions, run_actions
 from singa_dask.runtime.job.state.placer import Placer, Roster, buddies_of
 from singa_dask.runtime.job.state.replacement import Replacement, processes_to_replace
 from singa_dask.runtime.job.state.restarts import RestartPoints, Restarts
+from singa_dask.runtime.job.state.submission import JobSpec
 from singa_dask.runtime.planning.layout import pack, plan_processes
 from singa_dask.runtime.planning.worker_choice import WorkerFacts
 from singa_dask.shown import plural
@@ -265,7 +266,7 @@ class JobState:
         report = event.report
         self._incarnation.reports.setdefault(str(event.unit), report)
         if event.unit.kind == "worker" and report["state"] == "done":
-            self._actions.append(ev.Tell({"event": "steps", "steps": {str(event.unit.group): report["step"]}}))
+            self._actions.append(act.Tell({"event": "steps", "steps": {str(event.unit.group): report["step"]}}))
         if self.phase not in ("starting", "running"):
             return
         if report["state"] == "done" and event.unit.kind == "server" and self._replacement is not None:
@@ -332,7 +333,7 @@ class JobState:
     @_take.register(ev.Joined)
     def _on_joined(self, event: ev.Joined) -> None:
         if self._replacement is None and self.phase == "running" and self.roster.has(event.process, event.incarnation):
-            self._actions.append(ev.Request(self._first_worker, "snapshot"))
+            self._actions.append(act.Request(self._first_worker, "snapshot"))
 
     @_take.register(ev.Leaving)
     def _on_leaving(self, event: ev.Leaving) -> None:
@@ -369,7 +370,7 @@ class JobState:
         if self.phase == "placing":
             why = "The job has no newer state to save." if self._is_saved else "The checkpoint needs Dask workers."
             message += f" {why}"
-        self._actions.append(ev.Tell({"event": "notice", "level": "WARNING", "message": message}))
+        self._actions.append(act.Tell({"event": "notice", "level": "WARNING", "message": message}))
         self._stop_units()
 
     @_take.register(ev.CheckpointAsked)
@@ -380,7 +381,7 @@ class JobState:
 
     def _request_checkpoint(self) -> None:
         if self._checkpoint_from >= 0:
-            self._actions.append(ev.Request(self._first_worker, "checkpoint"))
+            self._actions.append(act.Request(self._first_worker, "checkpoint"))
 
     def _stop_units(self) -> None:
         """Ask the units to stop with a checkpoint, if a stop was requested and all units run."""
@@ -392,7 +393,7 @@ class JobState:
         self._moving, self._deadline = "", None
         if self._is_alone:
             self._stop_until = self._now + limit("stop")
-        self._actions += [ev.Request(worker, "stop") for worker in self.roster.workers]
+        self._actions += [act.Request(worker, "stop") for worker in self.roster.workers]
 
     @_take.register(ev.ClientGone)
     def _on_clientgone(self, event: ev.ClientGone) -> None:
@@ -432,7 +433,7 @@ class JobState:
     def break_off(self, failure: Failure) -> list[Any]:
         """End the job without waiting; return the actions to carry out."""
         self._actions = [
-            ev.EndIncarnation(self.incarnation, worker, failure.reason, forget=True) for worker in self.workers
+            act.EndIncarnation(self.incarnation, worker, failure.reason, forget=True) for worker in self.workers
         ]
         self._failure = failure
         self._finish()
@@ -469,7 +470,7 @@ class JobState:
         forget = self._is_done or self._failure is not None
         self._incarnation.ending = self._placer.reachable(self._workers).intersection(self.roster.workers)
         self._actions += [
-            ev.EndIncarnation(self.incarnation, worker, reason, forget) for worker in sorted(self._incarnation.ending)
+            act.EndIncarnation(self.incarnation, worker, reason, forget) for worker in sorted(self._incarnation.ending)
         ]
         if not self._incarnation.ending:
             self._after_incarnation()
@@ -501,10 +502,10 @@ class JobState:
             by=self._stopped_by,
             stuck=[str(unit) for worker in stuck for unit in self._incarnation.units_on(worker)],
         )
-        self._actions.append(ev.Over(end, stuck))
+        self._actions.append(act.Over(end, stuck))
 
     def _warn(self, message: str) -> None:
-        self._actions.append(ev.Tell({"event": "log", "level": "WARNING", "message": message}))
+        self._actions.append(act.Tell({"event": "log", "level": "WARNING", "message": message}))
 
     def _place(self) -> None:
         """Choose new Dask workers for the units, or wait for Dask workers.
@@ -538,7 +539,7 @@ class JobState:
                 "lost": lost,
                 "from": what,
             }
-            self._actions.append(ev.Tell({**facts, "reason": self._ended_by}))
+            self._actions.append(act.Tell({**facts, "reason": self._ended_by}))
             size = plural(len(roster.workers), "process", "processes")
             self._warn(f"incarnation {roster.incarnation} of the job starts from {what}, in {size}.")
         self._tell_placed()
@@ -552,9 +553,9 @@ class JobState:
             names = ", ".join(map(str, groups))
             self._warn(f"restarting worker groups {names}; the other groups continue.")
             facts = {"event": "restart", "incarnation": roster.incarnation, "groups": list(groups)}
-            self._actions.append(ev.Tell({**facts, "reason": self.restarts.reasons[-1]}))
+            self._actions.append(act.Tell({**facts, "reason": self.restarts.reasons[-1]}))
         self._actions.append(
-            ev.Tell({"event": "placed", "incarnation": roster.incarnation, "processes": roster.describe()})
+            act.Tell({"event": "placed", "incarnation": roster.incarnation, "processes": roster.describe()})
         )
 
     # -- lost processes --------------------------------------------------------------------------------------------
@@ -638,7 +639,7 @@ class JobState:
         """Request a snapshot. Once it is complete, the units move to new Dask workers."""
         self._moving, self._is_urgent = why, urgent
         self._deadline = self._now + limit("hand-over")
-        self._actions.append(ev.Request(self._first_worker, "snapshot"))
+        self._actions.append(act.Request(self._first_worker, "snapshot"))
 
     def _move_without_snapshot(self) -> None:
         """Handle a snapshot that was not taken in time before a move.
@@ -650,7 +651,7 @@ class JobState:
             self._move()
         else:
             self._deadline = self._now + limit("hand-over")
-            self._actions.append(ev.Request(self._first_worker, "checkpoint"))
+            self._actions.append(act.Request(self._first_worker, "checkpoint"))
 
     def _replace_buddies(self) -> None:
         """Choose new buddies for processes whose buddies are lost; `_on_joined` then requests a snapshot.
@@ -670,7 +671,7 @@ class JobState:
                 incarnation.buddies[process] = buddy if is_new else incarnation.buddies[process]
                 where = roster.incarnations[process], roster.workers[process], process
                 left = incarnation.worker_units_in(gone)
-                self._actions.append(ev.Join(*where, {}, left, incarnation.buddies[process]))
+                self._actions.append(act.Join(*where, {}, left, incarnation.buddies[process]))
 
     def _move(self) -> None:
         self._warn(f"{self._moving}: placing the units again.")

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from singa_dask.comm.message import Address
 from singa_dask.errors import ClusterError
 from singa_dask.runtime.job.limits import limit
+from singa_dask.runtime.job.state import actions as act
 from singa_dask.runtime.job.state import events as ev
 from singa_dask.runtime.job.state.incarnation import Incarnation, host_actions, run_actions
 from singa_dask.runtime.job.state.placer import Placer, buddies_of
@@ -106,8 +107,8 @@ class Replacement:
         self._ending, self._cutting = set(ending), set(self._survivors)
         processes, groups = tuple(self._processes), tuple(self.groups)
         return [
-            *(ev.CutOff(roster.incarnations[p], roster.workers[p], p, processes, groups) for p in self._survivors),
-            *(ev.EndIncarnation(roster.incarnations[p], roster.workers[p], reason, process=p) for p in ending),
+            *(act.CutOff(roster.incarnations[p], roster.workers[p], p, processes, groups) for p in self._survivors),
+            *(act.EndIncarnation(roster.incarnations[p], roster.workers[p], reason, process=p) for p in ending),
         ]
 
     def _has_left(self, process: int, workers: Mapping[str, WorkerFacts]) -> bool:
@@ -230,7 +231,7 @@ class Replacement:
         roster = self._incarnation.roster
         left = self._left()
         return [
-            ev.Join(
+            act.Join(
                 roster.incarnations[p], roster.workers[p], p, dict(self._hosted), left, self._incarnation.buddies[p]
             )
             for p in self._survivors
