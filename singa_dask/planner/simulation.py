@@ -34,7 +34,9 @@ from singa_dask.planner.virtual_time import CodeThread, Cores, Network, SerialTh
 from singa_dask.runtime.planning import machine
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import build_net
-from singa_dask.runtime.units.router import Coordinator, Mailbox, Router
+from singa_dask.runtime.units.barriers import Coordinator
+from singa_dask.runtime.units.mailbox import Mailbox
+from singa_dask.runtime.units.router import Router
 from singa_dask.runtime.units.run_unit import MAX_OWN_VALUES
 from singa_dask.runtime.units.server import UpdateCounts
 from singa_dask.runtime.units.unit_host import is_own_server, make_server, make_stub

@@ -16,8 +16,8 @@ import pytest
 
 from singa_dask.conf import JobConf
 from singa_dask.runtime.checkpoints import lookup
+from singa_dask.runtime.units.host_mirror import HostMirror
 from singa_dask.runtime.units.unit_host import UnitHost
-from singa_dask.runtime.units.worker_params import HostMirror
 from tests.backends import backend, need_gpus
 from tests.cli.conftest import ROOT, Call, call, job
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, SANDBLASTER_1, SINGLE, Outcome, dense, mlp, run_job

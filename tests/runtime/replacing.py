@@ -16,7 +16,7 @@ from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
-from singa_dask.runtime.units.initial_state import Rejoin
+from singa_dask.runtime.planning.layout import Rejoin
 from singa_dask.runtime.units.run_unit import run_unit
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.unit_host import UnitHost

@@ -1,4 +1,4 @@
-"""Layout: the units in each process of a job.
+"""The units in each process of a job, and how a process joins a job that runs.
 
 After SINGA's ``Cluster`` (src/utils/cluster.cc). Its rounding is fixed: the last process may have fewer units.
 """
@@ -62,6 +62,25 @@ class Layout:
             "nservers_per_group": conf.nservers_per_group,
             "processes": [[str(unit) for unit in units] for units in self.processes],
         }
+
+
+@dataclass(frozen=True)
+class Rejoin:
+    """Describes how a process joins a job whose other processes continue.
+
+    Attributes
+    ----------
+    running : frozenset of Address
+        Units in the other processes.
+    left : frozenset of Address
+        Workers that have finished.
+    steps : mapping of int to int
+        First step of each worker group that restarts, by group.
+    """
+
+    running: frozenset[Address]
+    left: frozenset[Address]
+    steps: Mapping[int, int]
 
 
 def plan_processes(cluster: ClusterConf) -> Layout:

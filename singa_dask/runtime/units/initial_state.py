@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,30 +20,12 @@ from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.checkpoints.layer_states import read_states, restore_states
 from singa_dask.runtime.planning.job_plan import JobPlan
+from singa_dask.runtime.planning.layout import Rejoin
 from singa_dask.runtime.planning.nets import Nets, phase_name
 from singa_dask.shown import plural
 from singa_dask.training import initial_values
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Rejoin:
-    """Describes how a process joins a job whose other processes continue.
-
-    Attributes
-    ----------
-    running : frozenset of Address
-        Units in the other processes.
-    left : frozenset of Address
-        Workers that have finished.
-    steps : mapping of int to int
-        First step of each worker group that restarts, by group.
-    """
-
-    running: frozenset[Address]
-    left: frozenset[Address]
-    steps: Mapping[int, int]
 
 
 class InitialState:

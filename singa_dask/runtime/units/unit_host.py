@@ -31,10 +31,11 @@ from singa_dask.runtime.checkpoints.author import Author, write_file
 from singa_dask.runtime.checkpoints.checkpoint import Save
 from singa_dask.runtime.checkpoints.snapshots import StorePart, store_in_memory
 from singa_dask.runtime.planning import devices, job_plan, layout, machine
-from singa_dask.runtime.units.initial_state import Rejoin
+from singa_dask.runtime.planning.layout import Rejoin
+from singa_dask.runtime.units.barriers import Coordinator
 from singa_dask.runtime.units.job_of_thread import in_job
 from singa_dask.runtime.units.profiler import Trace
-from singa_dask.runtime.units.router import Coordinator, Router
+from singa_dask.runtime.units.router import Router
 from singa_dask.runtime.units.run_state import Emit
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.unit_errors import may_succeed_again

@@ -11,7 +11,8 @@ from singa_dask.comm.message import Address, Message
 from singa_dask.conf import ClusterConf, JobConf, Phase
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.manifest import make_manifest
-from singa_dask.runtime.units.initial_state import InitialState, Rejoin
+from singa_dask.runtime.planning.layout import Rejoin
+from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.pending import Pending
 from singa_dask.runtime.units.reporter import Reporter
 from tests.runtime.harness import mlp

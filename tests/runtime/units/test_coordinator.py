@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask.comm.message import Address, Message
-from singa_dask.runtime.units.initial_state import Rejoin
-from singa_dask.runtime.units.router import Coordinator
+from singa_dask.runtime.planning.layout import Rejoin
+from singa_dask.runtime.units.barriers import Coordinator
 
 WORKERS = [Address.worker(g, i) for g in range(2) for i in range(2)]
 SERVERS = [Address.server(0, i) for i in range(2)]

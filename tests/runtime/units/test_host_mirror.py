@@ -14,7 +14,7 @@ from singa_dask.conf import ParamConf
 from singa_dask.layers import Param
 from singa_dask.ops import NumpyOps
 from singa_dask.runtime.units import step_timer
-from singa_dask.runtime.units.worker_params import HostMirror
+from singa_dask.runtime.units.host_mirror import HostMirror
 
 WORKER = Address.worker(0, 0)
 TIMEOUT_S = 240

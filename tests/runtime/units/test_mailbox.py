@@ -10,7 +10,7 @@ import pytest
 
 from singa_dask.cancellation import Cancellation
 from singa_dask.comm.message import Address, Message
-from singa_dask.runtime.units.router import Mailbox
+from singa_dask.runtime.units.mailbox import Mailbox
 
 ME, OTHER = Address.worker(0, 0), Address.worker(0, 1)
 

@@ -24,8 +24,8 @@ from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import find, load_values
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import build_nets
+from singa_dask.runtime.units.mailbox import Mailbox
 from singa_dask.runtime.units.pending import merge_positions
-from singa_dask.runtime.units.router import Mailbox
 from singa_dask.runtime.units.trainer import Trainer
 from singa_dask.runtime.units.worker import disconnected_workers
 from tests.runtime import parts

@@ -21,8 +21,7 @@ from singa_dask.fs.ownership import Ownership
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.state.submission import JobSpec
-from singa_dask.runtime.planning.layout import Layout
-from singa_dask.runtime.units.initial_state import Rejoin
+from singa_dask.runtime.planning.layout import Layout, Rejoin
 from singa_dask.runtime.units.run_unit import run_unit
 from singa_dask.runtime.units.unit_host import UnitHost
 

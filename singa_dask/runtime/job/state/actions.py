@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from singa_dask.comm.message import Address
 from singa_dask.runtime.job.job_end import JobEnd
 from singa_dask.runtime.job.state.placer import Roster
-from singa_dask.runtime.units.initial_state import Rejoin
+from singa_dask.runtime.planning.layout import Rejoin
 
 
 class Host(NamedTuple):

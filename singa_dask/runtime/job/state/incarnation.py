@@ -9,8 +9,8 @@ from typing import Any
 from singa_dask.comm.message import Address
 from singa_dask.runtime.job.state import actions as act
 from singa_dask.runtime.job.state.placer import Roster
+from singa_dask.runtime.planning.layout import Rejoin
 from singa_dask.runtime.planning.worker_choice import WorkerFacts
-from singa_dask.runtime.units.initial_state import Rejoin
 
 
 @dataclass

@@ -14,9 +14,8 @@ from singa_dask.runtime.job.state import events as ev
 from singa_dask.runtime.job.state.incarnation import Incarnation, host_actions, run_actions
 from singa_dask.runtime.job.state.placer import Placer, buddies_of
 from singa_dask.runtime.job.state.restarts import RestartPoints
-from singa_dask.runtime.planning.layout import Layout
+from singa_dask.runtime.planning.layout import Layout, Rejoin
 from singa_dask.runtime.planning.worker_choice import WorkerFacts
-from singa_dask.runtime.units.initial_state import Rejoin
 
 
 def processes_to_replace(layout: Layout, lost: Collection[int]) -> list[int] | None:
