@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from singa_dask.runtime.job.client.dask_tasks import Runner, check_wanted, on_dask, on_each_worker, run_here
     from singa_dask.runtime.job.client.detached import detach, remote_hosts
     from singa_dask.runtime.job.client.driver import Driver
-    from singa_dask.runtime.job.client.follower import Follower, RemoteJobs
+    from singa_dask.runtime.job.client.follower import Follower
     from singa_dask.runtime.job.client.job_run import JobRun
+    from singa_dask.runtime.job.client.remote_jobs import RemoteJobs
     from singa_dask.runtime.job.client.result import Result
     from singa_dask.runtime.job.client.room import wait_for_room
     from singa_dask.runtime.job.client.seen_files import blind_workers, check_seen, files_of
@@ -67,7 +68,8 @@ __getattr__ = lazy_names(
         "job.client.detached": ["detach", "remote_hosts"],
         "job.client.driver": ["Driver"],
         "job.job_end": ["JobEnd"],
-        "job.client.follower": ["Follower", "RemoteJobs"],
+        "job.client.follower": ["Follower"],
+        "job.client.remote_jobs": ["RemoteJobs"],
         "job.client.job_run": ["JobRun"],
         "job.names": ["NOTICES", "STOPS", "this_user"],
         "job.patience": ["Patience"],

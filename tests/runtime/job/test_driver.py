@@ -13,9 +13,9 @@ from typing import Any, cast
 import pytest
 
 from singa_dask.errors import ReplacedError, SingaError, UnitError
-from singa_dask.runtime.job.client import detached, job_run
-from singa_dask.runtime.job.client.detached import DriverHost
+from singa_dask.runtime.job.client import driver_host, job_run
 from singa_dask.runtime.job.client.driver import Lease, UnheardError, said_late
+from singa_dask.runtime.job.client.driver_host import DriverHost
 from singa_dask.runtime.job.client.job_run import JobRun
 from singa_dask.runtime.job.client.result import Result
 from singa_dask.runtime.job.names import Op
@@ -164,7 +164,7 @@ class Leaving(DriverHost):
 def test_a_dask_worker_that_closes_starts_no_driver_and_waits_for_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Leaving()
     run = JobRun.of(digits("single"), job_id="job", recording={})
-    monkeypatch.setattr(detached, "sync", host.tell)
+    monkeypatch.setattr(driver_host, "sync", host.tell)
     monkeypatch.setattr(host, "_carry_out", lambda run, lease: host._on_driver(cast("Any", None)))
     host._run(run, Lease(1, has_begun=False))
     assert host.n_told == 0  # the job has not ended

@@ -18,9 +18,9 @@ from tornado.ioloop import IOLoop
 
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError, DataError, NotNowError, TakenOverError, UnloadableError
-from singa_dask.runtime.job.client import detached
-from singa_dask.runtime.job.client.detached import DriverHost
+from singa_dask.runtime.job.client import driver_host
 from singa_dask.runtime.job.client.driver import Lease, UnheardError
+from singa_dask.runtime.job.client.driver_host import DriverHost
 from singa_dask.runtime.job.client.job_run import JobRun
 from singa_dask.runtime.job.limits import LIMITS, Limit
 from singa_dask.runtime.job.names import Op
@@ -286,8 +286,8 @@ def test_a_driver_that_ends_while_the_scheduler_does_not_answer_stops_no_other_j
     def carry_out(run: JobRun, lease: Lease) -> None:
         raise error
 
-    monkeypatch.setattr(detached, "sync", ask)
-    monkeypatch.setattr(detached, "TELL_AGAIN_S", 0.0)
+    monkeypatch.setattr(driver_host, "sync", ask)
+    monkeypatch.setattr(driver_host, "TELL_AGAIN_S", 0.0)
     monkeypatch.setattr(host, "_carry_out", carry_out)
     scheduler = SimpleNamespace(**{Op.DRIVEN: world.drivers.driven})
     host.setup(cast("Any", SimpleNamespace(handlers={}, scheduler=scheduler, loop=None)))

@@ -11,11 +11,11 @@ from distributed import Client
 
 from singa_dask.errors import ClusterError, ConfigError, DataError, NotNowError, SingaError, UnloadableError
 from singa_dask.runtime import Driver
-from singa_dask.runtime.job.client import detached, job_run
+from singa_dask.runtime.job.client import detached, driver_host, job_run
 from singa_dask.runtime.job.client import driver as module
 from singa_dask.runtime.job.client.dask_tasks import on_dask
-from singa_dask.runtime.job.client.detached import DriverHost
 from singa_dask.runtime.job.client.driver import Lease
+from singa_dask.runtime.job.client.driver_host import DriverHost
 from singa_dask.runtime.job.client.job_run import JobRun
 from singa_dask.runtime.job.client.locality import Placed
 from singa_dask.runtime.job.names import Op
@@ -145,7 +145,7 @@ def test_a_detached_job_waits_in_line_for_room_alone(
         raise error
 
     monkeypatch.setattr(host, "_carry_out", fail)
-    monkeypatch.setattr(detached, "sync", lambda loop, ask, **given: told.append(given["failure"]))
+    monkeypatch.setattr(driver_host, "sync", lambda loop, ask, **given: told.append(given["failure"]))
     host._run(JobRun.of(digits("single"), job_id="job", recording={}), Lease(1, has_begun=False))
     assert [(each["again"], each["reason"]) for each in told] == [(again, str(error))]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from singa_dask.errors import ConfigError
-from singa_dask.runtime.job.client.follower import match_job
+from singa_dask.runtime.job.client.remote_jobs import match_job
 
 ENDED, RUNNING = 1.0, None
 

@@ -17,9 +17,10 @@ from singa_dask.data.stores.tables.table_scan import TableScan
 from singa_dask.errors import ClusterError, LeftQueueError, NotNowError, ReplacedError, UnitError, listed, text_of
 from singa_dask.fs import host_files
 from singa_dask.observe.run_directory import check_ended
+from singa_dask.runtime.job.client.calls import GONE, ask_jobs
 from singa_dask.runtime.job.client.dask_tasks import Runner, on_dask
 from singa_dask.runtime.job.client.epochs import steps_by_task
-from singa_dask.runtime.job.client.follower import GONE, Follower, ask_jobs
+from singa_dask.runtime.job.client.follower import Follower
 from singa_dask.runtime.job.client.install import install_jobs
 from singa_dask.runtime.job.client.locality import Placed, place_on_cluster
 from singa_dask.runtime.job.client.record_scaling import compute_scalings

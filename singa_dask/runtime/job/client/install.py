@@ -6,7 +6,7 @@ from distributed import Client
 
 from singa_dask.comm.remote_import import load_on_scheduler
 from singa_dask.errors import ClusterError
-from singa_dask.runtime.job.client.follower import GONE
+from singa_dask.runtime.job.client.calls import GONE
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import JOBS
 from singa_dask.runtime.job.scheduler.jobs import Jobs

@@ -7,8 +7,8 @@ from typing import Any
 
 from distributed import Client
 
-from singa_dask.runtime.job.client.follower import RemoteJobs
 from singa_dask.runtime.job.client.install import install_jobs
+from singa_dask.runtime.job.client.remote_jobs import RemoteJobs
 from singa_dask.runtime.job.patience import AT_ONCE, Patience
 from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.planning.worker_choice import WorkerFacts, place_first

@@ -30,10 +30,10 @@ from singa_dask.runtime.job.state.submission import JobSpec
 
 PLUGINS = {
     SITE: "singa_dask.runtime.job.dask_worker.site:Site",
-    DRIVERS: "singa_dask.runtime.job.client.detached:DriverHost",
+    DRIVERS: "singa_dask.runtime.job.client.driver_host:DriverHost",
 }
-"""Import paths of the plug-ins of Dask workers, by name. They are imported on first use, because their modules import
-this one."""
+"""Import paths of the plug-ins of Dask workers, by name. They are imported on first use: both load nets, and the module
+of a driver imports this one."""
 
 
 class Sites:

@@ -1,0 +1,155 @@
+"""RemoteJobs: list, describe, stop and end the jobs of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from distributed import Client
+
+from singa_dask import version
+from singa_dask.comm.remote_import import load_on_scheduler
+from singa_dask.errors import ClusterError, ConfigError, listed
+from singa_dask.lazy import LazyModule
+from singa_dask.redaction import redact
+from singa_dask.runtime.job.client.calls import GONE, ask_jobs
+from singa_dask.runtime.job.limits import limit
+from singa_dask.runtime.job.names import JOBS, Op, this_user
+
+# loaded only to compare run directories
+fs = LazyModule("singa_dask.fs")
+
+MIN_PIECE = 4
+"""Shortest part of an id that may identify a job. A shorter part would often match by accident."""
+NAMED = 8
+"""Maximum number of jobs that an error names."""
+
+
+class RemoteJobs:
+    """Lists, describes, stops and ends jobs by calls to the scheduler.
+
+    Every method raises `ClusterError` if the scheduler does not answer.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def rows(self, ended: bool = True) -> list[dict[str, Any]]:
+        """Return a row for each job, the newest first; see `Views.list`. ``ended=False`` leaves out ended jobs."""
+        try:
+            load_on_scheduler(self.client, version.__name__, limit("load"))
+            if not self.client.get_metadata([JOBS], default=False):
+                return []
+        except GONE as error:
+            raise self._silent(error) from error
+        rows: dict[str, dict[str, Any]] = {}
+        page = self._ask(Op.LIST)
+        if not ended:
+            return [row for row in page if row["ended"] is None]
+        while page:
+            rows |= {row["id"]: row for row in page}
+            page = self._ask(Op.LIST, before=page[-1]["id"]) if page[-1]["ended"] is not None else []
+        return list(rows.values())
+
+    def find(self, piece: str) -> dict[str, Any]:
+        """Return the row of the job that ``piece`` refers to; see `match_job`."""
+        return match_job(piece, self.rows())
+
+    def view(self, job_id: str) -> dict[str, Any]:
+        """Return a description of a job; see `Views.view`."""
+        return dict(self._ask_job(Op.VIEW, job_id))
+
+    def room(self, wanted: Mapping[str, Any], beside_tasks: bool) -> dict[str, Sequence[Any]]:
+        """Return facts about the Dask workers, such as free threads, for a job that is to be placed.
+
+        Parameters
+        ----------
+        wanted : mapping
+            The block ``cluster.workers`` of the job.
+        beside_tasks : bool
+            See `wait_for_room`.
+        """
+        return dict(self._ask(Op.ROOM, wanted=wanted, beside_tasks=beside_tasks))
+
+    def stop(self, job_id: str) -> None:
+        """Stop a job with a checkpoint."""
+        self._ask_job(Op.SIGNAL, job_id, name="SIGTERM", by=this_user())
+
+    def kill(self, job_id: str) -> None:
+        """End a job immediately."""
+        self._ask_job(Op.SIGNAL, job_id, name="SIGKILL", by=this_user())
+
+    def checkpoint(self, job_id: str) -> int:
+        """Request a checkpoint now; return the earliest step at which it can be taken."""
+        return int(self._ask_job(Op.CHECKPOINT, job_id))
+
+    def stacks(self, job_id: str, unit: str = "") -> dict[str, dict[str, Any]]:
+        """Return the stacks of the threads of units; see `Views.stacks`."""
+        return dict(self._ask_job(Op.STACKS, job_id, unit=unit))
+
+    def events(self, job_id: str) -> Iterator[dict[str, Any]]:
+        """Yield the events of a job that the scheduler has kept so far, the oldest first."""
+        after = -1
+        while events := self._ask(Op.EVENTS, job_id=job_id, after=after):
+            yield from events
+            after = events[-1]["n"]
+
+    def _ask_job(self, op: str, job_id: str, **arguments: Any) -> Any:
+        answer = self._ask(op, job_id=job_id, **arguments)
+        if answer is None:
+            raise ConfigError(f"{job_id}: the job has ended.")
+        return answer
+
+    def _ask(self, op: str, **arguments: Any) -> Any:
+        try:
+            return ask_jobs(self.client, op, **arguments)
+        except GONE as error:
+            raise self._silent(error) from error
+
+    def _silent(self, error: BaseException) -> ClusterError:
+        scheduler: Any = self.client.scheduler
+        where = getattr(scheduler, "address", "the scheduler")
+        return ClusterError(f"{where}: the scheduler does not answer: {str(error) or type(error).__name__}.")
+
+
+def match_job(piece: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the row of the job that ``piece`` refers to.
+
+    Parameters
+    ----------
+    piece : str
+        One of these: the id of a job; at least `MIN_PIECE` characters from the beginning or end of an id; the name of a
+        job; or a run directory. If ``piece`` fits several jobs, only running and queued jobs count. If all of them have
+        ended, the newest counts; the key ``also`` of its row then has the ids of the others.
+    rows : sequence of mapping
+        Rows with ``id``, ``name``, ``run_url`` and ``ended``, the newest job first.
+
+    Raises
+    ------
+    ConfigError
+        No job fits, or several jobs fit that have not ended.
+    """
+    matching = [row for row in rows if piece == row["id"]]
+    matching = matching or [row for row in rows if _fits(piece, row)]
+    running = [row for row in matching if row["ended"] is None]
+    matching = running or matching
+    if matching and (len(matching) == 1 or not running):
+        return {**matching[0], "also": [row["id"] for row in matching[1:]]}
+    if matching:
+        raise ConfigError(
+            f"{piece}: several jobs have this in their id or name: {_names(matching)}. Give more of the id."
+        )
+    expected = f"an id, at least {MIN_PIECE} characters of its beginning or end, a name, or a run directory"
+    known = f"Known: {_names(rows)}." if rows else "The cluster knows no job."
+    raise ConfigError(f"{piece or repr(piece)}: there is no such job. Expected {expected}. {known}")
+
+
+def _fits(piece: str, row: Mapping[str, str]) -> bool:
+    is_part = row["id"].startswith(piece) or row["id"].endswith(piece)
+    if piece == row["name"] or (is_part and len(piece) >= MIN_PIECE):
+        return True
+    return bool(redact(fs.absolute(piece)) == row["run_url"] != "")
+
+
+def _names(rows: Sequence[Mapping[str, Any]]) -> str:
+    return listed([row["id"] for row in rows], NAMED)
