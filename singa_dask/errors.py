@@ -17,6 +17,7 @@
     ├── TakenOverError             another process has taken over a job or directory    exit 1
     │   └── ReplacedError          a newer process continues the same job               exit 1
     ├── CommError                  a message could not be sent or understood            exit 1
+    ├── SchedulerError             the scheduler failed to answer, because of a bug     exit 1
     ├── DeviceMemoryError          a GPU has not enough free memory                     exit 1
     ├── UnitError                  a worker or server failed while running              exit 1
     │   ├── NumericError           a loss is not finite                                 exit 5
@@ -279,6 +280,10 @@ class ReplacedError(TakenOverError):
 
 class CommError(SingaError):
     """A message could not be delivered or understood."""
+
+
+class SchedulerError(SingaError):
+    """The scheduler could not answer a call because of a bug in this package. The connection to it is intact."""
 
 
 class DeviceMemoryError(SingaError):

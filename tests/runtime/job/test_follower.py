@@ -11,10 +11,11 @@ import dask
 import pytest
 from distributed import Client
 
-from singa_dask.errors import ClusterError
+from singa_dask.errors import ClusterError, SchedulerError
 from singa_dask.runtime.job.client import follower as module
 from singa_dask.runtime.job.client.calls import ask_jobs
 from singa_dask.runtime.job.client.follower import Follower
+from singa_dask.runtime.job.client.install import install_jobs
 from singa_dask.runtime.job.job_end import JobEnd
 from singa_dask.runtime.job.names import JOBS, Op
 from singa_dask.runtime.job.scheduler.event_log import PAGE, EventLog
@@ -158,6 +159,30 @@ def test_one_that_comes_late_has_all_events_and_one_that_leaves_ends_nothing(cli
     assert (facts["state"], facts["step"], facts["run_url"]) == ("done", N_STEPS, driven.url)
     assert facts["metrics"]["train"] == driven.result.train
     assert ask_jobs(client, Op.EVENTS, job_id="nobody") is None
+
+
+def break_plug_in(is_broken: bool, dask_scheduler: Any) -> None:
+    """Let operations of the scheduler's plug-in raise an error that a lost connection also raises, or none again."""
+    jobs = dask_scheduler.plugins[JOBS]
+    if is_broken:
+        jobs.drivers.has = jobs.queue.has = {}.__getitem__
+    else:
+        del jobs.drivers.has, jobs.queue.has
+
+
+def test_a_bug_of_the_scheduler_is_raised_at_once_and_not_waited_for(client: Client) -> None:
+    install_jobs(client)
+    said: list[dict[str, Any]] = []
+    follower = Follower(client, "job", said.append)
+    client.run_on_scheduler(break_plug_in, True)
+    try:
+        for call, op in ((follower.follow, Op.EVENTS), (lambda: follower.ask(Op.REFUSAL, job_id="job"), Op.REFUSAL)):
+            with pytest.raises(SchedulerError, match=f"the scheduler failed in {op}: KeyError: 'job'. This is a bug"):
+                call()
+    finally:
+        client.run_on_scheduler(break_plug_in, False)
+    assert said == []
+    assert follower.ask(Op.REFUSAL, job_id="job") == ""
 
 
 def facts_of(job_id: str, dask_scheduler: Any) -> Any:

@@ -7,17 +7,25 @@ from typing import Any
 from distributed import Client
 from distributed.client import ClosedClientError
 
-from singa_dask.errors import ConfigError
+from singa_dask.errors import ConfigError, SchedulerError
 from singa_dask.runtime.job.limits import limit
 
-# Errors of a client whose scheduler is gone. AttributeError is one: a client that has given up has no scheduler.
 GONE = (AttributeError, ClosedClientError, KeyError, OSError, RuntimeError, TimeoutError)
+"""Errors of a client whose scheduler is gone. AttributeError is one: a client that has given up has no scheduler. A bug
+in an operation of the scheduler is none of them; see `SchedulerError`."""
+UNANSWERED = (*GONE, SchedulerError)
+"""Errors of a call that has no answer."""
 
 
 def ask_jobs(client: Client, op: str, /, timeout_s: float | None = None, **arguments: Any) -> Any:
     """Call an operation of the scheduler plug-in `Jobs`, and return the answer.
 
     The scheduler must answer within ``timeout_s``, by default the limit ``question``.
+
+    Raises
+    ------
+    SchedulerError
+        A bug has prevented the answer. If the scheduler is gone, the error is one of `GONE`.
     """
     scheduler: Any = client.scheduler
     timeout_s = limit("question") if timeout_s is None else timeout_s

@@ -13,7 +13,7 @@ from singa_dask import fs
 from singa_dask.cancellation import pause
 from singa_dask.errors import ClusterError
 from singa_dask.observe.run_directory import check_ended
-from singa_dask.runtime.job.client.calls import GONE, ask_jobs
+from singa_dask.runtime.job.client.calls import GONE, UNANSWERED, ask_jobs
 from singa_dask.runtime.job.client.cluster import present_workers
 from singa_dask.runtime.job.client.install import install_jobs
 from singa_dask.runtime.job.client.job_run import JobRun
@@ -45,7 +45,7 @@ def detach(client: Client, run: JobRun) -> dict[str, Any]:
         while (progress := ask_jobs(client, Op.DETACHED, job_id=run.job_id))["state"] == "starting":
             pause(DETACH_LOOK_S)
     except (KeyboardInterrupt, SystemExit):  # stop the job: the user has not seen its id, so cannot stop it later
-        with suppress(*GONE):
+        with suppress(*UNANSWERED):
             for _ in range(2):
                 ask_jobs(client, Op.SIGNAL, job_id=run.job_id, name="SIGINT")
         raise

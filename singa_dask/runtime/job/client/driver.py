@@ -17,7 +17,7 @@ from singa_dask.data.stores.tables.table_scan import TableScan
 from singa_dask.errors import ClusterError, LeftQueueError, NotNowError, ReplacedError, UnitError, listed, text_of
 from singa_dask.fs import host_files
 from singa_dask.observe.run_directory import check_ended
-from singa_dask.runtime.job.client.calls import GONE, ask_jobs
+from singa_dask.runtime.job.client.calls import UNANSWERED, ask_jobs
 from singa_dask.runtime.job.client.dask_tasks import Runner, on_dask
 from singa_dask.runtime.job.client.epochs import steps_by_task
 from singa_dask.runtime.job.client.follower import Follower
@@ -228,7 +228,7 @@ class Driver:
 
     def _tell_left(self, failure: Mapping[str, Any]) -> None:
         """Report to the scheduler that the job leaves the queue, because of ``failure``."""
-        with suppress(*GONE):  # if this fails, the scheduler removes the job itself once this client asks no more
+        with suppress(*UNANSWERED):  # if this fails, the scheduler removes the job itself once this client asks no more
             ask_jobs(self._client, Op.LEAVE, job_id=self._submission.job_id, failure=dict(failure))
 
     def _leave_queue(self, failure: Mapping[str, Any]) -> None:

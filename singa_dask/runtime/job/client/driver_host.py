@@ -19,7 +19,7 @@ from singa_dask import fs
 from singa_dask.errors import A_BUG, DataError, NotNowError, ReplacedError, SingaError
 from singa_dask.observe.run_directory import is_run
 from singa_dask.redaction import redact
-from singa_dask.runtime.job.client.calls import GONE
+from singa_dask.runtime.job.client.calls import UNANSWERED
 from singa_dask.runtime.job.client.driver import ELSEWHERE, Driver, Lease, UnheardError
 from singa_dask.runtime.job.client.job_run import JobRun
 from singa_dask.runtime.job.client_security import as_client
@@ -87,7 +87,7 @@ class DriverHost(WorkerPlugin):
         facts = {"job_id": run.job_id, "number": lease.number, "failure": failure}
         ask = getattr(self.worker.scheduler, Op.DRIVEN)
         while True:  # the loop ends when this Dask worker closes, as Dask workers do when their scheduler is gone
-            with suppress(*GONE):
+            with suppress(*UNANSWERED):
                 sync(self.worker.loop, ask, **facts, callback_timeout=limit("question"))
                 return
             if self._leaving.wait(TELL_AGAIN_S):

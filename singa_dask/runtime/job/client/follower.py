@@ -12,7 +12,7 @@ from distributed import Client
 
 from singa_dask.cancellation import pause
 from singa_dask.errors import ClusterError, LostUnitError, NotNowError, ReplacedError
-from singa_dask.runtime.job.client.calls import GONE, ask_jobs
+from singa_dask.runtime.job.client.calls import GONE, UNANSWERED, ask_jobs
 from singa_dask.runtime.job.job_end import Failure, JobEnd
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import JOBS, NOTICES, SIGNAL_CODES, TAKEN_OVER, Op
@@ -144,7 +144,7 @@ class Follower:
         except BaseException as error:
             if self._driver and isinstance(error, ReplacedError):
                 raise  # another driver owns the job now
-            with suppress(*GONE):
+            with suppress(*UNANSWERED):
                 ask_jobs(self._client, Op.SIGNAL, job_id=self.job_id, name="SIGTERM", by=f"{error!r} in its driver")
             raise
 

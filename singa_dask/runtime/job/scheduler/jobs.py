@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import singledispatchmethod
+from inspect import isawaitable
 from typing import Any
 
 from dask.utils import format_bytes
@@ -19,7 +20,7 @@ from tornado import gen
 
 from singa_dask.conf import ClusterConf
 from singa_dask.conf.cluster import WorkersConf
-from singa_dask.errors import A_BUG, NotNowError, text_of
+from singa_dask.errors import A_BUG, NotNowError, SchedulerError, text_of
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.pages import add_dashboard
 from singa_dask.runtime.job.dask_worker.clock import read_clock
@@ -124,11 +125,13 @@ class Jobs(SchedulerPlugin):
             Op.CHECKPOINT: views.checkpoint,
             Op.STACKS: views.stacks,
             Op.TOKENS: views.tokens,
-            RETIRE: self.retire,  # replaces Dask's own operation, to move units away before a Dask worker is retired
-            TARGET: self._adaptive_target,  # replaces Dask's own operation, to count Dask workers for jobs, too
         }
         self._nthreads = 0
-        scheduler.handlers.update(handlers)
+        scheduler.handlers.update({op: _guard(op, handler) for op, handler in handlers.items()})
+        # replace Dask's own operations, to move units away before a Dask worker is retired, and to count Dask workers
+        # for jobs, too
+        replaced: dict[str, Callable[..., Any]] = {RETIRE: self.retire, TARGET: self._adaptive_target}
+        scheduler.handlers.update(replaced)
         setattr(scheduler, TARGET, self._adaptive_target)  # dask-gateway calls the method of the scheduler
         scheduler.stream_handlers[EVENTS] = self._on_event
         # clients read this before they call the operations, because Dask does not answer calls of unknown operations
@@ -617,6 +620,22 @@ class Jobs(SchedulerPlugin):
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
+
+
+def _guard(op: str, handler: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a handler that raises `SchedulerError` for a bug, so that the bug does not look like a lost scheduler."""
+
+    async def handle(**arguments: Any) -> Any:
+        try:
+            answer = handler(**arguments)
+            return await answer if isawaitable(answer) else answer
+        except Exception as error:
+            logger.exception("%s", op)
+            why = f"the scheduler failed in {op}: {text_of(error).removesuffix('.')}."
+        # outside the `except`, because Dask sends causes, too, and not every error can be pickled
+        raise SchedulerError(f"{why} This is a bug in singa-dask. Please report it with the log of the scheduler.")
+
+    return handle
 
 
 async def dask_setup(server: Any) -> None:
