@@ -1,6 +1,52 @@
 """Messages between units, and the addresses of units.
 
 Between processes, a message is sent as a msgpack header, followed by the raw bytes of its arrays. Nothing is pickled.
+
+These are the kinds of messages. The first worker of the job, here ``first``, is worker 0 of group 0; ``leader`` is
+worker 0 of any group, and ``stub 0`` the stub of process 0. The last column lists ``info`` and other fields, and then,
+after a semicolon, the arrays. A kind with ``*`` is answered by ``r-`` and its name.
+
+=============== ============================== ====================================================================
+kind            from -> to                     content
+=============== ============================== ====================================================================
+**params**
+put             worker -> stub -> server       version, group, in_place; initial values
+get *           worker -> stub -> server       version, group, in_place; the answer has the values
+update *        worker -> stub -> server       step, share, group, n, total, node; gradients; the answer has the values
+flush           worker -> stub                 all gradients of the step were sent
+reduce          stub -> stub                   kind, slices; sums on their way to a server
+gather          stub -> stub                   kind, slices, versions; values on their way from a server
+pack            any -> any                     parts: messages to the same unit
+norm            server -> its group            step, group, squares
+sync *          server -> master group         slice, applied; changes, and in the answer the values
+**barriers**
+hello           unit -> stub 0                 is answered by ``start``
+ready           worker -> stub 0               host, facts; is answered by ``go``: differing
+leave           worker -> stub 0               error; after the last one, all servers get ``stop``
+**checkpoints**
+checkpoint-at * first -> its group             step of the next checkpoint; ``snapshot-at`` in the same way
+report-at *     leader -> its group            step of the next report, request
+learned         group 0 -> first               what the worker has learned from the records
+progress *      first -> other groups          requester, url or snapshot; the answer has position, states or error
+arrived         other groups -> first          requester: the worker waits for copies
+settle *        first -> server                requester
+copy *          first -> server                requester, url or snapshot
+taken           first -> worker                requester: the servers have copied their slices
+part            server -> first                requester, and the description of the part or an error
+known           first -> first                 known: the scheduler has the snapshot
+written         first -> first                 requester, event: the manifest was written
+ask-again       first -> first                 units, left
+**workers**
+bridge          worker -> its group            key, names; outputs or gradients of layers
+stop-at *       leader -> its group            step before which the group stops, reason
+measured        group 0 -> first               phase, totals, arrays: names; metrics of a test
+judged          first -> group 0               reason, saves
+end             first -> leader                reason why the training ends early
+**losses**
+replaced        stub -> its units              units, left: units that restart, workers that are done
+failed          worker -> its own server       error
+abort           stub -> stub, stub -> unit     reason, retry
+=============== ============================== ====================================================================
 """
 
 from __future__ import annotations
@@ -57,15 +103,7 @@ class Message:
     Attributes
     ----------
     kind : str
-        Kind of the message. The answer to a message of kind ``x`` has the kind ``r-x``.
-
-        - For params: put, get, update and sync; norm, from server to server; reduce and gather, which carry updates and
-          their answers from stub to stub; flush; pack, which contains other messages.
-        - At barriers: hello, start, ready, go, leave, stop.
-        - For checkpoints: learned, taken, progress, arrived, settle, copy, part.
-        - Between workers: bridge, stop-at, checkpoint-at, snapshot-at, report-at, measured, judged, end.
-        - After a loss or a failure: replaced, failed, abort.
-        - From a worker to itself: known, written, ask-again.
+        Kind of the message; see the table of this module.
     src, dst : Address
         Sender and receiver.
     param, slice : int

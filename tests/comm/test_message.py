@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
+from singa_dask.comm import message
 from singa_dask.comm.message import Address, Message, pack
+from singa_dask.comm.stub import Stub
 from singa_dask.errors import CommError
+from singa_dask.runtime.units.barriers import Coordinator
+from singa_dask.runtime.units.server import Server
+from singa_dask.runtime.units.worker import Worker
 
 
 def test_a_message_comes_out_as_it_went_in() -> None:
@@ -90,3 +97,14 @@ def test_packs_without_end_are_refused() -> None:
         header = {**header, "parts": [header]}
     with pytest.raises(CommError, match="not of this protocol"):
         Message.from_header(header)
+
+
+def test_the_table_lists_every_kind() -> None:
+    """Kinds that a unit handles, or that are answers at a barrier, are in the docstring of the module."""
+    handled = [name.removeprefix("_on_") for unit in (Stub, Server) for name in vars(unit) if name.startswith("_on_")]
+    kinds = {name.replace("_", "-").removeprefix("r-") for name in handled} | Worker.ANSWERED_AT_ONCE
+    kinds |= {*Coordinator.KINDS, *Coordinator.KINDS.values()}
+    table = re.findall(r"^([a-z-]+) ", str(message.__doc__), re.MULTILINE) + re.findall(
+        r"``([a-z-]+)``", str(message.__doc__)
+    )
+    assert kinds - {*table} == set()
