@@ -37,9 +37,8 @@ from singa_dask.runtime.planning.nets import build_net
 from singa_dask.runtime.units.barriers import Coordinator
 from singa_dask.runtime.units.mailbox import Mailbox
 from singa_dask.runtime.units.router import Router
-from singa_dask.runtime.units.run_unit import MAX_OWN_VALUES
 from singa_dask.runtime.units.server import UpdateCounts
-from singa_dask.runtime.units.unit_host import is_own_server, make_server, make_stub
+from singa_dask.runtime.units.unit_host import calls_server, make_server, make_stub
 from singa_dask.runtime.units.worker import Lockstep
 from singa_dask.runtime.units.worker_metrics import group_rows
 from singa_dask.runtime.units.worker_params import WorkerParams
@@ -249,7 +248,7 @@ class _Worker:
         plan: JobPlan,
         process: _Process,
         n_threads: int,
-        own_server: _Server | None,
+        server: _Server,
     ) -> None:
         self.address, self._clock, self._router = address, process.clock, process.router
         self.ends: list[float] = []
@@ -267,9 +266,8 @@ class _Worker:
             if not feature.has_data:  # a real layer would set its data itself
                 feature.data = ops.features(feature.shape, feature.dtype)
         replace_layers(net, self._compute)
-        is_own = own_server is not None and sum(owner.size for owner in net.owners) <= MAX_OWN_VALUES
-        server = own_server.server if is_own and own_server else None
-        self._params = WorkerParams(address, net, plan, process.stub, self._post, own_server=lambda: server)
+        own_server = server.server if calls_server(job, plan, sum(owner.size for owner in net.owners)) else None
+        self._params = WorkerParams(address, net, plan, process.stub, self._post, own_server=lambda: own_server)
         for owner in net.owners:
             owner.version = 0
         conf = job.train_one_batch
@@ -326,12 +324,12 @@ class _Simulation:
         units = [(unit, self._processes[index]) for unit, index in plan.layout.process_of.items()]
         self._servers = [_Server(unit, job, plan, process) for unit, process in units if unit.kind == "server"]
         workers = [(unit, process) for unit, process in units if unit.kind == "worker"]
-        n_workers, own = cluster.n_workers(plan.layout), is_own_server(job, plan)
+        n_workers = cluster.n_workers(plan.layout)
         self.workers: list[_Worker] = []
         for unit, process in workers:
             home, n_cores = cluster.host_of[process.index], process.cores.host.n_cores
             n = n_threads or machine.n_threads(job, n_workers[home], n_cores=n_cores)
-            self.workers.append(_Worker(unit, job, plan, process, n, self._servers[0] if own else None))
+            self.workers.append(_Worker(unit, job, plan, process, n, self._servers[0]))
         clock.meter.clear()
 
     def run(self) -> Prediction:

@@ -32,7 +32,7 @@ from singa_dask.runtime.units.profiler import profiled
 from singa_dask.runtime.units.run_state import Channel
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.unit_errors import explain
-from singa_dask.runtime.units.unit_host import UnitHost, is_own_server, make_server
+from singa_dask.runtime.units.unit_host import UnitHost, calls_server, make_server
 from singa_dask.runtime.units.worker import Worker
 from singa_dask.runtime.units.worker_params import WorkerParams
 from singa_dask.shown import plural
@@ -42,10 +42,6 @@ logger = logging.getLogger(__name__)
 
 LEAVE_S = 1.0
 """Seconds that a unit has to end after an abort. Only calls into foreign code and long kernels take longer."""
-
-MAX_OWN_VALUES = 1 << 19
-"""Up to this many values, a lone worker on a CPU updates its params in its own thread. Otherwise the thread of the
-server updates them, in parallel with the worker."""
 
 
 def run_unit(
@@ -214,26 +210,14 @@ def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: Ops, stack:
             host.abort(explain(worker, host.units.get(worker), error))
 
         mirror = stack.enter_context(HostMirror(worker, ops, host.router.post, fail))
-    own_server = _own_server_of(host, net, mirror)
-    return WorkerParams(worker, net, host.plan, host.stub, host.router.post, mirror, own_server)
+    n_values = sum(owner.size for owner in net.owners)
+    calls = mirror is None and calls_server(host.job, host.plan, n_values, host.devices.params_stay)
 
-
-def _own_server_of(host: UnitHost, net: NeuralNet, mirror: HostMirror | None) -> Callable[[], Server | None]:
-    """Return a function that returns the server if the worker may call it directly, else None.
-
-    A worker may call a server that serves only this worker, in the same process and on the same device.
-    """
-    server = Address.server(0, 0)
-    if not is_own_server(host.job, host.plan) or mirror is not None or host.trace is not None:
-        return lambda: None
-    if not host.devices.params_stay and sum(owner.size for owner in net.owners) > MAX_OWN_VALUES:
-        return lambda: None
-
-    def find() -> Server | None:
-        unit = host.units.get(server)
+    def own_server() -> Server | None:
+        unit = host.units.get(Address.server(0, 0)) if calls else None
         return unit if isinstance(unit, Server) else None
 
-    return find
+    return WorkerParams(worker, net, host.plan, host.stub, host.router.post, mirror, own_server)
 
 
 def _run_server(host: UnitHost, address: Address, initial_state: InitialState, checkpoint_url: str) -> dict[str, Any]:

@@ -45,6 +45,10 @@ logger = logging.getLogger(__name__)
 
 AnyStub = TypeVar("AnyStub", bound=Stub)
 
+MAX_OWN_VALUES = 1 << 19
+"""Up to this many values, a lone worker on a CPU updates its params in its own thread. Otherwise the thread of the
+server updates them, in parallel with the worker."""
+
 
 def make_stub(
     kind: type[AnyStub], process: int, job: JobConf, plan: job_plan.JobPlan, memory: Callable[[int, Any], Any]
@@ -71,9 +75,20 @@ def make_server(address: Address, job: JobConf, plan: job_plan.JobPlan, stub: St
     return Server(address, held, values, plan.scales, plan.n_shares, *more)
 
 
-def is_own_server(job: JobConf, plan: job_plan.JobPlan) -> bool:
-    """Return whether the job has one worker and one server, which share a process and memory."""
-    return len(plan.layout.processes) == 1 and len(plan.layout.units) == 2 and job.cluster.share_memory
+def calls_server(job: JobConf, plan: job_plan.JobPlan, n_values: int, params_stay: bool = False) -> bool:
+    """Return whether the worker of a job updates its params by calls of the server in its own thread, without messages.
+
+    The job must have one worker and one server, which share a process and memory, and no profile of messages.
+
+    Parameters
+    ----------
+    n_values : int
+        Number of values of the params.
+    params_stay : bool
+        Whether the params stay on the GPU of the worker. On a CPU, they must have at most `MAX_OWN_VALUES` values.
+    """
+    is_alone = len(plan.layout.processes) == 1 and len(plan.layout.units) == 2 and job.cluster.share_memory
+    return is_alone and job.profile is None and (params_stay or n_values <= MAX_OWN_VALUES)
 
 
 class UnitHost:

@@ -13,7 +13,7 @@ from singa_dask.comm.message import Address, Message
 from singa_dask.comm.slices import slice_table
 from singa_dask.conf import ClusterConf, UpdaterConf
 from singa_dask.ops import NumpyOps
-from singa_dask.runtime.units import run_unit
+from singa_dask.runtime.units import run_unit, unit_host
 from singa_dask.runtime.units.router import Router
 from singa_dask.runtime.units.server import Server
 from tests.backends import need_gpus
@@ -61,7 +61,7 @@ def test_params_and_counts_are_those_by_messages(
     own = run_job(job(**how))
     n_own = posted["update"]
     posted.clear()
-    monkeypatch.setattr(run_unit, "_own_server_of", lambda *_: lambda: None)
+    monkeypatch.setattr(run_unit, "calls_server", lambda *_: False)
     by_messages = run_job(job(**how))
     # the first steps may come before the server has the initial values
     assert n_own < posted["update"]
@@ -95,7 +95,7 @@ def test_other_servers_get_messages(run_job: Run, posted: Counter[str], cluster:
 def test_large_params_of_a_cpu_are_updated_by_the_server_beside_the_worker(
     run_job: Run, monkeypatch: pytest.MonkeyPatch, posted: Counter[str]
 ) -> None:
-    monkeypatch.setattr(run_unit, "MAX_OWN_VALUES", 100)
+    monkeypatch.setattr(unit_host, "MAX_OWN_VALUES", 100)
     run_job(job(ops="numpy"))
     assert posted["update"] >= STEPS
 
