@@ -283,7 +283,7 @@ class CommError(SingaError):
 
 
 class SchedulerError(SingaError):
-    """The scheduler could not answer a call because of a bug in this package. The connection to it is intact."""
+    """The scheduler failed to answer a call, because of a bug in this package."""
 
 
 class DeviceMemoryError(SingaError):

@@ -230,7 +230,8 @@ class Neighbours:
 class MeasuredCosts(Costs):
     """Costs of a job on this machine. All params of the job must have initialisers.
 
-    Use the object as a context manager. At the end of the context, the costs are stored in a file.
+    Use the object as a context manager. Entering the context trains the job for some steps, to measure the costs that
+    are not known from an earlier plan. Layers are measured on demand. Leaving the context stores all costs in a file.
     """
 
     def __init__(self, job: JobConf, file: Path | None = None) -> None:
@@ -245,15 +246,16 @@ class MeasuredCosts(Costs):
         self._measured: set[tuple[int | None, ...]] = set()
         self._keys: WeakKeyDictionary[Layer, tuple[str, int]] = WeakKeyDictionary()
         self._updater = f"update {_hash(plain.updater.model_dump_json())}, {self._dtype}"
-        self.handled_s = self._once(f"handled {self._updater}", self._measure_handled, False)[0]
-        self.woken_s = self._once("woken", woken_s, False)[0]
-        self._job_hash = job_hash = _hash(json.dumps(plain.model_dump(mode="json", exclude={"name", "cluster"})))
-        self.pass_s = self._once(f"pass {job_hash}", self._measure_pass, False)[0] if self._n_cores > 1 else 0.0
-        self._record = f"record {job_hash}"
-        self.record_bytes = self._once(f"bytes of a {self._record}", lambda: measure_reading(plain)[1], False)[0]
-        self.step_s = self._once(f"step {job_hash}", self._measure_step, False)[0]
+        self._job_hash = _hash(json.dumps(plain.model_dump(mode="json", exclude={"name", "cluster"})))
+        self._record = f"record {self._job_hash}"
 
     def __enter__(self) -> MeasuredCosts:
+        job, job_hash = self._job, self._job_hash
+        self.handled_s = self._once(f"handled {self._updater}", self._measure_handled, False)[0]
+        self.woken_s = self._once("woken", woken_s, False)[0]
+        self.pass_s = self._once(f"pass {job_hash}", self._measure_pass, False)[0] if self._n_cores > 1 else 0.0
+        self.record_bytes = self._once(f"bytes of a {self._record}", lambda: measure_reading(job)[1], False)[0]
+        self.step_s = self._once(f"step {job_hash}", self._measure_step, False)[0]
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -24,7 +24,7 @@ class Limit(NamedTuple):
     Attributes
     ----------
     meaning : str
-        What must happen before the timeout.
+        What the timeout limits, for users.
     default : str
         Default of the setting; empty for a derived limit.
     of : str
@@ -44,42 +44,41 @@ class Limit(NamedTuple):
 
 LIMITS = {
     "silent": Limit(
-        "a Dask worker has sent a heartbeat, and a process has answered another one; longer if heartbeats were late "
-        "before, and never while other processes make steps that depend on it",
+        "silence after which a Dask worker or a process counts as lost, unless other processes make steps that depend on it",
         "10s",
     ),
-    "answer": Limit("a Dask worker answers the scheduler or another Dask worker", "30s"),
-    "host": Limit("a Dask worker is ready to run a process of the job", "300s", at_least=("answer",)),
-    "start": Limit("all units have started", "300s", at_least=("host",)),
-    "client": Limit("a client that lost its connection to the scheduler has reconnected", "60s"),
-    "scheduler": Limit("the scheduler answers a connected client", "60s", at_least=("question",)),
-    "end": Limit("the units of a process have ended after a request to end", "8s"),
-    "stop": Limit("a job that lost its client has stopped with a checkpoint", "60s", at_least=("end",)),
-    "nanny": Limit("a nanny has restarted its Dask worker; until then, units share no other Dask worker", "6s"),
-    # timeout of a single question: it is then asked again, or dropped if nothing depends on the answer
-    "question": Limit("the scheduler has answered one question", of="answer", times=1 / 3),
-    "connect": Limit("a scheduler identifies itself to a client that connects", of="answer", times=1 / 5),
-    "close": Limit("the scheduler has received the message that a client leaves", of="answer", times=2 / 5),
-    "load": Limit("a scheduler has loaded the package", of="host", times=1 / 5),
-    "late": Limit("the scheduler answers; after that, the user is informed that it does not", of="answer", times=1 / 6),
-    "leaving": Limit("the scheduler has received the message that a Dask worker closes", of="answer", times=1 / 15),
-    "workers": Limit("at least one of the Dask workers that read data for a client is there", of="answer", times=2 / 3),
-    "part": Limit("a Dask worker has sent a piece of a part file", of="answer", times=2.0),
-    "survey": Limit("a Dask worker has found the hosts that store the records of a job", of="answer", times=2.0),
-    "waiter": Limit("the client of a queued job has asked again, perhaps after a survey", of="answer", times=3.0),
-    "attempt": Limit("a process has connected to another one; there are at least three attempts", "", "answer", 1 / 10),
-    "hopeless": Limit("a Dask worker that can host the waiting units has joined", of="answer"),
-    "buddy": Limit("a Dask worker is ready for copies of snapshots, else none is used", of="answer", times=1 / 15),
-    "hand-over": Limit("a snapshot is taken before units move, else a checkpoint", of="answer", times=1 / 6),
-    "aborted": Limit("it is known why units were aborted, else the job restarts", of="answer", times=1 / 6),
-    "driver": Limit("a Dask worker for the driver of a detached job is there", of="answer", times=2.0),
-    "driver-left": Limit("a driver has left the Dask worker that closes", of="answer", times=1 / 10),
+    "answer": Limit("time for a Dask worker to answer the scheduler or another Dask worker", "30s"),
+    "host": Limit("time for a Dask worker to prepare a process of the job", "300s", at_least=("answer",)),
+    "start": Limit("time for all units to start", "300s", at_least=("host",)),
+    "client": Limit("time for a client that lost its connection to the scheduler to reconnect", "60s"),
+    "scheduler": Limit("time for the scheduler to answer a connected client", "60s", at_least=("question",)),
+    "end": Limit("time for the units of a process to end when they are asked to", "8s"),
+    "stop": Limit("time for a job that lost its client to stop with a checkpoint", "60s", at_least=("end",)),
+    "nanny": Limit("time for a nanny to restart its Dask worker, before units share another Dask worker", "6s"),
+    # timeouts of one call: it is then repeated, or the job continues without an answer
+    "question": Limit("time for the scheduler to answer one call", of="answer", times=1 / 3),
+    "connect": Limit("time for a scheduler to identify itself to a new client", of="answer", times=1 / 5),
+    "close": Limit("time for the scheduler to receive that a client leaves", of="answer", times=2 / 5),
+    "load": Limit("time for a scheduler to load the package", of="host", times=1 / 5),
+    "late": Limit("silence of the scheduler after which the user is warned", of="answer", times=1 / 6),
+    "leaving": Limit("time for the scheduler to receive that a Dask worker closes", of="answer", times=1 / 15),
+    "workers": Limit("time without any Dask worker that reads data for a client", of="answer", times=2 / 3),
+    "part": Limit("time for a Dask worker to send a piece of a part file", of="answer", times=2.0),
+    "survey": Limit("time for a Dask worker to find the hosts that store records", of="answer", times=2.0),
+    "waiter": Limit("time between two calls of the client of a queued job", of="answer", times=3.0),
+    "attempt": Limit("time for one of at least three attempts to connect two processes", of="answer", times=1 / 10),
+    "hopeless": Limit("time for a Dask worker to join, if no present one can host the waiting units", of="answer"),
+    "buddy": Limit("time for a Dask worker to prepare for copies of snapshots", of="answer", times=1 / 15),
+    "hand-over": Limit("time for a snapshot before units move; then a checkpoint is taken", of="answer", times=1 / 6),
+    "aborted": Limit("time to learn why units were aborted, before the job restarts", of="answer", times=1 / 6),
+    "driver": Limit("time for a Dask worker to join that can run the driver of a job", of="answer", times=2.0),
+    "driver-left": Limit("time for a driver to leave a Dask worker that closes", of="answer", times=1 / 10),
     # These limits grow, because each includes the one before: units end, their Dask worker notices it, then the
     # scheduler, then the client.
-    "ended": Limit("the scheduler has heard that the units of a Dask worker have ended", of="end", plus_s=1.0),
-    "has-ended": Limit("a Dask worker has answered that its units have ended", of="end", plus_s=2.0),
-    "departed": Limit("units have left a Dask worker that is retired", of="end", plus_s=4.0),
-    "killed": Limit("the scheduler has ended a job after a second signal", of="end", plus_s=7.0),
+    "ended": Limit("time for the scheduler to learn that units have ended", of="end", plus_s=1.0),
+    "has-ended": Limit("time for a Dask worker to answer that its units have ended", of="end", plus_s=2.0),
+    "departed": Limit("time for units to leave a Dask worker that is retired", of="end", plus_s=4.0),
+    "killed": Limit("time for the scheduler to end a job after a second signal", of="end", plus_s=7.0),
 }
 
 
@@ -116,7 +115,7 @@ def check_limits(process: str) -> None:
                     source = LIMITS[other].of or other
                     raise ConfigError(
                         f"{_where(name)}: {mine:g} s. Expected at least {limit(other):g} s, as {source} is "
-                        f"{limit(source):g} s: within {name} {known.meaning}."
+                        f"{limit(source):g} s."
                     )
     except ConfigError as error:
         raise ConfigError(f"{process}: {error}") from None

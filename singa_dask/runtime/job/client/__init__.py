@@ -1,4 +1,4 @@
-"""The part of a job that runs in the program that starts or follows the job, or as the driver of a detached job.
+"""The part of a job that runs in the user's program, or as the driver of a detached job.
 
 Before the job starts
     `checks`: validates the job. `epochs`: counts the steps of its epochs. `room`: waits until the job fits on the
