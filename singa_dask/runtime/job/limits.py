@@ -44,7 +44,8 @@ class Limit(NamedTuple):
 
 LIMITS = {
     "silent": Limit(
-        "silence after which a Dask worker or a process counts as lost, unless other processes make steps that depend on it",
+        "silence after which a Dask worker or a process counts as lost, unless other processes make steps that depend "
+        "on it",
         "10s",
     ),
     "answer": Limit("time for a Dask worker to answer the scheduler or another Dask worker", "30s"),

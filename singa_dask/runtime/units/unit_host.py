@@ -76,7 +76,7 @@ def make_server(address: Address, job: JobConf, plan: job_plan.JobPlan, stub: St
 
 
 def calls_server(job: JobConf, plan: job_plan.JobPlan, n_values: int, params_stay: bool = False) -> bool:
-    """Return whether the worker of a job updates its params by calls of the server in its own thread, without messages.
+    """Return whether the worker of a job calls its server in its own thread instead of sending messages.
 
     The job must have one worker and one server, which share a process and memory, and no profile of messages.
 

@@ -35,7 +35,7 @@ class RemoteJobs:
         self.client = client
 
     def rows(self, ended: bool = True) -> list[dict[str, Any]]:
-        """Return a row for each job, the newest first; see `Views.list`. ``ended=False`` leaves out ended jobs."""
+        """Return a row for each job, the newest first; without ended jobs if not ``ended``. See `Views.list`."""
         try:
             load_on_scheduler(self.client, version.__name__, limit("load"))
             if not self.client.get_metadata([JOBS], default=False):

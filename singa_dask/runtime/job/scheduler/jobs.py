@@ -623,7 +623,7 @@ class Jobs(SchedulerPlugin):
 
 
 def _guard(op: str, handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a handler that raises `SchedulerError` for a bug, so that the bug does not look like a lost scheduler."""
+    """Return a handler that raises `SchedulerError` for a bug. Other errors could mean a lost connection."""
 
     async def handle(**arguments: Any) -> Any:
         try:

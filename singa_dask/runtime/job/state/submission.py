@@ -1,4 +1,4 @@
-"""A job as plain values, as clients send it to the scheduler and the scheduler sends it to Dask workers."""
+"""A job as plain values, which clients send to the scheduler, and the scheduler to Dask workers."""
 
 from __future__ import annotations
 
