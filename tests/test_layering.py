@@ -63,6 +63,15 @@ INNER_LEVELS = {
         "types": 0,
         "warn_once": 0,
     },
+    "observe": {
+        "programs": 3,
+        "pictures": 3,
+        "files": 2,
+        "learning": 1,
+        "terminal": 1,
+        "event_texts": 0,
+        "json_values": 0,
+    },
     "runtime": {"job": 3, "units": 2, "checkpoints": 1, "dashboard": 0, "planning": 0},
     "runtime/job": {
         "client": 6,

@@ -12,7 +12,7 @@ import pytest
 
 from singa_dask import redaction
 from singa_dask.cli.printing import TextColumn, echo, table
-from singa_dask.observe.progress import LinesProgress, start_progress
+from singa_dask.observe.terminal.progress import LinesProgress, start_progress
 from singa_dask.shown import STDERR, plural, shown
 
 TITLE = "a\x1b]0;mine\x07\x1b[2J\r\x9b1m\u202eb"

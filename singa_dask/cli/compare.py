@@ -91,7 +91,7 @@ def compare(
 
     from singa_dask import fs
     from singa_dask.cli import job, trials
-    from singa_dask.observe.comparison_page import write_report
+    from singa_dask.observe.pictures.comparison_page import write_report
 
     files = trials.cluster_files((*clusters, *more_clusters))
     sets = (*sets, CPU) if cpu else sets

@@ -330,7 +330,7 @@ def test(
     from singa_dask.conf.metrics import CONFUSION
     from singa_dask.inference.stored_records import StoredRecords
     from singa_dask.inputs.writers import Writer
-    from singa_dask.observe.figure import draw_confusion
+    from singa_dask.observe.pictures.figure import draw_confusion
 
     started = time.perf_counter()
     if confusion and not confusion.lower().endswith((".csv", ".svg", ".png")):

@@ -347,7 +347,7 @@ def of_cluster(scheduler: str | None, scheduler_file: str | None) -> list[dict[s
 
 def of_runs(url: str, scheduler: str | None, scheduler_file: str | None) -> list[dict[str, Any]]:
     """Return the rows of the runs in a directory; from the scheduler, where it knows their newest job."""
-    from singa_dask.observe.run_list import list_runs
+    from singa_dask.observe.files.run_list import list_runs
 
     rows = list_runs(url)
     known: dict[str, dict[str, Any]] = {}

@@ -332,7 +332,7 @@ def find_rate(
     from singa_dask.cli import job
     from singa_dask.jobs.job import Job
     from singa_dask.jobs.rates import find_rate as find
-    from singa_dask.observe.figure import draw
+    from singa_dask.observe.pictures.figure import draw
 
     suffix = PurePosixPath(output).suffix if output else ""
     if output and suffix not in (".png", ".svg"):

@@ -25,8 +25,8 @@ from singa_dask.shown import plural
 if TYPE_CHECKING:
     import numpy as np
 
-    from singa_dask.observe.curves import Panel
-    from singa_dask.observe.stored_run import StoredRun
+    from singa_dask.observe.files.stored_run import StoredRun
+    from singa_dask.observe.pictures.curves import Panel
     from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 
 
@@ -39,8 +39,8 @@ def diff(first: str, second: str, as_json: bool) -> None:
 
     Jobs are compared with all defaults; keys are named as for --set.
     """
-    from singa_dask.observe.job_values import differences, flatten, shown_pair
-    from singa_dask.observe.stored_run import StoredRun, short_names
+    from singa_dask.observe.files.job_values import differences, flatten, shown_pair
+    from singa_dask.observe.files.stored_run import StoredRun, short_names
 
     runs = [StoredRun(first), StoredRun(second)]
     jobs = differences(*(flatten(run.job) for run in runs))
@@ -81,10 +81,10 @@ def plot(runs: tuple[str, ...], output: str | None, axis: str, terminal: bool) -
     RUN is the URL of a run directory, also of a running job. Each run has its own colour. With several worker groups
     their mean is drawn, and each group as a thin line.
     """
-    from singa_dask.observe.curves import panels_of
-    from singa_dask.observe.figure import show_window
-    from singa_dask.observe.stored_run import StoredRun, short_names
-    from singa_dask.observe.text_figure import draw_text
+    from singa_dask.observe.files.stored_run import StoredRun, short_names
+    from singa_dask.observe.pictures.curves import panels_of
+    from singa_dask.observe.pictures.figure import show_window
+    from singa_dask.observe.pictures.text_figure import draw_text
 
     suffix = PurePosixPath(output).suffix if output else ""
     if output and suffix not in SUFFIXES:
@@ -113,8 +113,8 @@ def show(url: str, as_json: bool, as_csv: bool) -> None:
 
     RUN is the URL of a run directory, also of a running job.
     """
-    from singa_dask.observe.run_facts import facts_of
-    from singa_dask.observe.stored_run import StoredRun
+    from singa_dask.observe.files.run_facts import facts_of
+    from singa_dask.observe.files.stored_run import StoredRun
     from singa_dask.runtime.checkpoints.lookup import find_steps
 
     if as_json and as_csv:
@@ -130,8 +130,8 @@ def show(url: str, as_json: bool, as_csv: bool) -> None:
 
 def _result(run: StoredRun) -> dict[str, Any]:
     """Return the result of a run by key path, with the last and the best metrics."""
-    from singa_dask.observe.job_values import flatten
-    from singa_dask.observe.run_facts import best_metric, result_of
+    from singa_dask.observe.files.job_values import flatten
+    from singa_dask.observe.files.run_facts import best_metric, result_of
 
     phases = {phase: run.summary.get(phase) or {} for phase in ("train", "validation", "test")}
     result = flatten({**result_of(run), **phases})
@@ -146,8 +146,8 @@ WIDTHS = (40, 120)
 
 def _write(output: str, suffix: str, runs: list[StoredRun], names: list[str], panels: list[Panel], axis: str) -> None:
     from singa_dask import fs
-    from singa_dask.observe.figure import draw
-    from singa_dask.observe.html import picture, table, write_page
+    from singa_dask.observe.pictures.figure import draw
+    from singa_dask.observe.pictures.html import picture, table, write_page
 
     names = list(map(readable, names))
     content: str | bytes
@@ -161,7 +161,7 @@ def _write(output: str, suffix: str, runs: list[StoredRun], names: list[str], pa
 
 def _row(run: StoredRun, name: str) -> dict[str, str]:
     """Return the row of a run for the table of results."""
-    from singa_dask.observe.run_facts import best_metric, result_of
+    from singa_dask.observe.files.run_facts import best_metric, result_of
 
     result, best = result_of(run), best_metric(run)
     row = {"run": name, "state": str(result["state"]), "steps": str(result["steps"])}

@@ -30,12 +30,12 @@ from singa_dask.jobs.datasets.hosts import placed
 from singa_dask.jobs.job_checks import count_steps
 from singa_dask.jobs.preparing import Prepared, prepare_run
 from singa_dask.observe import new_job_id, read_summary
-from singa_dask.observe.bars import BarProgress
-from singa_dask.observe.comparison import Target, add_statistics, measure, rows, why_not
 from singa_dask.observe.event_texts import layer_metrics
-from singa_dask.observe.observers import Observers
-from singa_dask.observe.progress import Progress
-from singa_dask.observe.run_directory import first_command
+from singa_dask.observe.files.run_directory import first_command
+from singa_dask.observe.pictures.comparison import Target, add_statistics, measure, rows, why_not
+from singa_dask.observe.programs.observers import Observers
+from singa_dask.observe.terminal.bars import BarProgress
+from singa_dask.observe.terminal.progress import Progress
 from singa_dask.runtime import Driver, Patience, Result, local_cluster, plan_processes, wait_for_room
 from singa_dask.runtime.job.client.cluster import present_workers
 from singa_dask.runtime.planning.layout import Layout

@@ -22,7 +22,7 @@ from singa_dask.exports.weights import encode_npz, encode_safetensors
 from singa_dask.fs.open_bytes import decode_text
 from singa_dask.fs.outputs import check_output
 from singa_dask.layers import Feature, Layer
-from singa_dask.observe.stored_run import run_of
+from singa_dask.observe.files.stored_run import run_of
 from singa_dask.runtime.checkpoints import lookup, singa_checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.initial_values import InitialValues

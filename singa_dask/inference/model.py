@@ -50,7 +50,7 @@ from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.jobs.job import Job, as_job
 from singa_dask.jobs.run import AnyRun
 from singa_dask.layers import LAYERS
-from singa_dask.observe.stored_run import run_of
+from singa_dask.observe.files.stored_run import run_of
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints import singa_checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint

@@ -17,9 +17,9 @@ from singa_dask.jobs.datasets.binding import check_names, readers, shown_by_name
 from singa_dask.jobs.job_checks import check, complete, count_steps
 from singa_dask.net import NeuralNet
 from singa_dask.observe import is_run, new_job_id, read_summary
-from singa_dask.observe.job_values import differences, flatten, shown_pair
-from singa_dask.observe.run_directory import first_command, newest_run
-from singa_dask.observe.stored_run import StoredRun
+from singa_dask.observe.files.job_values import differences, flatten, shown_pair
+from singa_dask.observe.files.run_directory import first_command, newest_run
+from singa_dask.observe.files.stored_run import StoredRun
 from singa_dask.runtime import JobRun
 from singa_dask.runtime.checkpoints.lookup import find as find_checkpoint
 from singa_dask.runtime.checkpoints.lookup import first_steps, has_checkpoints

@@ -20,11 +20,11 @@ from singa_dask.errors import ConfigError, NumericError
 from singa_dask.jobs.job import Job, as_job
 from singa_dask.jobs.job_checks import check, complete
 from singa_dask.jobs.starting import train
-from singa_dask.observe.curves import Panel, PlottedCurve
 from singa_dask.observe.event_texts import layer_metrics
-from singa_dask.observe.figure import figure_of
-from singa_dask.observe.run_directory import new_job_id
-from singa_dask.observe.stored_run import StoredRun
+from singa_dask.observe.files.run_directory import new_job_id
+from singa_dask.observe.files.stored_run import StoredRun
+from singa_dask.observe.pictures.curves import Panel, PlottedCurve
+from singa_dask.observe.pictures.figure import figure_of
 
 PREFIX = "find-rate-"
 MIN_STEPS = 20

@@ -12,10 +12,10 @@ from singa_dask import fs
 from singa_dask.errors import ClusterError, ConfigError, LostUnitError, NumericError, SingaError, UnitError
 from singa_dask.jobs.pages import run_page
 from singa_dask.lazy import require
-from singa_dask.observe.curves import panels_of
-from singa_dask.observe.figure import figure_of
-from singa_dask.observe.run_facts import facts_of
-from singa_dask.observe.stored_run import StoredRun
+from singa_dask.observe.files.run_facts import facts_of
+from singa_dask.observe.files.stored_run import StoredRun
+from singa_dask.observe.pictures.curves import panels_of
+from singa_dask.observe.pictures.figure import figure_of
 from singa_dask.redaction import redact
 from singa_dask.runtime import Driver, Result
 from singa_dask.runtime.job.names import RUN_STOP

@@ -1,19 +1,8 @@
-"""Record and show runs: the run directory, progress on the terminal, pictures, and advice.
+"""Record and show runs.
 
-The run directory
-    `run_directory`: writes it. `journal`: appends to its text files. `stored_run`, `run_list`: read it. `run_facts`:
-    summarises a run. `job_values`: compares jobs. `json_values`: writes JSON that any program can read. `trace_file`:
-    writes the trace of a profiled run.
-On the terminal
-    `progress`: shows lines. `bars`: shows bars. `event_texts`: formats events as text.
-Pictures and pages
-    `curves`: computes the curves of runs. `figure`: draws them as pictures. `text_figure`: draws them as text.
-    `timeline`: draws the threads of a step. `html`: writes pages. `comparison`, `comparison_page`: compare runs under
-    several topologies.
-Other programs
-    `observers`: passes events to other programs. `tensorboard_files`: to TensorBoard. `mlflow_run`: to MLflow.
-Advice
-    `learning`: judges whether a run has learned.
+`files`: run directories. `terminal`: progress on a terminal. `pictures`: pictures and pages. `programs`: events for
+other programs. `learning`: judges whether a run has learned. `event_texts`: formats events as text. `json_values`:
+writes JSON that any program can read.
 
 Events are plain dicts with a key ``event``. Names that most commands use are imported on first use, so that importing
 this package loads neither file systems nor numpy.
@@ -25,9 +14,9 @@ from singa_dask.lazy import lazy_names
 
 if TYPE_CHECKING:
     from singa_dask.observe.event_texts import event_text, log_text, show_metrics, stack_text
+    from singa_dask.observe.files.run_directory import is_run, new_job_id, read_summary, short_url
     from singa_dask.observe.json_values import to_json
-    from singa_dask.observe.progress import join_if_fits, start_progress
-    from singa_dask.observe.run_directory import is_run, new_job_id, read_summary, short_url
+    from singa_dask.observe.terminal.progress import join_if_fits, start_progress
 
 __all__ = [
     "event_text",
@@ -48,7 +37,7 @@ __getattr__ = lazy_names(
     {
         "json_values": ["to_json"],
         "event_texts": ["event_text", "log_text", "show_metrics", "stack_text"],
-        "progress": ["join_if_fits", "start_progress"],
-        "run_directory": ["is_run", "new_job_id", "read_summary", "short_url"],
+        "terminal.progress": ["join_if_fits", "start_progress"],
+        "files.run_directory": ["is_run", "new_job_id", "read_summary", "short_url"],
     },
 )

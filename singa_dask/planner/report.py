@@ -13,10 +13,10 @@ import numpy as np
 from singa_dask.conf import JobFile
 from singa_dask.errors import ConfigError
 from singa_dask.lazy import require
-from singa_dask.observe.curves import Panel, PlottedCurve
-from singa_dask.observe.figure import draw
-from singa_dask.observe.html import picture, table, write_page
-from singa_dask.observe.timeline import Interval, draw_steps, last_step
+from singa_dask.observe.pictures.curves import Panel, PlottedCurve
+from singa_dask.observe.pictures.figure import draw
+from singa_dask.observe.pictures.html import picture, table, write_page
+from singa_dask.observe.pictures.timeline import Interval, draw_steps, last_step
 from singa_dask.planner.search import Candidate
 from singa_dask.planner.simulation import MAX_PROCESSES
 

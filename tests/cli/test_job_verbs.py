@@ -18,7 +18,7 @@ from singa_dask.cli import job_verbs
 from singa_dask.cli.clusters import describe_cluster
 from singa_dask.cli.job_verbs import columns, describe, of_runs
 from singa_dask.cli.printing import table
-from singa_dask.observe import run_list
+from singa_dask.observe.files import run_list
 from singa_dask.runtime import connect
 from tests.cli.conftest import TINY, Call
 from tests.cli.test_stops import ALLREDUCE, PROGRAM

@@ -15,7 +15,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 import singa_dask as sd
 from singa_dask import redaction
 from singa_dask.errors import SingaError
-from singa_dask.observe import mlflow_run
+from singa_dask.observe.programs import mlflow_run
 from tests.cli.conftest import DIGITS, TINY, Call
 from tests.runtime.processes import cluster
 

@@ -23,8 +23,8 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.conf import JobConf
-from singa_dask.observe.journal import read_objects
-from singa_dask.observe.run_directory import read_summary
+from singa_dask.observe.files.journal import read_objects
+from singa_dask.observe.files.run_directory import read_summary
 from singa_dask.runtime import RemoteJobs
 from singa_dask.runtime.checkpoints.lookup import find
 from tests.faults.conftest import whole

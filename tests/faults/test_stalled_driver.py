@@ -14,8 +14,8 @@ import fsspec
 import pytest
 
 from singa_dask import fs
-from singa_dask.observe.journal import read_objects
-from singa_dask.observe.run_directory import read_summary
+from singa_dask.observe.files.journal import read_objects
+from singa_dask.observe.files.run_directory import read_summary
 from tests.fs.s3_server import s3_server
 from tests.runtime.job.test_detached import arguments, ask, call, driver_pid, has_ended
 from tests.runtime.processes import cluster, wait_until

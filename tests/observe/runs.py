@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from singa_dask.observe.run_directory import RunDirectory
+from singa_dask.observe.files.run_directory import RunDirectory
 
 __all__ = ["BEGAN", "metrics", "training", "write_run"]
 

@@ -13,7 +13,7 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.errors import ConfigError
-from singa_dask.observe.run_directory import RunDirectory
+from singa_dask.observe.files.run_directory import RunDirectory
 
 STARTED = {"event": "started", "time": 0.0}
 COMMAND: dict[str, Any] = {"time": 0.0, "arguments": []}

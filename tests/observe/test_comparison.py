@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 import pytest
 
 from singa_dask.cli.trials import table_lines
-from singa_dask.observe.comparison import Target, add_statistics, measure, short
-from singa_dask.observe.comparison_page import write_report
+from singa_dask.observe.pictures.comparison import Target, add_statistics, measure, short
+from singa_dask.observe.pictures.comparison_page import write_report
 
 BATCH = 10
 GOAL = Target("test.accuracy", 0.9, less_is_better=False)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from singa_dask.observe.curves import MAX_POINTS, Panel, panels_of, thin
-from singa_dask.observe.stored_run import StoredRun
+from singa_dask.observe.files.stored_run import StoredRun
+from singa_dask.observe.pictures.curves import MAX_POINTS, Panel, panels_of, thin
 from tests.observe.runs import metrics, training, write_run
 
 

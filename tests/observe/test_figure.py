@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from singa_dask.errors import ConfigError
-from singa_dask.observe.curves import panels_of
-from singa_dask.observe.figure import draw, show_window
-from singa_dask.observe.html import picture, table, write_page
-from singa_dask.observe.stored_run import StoredRun, short_names
+from singa_dask.observe.files.stored_run import StoredRun, short_names
+from singa_dask.observe.pictures.curves import panels_of
+from singa_dask.observe.pictures.figure import draw, show_window
+from singa_dask.observe.pictures.html import picture, table, write_page
 from tests.observe.runs import metrics, training, write_run
 from tests.selection import circles
 

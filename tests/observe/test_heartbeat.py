@@ -16,10 +16,10 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.errors import ConfigError
-from singa_dask.observe import heartbeat
-from singa_dask.observe.run_directory import RunDirectory, check_ended
-from singa_dask.observe.run_list import list_runs
-from singa_dask.observe.stored_run import StoredRun
+from singa_dask.observe.files import heartbeat
+from singa_dask.observe.files.run_directory import RunDirectory, check_ended
+from singa_dask.observe.files.run_list import list_runs
+from singa_dask.observe.files.stored_run import StoredRun
 
 STARTED = {"event": "started", "job": "j", "time": 0.0, "topology": {}}
 

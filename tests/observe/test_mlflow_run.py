@@ -11,9 +11,9 @@ from typing import Any
 import mlflow
 import pytest
 
-from singa_dask.observe import mlflow_run
-from singa_dask.observe.mlflow_run import MlflowRun
-from singa_dask.observe.run_directory import RunDirectory
+from singa_dask.observe.files.run_directory import RunDirectory
+from singa_dask.observe.programs import mlflow_run
+from singa_dask.observe.programs.mlflow_run import MlflowRun
 from tests.observe.runs import BEGAN, JOB, metrics
 
 TEXT = JOB.format(name="digits", n_outputs=10)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from singa_dask.observe.bars import MAX_LINES, UPDATE_S, NotebookProgress
-from singa_dask.observe.progress import notebook_shell
+from singa_dask.observe.terminal.bars import MAX_LINES, UPDATE_S, NotebookProgress
+from singa_dask.observe.terminal.progress import notebook_shell
 
 
 def metrics(step: int, phase: str = "train") -> dict[str, Any]:

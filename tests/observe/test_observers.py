@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from singa_dask.errors import ConfigError
-from singa_dask.observe.observers import Observers, open_observers
+from singa_dask.observe.programs.observers import Observers, open_observers
 
 
 class Recorder:

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.progress import Task
 
 from singa_dask.observe import join_if_fits, start_progress
-from singa_dask.observe.bars import BarProgress, epoch_of
 from singa_dask.observe.event_texts import metrics_line
-from singa_dask.observe.progress import LinesProgress, Progress
+from singa_dask.observe.terminal.bars import BarProgress, epoch_of
+from singa_dask.observe.terminal.progress import LinesProgress, Progress
 
 
 def metrics(**given: Any) -> dict[str, Any]:

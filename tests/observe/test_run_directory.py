@@ -17,8 +17,9 @@ import pytest
 from singa_dask import fs
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.fs.ownership import OWNER
-from singa_dask.observe import journal, new_job_id, run_directory, to_json
-from singa_dask.observe.run_directory import OWN_FILES, RunDirectory, newest_run
+from singa_dask.observe import new_job_id, to_json
+from singa_dask.observe.files import journal, run_directory
+from singa_dask.observe.files.run_directory import OWN_FILES, RunDirectory, newest_run
 
 STARTED = {"event": "started", "job": "j", "time": 0.0, "topology": {}}
 METRICS = {"event": "metrics", "phase": "train", "group": 0, "step": 10, "time": 1.5, "loss": 0.25, "accuracy": 0.5}

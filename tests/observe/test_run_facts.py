@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from singa_dask.observe.run_facts import best_metric, facts_of, time_shares
-from singa_dask.observe.stored_run import StoredRun
+from singa_dask.observe.files.run_facts import best_metric, facts_of, time_shares
+from singa_dask.observe.files.stored_run import StoredRun
 from tests.observe.runs import metrics, training, write_run
 
 

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from singa_dask.cli import main
 from singa_dask.errors import ConfigError
-from singa_dask.observe.journal import Journal
-from singa_dask.observe.run_list import list_runs
+from singa_dask.observe.files.journal import Journal
+from singa_dask.observe.files.run_list import list_runs
 from tests.observe.runs import BEGAN, training, write_run
 
 

@@ -13,11 +13,11 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.errors import TakenOverError
-from singa_dask.observe import journal, run_directory, trace_file
-from singa_dask.observe.journal import Journal
-from singa_dask.observe.observers import Observers
-from singa_dask.observe.run_directory import RunDirectory
-from singa_dask.observe.tensorboard_files import TensorboardFiles
+from singa_dask.observe.files import journal, run_directory, trace_file
+from singa_dask.observe.files.journal import Journal
+from singa_dask.observe.files.run_directory import RunDirectory
+from singa_dask.observe.programs.observers import Observers
+from singa_dask.observe.programs.tensorboard_files import TensorboardFiles
 
 STARTED = {"event": "started", "time": 0.0, "topology": {}}
 BEGUN = {**STARTED, "begun": True}

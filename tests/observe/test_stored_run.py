@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from singa_dask.errors import ConfigError
-from singa_dask.observe.job_values import flatten
-from singa_dask.observe.run_directory import RunDirectory
-from singa_dask.observe.stored_run import StoredRun, short_names
+from singa_dask.observe.files.job_values import flatten
+from singa_dask.observe.files.run_directory import RunDirectory
+from singa_dask.observe.files.stored_run import StoredRun, short_names
 from tests.observe.runs import BEGAN, JOB, metrics, training, write_run
 
 

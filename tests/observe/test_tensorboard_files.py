@@ -11,8 +11,8 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from singa_dask import fs
-from singa_dask.observe.run_directory import RunDirectory
-from singa_dask.observe.tensorboard_files import TensorboardFiles
+from singa_dask.observe.files.run_directory import RunDirectory
+from singa_dask.observe.programs.tensorboard_files import TensorboardFiles
 from tests.observe.runs import BEGAN, metrics
 
 STARTED = {"event": "started", "time": BEGAN}

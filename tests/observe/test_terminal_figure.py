@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from singa_dask.observe.curves import panels_of
-from singa_dask.observe.stored_run import StoredRun, short_names
-from singa_dask.observe.text_figure import draw_text
+from singa_dask.observe.files.stored_run import StoredRun, short_names
+from singa_dask.observe.pictures.curves import panels_of
+from singa_dask.observe.pictures.text_figure import draw_text
 from tests.observe.runs import metrics, training, write_run
 
 BRAILLE = re.compile("[\u2801-\u28ff]")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from singa_dask.errors import DataError
-from singa_dask.observe.timeline import MAX_TRACKS, Interval, draw_steps, read_trace
+from singa_dask.observe.pictures.timeline import MAX_TRACKS, Interval, draw_steps, read_trace
 
 
 def event(name: str, start_ms: float, ms: float, thread: int = 0, **more: Any) -> dict[str, Any]:

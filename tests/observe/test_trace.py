@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from singa_dask.observe import trace_file
-from singa_dask.observe.run_directory import RunDirectory
-from singa_dask.observe.trace_file import write_spans
+from singa_dask.observe.files import trace_file
+from singa_dask.observe.files.run_directory import RunDirectory
+from singa_dask.observe.files.trace_file import write_spans
 
 STARTED = {"event": "started", "job": "j", "time": 1000.0, "topology": {}}
 HOST = {"host": "10.0.0.1", "began": 900.0, "offset_s": 0.0, "error_s": 0.0}

@@ -9,7 +9,7 @@ import pytest
 from distributed import Client
 
 from singa_dask.errors import ReplacedError, TakenOverError
-from singa_dask.observe.run_directory import RunDirectory
+from singa_dask.observe.files.run_directory import RunDirectory
 from singa_dask.runtime import RemoteJobs
 from singa_dask.runtime.job.client.driver import Lease
 from singa_dask.runtime.job.client.install import install_jobs

@@ -12,7 +12,7 @@ from distributed.comm.addressing import get_address_host
 from singa_dask import fs
 from singa_dask.cancellation import pause
 from singa_dask.errors import ClusterError
-from singa_dask.observe.run_directory import check_ended
+from singa_dask.observe.files.run_directory import check_ended
 from singa_dask.runtime.job.client.calls import GONE, UNANSWERED, ask_jobs
 from singa_dask.runtime.job.client.cluster import present_workers
 from singa_dask.runtime.job.client.install import install_jobs

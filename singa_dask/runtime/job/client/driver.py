@@ -16,7 +16,7 @@ from singa_dask import fs
 from singa_dask.data.stores.tables.table_scan import TableScan
 from singa_dask.errors import ClusterError, LeftQueueError, NotNowError, ReplacedError, UnitError, listed, text_of
 from singa_dask.fs import host_files
-from singa_dask.observe.run_directory import check_ended
+from singa_dask.observe.files.run_directory import check_ended
 from singa_dask.runtime.job.client.calls import UNANSWERED, ask_jobs
 from singa_dask.runtime.job.client.dask_tasks import Runner, on_dask
 from singa_dask.runtime.job.client.epochs import steps_by_task

@@ -17,7 +17,7 @@ from distributed.utils import sync
 
 from singa_dask import fs
 from singa_dask.errors import A_BUG, DataError, NotNowError, ReplacedError, SingaError
-from singa_dask.observe.run_directory import is_run
+from singa_dask.observe.files.run_directory import is_run
 from singa_dask.redaction import redact
 from singa_dask.runtime.job.client.calls import UNANSWERED
 from singa_dask.runtime.job.client.driver import ELSEWHERE, Driver, Lease, UnheardError

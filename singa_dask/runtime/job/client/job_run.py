@@ -12,8 +12,8 @@ from distributed import Client
 from singa_dask import modules
 from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError, NotNowError, ReplacedError, SingaError, UnitError
-from singa_dask.observe.observers import Observers, open_observers
-from singa_dask.observe.run_directory import RunDirectory
+from singa_dask.observe.files.run_directory import RunDirectory
+from singa_dask.observe.programs.observers import Observers, open_observers
 from singa_dask.redaction import readable
 from singa_dask.runtime.checkpoints.lookup import find, first_steps, has_checkpoints
 from singa_dask.runtime.job.client.driver import Driver, Lease

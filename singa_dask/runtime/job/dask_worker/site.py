@@ -24,7 +24,7 @@ from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
 from singa_dask.conf.cluster import ListenConf
 from singa_dask.errors import ConfigError, DataError, LostUnitError, SingaError, is_out_of_memory, text_of
-from singa_dask.observe.trace_file import write_spans
+from singa_dask.observe.files.trace_file import write_spans
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
 from singa_dask.runtime.job.dask_worker.clock import Clock, SteadyTimers, measure_clock

@@ -11,9 +11,9 @@ from singa_dask import fs
 from singa_dask.conf.yaml_text import read_plain
 from singa_dask.errors import ConfigError
 from singa_dask.observe.event_texts import layer_metrics
-from singa_dask.observe.heartbeat import is_alive
-from singa_dask.observe.journal import is_in_use, read_objects
-from singa_dask.observe.run_directory import COMMANDS, METRICS, read_summary
+from singa_dask.observe.files.heartbeat import is_alive
+from singa_dask.observe.files.journal import is_in_use, read_objects
+from singa_dask.observe.files.run_directory import COMMANDS, METRICS, read_summary
 
 PHASES = ("train", "validation", "test")
 COLUMNS = ("step", "phase", "group", "time", "epoch", "lr", "samples_per_s", "wait_data_ms", "wait_params_ms")

@@ -8,7 +8,7 @@ from typing import Any
 from singa_dask import fs
 from singa_dask.errors import ConfigError, text_of
 from singa_dask.observe.event_texts import layer_metrics
-from singa_dask.observe.stored_run import StoredRun
+from singa_dask.observe.files.stored_run import StoredRun
 from singa_dask.redaction import redact
 
 NAME = re.compile(r"^name: *(.+?) *$", re.MULTILINE)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from singa_dask.errors import ConfigError
-from singa_dask.observe.comparison import Row, rows, why_not
-from singa_dask.observe.curves import Panel, PlottedCurve
-from singa_dask.observe.figure import draw
-from singa_dask.observe.html import picture, table, write_page
+from singa_dask.observe.pictures.comparison import Row, rows, why_not
+from singa_dask.observe.pictures.curves import Panel, PlottedCurve
+from singa_dask.observe.pictures.figure import draw
+from singa_dask.observe.pictures.html import picture, table, write_page
 
 BEST_IS_LEAST = ("s to target", "samples to target")
 N_POINTS, MAX_METRICS = 80, 3

@@ -14,7 +14,7 @@ from singa_dask.shown import STDERR, shown
 if TYPE_CHECKING:
     from rich.console import Console
 
-bars, rich_console = LazyModule("singa_dask.observe.bars"), LazyModule("rich.console")
+bars, rich_console = LazyModule("singa_dask.observe.terminal.bars"), LazyModule("rich.console")
 
 FREE_LINES = 100
 """Number of lines of metrics that are printed before lines are skipped."""

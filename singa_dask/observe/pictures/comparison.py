@@ -11,8 +11,8 @@ import numpy as np
 
 from singa_dask import fs
 from singa_dask.observe.event_texts import layer_metrics
-from singa_dask.observe.journal import read_objects
-from singa_dask.observe.run_directory import METRICS, read_summary
+from singa_dask.observe.files.journal import read_objects
+from singa_dask.observe.files.run_directory import METRICS, read_summary
 
 Points = list[list[float]]
 Row = dict[str, str]

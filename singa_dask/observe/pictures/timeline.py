@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from singa_dask import fs
 from singa_dask.errors import DataError
 from singa_dask.lazy import require
-from singa_dask.observe.figure import COLOURS, STYLE, saved
+from singa_dask.observe.pictures.figure import COLOURS, STYLE, saved
 
 KINDS = {"forward": COLOURS[5], "backward": COLOURS[0], "wait": "#dddddd"}
 """Colours of layers and waits. Messages and updates have the colour `REST`."""

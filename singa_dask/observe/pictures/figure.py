@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.lazy import require
-from singa_dask.observe.curves import AXES, Panel, PlottedCurve
+from singa_dask.observe.pictures.curves import AXES, Panel, PlottedCurve
 
 INSTEAD = "--terminal draws in the terminal."
 

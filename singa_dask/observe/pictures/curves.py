@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.observe.event_texts import layer_metrics
-from singa_dask.observe.stored_run import PHASES, StoredRun
+from singa_dask.observe.files.stored_run import PHASES, StoredRun
 
 MAX_POINTS = 2000
 """Maximum number of points of a curve in a picture."""

@@ -9,8 +9,8 @@ from typing import Any
 
 from singa_dask.conf.metrics import is_less_better, split_metric
 from singa_dask.observe.event_texts import layer_metrics
+from singa_dask.observe.files.stored_run import PHASES, StoredRun
 from singa_dask.observe.learning import AREAS
-from singa_dask.observe.stored_run import PHASES, StoredRun
 
 RESULT = (
     "state", "reason", "exit_code", "steps", "seconds", "samples_per_s", "step_ms", "wait_ms", "restarts",

@@ -20,7 +20,7 @@ from rich.text import Text
 from rich.theme import Theme
 
 from singa_dask.observe.event_texts import UNKNOWN, duration, layer_metrics, number
-from singa_dask.observe.progress import LinesProgress
+from singa_dask.observe.terminal.progress import LinesProgress
 from singa_dask.shown import shown
 
 MAX_ROWS = 8

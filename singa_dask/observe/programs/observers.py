@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from singa_dask.errors import ConfigError, Problem, TakenOverError
-from singa_dask.observe.mlflow_run import MlflowRun
-from singa_dask.observe.tensorboard_files import TensorboardFiles
+from singa_dask.observe.programs.mlflow_run import MlflowRun
+from singa_dask.observe.programs.tensorboard_files import TensorboardFiles
 
 logger = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from typing import Any
 from singa_dask import fs
 from singa_dask.lazy import require
 from singa_dask.observe.event_texts import scalars
-from singa_dask.observe.job_values import flatten
-from singa_dask.observe.run_directory import METRICS, first_command
-from singa_dask.observe.stored_run import StoredRun
+from singa_dask.observe.files.job_values import flatten
+from singa_dask.observe.files.run_directory import METRICS, first_command
+from singa_dask.observe.files.stored_run import StoredRun
 from singa_dask.redaction import redact
 
 logger = logging.getLogger(__name__)

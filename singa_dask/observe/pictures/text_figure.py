@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.lazy import require
-from singa_dask.observe.curves import AXES, Panel
+from singa_dask.observe.pictures.curves import AXES, Panel
 
 TEXT_ROWS = 10
 BESIDE_TEXT, MIN_TEXT_COLUMNS = 24, 20
