@@ -120,7 +120,7 @@ def test_a_stderr_that_is_lost_is_said_once_in_the_log(
 
 
 @pytest.mark.parametrize(
-    ("heard", "is_kept", "error"),
+    ("heard", "is_saved", "error"),
     [
         ("another driver", False, ReplacedError),
         ("another driver", True, ReplacedError),
@@ -130,10 +130,10 @@ def test_a_stderr_that_is_lost_is_said_once_in_the_log(
     ],
 )
 def test_a_driver_leaves_the_job_to_those_who_go_on_with_it(
-    heard: str, is_kept: bool, error: type[Exception] | None, tmp_path: Path
+    heard: str, is_saved: bool, error: type[Exception] | None, tmp_path: Path
 ) -> None:
     client: Any = SimpleNamespace(id="me")
-    lease, given = Lease(2, has_begun=True, is_kept=is_kept), {"run_url": str(tmp_path), "job_id": "job"}
+    lease, given = Lease(2, has_begun=True, is_saved=is_saved), {"run_url": str(tmp_path), "job_id": "job"}
     driver = driver_of(digits("single"), client, on_event=lambda event: None, lease=lease, **given)
     follower = cast("Any", driver._follower)
     nothing = follower._give_up("the scheduler has not answered for 60 s")

@@ -291,7 +291,7 @@ def test_a_driver_that_ends_while_the_scheduler_does_not_answer_stops_no_other_j
     monkeypatch.setattr(host, "_carry_out", carry_out)
     scheduler = SimpleNamespace(**{Op.DRIVEN: world.drivers.driven})
     host.setup(cast("Any", SimpleNamespace(handlers={}, scheduler=scheduler, loop=None)))
-    host._run(JobRun.of(digits("single"), job_id="a", recording={}), Lease(1, has_begun=False, is_kept=True))
+    host._run(JobRun.of(digits("single"), job_id="a", recording={}), Lease(1, has_begun=False, is_saved=True))
     monkeypatch.setattr(module, "AGAIN_S", 0.0)
     world.drivers.tick()
     assert world.start_next(has_room=True) == runs

@@ -16,8 +16,8 @@ import pytest
 from tornado.ioloop import IOLoop
 
 from singa_dask import fs
-from singa_dask.runtime.job.scheduler.kept import KeptJobs
-from tests.runtime.job.test_kept import run_of
+from singa_dask.runtime.job.scheduler.saved_jobs import SavedJobs
+from tests.runtime.job.test_saved_jobs import run_of
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -30,7 +30,7 @@ class Jobs(dict[str, Any]):
 
     def __init__(self, url: str, **incarnations: int) -> None:
         super().__init__(incarnations)
-        self.kept = KeptJobs(SimpleNamespace(loop=IOLoop.current()), url, self._facts)  # type: ignore[arg-type]
+        self.kept = SavedJobs(SimpleNamespace(loop=IOLoop.current()), url, self._facts)  # type: ignore[arg-type]
 
     def _facts(self, job_id: str) -> dict[str, Any] | None:
         incarnation = self.get(job_id)
@@ -102,7 +102,7 @@ def test_a_write_that_is_late_does_not_bring_back_the_job(url: str, monkeypatch:
         jobs = Jobs(url, job=0, other=0)
         await jobs.kept.load()
         with dask.config.set({"distributed.singa-dask.answer": "1ms"}):
-            assert "cannot be kept" in await jobs.kept.save("job")
+            assert "cannot be saved" in await jobs.kept.save("job")
             await asyncio.to_thread(asleep.wait, 60)
             del jobs["job"]
             await jobs.kept.save("job")  # it has ended

@@ -220,7 +220,7 @@ def test_a_detached_job_that_nobody_drives_is_stopped(monkeypatch: pytest.Monkey
             (False, "", "over"),
         ):
             monkeypatch.setattr(drivers, "is_driven", lambda job_id, is_driven=is_driven: is_driven)
-            drivers._kept.taken_over, record.state.phase = taken_over, phase
+            drivers._saved.taken_over, record.state.phase = taken_over, phase
             here.jobs._tick_jobs()
 
     on_a_scheduler(test)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from singa_dask.runtime.job.scheduler.kept import KeptJobs
-from tests.runtime.job.test_kept import run_of
+from singa_dask.runtime.job.scheduler.saved_jobs import SavedJobs
+from tests.runtime.job.test_saved_jobs import run_of
 from tests.selection import circles
 
 HISTORIES, EVENTS = 25, 60
@@ -45,7 +45,7 @@ class Scheduler:
 
     def __init__(self, url: str) -> None:
         self.threads, self.incarnations = Threads(), dict[str, int]()
-        self.kept = KeptJobs(SimpleNamespace(loop=self.threads), url, self._facts)  # type: ignore[arg-type]
+        self.kept = SavedJobs(SimpleNamespace(loop=self.threads), url, self._facts)  # type: ignore[arg-type]
         self.saves: list[tuple[str, asyncio.Task[str]]] = []
         self.sure: dict[str, int] = {}  # what it was told is written
         self.maybe: dict[str, set[int]] = {}  # by job, what may be written since then

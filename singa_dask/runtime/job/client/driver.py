@@ -50,14 +50,14 @@ class Lease:
     first_incarnation : int
         Number of the job's first incarnation (start or restart) under this scheduler. If it is not 0, the job began
         under an earlier scheduler, and continues from its newest checkpoint.
-    is_kept : bool
+    is_saved : bool
         Whether the scheduler has saved the job, so that a restarted scheduler can continue it.
     """
 
     number: int
     has_begun: bool
     first_incarnation: int = 0
-    is_kept: bool = False
+    is_saved: bool = False
 
 
 class UnheardError(ReplacedError):
@@ -187,7 +187,7 @@ class Driver:
         over = self._follower.follow_to_its_end()
         if over is None:
             raise ReplacedError(ELSEWHERE)
-        if not over.is_heard and self._lease is not None and self._lease.is_kept:
+        if not over.is_heard and self._lease is not None and self._lease.is_saved:
             raise UnheardError(over.reason)
         return self._result(over)
 

@@ -25,18 +25,18 @@ from singa_dask.runtime.job.names import DRIVERS, Op, in_use, stopped
 from singa_dask.runtime.job.scheduler.history import History
 from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.scheduler.job_queue import QUEUED, JobQueue
-from singa_dask.runtime.job.scheduler.kept import KeptJobs
 from singa_dask.runtime.job.scheduler.record import JobRecord
+from singa_dask.runtime.job.scheduler.saved_jobs import SavedJobs
 from singa_dask.runtime.job.scheduler.sites import Sites
 
 logger = logging.getLogger(__name__)
 
 
-def _facts_aside(job_id: str, reason: str, kept: str) -> JobFacts:
+def _facts_aside(job_id: str, reason: str, saved: str) -> JobFacts:
     """Return the facts of a saved job that cannot be continued, as far as its file can be read."""
     run: Mapping[str, Any] = {}
     with suppress(Exception):  # the text may contain anything
-        run = {**json.loads(kept)["run"]}
+        run = {**json.loads(saved)["run"]}
         run = {**run, "name": json.loads(run["job"])["name"]}
     name, owner, run_url = (redact(str(run.get(key, ""))) for key in ("name", "owner", "run_url"))
     facts = JobFacts(id=job_id, name=name, owner=owner, run_url=run_url, detached=True, began=time.time())
@@ -122,7 +122,7 @@ class Drivers:
         self._tell = tell
         self._is_silent = is_silent
         self._driven: dict[str, _Driven] = {}
-        self._kept = KeptJobs(scheduler, state_url(), self._facts_to_save)
+        self._saved = SavedJobs(scheduler, state_url(), self._facts_to_save)
         self._restored = Event()
         self._unreadable = ""
 
@@ -160,26 +160,26 @@ class Drivers:
     async def restore(self) -> None:
         """Restore the jobs that an earlier scheduler has saved: running jobs first, then the queue in order."""
         try:
-            kept, aside = await self._kept.load()
+            saved, aside = await self._saved.load()
             for job_id, facts in aside.items():
                 self._history.add_facts(_facts_aside(job_id, **facts))
-            self._take_up(kept)
+            self._take_up(saved)
         except Exception as error:
-            self._unreadable = f"{self._kept.url}: the state of an earlier scheduler cannot be read: {text_of(error)}"
+            self._unreadable = f"{self._saved.url}: the state of an earlier scheduler cannot be read: {text_of(error)}"
             logger.error("%s No detached job is taken until the scheduler is started again.", self._unreadable)
         finally:
             self._restored.set()
 
-    def _take_up(self, kept: list[dict[str, Any]]) -> None:
-        kept.sort(key=lambda each: (each["incarnation"] < 0, each["place"]))
-        for i, each in enumerate(kept):
+    def _take_up(self, saved: list[dict[str, Any]]) -> None:
+        saved.sort(key=lambda each: (each["incarnation"] < 0, each["place"]))
+        for i, each in enumerate(saved):
             run = each["run"]
             # a driver that still runs for the earlier scheduler has a lower number, so its calls are refused
             driven = _Driven(run, each["host"], each["number"] + 1)
             driven.first_incarnation, driven.incarnation = each["incarnation"] + 1, each["incarnation"]
             self._driven[run["job_id"]] = driven
             # restored jobs come before new jobs of the same priority; jobs that ran come first of all
-            self._join(run, rank=(-run["priority"] if each["incarnation"] < 0 else -math.inf, i - len(kept)))
+            self._join(run, rank=(-run["priority"] if each["incarnation"] < 0 else -math.inf, i - len(saved)))
 
     async def wait_until_restored(self) -> None:
         """Wait until `restore` has ended."""
@@ -191,7 +191,7 @@ class Drivers:
         if driven is None:
             return ""
         driven.incarnation = max(driven.incarnation, incarnation)
-        why = await self._kept.save(job_id)
+        why = await self._saved.save(job_id)
         if why:
             self._tell(job_id, {"event": "log", "level": "WARNING", "message": why})
         if self.taken_over:
@@ -203,7 +203,7 @@ class Drivers:
     @property
     def taken_over(self) -> str:
         """Message that another scheduler has taken over the detached jobs; empty otherwise."""
-        return self._kept.taken_over
+        return self._saved.taken_over
 
     def _facts_to_save(self, job_id: str) -> dict[str, Any] | None:
         driven = self._driven.get(job_id)
@@ -264,7 +264,7 @@ class Drivers:
 
         Otherwise, return an empty string.
         """
-        if not self._kept.url or job["checkpoint_freq"] or job["checkpoint_minutes"]:
+        if not self._saved.url or job["checkpoint_freq"] or job["checkpoint_minutes"]:
             return ""
         return (
             "the job has neither checkpoint_freq nor checkpoint_minutes. The scheduler keeps no snapshots, so the job "
@@ -317,7 +317,7 @@ class Drivers:
             if catalogs and driven.run["job_id"] not in self._jobs:
                 self._scheduler.loop.add_callback(self._sites.drop, catalogs)
         self._history.trim(driven.run["job_id"])
-        if self._kept.url:
+        if self._saved.url:
             self._scheduler.loop.add_callback(self.save, driven.run["job_id"])
 
     # -- methods for `Jobs` ------------------------------------------------------------------------------------------
@@ -415,7 +415,7 @@ class Drivers:
             answer = await self._sites.install(worker, DRIVERS)
         if answer is None and self.renew(job_id, number):
             facts = {"run": dict(driven.run), "number": number, "has_begun": has_begun}
-            facts |= {"first_incarnation": driven.first_incarnation, "is_kept": bool(self._kept.url)}
+            facts |= {"first_incarnation": driven.first_incarnation, "is_saved": bool(self._saved.url)}
             answer = await self._sites.ask(worker, limit("answer"), Op.DRIVE, **facts)
         if isinstance(answer, BaseException) and self.renew(job_id, number):
             why = f"{worker}: {text_of(answer).removesuffix('.')}."

@@ -1,4 +1,4 @@
-"""KeptJobs: save detached jobs at a URL, so that the next scheduler can continue them."""
+"""SavedJobs: save detached jobs at a URL, so that the next scheduler can continue them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TAKEN_OVER = (
 logger = logging.getLogger(__name__)
 
 
-class Kept(NamedTuple):
+class FoundJobs(NamedTuple):
     """The jobs that a scheduler finds at its URL.
 
     Attributes
@@ -46,7 +46,7 @@ class Kept(NamedTuple):
     jobs : list of dict
         The jobs that can be used, each with the `KEYS`.
     aside : dict of str to dict
-        The jobs that cannot be used, by id. Each has a ``reason``, and the text of its file as ``kept``; the text is
+        The jobs that cannot be used, by id. Each has a ``reason``, and the text of its file as ``saved``; the text is
         empty if the file cannot be read.
     """
 
@@ -54,7 +54,7 @@ class Kept(NamedTuple):
     aside: dict[str, dict[str, str]]
 
 
-class KeptJobs:
+class SavedJobs:
     """Keeps a file for each detached job that has not ended.
 
     Files are written in threads; writes for the same job follow one another. The newest scheduler that uses the URL
@@ -84,7 +84,7 @@ class KeptJobs:
         self._saved: dict[str, str] = {}  # job -> newest text of its file
         self.taken_over = ""
 
-    async def load(self) -> Kept:
+    async def load(self) -> FoundJobs:
         """Take over the directory from an earlier scheduler; return its jobs.
 
         A damaged file, or a file of an incompatible version, is renamed. A file that cannot be read is skipped.
@@ -94,7 +94,7 @@ class KeptJobs:
         DataError
             The directory or its owner file cannot be read, or the owner file cannot be written.
         """
-        found: Kept = await self._in_thread(self._read) if self.url else Kept([], {})
+        found: FoundJobs = await self._in_thread(self._read) if self.url else FoundJobs([], {})
         return found
 
     async def save(self, job_id: str) -> str:
@@ -114,7 +114,7 @@ class KeptJobs:
             return self.taken_over
         except Exception as error:
             file = fs.join(self.url, f"{job_id}{SUFFIX}")
-            why = f"{file}: the job cannot be kept for a scheduler that is started again: {text_of(error)}"
+            why = f"{file}: the job cannot be saved for a restarted scheduler: {text_of(error)}"
             logger.warning("%s", why)
             return why
         return ""
@@ -134,9 +134,9 @@ class KeptJobs:
     async def _in_thread(self, function: Callable[..., Any], *given: Any) -> Any:
         return await self._scheduler.loop.run_in_executor(None, function, *given)
 
-    def _read(self) -> Kept:
+    def _read(self) -> FoundJobs:
         self._owner.take()
-        found = Kept([], {})
+        found = FoundJobs([], {})
         jobs = set()
         # read the files of usable jobs first: of two files of a job, the renamed one is ignored
         for name in sorted(fs.ls(self.url), key=lambda name: not name.endswith(SUFFIX)):
@@ -148,17 +148,17 @@ class KeptJobs:
                 data = fs.read_bytes(file)
             except DataError as error:
                 logger.warning("%s The job is skipped.", error)
-                found.aside[job_id] = {"reason": f"skipped: {error}", "kept": ""}
+                found.aside[job_id] = {"reason": f"skipped: {error}", "saved": ""}
                 continue
             text, why = data.decode(errors="replace"), "another version of singa-dask could not use it."
             try:
-                kept = _parse(job_id, text)
+                saved = _parse(job_id, text)
                 if name.endswith(SUFFIX):
-                    found.jobs.append(kept)
+                    found.jobs.append(saved)
                     continue
             except Exception as error:  # other versions may write anything
                 why = f"it is damaged or of another version of singa-dask: {text_of(error).removesuffix('.')}."
-            found.aside[job_id] = {"reason": _put_aside(file, data, why), "kept": text}
+            found.aside[job_id] = {"reason": _put_aside(file, data, why), "saved": text}
         return found
 
     def _write(self, name: str, text: str) -> None:
@@ -173,20 +173,15 @@ class KeptJobs:
 def _parse(job_id: str, text: str) -> dict[str, Any]:
     """Return the `KEYS` of a saved job; raise an error if an incompatible version has saved it."""
     facts = json.loads(text)
-    kept: dict[str, Any] = {key: facts[key] for key in KEYS}
-    run = kept["run"]
+    saved: dict[str, Any] = {key: facts[key] for key in KEYS}
+    run = saved["run"]
     if run["job_id"] != job_id:
         raise ValueError(f"the file is of job {run['job_id']}")
     submission = Submission(**{key: value for key, value in run.items() if key not in OF_A_RUN})
     _ = [Catalog.of(each) for each in submission.datasets]
     read_options(JobConf, json.loads(run["job"]))
     run["recording"]["steps"] = {int(group): int(step) for group, step in run["recording"]["steps"].items()}
-    kept["number"], kept["incarnation"], kept["place"] = (
-        int(kept["number"]),
-        int(kept["incarnation"]),
-        int(kept["place"]),
-    )
-    return kept
+    return {**saved, **{key: int(saved[key]) for key in ("number", "incarnation", "place")}}
 
 
 def _put_aside(file: str, data: bytes, why: str) -> str:

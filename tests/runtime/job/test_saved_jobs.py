@@ -184,7 +184,7 @@ def test_processes_that_begin_together_save_their_job_once(state: Path) -> None:
     async def go() -> None:
         await world.drivers.restore()
         assert world.drivers.detach(run_of("job")) == ""
-        kept, written = world.drivers._kept, list[int]()
+        kept, written = world.drivers._saved, list[int]()
         write = kept._write
         kept._write = lambda name, text: (
             written.append(json.loads(text or "{}").get("incarnation")),
