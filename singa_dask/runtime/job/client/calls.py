@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from distributed import Client
 from distributed.client import ClosedClientError
 
-from singa_dask.errors import ConfigError, SchedulerError
+from singa_dask.errors import ClusterError, ConfigError, SchedulerError, SingaError
 from singa_dask.runtime.job.limits import limit
 
 GONE = (AttributeError, ClosedClientError, KeyError, OSError, RuntimeError, TimeoutError)
@@ -15,6 +17,19 @@ GONE = (AttributeError, ClosedClientError, KeyError, OSError, RuntimeError, Time
 in an operation of the scheduler is none of them; see `SchedulerError`."""
 UNANSWERED = (*GONE, SchedulerError)
 """Errors of a call that has no answer."""
+
+
+@contextmanager
+def expecting_answer(client: Client, more: str = "") -> Iterator[None]:
+    """Raise `ClusterError` instead of an error of `GONE` in the context. ``more`` is added to its message."""
+    try:
+        yield
+    except GONE as error:
+        if isinstance(error, SingaError):  # e.g. a DataError, which is an OSError
+            raise
+        scheduler: Any = client.scheduler
+        where, why = getattr(scheduler, "address", "the scheduler"), str(error) or type(error).__name__
+        raise ClusterError(f"{where}: the scheduler does not answer: {why}.{more}") from error
 
 
 def ask_jobs(client: Client, op: str, /, timeout_s: float | None = None, **arguments: Any) -> Any:

@@ -13,7 +13,7 @@ from singa_dask import fs
 from singa_dask.cancellation import pause
 from singa_dask.errors import ClusterError
 from singa_dask.observe.files.run_directory import check_ended
-from singa_dask.runtime.job.client.calls import GONE, UNANSWERED, ask_jobs
+from singa_dask.runtime.job.client.calls import UNANSWERED, ask_jobs, expecting_answer
 from singa_dask.runtime.job.client.cluster import present_workers
 from singa_dask.runtime.job.client.install import install_jobs
 from singa_dask.runtime.job.client.job_run import JobRun
@@ -39,18 +39,17 @@ def detach(client: Client, run: JobRun) -> dict[str, Any]:
     """
     install_jobs(client)
     try:
-        check_ended(run.run_url, run.job_id, ask_jobs(client, Op.RUNS, run_url=run.run_url))
-        if refusal := ask_jobs(client, Op.DETACH, run=asdict(run), client=client.id):
-            raise ClusterError(refusal)
-        while (progress := ask_jobs(client, Op.DETACHED, job_id=run.job_id))["state"] == "starting":
-            pause(DETACH_LOOK_S)
+        with expecting_answer(client, " The job may run."):
+            check_ended(run.run_url, run.job_id, ask_jobs(client, Op.RUNS, run_url=run.run_url))
+            if refusal := ask_jobs(client, Op.DETACH, run=asdict(run), client=client.id):
+                raise ClusterError(refusal)
+            while (progress := ask_jobs(client, Op.DETACHED, job_id=run.job_id))["state"] == "starting":
+                pause(DETACH_LOOK_S)
     except (KeyboardInterrupt, SystemExit):  # stop the job: the user has not seen its id, so cannot stop it later
         with suppress(*UNANSWERED):
             for _ in range(2):
                 ask_jobs(client, Op.SIGNAL, job_id=run.job_id, name="SIGINT")
         raise
-    except GONE as error:
-        raise ClusterError(f"the scheduler is gone, or does not answer: {error!r}. The job may run.") from error
     if progress["state"] == "unknown":
         raise ClusterError("the scheduler does not know the job any more. It may have been restarted.")
     return dict(progress)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from distributed import Client
 
 from singa_dask.comm.remote_import import load_on_scheduler
-from singa_dask.errors import ClusterError
-from singa_dask.runtime.job.client.calls import GONE
+from singa_dask.runtime.job.client.calls import expecting_answer
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import JOBS
 from singa_dask.runtime.job.scheduler.jobs import Jobs
@@ -15,7 +14,5 @@ from singa_dask.runtime.job.scheduler.jobs import Jobs
 def install_jobs(client: Client) -> None:
     """Install the plug-in `Jobs` on the scheduler, unless it is already installed."""
     load_on_scheduler(client, Jobs.__module__, limit("load"))
-    try:
+    with expecting_answer(client):
         client.register_plugin(Jobs(), name=JOBS)
-    except GONE as error:
-        raise ClusterError(f"the scheduler is gone, or does not answer: {error!r}.") from error

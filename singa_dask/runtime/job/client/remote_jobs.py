@@ -9,10 +9,10 @@ from distributed import Client
 
 from singa_dask import version
 from singa_dask.comm.remote_import import load_on_scheduler
-from singa_dask.errors import ClusterError, ConfigError, listed
+from singa_dask.errors import ConfigError, listed
 from singa_dask.lazy import LazyModule
 from singa_dask.redaction import redact
-from singa_dask.runtime.job.client.calls import GONE, ask_jobs
+from singa_dask.runtime.job.client.calls import ask_jobs, expecting_answer
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import JOBS, Op, this_user
 
@@ -36,12 +36,10 @@ class RemoteJobs:
 
     def rows(self, ended: bool = True) -> list[dict[str, Any]]:
         """Return a row for each job, the newest first; without ended jobs if not ``ended``. See `Views.list`."""
-        try:
+        with expecting_answer(self.client):
             load_on_scheduler(self.client, version.__name__, limit("load"))
             if not self.client.get_metadata([JOBS], default=False):
                 return []
-        except GONE as error:
-            raise self._silent(error) from error
         rows: dict[str, dict[str, Any]] = {}
         page = self._ask(Op.LIST)
         if not ended:
@@ -58,18 +56,6 @@ class RemoteJobs:
     def view(self, job_id: str) -> dict[str, Any]:
         """Return a description of a job; see `Views.view`."""
         return dict(self._ask_job(Op.VIEW, job_id))
-
-    def room(self, wanted: Mapping[str, Any], beside_tasks: bool) -> dict[str, Sequence[Any]]:
-        """Return facts about the Dask workers, such as free threads, for a job that is to be placed.
-
-        Parameters
-        ----------
-        wanted : mapping
-            The block ``cluster.workers`` of the job.
-        beside_tasks : bool
-            See `wait_for_room`.
-        """
-        return dict(self._ask(Op.ROOM, wanted=wanted, beside_tasks=beside_tasks))
 
     def stop(self, job_id: str) -> None:
         """Stop a job with a checkpoint."""
@@ -101,15 +87,8 @@ class RemoteJobs:
         return answer
 
     def _ask(self, op: str, **arguments: Any) -> Any:
-        try:
+        with expecting_answer(self.client):
             return ask_jobs(self.client, op, **arguments)
-        except GONE as error:
-            raise self._silent(error) from error
-
-    def _silent(self, error: BaseException) -> ClusterError:
-        scheduler: Any = self.client.scheduler
-        where = getattr(scheduler, "address", "the scheduler")
-        return ClusterError(f"{where}: the scheduler does not answer: {str(error) or type(error).__name__}.")
 
 
 def match_job(piece: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from typing import Any
 
 from distributed import Client
 
+from singa_dask.runtime.job.client.calls import ask_jobs, expecting_answer
 from singa_dask.runtime.job.client.install import install_jobs
-from singa_dask.runtime.job.client.remote_jobs import RemoteJobs
+from singa_dask.runtime.job.names import Op
 from singa_dask.runtime.job.patience import AT_ONCE, Patience
 from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.planning.worker_choice import WorkerFacts, place_first
@@ -32,7 +33,9 @@ def wait_for_room(client: Client, layout: Layout, patience: Patience = AT_ONCE, 
 
     def attempt() -> None:
         install_jobs(client)
-        room = RemoteJobs(client).room(layout.cluster.workers.model_dump(mode="json"), beside_tasks)
+        wanted = layout.cluster.workers.model_dump(mode="json")
+        with expecting_answer(client):
+            room = ask_jobs(client, Op.ROOM, wanted=wanted, beside_tasks=beside_tasks)
         place_first(layout, worker_facts(room))
 
     patience.until(attempt)
