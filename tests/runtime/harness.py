@@ -70,7 +70,7 @@ def start_hosts(
         for process in range(len(layout.processes))
     ]
     for host in hosts:
-        host.connect([each.address for each in hosts])
+        host.router.connect([each.address for each in hosts])
     return hosts
 
 

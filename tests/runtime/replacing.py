@@ -61,7 +61,7 @@ class Running:
     def __enter__(self) -> Running:
         self.hosts = [self._new_host(process) for process in range(len(self.layout.processes))]
         for host in self.hosts:
-            host.connect([each.address for each in self.hosts])
+            host.router.connect([each.address for each in self.hosts])
         for host in self.hosts:
             self._start(host, None)
         return self
@@ -168,7 +168,7 @@ class Running:
         for host in fresh:
             self.hosts[host.process] = host
         for host in fresh:
-            host.connect([each.address for each in self.hosts])
+            host.router.connect([each.address for each in self.hosts])
         for host in others:
             host.router.join({each.process: each.address for each in fresh}, ())
         for host in fresh:

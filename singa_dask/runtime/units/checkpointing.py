@@ -136,7 +136,7 @@ class Checkpointing:
             return state.step == state.save_at[kind]
         if state.is_first and not self._pending[kind] and state.save_at[kind] < state.step:
             if kind in state.requested or self._is_time(kind):
-                state.choose_save(kind)
+                state.save_at[kind] = state.agree_on(f"{kind}-at")
         return state.step == state.save_at[kind] or is_due(state.step, *self._freq[kind])
 
     def _is_time(self, kind: str) -> bool:

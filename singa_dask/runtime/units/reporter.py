@@ -105,7 +105,7 @@ class Reporter:
             with self._lock:
                 request = next((key for key, each in self._requests.items() if not each.info.get("rescue")), None)
             if request is not None:
-                state.choose_report(request)
+                state.reports_at[state.agree_on("report-at", request=list(request))] = request
         return state.step in state.reports_at
 
     def report(self, last: bool = False) -> None:

@@ -177,18 +177,10 @@ class RunState:
         Its first worker chooses the step in advance.
         """
         if "stop" in self.requested and self.stop_at < 0 and self.step >= self._may_stop_from:
-            self.stop_at = self._agree_on("stop-at", reason=self.reason)
+            self.stop_at = self.agree_on("stop-at", reason=self.reason)
         return 0 <= self.stop_at <= self.step
 
-    def choose_save(self, kind: str) -> None:
-        """Choose the step of a checkpoint or snapshot, a step that no worker of the group has reached yet."""
-        self.save_at[kind] = self._agree_on(f"{kind}-at")
-
-    def choose_report(self, request: tuple[str, int]) -> None:
-        """Choose the step of the requested report, which no worker of the group has reached yet."""
-        self.reports_at[self._agree_on("report-at", request=list(request))] = request
-
-    def _agree_on(self, kind: str, **info: Any) -> int:
+    def agree_on(self, kind: str, **info: Any) -> int:
         """Choose a step that no worker of the group has reached, send it to the others, and return it."""
         n = self._cluster.nworkers_per_group
         at = self.step + (2 + self._ahead if n > 1 else 0)

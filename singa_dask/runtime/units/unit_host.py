@@ -200,10 +200,6 @@ class UnitHost:
         """Address at which other processes reach this process; empty if the job has one process."""
         return self.router.transport.address if self.router.transport else ""
 
-    def connect(self, peers: Sequence[str]) -> None:
-        """Set the address of every process."""
-        self.router.connect(peers)
-
     def add(self, unit: Worker | Server) -> None:
         """Add a local unit that is about to send ``hello``, and pass pending requests to it."""
         self.units[unit.address] = unit

@@ -55,7 +55,7 @@ def restarted() -> World:
 
     async def go() -> None:
         await world.drivers.restore()
-        await asyncio.wait_for(world.drivers.wait_until_restored(), 60)
+        await asyncio.wait_for(world.drivers.restored.wait(), 60)
 
     asyncio.run(go())
     return world
@@ -214,7 +214,7 @@ def test_a_scheduler_with_jobs_from_a_preload_module_takes_them_up_once(state: P
         async with Scheduler(host="127.0.0.1", port=0, dashboard_address="127.0.0.1:0") as scheduler:
             await dask_setup(scheduler)
             jobs = scheduler.plugins[JOBS]
-            await jobs.drivers.wait_until_restored()
+            await jobs.drivers.restored.wait()
             restored.extend(each.run["job_id"] for each in jobs.drivers._driven.values())
             drivers = jobs.drivers
             # as Dask does with all plug-ins when it has run the preload modules

@@ -62,7 +62,7 @@ def on_a_scheduler(test: Callable[[Here], Awaitable[None]]) -> Here:
         )  # fmt: skip
         plugin = Jobs()
         await plugin.start(scheduler)
-        await plugin.drivers.wait_until_restored()
+        await plugin.drivers.restored.wait()
         here = Here(plugin)
         await test(here)
         return here

@@ -82,7 +82,7 @@ def test_a_snapshot_stays_requested_until_it_is_taken() -> None:
     state = side.state(5, nworkers_per_group=2)
     state.requested.add("snapshot")
     side.receive("r-snapshot-at")
-    state.choose_save("snapshot")
+    state.save_at["snapshot"] = state.agree_on("snapshot-at")
     assert (state.save_at["snapshot"], state.requested) == (7, {"snapshot"})
     assert [(message.kind, message.dst, message.step) for message in side.posted] == [("snapshot-at", SECOND, 7)]
 

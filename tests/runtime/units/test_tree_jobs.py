@@ -149,21 +149,21 @@ def test_a_process_passes_on_what_comes_before_it_knows_the_others(
     run_job: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Process 2, which starts last, is between 3 and 0."""
-    came, real, connect = threading.Event(), Router.receive, UnitHost.connect
+    came, real, connect = threading.Event(), Router.receive, Router.connect
 
     def receive(self: Router, message: Message) -> None:
         real(self, message)
         if message.kind == "hello" and not self.peers:
             came.set()
 
-    def late(self: UnitHost, peers: list[str]) -> None:
-        if self.process != 2:
+    def late(self: Router, peers: list[str]) -> None:
+        if self._process != 2:
             connect(self, peers)
             return
         threading.Thread(target=lambda: (came.wait(harness.TIMEOUT_S), connect(self, peers))).start()
 
     monkeypatch.setattr(Router, "receive", receive)
-    monkeypatch.setattr(UnitHost, "connect", late)
+    monkeypatch.setattr(Router, "connect", late)
     assert set(states(run_job(job(6))).values()) == {"done"}
     assert came.is_set()
 

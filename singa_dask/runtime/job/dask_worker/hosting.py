@@ -138,7 +138,7 @@ class Hosting(UnitHost):
                 return {"state": "aborted", "step": -1}
             self._n_running += 1
         try:
-            self.connect(endpoints)
+            self.router.connect(endpoints)
             url, init_from = fs.join(self.placement.spec.run_url, "checkpoint"), self.placement.spec.init_from
             report = run_unit(self, unit, url, start_point(), init_from)
             self.reports[str(unit)] = report

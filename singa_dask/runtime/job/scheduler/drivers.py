@@ -102,6 +102,11 @@ class Drivers:
         Called as ``tell(job_id, event)`` to send an event to the followers of a job.
     is_silent : callable
         Takes the address of a Dask worker; returns whether its heartbeats have been missing for too long.
+
+    Attributes
+    ----------
+    restored : Event
+        Set once `restore` has ended.
     """
 
     def __init__(
@@ -123,7 +128,7 @@ class Drivers:
         self._is_silent = is_silent
         self._driven: dict[str, _Driven] = {}
         self._saved = SavedJobs(scheduler, state_url(), self._facts_to_save)
-        self._restored = Event()
+        self.restored = Event()
         self._unreadable = ""
 
     # -- detaching ---------------------------------------------------------------------------------------------------
@@ -168,7 +173,7 @@ class Drivers:
             self._unreadable = f"{self._saved.url}: the state of an earlier scheduler cannot be read: {text_of(error)}"
             logger.error("%s No detached job is taken until the scheduler is started again.", self._unreadable)
         finally:
-            self._restored.set()
+            self.restored.set()
 
     def _take_up(self, saved: list[dict[str, Any]]) -> None:
         saved.sort(key=lambda each: (each["incarnation"] < 0, each["place"]))
@@ -180,10 +185,6 @@ class Drivers:
             self._driven[run["job_id"]] = driven
             # restored jobs come before new jobs of the same priority; jobs that ran come first of all
             self._join(run, rank=(-run["priority"] if each["incarnation"] < 0 else -math.inf, i - len(saved)))
-
-    async def wait_until_restored(self) -> None:
-        """Wait until `restore` has ended."""
-        await self._restored.wait()
 
     async def save(self, job_id: str, incarnation: int = -1) -> str:
         """Save a detached job with its newest incarnation. Return why that failed; empty if it succeeded."""

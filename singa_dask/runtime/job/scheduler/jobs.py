@@ -165,7 +165,7 @@ class Jobs(SchedulerPlugin):
         Return why it is refused (empty if it is not), and whether it may be submitted again later.
         """
         job = JobSpec(**spec)
-        await self.drivers.wait_until_restored()
+        await self.drivers.restored.wait()
         known = self.records.get(job.job_id)
         if known and (known.spec.client, known.spec.driver) == (job.client, job.driver):
             return "", False  # the client repeats its call, because the answer was late
@@ -201,7 +201,7 @@ class Jobs(SchedulerPlugin):
 
     async def _detach(self, run: Mapping[str, Any], client: str) -> str:
         job_id = run["job_id"]
-        await self.drivers.wait_until_restored()
+        await self.drivers.restored.wait()
         refusal = "" if run["queue"] else self._queue_refusal(job_id, run["priority"])
         if refusal := refusal or self.drivers.detach(run, client):
             return refusal
@@ -214,7 +214,7 @@ class Jobs(SchedulerPlugin):
 
     async def _turn(self, **arguments: Any) -> dict[str, Any]:
         """Answer the client of a queued job; see `JobQueue.turn`."""
-        await self.drivers.wait_until_restored()
+        await self.drivers.restored.wait()
         self._keep_ticking()
         return self.queue.turn(**arguments)
 
