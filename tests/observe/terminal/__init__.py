@@ -1,0 +1,1 @@
+"""Tests of singa_dask.observe.terminal."""
