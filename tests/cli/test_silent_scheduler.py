@@ -47,7 +47,7 @@ def test_a_scheduler_that_does_not_answer(tmp_path: Path, comes_back: bool, monk
         until(run, "Train @ step")
         os.kill(made.scheduler.pid, signal.SIGSTOP)
         try:
-            until(run, f"the scheduler does not answer. Units that run train on meanwhile; waiting {limit_s} s for it.")
+            until(run, f"the scheduler does not answer. Running units continue to train. Waiting up to {limit_s} s for")
             if comes_back:
                 os.kill(made.scheduler.pid, signal.SIGCONT)
                 until(run, "the scheduler answers again.")

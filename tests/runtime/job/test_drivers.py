@@ -331,7 +331,7 @@ def test_a_job_that_has_begun_goes_on_while_nobody_can_write_its_run_directory()
     world.jobs["job"] = SimpleNamespace(state=SimpleNamespace(phase="running", incarnation=0))
     world.drivers.driven("job", 1, {"reason": "a disk is full.", "exit_code": 1, "elsewhere": True})
     assert world.drivers.is_driven("job")
-    assert world.told[0]["message"] == "nobody writes the run directory: a disk is full."
+    assert world.told[0]["message"] == "no process writes the run directory: a disk is full."
     assert world.drivers.detached("job") == {"state": "running"}
 
 
@@ -369,7 +369,7 @@ def test_it_is_said_of_a_job_that_has_begun_that_no_dask_worker_takes_its_driver
 
     world.drivers._sites = cast("Any", SimpleNamespace(install=answer, ask=answer))
     asyncio.run(world.drivers._drive(world.drivers._driven["job"], 1, has_begun=True))
-    assert world.told[0]["message"] == "nobody writes the run directory: h/a: CommClosedError: it is gone."
+    assert world.told[0]["message"] == "no process writes the run directory: h/a: CommClosedError: it is gone."
 
 
 def test_a_scheduler_that_was_replaced_takes_and_starts_nothing(tmp_path: Path) -> None:

@@ -210,7 +210,8 @@ def test_a_lost_connection_may_come_back(monkeypatch: pytest.MonkeyPatch) -> Non
     with dask.config.set({"distributed.singa-dask.answer": "0s"}):
         assert Follower(client, "job", got.append).follow() == JobEnd()
     assert [each.get("message") for each in got] == [
-        "the connection to the scheduler is lost. Units that run train on meanwhile; waiting 60 s for it.",
+        "the connection to the scheduler is lost. "
+        "Running units continue to train. Waiting up to 60 s for the scheduler.",
         "the scheduler answers again.",
         None,
     ]

@@ -266,7 +266,7 @@ def test_an_error_in_a_look_at_all_jobs_is_told_once_and_time_goes_on(
 
     here = on_a_scheduler(test)
     assert ticks.n == {"broken": 3, "sound": 3}
-    why = "the scheduler cannot look after its jobs: RuntimeError: a screw is loose"
+    why = "the scheduler failed to check its jobs: RuntimeError: a screw is loose"
     assert [record.message for record in caplog.records] == [why]
     for job_id in here.records:
         assert here.said(job_id) == [why]

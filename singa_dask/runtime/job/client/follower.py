@@ -25,7 +25,6 @@ GATHER_S = 0.02
 MANY = 100
 """After an answer with fewer events than this, the follower pauses for `GATHER_S`, so that more events gather."""
 
-MEANWHILE = "Units that run train on meanwhile"
 LOST = "the scheduler could not be reached again; units that it had started stop with a checkpoint"
 
 
@@ -208,7 +207,7 @@ class Follower:
         if unheard_s >= limit("late") and not self._is_told:
             self._is_told = True
             what = "the connection to the scheduler is lost" if is_lost else "the scheduler does not answer"
-            self.warn(f"{what}. {MEANWHILE}; waiting {limit_s:g} s for it.")
+            self.warn(f"{what}. Running units continue to train. Waiting up to {limit_s:g} s for the scheduler.")
         if is_lost and (self._client.status == "closed" or unheard_s > limit_s):
             self._over = self._give_up(LOST)
         elif unheard_s > limit_s:

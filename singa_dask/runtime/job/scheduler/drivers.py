@@ -392,7 +392,7 @@ class Drivers:
             reason = f"no Dask worker can run the driver of the job: {why or 'the cluster has no workers.'}"
             self._end(driven, {"reason": reason, "exit_code": ClusterError.exit_code, "error": ""})
         elif driven.barred and now - driven.since < 1:
-            message = f"nobody writes the run directory: {why}"
+            message = f"no process writes the run directory: {why}"
             self._tell(job_id, {"event": "log", "level": "WARNING", "message": message})
 
     def _choose(self, driven: _Driven) -> str:

@@ -401,7 +401,7 @@ class Jobs(SchedulerPlugin):
         try:
             return bool(part(*given))
         except Exception as error:
-            why = f"the scheduler cannot look after its jobs: {text_of(error)}"
+            why = f"the scheduler failed to check its jobs: {text_of(error)}"
             new = {(job_id, why) for job_id in ("", *self.records)} - self._told
             self._told |= new
             if ("", why) in new:

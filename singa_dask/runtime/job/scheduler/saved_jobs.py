@@ -30,9 +30,9 @@ KEYS = ("run", "host", "number", "incarnation", "place")
 OF_A_RUN = ("recording", "queue")
 """Keys that a `JobRun` has in addition to the keys of a `Submission`."""
 TAKEN_OVER = (
-    "{} A newer scheduler has taken over the detached jobs. This scheduler starts none any more, and stops "
-    "those that run with a checkpoint, from which the newer one continues. This is expected while a scheduler is "
-    "replaced, as in a rolling update of Kubernetes. Otherwise set another distributed.singa-dask.state for one."
+    "{} A newer scheduler has taken over the detached jobs. This scheduler starts no more of them, and stops running "
+    "ones with a checkpoint, from which the newer scheduler continues. This is expected while a scheduler is replaced, "
+    "as in a rolling update of Kubernetes. Otherwise, set another distributed.singa-dask.state for one of the two."
 )
 
 logger = logging.getLogger(__name__)
