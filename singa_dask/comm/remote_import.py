@@ -34,7 +34,10 @@ there = version.__version__, getattr(version, "PROTOCOL", 0)
 if there != {(__version__, PROTOCOL)!r}:
     python = platform.python_version()
     raise ImportError(f"singa-dask {{there[0]}}, protocol {{there[1]}}, Python {{python}} there; {here} here")
-import {module}
+try:
+    import {module}
+except OSError as error:  # e.g. a missing shared library; it must not look like a lost connection
+    raise ImportError(str(error))
 """
 
 

@@ -19,7 +19,8 @@ from distributed.comm import CommClosedError
 
 import singa_dask as sd
 from singa_dask.comm import remote_import
-from singa_dask.errors import ClusterError
+from singa_dask.comm.remote_import import load_on_scheduler
+from singa_dask.errors import ClusterError, UnloadableError
 from singa_dask.jobs.datasets.making import as_dataset
 from singa_dask.runtime import Patience, connect
 from singa_dask.runtime.job.client.install import install_jobs
@@ -46,6 +47,15 @@ def test_a_scheduler_without_the_package_is_refused(client: Client, monkeypatch:
     for ask in (lambda: install_jobs(client), lambda: RemoteJobs(client).rows()):
         with pytest.raises(ClusterError, match=r"the scheduler cannot load the package: No module named .*Install"):
             ask()
+
+
+def test_a_scheduler_without_a_shared_library_of_the_package_is_refused(client: Client, tmp_path: Path) -> None:
+    """The error is an OSError, as that of a lost connection is."""
+    (tmp_path / "with_a_library.py").write_text("raise OSError('libfast.so: cannot open shared object file')")
+    client.run_on_scheduler(exec, f"import sys; sys.path.append({str(tmp_path)!r})", {})
+    with pytest.raises(UnloadableError, match=r"the scheduler cannot load the package: libfast\.so: cannot open"):
+        load_on_scheduler(client, "with_a_library", TIMEOUT_S)
+    client.run_on_scheduler(exec, f"import sys; sys.path.remove({str(tmp_path)!r})", {})
 
 
 @pytest.mark.parametrize("what", ["run_on_scheduler", "register_plugin", "scheduler"])
