@@ -274,6 +274,14 @@ def test_a_layer_loads_neither_records_nor_kernels() -> None:
     assert [name for name in ours if re.match(r"ops\.(numpy|onednn|cupy)", name)] == []
 
 
+def test_decisions_about_jobs_load_no_nets() -> None:
+    script = "import sys, singa_dask.runtime.job.state.job_state; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    ours = {name.removeprefix("singa_dask.") for name in done.stdout.split() if name.startswith("singa_dask.")}
+    assert {"layers", "inputs", "net", "training", "ops"}.isdisjoint(name.partition(".")[0] for name in ours)
+    assert not [name for name in ours if name.startswith(("runtime.units", "runtime.checkpoints"))]
+
+
 def test_no_import_is_relative() -> None:
     wrong = [
         f"{shown(path)}:{node.lineno}: relative import"
