@@ -92,8 +92,12 @@ def test_many_whole_numbers_are_classes_if_they_repeat_often(call: Call) -> None
     assert said in call("init", "x.csv", "--label", "price", "--overwrite").output
 
 
-@pytest.mark.parametrize(("n_yes", "n_maybe", "metric"), [(24, 0, "roc_auc"), (150, 0, ""), (24, 24, "roc_auc_ovr")])
-def test_a_rare_class_is_judged_by_how_records_are_ranked(call: Call, n_yes: int, n_maybe: int, metric: str) -> None:
+@pytest.mark.parametrize(
+    ("n_yes", "n_maybe", "metric"), [(24, 0, "roc_auc"), (150, 0, "roc_auc"), (150, 100, ""), (24, 24, "roc_auc_ovr")]
+)
+def test_two_classes_and_rare_ones_are_judged_by_how_records_are_ranked(
+    call: Call, n_yes: int, n_maybe: int, metric: str
+) -> None:
     kinds = np.repeat(["no", "yes", "maybe"], [400 - n_yes - n_maybe, n_yes, n_maybe])
     pd.DataFrame({"a": np.random.default_rng(1).normal(size=400), "kind": kinds}).to_csv("x.csv", index=False)
     said = call("init", "x.csv", "--label", "kind").output

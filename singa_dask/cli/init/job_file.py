@@ -455,7 +455,7 @@ def _heads(data: RecordSurvey, source: str, *lines: str) -> str:
 
 def _class_weights(label: OutputSurvey) -> str:
     """Return a comment on class weights if some classes are rare."""
-    if not label.roc_auc:
+    if not label.has_rare:
         return ""
     weights = ", ".join(f"{max(label.counts) / n:.3g}" for n in label.counts)
     return f" To find more records of rare classes: softmaxloss_conf: {{class_weights: [{weights}]}}"

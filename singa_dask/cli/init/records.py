@@ -122,10 +122,15 @@ class OutputSurvey:
         return bool(self.counts)
 
     @property
-    def roc_auc(self) -> str:
-        """The metric that shows what is learnt of rare classes; empty if no class is rare."""
+    def has_rare(self) -> bool:
+        """Whether some of a few classes are rare."""
         is_rare = 0 < RARE * min(self.counts, default=0) < max(self.counts, default=0)
-        return ("roc_auc" if len(self.counts) == 2 else "roc_auc_ovr") * (is_rare and len(self.counts) <= MAX_WEIGHED)
+        return is_rare and len(self.counts) <= MAX_WEIGHED
+
+    @property
+    def roc_auc(self) -> str:
+        """The metric that shows how well records are ranked; empty for several classes, none of them rare."""
+        return "roc_auc" if len(self.counts) == 2 else "roc_auc_ovr" if self.has_rare else ""
 
 
 @dataclass(frozen=True)
