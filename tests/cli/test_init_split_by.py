@@ -176,3 +176,27 @@ def test_predictions_need_no_key(call: Call) -> None:
     FRAME[["row"]].to_csv("new.csv", index=False)
     predicted = call("predict", "job.yaml", "--init-from", "run", "--data", "new.csv")
     assert len(predicted.stdout.splitlines()) == N + 1, predicted.output
+
+
+def test_ids_whose_records_are_alike_are_named_if_both_parts_have_them(call: Call) -> None:
+    random, n_customers = np.random.default_rng(0), 100
+    customer = np.repeat(np.arange(n_customers), 10)
+    left = random.permutation(np.arange(n_customers) % 2)[customer]
+    frame = pd.DataFrame({"customer_id": [f"C{n}" for n in customer], "age": random.normal(size=1000), "left": left})
+    table = frame.sample(frac=1, random_state=0)
+    paid = table.assign(paid=table.left * 100 + table.age).drop(columns="left")
+    warning = "customer_id: 100 values in 1000 records, and most records of a value have the same {}."
+    for written, options, column in (
+        (table, ["--label", "left"], "left"),
+        (paid, ["--target", "paid"], "paid"),
+        (table, ["--label", "left", "--split-by", "customer_id"], ""),
+        # a customer who sometimes leaves is no sign of a leak
+        (table.assign(left=random.permutation(left)), ["--label", "left"], ""),
+        # the copies come last, because later commands would take them as test sets
+        (table, ["--label", "left", "--copy"], "left"),
+    ):
+        written.to_csv("x.csv", index=False)
+        result = call("init", "x.csv", *options, "--overwrite")
+        assert result.exit_code == 0, result.output
+        assert (warning.format(column) in result.stderr) == bool(column)
+        assert ("Pass --split-by customer_id to test on other values.\n" in result.stderr) == bool(column)

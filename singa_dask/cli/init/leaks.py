@@ -1,6 +1,6 @@
-"""Find features that tell the label alone.
+"""Find what lets a net know the labels of test records: features that tell them alone, and ids in both parts.
 
-Such a feature is often not known when a job predicts.
+A feature that tells the label alone is often not known when a job predicts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from singa_dask.cli.init.column_kinds import ID
 from singa_dask.cli.init.columns import ColumnSurvey, TableSurvey
 from singa_dask.cli.init.records import Baseline, OutputSurvey, Rows
 from singa_dask.data.codecs.columns import as_floats, as_texts, missing_of
@@ -30,6 +31,9 @@ MAX_LEFT = 1e-4
 # largest probability that values which are there in one class only are there by chance
 CHANCE = 1e-6
 MAX_SHOWN = 6
+# an id repeats if it has MIN_REPEATED records on average; its records are alike if they differ at most UNLIKE times as
+# much as random records
+MIN_REPEATED, UNLIKE = 2, 0.5
 
 Codes = npt.NDArray[np.int64]
 
@@ -52,6 +56,53 @@ def leak_warnings(
             drop = f"Pass --drop {shlex.quote(','.join(names))}"
             unless = "it is" if len(names) == 1 else "they are"
             yield f"{listed(names, MAX_SHOWN)}: {why}. {drop} unless {unless} known when you predict"
+
+
+def shared_id_warnings(table: TableSurvey, outputs: Sequence[OutputSurvey], train: Rows, test: Rows) -> Iterator[str]:
+    """Yield a warning about each id whose records are in both parts, and mostly have the same label or target."""
+    if not len(test) or train.max() < test.min():  # a later part is tested on as it is met later
+        return
+    rows = np.concatenate([train, test])
+    output = outputs[0]
+    targets = table.named[output.name].values.take(pa.array(rows))
+    for each in table.columns:
+        if not ID.fullmatch(each.name) or each.kind not in ("number", "string") or each.name == output.name:
+            continue
+        ids = _codes(each.values.take(pa.array(rows)))
+        n_ids = int(ids.max()) + 1
+        are_shared = np.isin(ids[len(train) :], ids[: len(train)]).mean() > 0.5
+        if MIN_REPEATED * n_ids <= len(rows) and are_shared and _are_alike(output, ids, targets):
+            yield (
+                f"{each.name}: {n_ids} values in {len(rows)} records, and most records of a value have the same "
+                f"{output.name}. The test set has other records of values that the net learns. Pass --split-by "
+                f"{shlex.quote(each.name)} to test on other values"
+            )
+
+
+def _codes(values: pa.Array) -> Codes:
+    """Return a code from 0 on for each different value; missing values are one."""
+    return as_texts(values).fill_null("").dictionary_encode().indices.to_numpy().astype(np.int64)
+
+
+def _are_alike(output: OutputSurvey, ids: Codes, targets: pa.Array) -> bool:
+    """Return whether records of an id are much more alike in a label or target than random records are."""
+    if output.is_label:
+        classes = _codes(targets)
+        n_classes = int(classes.max()) + 1
+
+        def unlike(labels: Codes) -> float:
+            counts = np.bincount(ids * n_classes + labels, minlength=(ids.max() + 1) * n_classes)
+            return float(1 - counts.reshape(-1, n_classes).max(axis=1).sum() / len(ids))
+
+        return unlike(classes) < UNLIKE * unlike(np.random.default_rng(0).permutation(classes))
+    numbers = as_floats(targets)
+    sizes = np.bincount(ids)
+
+    def spread(values: npt.NDArray[np.float64]) -> float:
+        means = np.bincount(ids, values) / np.maximum(sizes, 1)
+        return float(((values - means[ids]) ** 2).sum())
+
+    return spread(numbers) < UNLIKE * spread(np.random.default_rng(0).permutation(numbers))
 
 
 def exact_warnings(baseline: Baseline | None, outputs: Sequence[OutputSurvey]) -> Iterator[str]:

@@ -34,7 +34,7 @@ from singa_dask.cli.init.columns import (
     show_value,
 )
 from singa_dask.cli.init.date_columns import date_doubts, date_notes, with_dates
-from singa_dask.cli.init.leaks import exact_warnings, leak_warnings
+from singa_dask.cli.init.leaks import exact_warnings, leak_warnings, shared_id_warnings
 from singa_dask.cli.init.never_learned import categories_never_learned, classes_never_learned
 from singa_dask.cli.init.numbers import (
     MAX_LISTED,
@@ -225,6 +225,8 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         records = replace(records, trouble=[*trouble, *classes_never_learned(table, outputs, train)])
     if test_url:
         train, test = rows, rows[:0]
+    if not options.split_by:
+        records = replace(records, trouble=[*records.trouble, *shared_id_warnings(table, outputs, train, test)])
     if not measure:
         of_tests = categories_never_learned(table, features, (train, test), options, _sorted_by(table, options))
         records = replace(records, trouble=[*records.trouble, *of_tests])

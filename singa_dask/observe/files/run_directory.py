@@ -39,7 +39,7 @@ from typing import Any
 
 from singa_dask import fs
 from singa_dask.conf.yaml_text import read_plain, redact_job
-from singa_dask.errors import ConfigError, DataError, TakenOverError
+from singa_dask.errors import ConfigError, DataError, TakenOverError, listed
 from singa_dask.fs.ownership import OWNER, Ownership, has_died, read_owner
 from singa_dask.observe.event_texts import layer_metrics, log_text
 from singa_dask.observe.files.heartbeat import HEARTBEAT, LOST_S, Heartbeat, is_alive
@@ -91,8 +91,11 @@ def newest_run(parent: str, name: str) -> str:
         for run in reversed(runs):
             if fs.exists(fs.join(parent, run, name_within)):
                 return fs.join(parent, run)
+    others = [fs.join(parent, run) for run in (fs.ls(parent) if fs.exists(parent) else [])]
+    there = [short_url(url) for url in others if is_run(url)]
+    also = f" Runs with names of their own: {listed(there, 5)}." if there else ""
     raise ConfigError(
-        f"{parent}: there is no run of job {name!r} with a checkpoint. Pass one with --resume URL or --run-dir."
+        f"{parent}: there is no run of job {name!r} with a checkpoint. Pass one with --resume URL or --run-dir.{also}"
     )
 
 
