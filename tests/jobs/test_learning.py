@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,19 @@ def run(made: sd.Job, given: dict[str, Any], folder: Any, **options: Any) -> lis
     assert summary["state"] == "done"
     lines: list[str] = summary["learning"]["sentences"]
     return lines
+
+
+def test_the_result_is_of_the_params_that_commands_use(tmp_path: Path) -> None:
+    watched = {"metric": "test.loss", "patience": 2, "restore_best": True}
+    # half of the labels are noise: a net that learns few of these records by heart gets worse at others
+    given = data(np.where(np.arange(N) % 2, LABELS, NOISE), n=60)
+    made = job(rate=0.3, steps=300, early_stopping=watched, test_freq=5)
+    trained = sd.train(made, data=given, run_dir=str(tmp_path / "run"), progress=False)
+    best = trained.summary["best_step"]
+    assert 0 < best < trained.summary["steps"]
+    tested = sd.test(trained, *given["test"])
+    assert trained.summary["test"]["loss"] == pytest.approx(tested["loss"], rel=1e-5)
+    assert f" at step {best}; " in trained.summary["learning"]["sentences"][0]
 
 
 def test_a_net_that_learns_has_one_line(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:

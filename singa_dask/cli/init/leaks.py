@@ -1,4 +1,4 @@
-"""Find what lets a net know the labels of test records: features that tell them alone, and ids in both parts.
+"""Find what lets a net know labels of test records: features that tell them, and ids in both parts.
 
 A feature that tells the label alone is often not known when a job predicts.
 """
@@ -59,7 +59,7 @@ def leak_warnings(
 
 
 def shared_id_warnings(table: TableSurvey, outputs: Sequence[OutputSurvey], train: Rows, test: Rows) -> Iterator[str]:
-    """Yield a warning about each id whose records are in both parts, and mostly have the same label or target."""
+    """Yield a warning about each id with records in both parts that mostly have the same label or target."""
     if not len(test) or train.max() < test.min():  # a later part is tested on as it is met later
         return
     rows = np.concatenate([train, test])
@@ -81,7 +81,8 @@ def shared_id_warnings(table: TableSurvey, outputs: Sequence[OutputSurvey], trai
 
 def _codes(values: pa.Array) -> Codes:
     """Return a code from 0 on for each different value; missing values are one."""
-    return as_texts(values).fill_null("").dictionary_encode().indices.to_numpy().astype(np.int64)
+    codes: Codes = as_texts(values).fill_null("").dictionary_encode().indices.to_numpy().astype(np.int64)
+    return codes
 
 
 def _are_alike(output: OutputSurvey, ids: Codes, targets: pa.Array) -> bool:

@@ -33,7 +33,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,8 @@ METRICS = "metrics.jsonl"
 DRIVER_LOG = "log/driver.log"
 OWN_FILES = ("job.yaml", "resolved.yaml", METRICS, COMMANDS, "bad_records.jsonl", TRACE, "summary.json")
 OWN_NAMES = {*OWN_FILES, HEARTBEAT, "log", "checkpoint", "tensorboard", SPANS}
+
+TESTS = ("test", "validation")
 
 ALREADY_THERE = (
     "a run is already there. Continue it with --resume, replace it with --overwrite, or choose another --run-dir "
@@ -411,9 +413,11 @@ class RunDirectory:
             whole["seconds"] = round(whole["seconds"] + commands[-1]["seconds_before"], 3)
             if len(commands) > 1:
                 self._add_earlier_results(whole)
+        if (best := whole.get("best_step")) is not None:
+            whole |= {phase: _last_metrics(self._events_until(best), phase) for phase in TESTS}
         if whole.get("learning") and whole["state"] != "failed":
             begun_from = [(self._command or {}).get(key) for key in ("init_from", "resume")]
-            events, first_step = self._journal(METRICS).objects(), self._steps.get(0, 0)
+            events, first_step = self._events_until(best), self._steps.get(0, 0)
             job = read_plain(self._texts["resolved.yaml"], "resolved.yaml")
             said = sentences(whole["learning"], whole, events, not any(begun_from), first_step, job)
             whole["learning"] = {**whole["learning"], "sentences": said}
@@ -423,14 +427,15 @@ class RunDirectory:
     def _add_earlier_results(self, whole: dict[str, Any]) -> None:
         """Add the metrics and baselines of phases that ran only before the run was resumed."""
         for phase in PREFERRED_PHASES:
-            whole[phase] = whole[phase] or self._last_metrics(phase)
+            whole[phase] = whole[phase] or _last_metrics(self._journal(METRICS).objects(), phase)
         if learning := whole.get("learning"):
             before = read_summary(self.url).get("learning", {}).get("baselines", {})
             whole["learning"] = {**learning, "baselines": {**before, **learning["baselines"]}}
 
-    def _last_metrics(self, phase: str) -> dict[str, float]:
-        events = [each for each in self._journal(METRICS).objects() if each.get("phase") == phase]
-        return next((layer_metrics(each) for each in reversed(events) if each["group"] == 0), {})
+    def _events_until(self, best: int | None) -> list[dict[str, Any]]:
+        """Return the metrics of the run, without tests and validations after the step ``best``."""
+        events = list(self._journal(METRICS).objects())
+        return [each for each in events if best is None or each.get("phase") not in TESTS or each["step"] <= best]
 
     def __enter__(self) -> RunDirectory:
         return self
@@ -441,6 +446,11 @@ class RunDirectory:
             # a process that has taken over the run writes all files, so nothing is missing
             with self._warn_once(), contextlib.suppress(TakenOverError):
                 close()
+
+
+def _last_metrics(events: Iterable[Mapping[str, Any]], phase: str) -> dict[str, float]:
+    found = [each for each in events if each.get("phase") == phase]
+    return next((layer_metrics(each) for each in reversed(found) if each["group"] == 0), {})
 
 
 def _with_steps(resolved: str, n: int) -> str:

@@ -52,6 +52,11 @@ class Evaluation:
         self._measured: defaultdict[tuple[str, int], list[Message]] = defaultdict(list)
         channel.on("measured", lambda message: self._measured[message.info["phase"], message.step].append(message))
 
+    @property
+    def best_step(self) -> int:
+        """Step with the best value, whose params commands use; -1 if ``early_stopping`` does not restore them."""
+        return self._watch.best_step if self.restores_best else -1
+
     def begin(self) -> None:
         """End a resumed run immediately if early stopping had already ended it."""
         self._state.end_early(self._watch.reason)
@@ -155,7 +160,7 @@ class Watch:
         if self._conf is None or known.get("metric") != self._conf.metric:
             known = {}
         self._best: float | None = known.get("best")
-        self._best_step: int = known.get("best_step", -1)
+        self.best_step: int = known.get("best_step", -1)
         self._n_worse: int = known.get("n_worse", 0)
 
     @property
@@ -163,7 +168,7 @@ class Watch:
         """Reason why early stopping ends the training; empty if the training continues."""
         if self._conf is None or self._n_worse < self._conf.patience:
             return ""
-        best = "no finite value" if self._best is None else f"{self._best:.6g} at step {self._best_step}"
+        best = "no finite value" if self._best is None else f"{self._best:.6g} at step {self.best_step}"
         worse = plural(self._n_worse, "time")
         return f"early stopping: {self._conf.metric} has not improved {worse} in a row. Best: {best}."
 
@@ -204,18 +209,18 @@ class Watch:
         if conf.every_best and known is not None and math.isfinite(value):
             best, better = sign * value > sign * known, sign * value >= sign * known + delta
         if best:
-            self._best, self._best_step = value, step
+            self._best, self.best_step = value, step
         self._n_worse = 0 if better else self._n_worse + 1
 
     def is_best_at(self, step: int) -> bool:
         """Return whether ``step`` has the best value so far of the ``early_stopping`` metric."""
-        return self._best_step == step
+        return self.best_step == step
 
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint; empty if the job tracks no metric."""
         state: dict[str, Any] = {"metrics": dict(self._latest)} if self._keys else {}
         if self._conf:
-            stopping = {"metric": self._conf.metric, "best": self._best, "best_step": self._best_step}
+            stopping = {"metric": self._conf.metric, "best": self._best, "best_step": self.best_step}
             stopping["restore_best"] = self._conf.restore_best
             state["early_stopping"] = {**stopping, "n_worse": self._n_worse}
         return state

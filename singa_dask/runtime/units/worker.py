@@ -175,7 +175,7 @@ class Worker:
         seconds = time.perf_counter() - started
         self._finish()
         facts = {"steps": self.step, "stopped": self.state.was_stopped, "ended": self.state.reason}
-        facts |= self.trainer.summary(seconds)
+        facts |= {**self.trainer.summary(seconds), "best_step": self._evaluation.best_step}
         computes_as_first = self.address.group or (self.address.id and not self.trainer.net.is_partitioned)
         return facts if computes_as_first else facts | self._profiler.summary()
 

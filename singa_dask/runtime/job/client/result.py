@@ -63,6 +63,9 @@ class Result:
         of updates that its slice received after the worker read the values for this gradient.
     staleness_mean : float
         Mean staleness of all gradients.
+    best_step : int
+        Step whose params the commands use, if ``early_stopping.restore_best`` is set; else -1. ``summary.json`` then
+        has the tests and validations up to this step.
     learning : dict
         Facts about the learning of the first worker group; see `facts_of_workers`. ``summary.json`` also has
         ``sentences``.
@@ -99,6 +102,7 @@ class Result:
     updates: dict[str, int] = field(default_factory=dict)
     staleness: dict[str, int] = field(default_factory=dict)
     staleness_mean: float = 0.0
+    best_step: int = -1
     learning: dict[str, Any] = field(default_factory=dict)
     exit_code: int = 0
     reason: str = ""
@@ -111,6 +115,8 @@ class Result:
         for name in ("layers", "learning", "step_parts"):
             if not facts[name]:
                 del facts[name]
+        if facts["best_step"] < 0:
+            del facts["best_step"]
         return facts
 
 
@@ -152,6 +158,7 @@ def summarise(name: str, job_id: str, layout: Layout, over: JobEnd) -> Result:
         bad_records=sum(int(report.get("bad_records", 0)) for report in reports.values()),
         samples=round(sum(report["samples"] for report in workers)),
         **_updates([report["updates"] for report in reports.values() if "updates" in report]),
+        best_step=max((int(report.get("best_step", -1)) for report in first), default=-1),
         learning=facts_of_workers(report["learning"] for report in first if report.get("learning")),
         exit_code=exit_code_of(state, over),
         reason=reason,
