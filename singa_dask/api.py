@@ -14,9 +14,9 @@ format of records            `Store`                 ``blocks``, ``schema``, ``r
 ===========================  ======================  =================================================================
 
 A part declares its keys with ``block = MyConf``, where MyConf extends `Conf`. A job sets these keys in the block
-``my_conf`` beside the part's type, and the part reads them with ``self.conf.block(MyConf)``. A part without such a
-class finds its options in ``self.conf.user_conf``; a store gets its options as keyword arguments. A job refers to a
-part by ``module.Class`` or by its registered name.
+``my_conf`` beside the part's type, and the part reads them from ``self.options``. A part without such a class finds its
+options in ``self.conf.user_conf``; a store gets its options as keyword arguments. A job refers to a part by
+``module.Class`` or by its registered name.
 """
 
 from __future__ import annotations

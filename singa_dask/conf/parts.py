@@ -7,7 +7,7 @@ as its class. Validation, the JSON schema and help find the keys through the reg
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from pydantic import ConfigDict, SerializationInfo, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
@@ -19,6 +19,7 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.registry import Registry
 
 B = TypeVar("B", bound=Conf)
+B_co = TypeVar("B_co", bound=Conf, covariant=True)
 P = TypeVar("P", bound="PartConf")
 
 
@@ -149,6 +150,31 @@ class PartConf(Conf):
             message = f"{getattr(self, self.type_key)} needs this block, with {', '.join(needed)}."
             raise ConfigError(Problem((kind.block_key,), message))
         return kind()
+
+
+class _WithBlock(Protocol[B_co]):
+    @property
+    def block(self) -> type[B_co]: ...
+
+    @property
+    def conf(self) -> PartConf: ...
+
+
+class HasBlock:
+    """Base of the parts that read a block of the job file: layers, updaters, schedules, initialisers and algorithms.
+
+    Attributes
+    ----------
+    block : type of Conf or None
+        Conf class of the block, if the part has one.
+    """
+
+    block: ClassVar[type[Conf] | None] = None
+
+    @property
+    def options(self: _WithBlock[B]) -> B:
+        """The block of this part, an instance of ``block``."""
+        return self.conf.block(self.block)
 
 
 def _checked(kind: type[B], value: Any, above: tuple[str, ...] = ()) -> B:

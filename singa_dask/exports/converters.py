@@ -16,7 +16,6 @@ import numpy as np
 from singa_dask.errors import ConfigError
 from singa_dask.inputs import StoreInput
 from singa_dask.layers import Layer
-from singa_dask.layers.activation import Activation, LeakyReLU, ReLU, Sigmoid, STanh, Tanh
 from singa_dask.layers.attention import MultiHeadAttention
 from singa_dask.layers.connection import Slice
 from singa_dask.layers.embedding import PositionalEmbedding
@@ -25,10 +24,6 @@ from singa_dask.layers.recurrent import LSTM
 Converter: TypeAlias = Callable[..., Any]
 C = TypeVar("C", bound=Converter)
 
-# layers without ``activation_conf`` -> the type of their activation
-ACTIVATIONS = {ReLU: "RELU", LeakyReLU: "RELU", Sigmoid: "SIGMOID", Tanh: "TANH", STanh: "STANH"}
-# STanh(x) = SCALE tanh(SLOPE x)
-SCALE, SLOPE = 1.7159047, 0.66666667
 # methods that a subclass may override without changing the output of the net
 OF_TRAINING = ("backward", "compute_gradient")
 
@@ -99,13 +94,6 @@ class Converters:
 
 ONNX_CONVERTERS = Converters("ONNX", "ONNX_CONVERTERS")
 TORCH_CONVERTERS = Converters("PyTorch", "TORCH_CONVERTERS")
-
-
-def activation_of(layer: Activation) -> tuple[str, float]:
-    """Return the type of an activation as in ``activation_conf.type``, and its slope for negative values."""
-    block: Any = layer.conf.block(layer.block) if layer.block else None
-    kind = next((kind for cls, kind in ACTIVATIONS.items() if isinstance(layer, cls)), "")
-    return kind or block.type, getattr(block, "negative_slope", 0.0)
 
 
 def _refuse(layer: Layer) -> None:

@@ -9,11 +9,7 @@ import numpy as np
 
 from singa_dask.errors import ConfigError
 from singa_dask.exports.converters import (
-    ACTIVATIONS,
     ONNX_CONVERTERS,
-    SCALE,
-    SLOPE,
-    activation_of,
     input_dtype,
     unique_name,
 )
@@ -42,6 +38,7 @@ from singa_dask.layers import (
 from singa_dask.layers.outputs import ArgSort
 from singa_dask.layers.window import Windowed
 from singa_dask.lazy import require
+from singa_dask.ops.numpy.elementwise import STANH_X, STANH_Y
 from singa_dask.version import __version__
 
 OPSET = 18
@@ -212,7 +209,7 @@ class OnnxGraph:
 register = ONNX_CONVERTERS.register
 
 FLOAT = np.dtype(np.float32)
-FUNCTIONS = {"TANH": "Tanh", "RELU": "Relu", "SIGMOID": "Sigmoid"}
+FUNCTIONS = {"tanh": "Tanh", "relu": "Relu", "sigmoid": "Sigmoid"}
 
 
 @register(StoreInput, RecordInput, CSVInput)
@@ -231,13 +228,13 @@ def _inner_product(graph: OnnxGraph, layer: neuron.InnerProduct, x: str) -> str:
     return graph.add("Gemm", graph.rows(x, layer.sources[0]), *params, transB=int(not layer.transpose))
 
 
-@register(*ACTIVATIONS, activation.Activation)
+@register(activation.Activation, activation.ReLU)
 def _activation(graph: OnnxGraph, layer: activation.Activation, x: str) -> str:
-    kind, slope = activation_of(layer)
-    if kind == "STANH":
-        inner = graph.add("Tanh", graph.add("Mul", x, graph.constant(SLOPE)))
-        return graph.add("Mul", inner, graph.constant(SCALE))
-    return graph.add("LeakyRelu", x, alpha=slope) if slope else graph.add(FUNCTIONS[kind], x)
+    kernels, slope = layer.kernels, layer.kernels.options.get("negative_slope")
+    if kernels.name == "stanh":
+        inner = graph.add("Tanh", graph.add("Mul", x, graph.constant(STANH_X)))
+        return graph.add("Mul", inner, graph.constant(STANH_Y))
+    return graph.add("LeakyRelu", x, alpha=slope) if slope else graph.add(FUNCTIONS[kernels.name], x)
 
 
 @register(activation.SiLU)
@@ -247,7 +244,7 @@ def _silu(graph: OnnxGraph, layer: activation.SiLU, x: str) -> str:
 
 @register(activation.GELU)
 def _gelu(graph: OnnxGraph, layer: activation.GELU, x: str) -> str:
-    if layer.conf.block(activation.GELUConf).approximate == "tanh":
+    if layer.options.approximate == "tanh":
         cube = graph.add("Mul", graph.add("Mul", x, graph.add("Mul", x, x)), graph.constant(0.044715))
         inner = graph.add("Mul", graph.add("Add", x, cube), graph.constant(np.sqrt(2 / np.pi)))
         chance = graph.add("Tanh", inner)
@@ -345,19 +342,13 @@ def window(layer: Windowed) -> dict[str, list[int]]:
     return {"kernel_shape": [*layer.kernel], "strides": [*layer.stride], "pads": [*layer.pad, *layer.pad]}
 
 
-@register(conv.Convolution)
-def _convolution(graph: OnnxGraph, layer: conv.Convolution, x: str) -> str:
-    biases = [] if layer.bias is None else [graph.param(layer.bias)]
-    images = graph.images(x, layer.sources[0])
-    how = {**window(layer), "dilations": [*layer.dilation], "group": layer.groups}
-    return graph.add("Conv", images, graph.param(layer.weight, layer.shape), *biases, **how)
-
-
-@register(conv.ConvTranspose)
-def _conv_transpose(graph: OnnxGraph, layer: conv.ConvTranspose, x: str) -> str:
-    biases = [] if layer.bias is None else [graph.param(layer.bias)]
-    how = {**window(layer), "dilations": [*layer.dilation], "group": layer.groups}
+@register(conv.Convolution, conv.ConvTranspose)
+def _convolution(graph: OnnxGraph, layer: conv.Convolution | conv.ConvTranspose, x: str) -> str:
     images, weight = graph.images(x, layer.sources[0]), graph.param(layer.weight, layer.shape)
+    biases = [] if layer.bias is None else [graph.param(layer.bias)]
+    how = {**window(layer), "dilations": [*layer.dilation], "group": layer.groups}
+    if isinstance(layer, conv.Convolution):
+        return graph.add("Conv", images, weight, *biases, **how)
     return graph.add("ConvTranspose", images, weight, *biases, output_padding=2 * [layer.output_pad], **how)
 
 
@@ -633,8 +624,8 @@ def _recurrent(graph: OnnxGraph, layer: recurrent.Recurrent, *xs: str) -> str:
     operator, attributes = cls.__name__, dict[str, object]()
     if cls is recurrent.GRU:
         attributes["linear_before_reset"] = 1  # our GRU applies r after the matrix product
-    elif cls is recurrent.RNN:
-        attributes["activations"] = [FUNCTIONS[layer.conf.block(recurrent.RNNConf).activation]]
+    elif isinstance(layer, recurrent.RNN):
+        attributes["activations"] = [FUNCTIONS[layer.kernels.name]]
     source, dim, names = layer.sources[0], layer.dim, dict(zip(layer.sources, xs, strict=True))
     state = "" if layer.first_state is None else names[layer.first_state]
     n_steps = layer.site.n_steps

@@ -14,11 +14,7 @@ import numpy.typing as npt
 
 from singa_dask.errors import ConfigError
 from singa_dask.exports.converters import (
-    ACTIVATIONS,
-    SCALE,
-    SLOPE,
     TORCH_CONVERTERS,
-    activation_of,
     input_dtype,
     unique_name,
 )
@@ -46,6 +42,7 @@ from singa_dask.layers import (
     upsample,
 )
 from singa_dask.layers.outputs import ArgSort
+from singa_dask.ops.numpy.elementwise import STANH_X, STANH_Y
 
 RESERVED = {"F", "Path", "classes", "load", "load_file", "nn", "self", "torch"}
 
@@ -269,7 +266,7 @@ def _identifier(name: str) -> str:
 
 register = TORCH_CONVERTERS.register
 
-FUNCTIONS = {"TANH": "torch.tanh", "RELU": "F.relu", "SIGMOID": "torch.sigmoid"}
+FUNCTIONS = {"tanh": "torch.tanh", "relu": "F.relu", "sigmoid": "torch.sigmoid"}
 
 
 @register(StoreInput, RecordInput, CSVInput)
@@ -290,12 +287,12 @@ def _inner_product(module: TorchSource, layer: neuron.InnerProduct, x: str) -> s
     return f"{module.add(f'nn.Linear({n_in}, {n_out}{more})', values)}({module.rows(x, layer.sources[0])})"
 
 
-@register(*ACTIVATIONS, activation.Activation)
+@register(activation.Activation, activation.ReLU)
 def _activation(module: TorchSource, layer: activation.Activation, x: str) -> str:
-    kind, slope = activation_of(layer)
-    if kind == "STANH":
-        return f"{SCALE} * torch.tanh({SLOPE} * {x})"
-    return f"F.leaky_relu({x}, {slope!r})" if slope else f"{FUNCTIONS[kind]}({x})"
+    kernels, slope = layer.kernels, layer.kernels.options.get("negative_slope")
+    if kernels.name == "stanh":
+        return f"{STANH_Y} * torch.tanh({STANH_X} * {x})"
+    return f"F.leaky_relu({x}, {slope!r})" if slope else f"{FUNCTIONS[kernels.name]}({x})"
 
 
 @register(activation.SiLU)
@@ -305,12 +302,12 @@ def _silu(module: TorchSource, layer: activation.SiLU, x: str) -> str:
 
 @register(activation.GELU)
 def _gelu(module: TorchSource, layer: activation.GELU, x: str) -> str:
-    return f'F.gelu({x}, approximate="{layer.conf.block(activation.GELUConf).approximate}")'
+    return f'F.gelu({x}, approximate="{layer.options.approximate}")'
 
 
 @register(neuron.Dropout)
 def _dropout(module: TorchSource, layer: neuron.Dropout, x: str) -> str:
-    return f"{module.add(f'nn.Dropout({layer.conf.block(neuron.DropoutConf).dropout_ratio})')}({x})"
+    return f"{module.add(f'nn.Dropout({layer.options.dropout_ratio})')}({x})"
 
 
 @register(neuron.Softmax)
@@ -325,7 +322,7 @@ def _softmax(module: TorchSource, layer: neuron.Softmax, x: str) -> str:
 
 @register(torch_module.TorchModule)
 def _module(module: TorchSource, layer: torch_module.TorchModule, *xs: str) -> str:
-    conf = layer.conf.block(torch_module.TorchModuleConf)
+    conf = layer.options
     place, _, name = conf.module.partition(":")
     module.import_name(place, name.partition(".")[0])
     return f"{module.add(f'{name}(**{conf.args!r})', layer.state_dict())}({', '.join(xs)})"
@@ -651,11 +648,10 @@ def _recurrent(module: TorchSource, layer: recurrent.Recurrent, *xs: str) -> str
     """
     cls = next(cls for cls in TORCH_GATES if isinstance(layer, cls))
     kind, more = f"nn.{cls.__name__}", ""
-    if cls is recurrent.RNN:
-        activation = layer.conf.block(recurrent.RNNConf).activation.lower()
-        if activation == "sigmoid":
+    if isinstance(layer, recurrent.RNN):
+        if layer.kernels.name == "sigmoid":
             raise ConfigError("nn.RNN has tanh and relu only, not activation: SIGMOID.")
-        more = f', nonlinearity="{activation}"'
+        more = f', nonlinearity="{layer.kernels.name}"'
 
     def joined(params: Sequence[Param]) -> Any:
         return np.concatenate([params[gate].data for gate in TORCH_GATES[cls]])

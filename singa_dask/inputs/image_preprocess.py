@@ -50,23 +50,23 @@ class ImagePreprocess(Layer):
     traits = Traits(consumes=(("raw", "labels", "ids"),))
 
     def setup(self) -> None:
-        block, shape = self.conf.block(RGBImageConf), self.sources[0].shape
-        self.scale, self.mirror, self.pad = block.scale, block.mirror, block.pad
+        options, shape = self.options, self.sources[0].shape
+        self.scale, self.mirror, self.pad = options.scale, options.mirror, options.pad
         check_axes(self, "images (channels, height, width)", 4)
         if self.sources[0].requires_grad:
             name = self.conf.srclayers[0]
             message = f"{name!r} may learn, but {self.conf.type} has no gradient. Read an input layer instead."
             raise ConfigError(Problem(("srclayers",), message))
         height, width = (size + 2 * self.pad for size in shape[2:])
-        if block.cropsize > min(height, width):
+        if options.cropsize > min(height, width):
             padded = " with their padding" if self.pad else ""
             message = f"expected at most {min(height, width)}, as images are {height} x {width}{padded}, "
-            message += f"got {block.cropsize}."
+            message += f"got {options.cropsize}."
             raise ConfigError(Problem(("rgbimage_conf", "cropsize"), message))
-        if block.meanfile:
+        if options.meanfile:
             message = f"{self.conf.type} subtracts nothing. Set mean_file in store_conf of the input layer."
             raise ConfigError(Problem(("rgbimage_conf", "meanfile"), message))
-        size = (block.cropsize, block.cropsize) if block.cropsize else (height, width)
+        size = (options.cropsize, options.cropsize) if options.cropsize else (height, width)
         # maximum offset of the crop, down and to the right
         self.room = np.array([height - size[0], width - size[1]])
         self.add_output((*shape[:2], *size), requires_grad=False)

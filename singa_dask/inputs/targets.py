@@ -82,7 +82,7 @@ class TargetInput(_TableInput):
     traits = StoreInput.traits.replace(reads_beside="targets")
 
     def shape_of(self, conf: StoreConf) -> list[int]:
-        return [len(conf.target) or self.conf.block(TargetConf).size]
+        return [len(conf.target) or self.options.size]
 
     def setup(self) -> None:
         if self.store_conf.is_table and not self.store_conf.target:

@@ -104,7 +104,7 @@ class CharRNN(InputLayer):
     _offset = _n_ahead = 0
 
     def setup(self) -> None:
-        text, n_workers = self.conf.block(CharRNNConf), self.site.batch_shard.count
+        text, n_workers = self.options, self.site.batch_shard.count
         self.text_conf = text
         problems = []
         if not text.path:
@@ -252,7 +252,7 @@ class RNNDummy(Feedback, Counting, InputLayer):
     _fed: Array | None = None
 
     def setup(self) -> None:
-        self.dummy = self.conf.block(RNNDummyConf)
+        self.dummy = self.options
         if not self.dummy.shape:
             raise ConfigError(Problem(("rnn_dummy_conf", "shape"), f"{self.conf.type} needs it, batch first."))
         # if a row has one value, SINGA's job files set only the batch size as its shape
@@ -301,7 +301,7 @@ class Sampling(Counting):
     traits = Traits(role="output")
 
     def setup(self) -> None:
-        self.sampling = self.conf.block(SamplingConf)
+        self.sampling = self.options
         output = self.add_output((self.sources[0].shape[0], 1), requires_grad=False, dtype=self.context.param_dtype)
         self.draws = self.buffer("draws", output.shape)
 
@@ -335,7 +335,7 @@ class CharRNNOutput(Layer):
     _n_written = 0
 
     def setup(self) -> None:
-        self.text_conf = self.conf.block(CharRNNConf)
+        self.text_conf = self.options
         if not (self.text_conf.vocab_path or self.text_conf.path):
             raise ConfigError(Problem(("char_rnn_conf", "vocab_path"), f"{self.conf.type} needs it."))
 

@@ -30,7 +30,7 @@ class Writer(Layer):
 
     def setup(self) -> None:
         self.opened = ExitStack()
-        self.store = self.conf.block(StoreConf)
+        self.store = self.options
         if not self.store.path:
             raise ConfigError(Problem(("store_conf", "path"), f"{self.conf.type} needs a file to write to."))
         if self.store.augment is not None:

@@ -30,19 +30,27 @@ class ReLUConf(Conf):
 
 
 class Kernels:
-    """The kernels of an elementwise function and of its gradient, with their options."""
+    """The kernels of an elementwise function and of its gradient.
+
+    Attributes
+    ----------
+    name : str
+        Name of the function's kernel.
+    options : dict of str to values
+        Arguments of both kernels.
+    """
 
     def __init__(self, function: str, **options: Any) -> None:
-        self._name, self._options = function.lower(), options
+        self.name, self.options = function.lower(), options
 
     @property
     def is_relu(self) -> bool:
         """Whether the function is a ReLU with slope 0 for negative values."""
-        return self._name == "relu" and not self._options.get("negative_slope")
+        return self.name == "relu" and not self.options.get("negative_slope")
 
     def forward(self, ops: Ops, x: Array, out: Array) -> None:
         """Compute the function of ``x`` and write the result to ``out``."""
-        getattr(ops, self._name)(x, out=out, **self._options)
+        getattr(ops, self.name)(x, out=out, **self.options)
 
     def backward(self, ops: Ops, values: Array, gy: Array, out: Array) -> None:
         """Compute the gradient of the source and write it to ``out``.
@@ -50,7 +58,7 @@ class Kernels:
         ``values`` are the values of the output or of the source, whichever the gradient kernel needs. ``gy`` is the
         gradient of the output.
         """
-        getattr(ops, f"{self._name}_grad")(values, gy, out=out, **self._options)
+        getattr(ops, f"{self.name}_grad")(values, gy, out=out, **self.options)
 
 
 @LAYERS.register("Activation", "CudnnActivation")
@@ -102,7 +110,7 @@ class ReLU(Activation):
     speed = Activation.speed
 
     def find_kernels(self) -> Kernels:
-        return Kernels("relu", negative_slope=self.conf.block(ReLUConf).negative_slope)
+        return Kernels("relu", negative_slope=self.options.negative_slope)
 
 
 @LAYERS.register()
@@ -199,10 +207,10 @@ class GELU(OfSource):
     speed = OfSource.speed
 
     def find_kernels(self) -> Kernels:
-        return Kernels("gelu", approximate=self.conf.block(GELUConf).approximate == "tanh")
+        return Kernels("gelu", approximate=self.options.approximate == "tanh")
 
 
-class LeakyReLUConf(Conf):
+class LeakyReLUConf(ReLUConf):
     """``leakyrelu_conf``."""
 
     negative_slope: float = Field(default=0.01, ge=0, le=1)
@@ -210,11 +218,7 @@ class LeakyReLUConf(Conf):
 
 
 @LAYERS.register()
-class LeakyReLU(Activation):
+class LeakyReLU(ReLU):
     """y = x where x is positive, else y = ``negative_slope`` x, elementwise. After Maas et al. (2013)."""
 
     block = LeakyReLUConf
-    speed = Activation.speed
-
-    def find_kernels(self) -> Kernels:
-        return Kernels("relu", negative_slope=self.conf.block(LeakyReLUConf).negative_slope)

@@ -79,9 +79,9 @@ class MultiHeadAttention(Layer):
     speed = Speed(time_foldable=True, capturable=True, accumulates=True, reads_gradients=True, fuses=("add",))
 
     def setup(self) -> None:
-        block, shape = self.conf.block(MultiHeadAttentionConf), self.sources[0].shape
-        self.n_heads, self.causal, self.carries = block.num_heads, block.causal, block.carry_state
-        self.rotary_base, self.n_steps = block.rotary_base, self.site.n_steps
+        options, shape = self.options, self.sources[0].shape
+        self.n_heads, self.causal, self.carries = options.num_heads, options.causal, options.carry_state
+        self.rotary_base, self.n_steps = options.rotary_base, self.site.n_steps
         (x, *others), self.mask = split_mask(self, 2, masked=-1)
         self.memory = others[0] if others else None
         self.n_keys = self.n_steps if self.memory is None else self.memory.n_steps
@@ -92,8 +92,8 @@ class MultiHeadAttention(Layer):
         initial = glorot(width, width)
         self.qkv_weight = self.add_param((3 * width, width), initial=initial)
         self.output_weight = self.add_param((width, width), initial=initial)
-        self.qkv_bias = self.add_param((3 * width,), initial=ZEROS) if block.bias_term else None
-        self.output_bias = self.add_param((width,), initial=ZEROS) if block.bias_term else None
+        self.qkv_bias = self.add_param((3 * width,), initial=ZEROS) if options.bias_term else None
+        self.output_bias = self.add_param((width,), initial=ZEROS) if options.bias_term else None
         if self.memory is None:
             self.projections = [self._projection("qkv", x, slice(0, 3 * width))]
         else:
@@ -104,7 +104,7 @@ class MultiHeadAttention(Layer):
         self.room: tuple[Array, ...] | None = None
         # store the weights as rows, because memory of four axes would have the layout of images
         self.weights = self.buffer("weights", (n_rows * self.n_heads, self.n_keys), dtype)
-        self.keep, self.drops = 1 - block.dropout_ratio, block.dropout_ratio > 0
+        self.keep, self.drops = 1 - options.dropout_ratio, options.dropout_ratio > 0
         if self.drops:
             shape_of_mask = (self.n_sequences, self.weights.shape[0] // self.n_sequences * self.n_keys)
             self.dropout_mask = self.buffer("dropout mask", shape_of_mask, when="training")

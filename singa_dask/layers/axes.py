@@ -32,7 +32,7 @@ class Reshape(Layer):
     speed = Speed(time_foldable=True, capturable=True, reads_gradients=True)
 
     def setup(self) -> None:
-        shape, source = [*self.conf.block(ReshapeConf).shape], self.sources[0]
+        shape, source = [*self.options.shape], self.sources[0]
         known = int(np.prod([n for n in shape if n != -1], dtype=np.int64))
         if any(n < 1 and n != -1 for n in shape) or not 1 <= len(shape) <= 3 or shape.count(-1) > 1:
             message = f"expected one to three lengths, of which one may be -1, got {shape}."
@@ -87,7 +87,7 @@ class Transpose(Moved):
     speed = Moved.speed
 
     def setup(self) -> None:
-        axes, shape = self.conf.block(TransposeConf).axes, self.sources[0].shape
+        axes, shape = self.options.axes, self.sources[0].shape
         if len(axes) != 2 or max(axes) >= len(shape):
             message = f"expected two axes of {shape}, from 1 on, got {[*axes]}."
             raise ConfigError(Problem(("transpose_conf", "axes"), message))
@@ -117,7 +117,7 @@ class Stack(Moved):
     speed = Moved.speed
 
     def setup(self) -> None:
-        self.n_steps, self.images = time_steps(self), self.conf.block(StackConf).images
+        self.n_steps, self.images = time_steps(self), self.options.images
         self.add_output(self.view(np.empty(self.sources[0].shape, bool)).shape)
 
     def view(self, x: Array) -> Array:

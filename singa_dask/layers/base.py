@@ -14,7 +14,8 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from singa_dask.conf import Conf, InitConf, LayerConf, ParamConf, Phase
+from singa_dask.conf import InitConf, LayerConf, ParamConf, Phase
+from singa_dask.conf.parts import HasBlock
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.context import Context
 from singa_dask.layers.contiguous import contiguous_out
@@ -122,7 +123,7 @@ SINGA_NAMES = {"compute_feature": "forward", "compute_gradient": "backward"}
 LAYERS: Registry[Layer] = Registry("layer type")
 
 
-class Layer:
+class Layer(HasBlock):
     """One layer of a net.
 
     Attributes
@@ -131,8 +132,6 @@ class Layer:
         Properties that the layer class declares.
     speed : Speed
         Optimisations that the code of the class permits. A subclass that overrides a method must set ``speed`` again.
-    block : type of Conf or None
-        The Conf class of this layer type's block in the job file, if the type has a block.
     outputs_key : str
         Key of the block that sets the number of outputs, if each reader has an output of its own. If ``outputs_key`` is
         empty, or the value of the key is None, all readers share one output.
@@ -169,7 +168,6 @@ class Layer:
 
     traits: Traits = Traits()
     speed: Speed = Speed()
-    block: ClassVar[type[Conf] | None] = None
     outputs_key: ClassVar[str] = ""
     ops: Ops
     metrics: Metrics

@@ -59,7 +59,7 @@ class Split(Forwarding):
 
     def setup(self) -> None:
         source = self.sources[0]
-        for _ in range(self.conf.block(SplitConf).num_splits):
+        for _ in range(self.options.num_splits):
             output = self.add_output(
                 source.shape, dtype=source.dtype, requires_grad=source.requires_grad, own_data=False
             )
@@ -119,8 +119,8 @@ class Slice(Forwarding):
     outputs_key = "num_slices"
 
     def setup(self) -> None:
-        source, block = self.sources[0], self.conf.block(SliceConf)
-        shape, self.axis, n_slices = source.shape, block.slice_dim, block.num_slices
+        source = self.sources[0]
+        shape, self.axis, n_slices = source.shape, self.options.slice_dim, self.options.num_slices
         # the number of time steps is 1 if the time steps themselves are sliced
         self.steps = self.site.n_steps if source.n_steps == self.site.n_steps and not self.axis else 1
         if self.axis >= len(shape):
@@ -198,7 +198,7 @@ class Concate(Forwarding):
     speed = Speed(time_foldable=True, capturable=True)
 
     def setup(self) -> None:
-        self.axis = self.conf.block(ConcateConf).concate_dim
+        self.axis = self.options.concate_dim
         shapes = [source.shape for source in self.sources]
         # the number of time steps is 1 if the time steps themselves are joined
         n_steps = {source.n_steps for source in self.sources}

@@ -51,25 +51,25 @@ class Convolution(Windowed):
     )
 
     def setup(self) -> None:
-        block = self.conf.block(ConvolutionConf)
+        options = self.options
         n_rows, n_channels, *sizes = image_shape(self)
-        places = self.set_window(block, "convolution_conf", (sizes[0], sizes[1]))
-        check_groups("convolution_conf", block, n_channels)
-        span = self.add_output((n_rows, block.num_filters, *places), overwritable=True).span
-        size = n_channels // block.groups
-        first, last = (edge * block.groups / block.num_filters for edge in span[:2])
-        if block.groups > 1 and not (first.is_integer() and last.is_integer()):
+        places = self.set_window(options, "convolution_conf", (sizes[0], sizes[1]))
+        check_groups("convolution_conf", options, n_channels)
+        span = self.add_output((n_rows, options.num_filters, *places), overwritable=True).span
+        size = n_channels // options.groups
+        first, last = (edge * options.groups / options.num_filters for edge in span[:2])
+        if options.groups > 1 and not (first.is_integer() and last.is_integer()):
             count = self.site.feature_shard.count
-            message = f"{block.groups} groups of filters cannot be shared by {count} workers. Use 0 or -1."
+            message = f"{options.groups} groups of filters cannot be shared by {count} workers. Use 0 or -1."
             raise ConfigError(Problem(("partition_dim",), message))
-        self.groups = int(last - first) if block.groups > 1 else 1
+        self.groups = int(last - first) if options.groups > 1 else 1
         self.window = ConvWindow(self.stride, self.pad, self.dilation, self.groups)
         # input channels that the filters of this instance read
-        self.channels = slice(int(first) * size, int(last) * size) if block.groups > 1 else slice(0, n_channels)
+        self.channels = slice(int(first) * size, int(last) * size) if options.groups > 1 else slice(0, n_channels)
         self.shape = (span.size, size, *self.kernel)
         area = self.kernel[0] * self.kernel[1]
         self.weight = self.add_param((span.size, size * area), initial=lambda whole: glorot(whole[1], whole[0] * area))
-        self.bias = self.add_param((span.size,), initial=ZEROS) if block.bias_term else None
+        self.bias = self.add_param((span.size,), initial=ZEROS) if options.bias_term else None
 
     def forward(self, phase: Phase) -> None:
         x, w = as_images(self.sources[0].data)[:, self.channels], self.weight.data.reshape(self.shape)
@@ -125,11 +125,11 @@ class ConvTranspose(Windowed):
     speed = Speed(time_foldable=True, capturable=True, accumulates=True, reads_gradients=True)
 
     def setup(self) -> None:
-        block = self.conf.block(ConvTransposeConf)
+        options = self.options
         n_rows, n_channels, *sizes = image_shape(self)
-        self.take_window(block)
-        check_groups("convtranspose_conf", block, n_channels)
-        self.groups, self.output_pad = block.groups, block.output_pad
+        self.take_window(options)
+        check_groups("convtranspose_conf", options, n_channels)
+        self.groups, self.output_pad = options.groups, options.output_pad
         self.window = ConvWindow(self.stride, self.pad, self.dilation, self.groups)
         places = []
         for axis, size in enumerate(sizes):
@@ -140,16 +140,16 @@ class ConvTranspose(Windowed):
             places.append((size - 1) * self.stride[axis] + self.reach[axis] - 2 * self.pad[axis] + self.output_pad)
             if places[axis] < 1:
                 message = f"the output would be empty with a pad of {self.pad[axis]}. Set a smaller one."
-                raise ConfigError(Problem(("convtranspose_conf", block.key("pad", axis)), message))
-        self.add_output((n_rows, block.num_filters, *places))
-        n_filters, area = block.num_filters // self.groups, self.kernel[0] * self.kernel[1]
+                raise ConfigError(Problem(("convtranspose_conf", options.key("pad", axis)), message))
+        self.add_output((n_rows, options.num_filters, *places))
+        n_filters, area = options.num_filters // self.groups, self.kernel[0] * self.kernel[1]
         self.shape = (n_channels, n_filters, *self.kernel)
         self.weight = self.add_param(
             (n_channels, n_filters * area), initial=lambda whole: glorot(n_channels * area // self.groups, whole[1])
         )
-        self.bias = self.add_param((block.num_filters,), initial=ZEROS) if block.bias_term else None
+        self.bias = self.add_param((options.num_filters,), initial=ZEROS) if options.bias_term else None
         # for the gradient of the bias: mean of the output's gradient over the pixels of each image
-        self.means = self.buffer("means", (n_rows, block.num_filters), self.context.dtype, when="backward")
+        self.means = self.buffer("means", (n_rows, options.num_filters), self.context.dtype, when="backward")
 
     def forward(self, phase: Phase) -> None:
         x, w, y = as_images(self.sources[0].data), self.weight.data.reshape(self.shape), self.features[0].data

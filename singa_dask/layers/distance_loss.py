@@ -72,7 +72,7 @@ class ContrastiveLoss(DistanceLoss):
         difference = self.difference.data
         self.ops.subtract(self.rows(0), self.rows(1), out=difference)
         alike, d = self.rows(2)[:, 0].astype(difference.dtype), _norms(difference)
-        missing = np.maximum(self.conf.block(ContrastiveLossConf).margin - d, 0)
+        missing = np.maximum(self.options.margin - d, 0)
         self.add_losses((alike * d * d + (1 - alike) * missing * missing) * 0.5)
         np.multiply(difference, (alike - (1 - alike) * missing / d)[:, None], out=difference)
 
@@ -111,7 +111,7 @@ class TripletLoss(DistanceLoss):
             self.ops.subtract(self.rows(0), self.rows(source), out=difference)
             np.add(difference, 1e-6, out=difference)
         near, far = _norms(positive), _norms(negative)
-        losses = np.maximum(near - far + self.conf.block(TripletLossConf).margin, 0)
+        losses = np.maximum(near - far + self.options.margin, 0)
         self.add_losses(losses)
         for difference, d in ((positive, near), (negative, far)):
             np.multiply(difference, (np.sign(losses) / d)[:, None], out=difference)

@@ -33,16 +33,15 @@ class Dummy(Layer):
     traits = Traits(n_sources=(0, 1))
 
     def setup(self) -> None:
-        block = self.conf.block(DummyConf)
-        self.traits = self.traits.replace(role="loss" if block.output else "")
-        if bool(self.sources) == block.input:
+        self.traits = self.traits.replace(role="loss" if self.options.output else "")
+        if bool(self.sources) == self.options.input:
             message = (
                 "a Dummy that is an input takes no source layer."
                 if self.sources
                 else "a Dummy that is not an input takes one source layer."
             )
             raise ConfigError(Problem(("srclayers",), message))
-        self.add_output(self.sources[0].shape if self.sources else self.own_shape(block))
+        self.add_output(self.sources[0].shape if self.sources else self.own_shape(self.options))
 
     def own_shape(self, block: DummyConf) -> tuple[int, ...]:
         """Return the shape of this worker's part of the batch."""

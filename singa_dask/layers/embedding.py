@@ -119,7 +119,7 @@ class OneHot(Numbers):
 
     def setup(self) -> None:
         super().setup()
-        self.n_values = _vocab_size(self.conf.block(OneHotConf), self.conf, "onehot_conf")
+        self.n_values = _vocab_size(self.options, self.conf, "onehot_conf")
         self.add_output((self.n_numbers, self.n_values), requires_grad=False, own_data="consumed")
 
     def prepare(self, phase: Phase) -> None:
@@ -150,13 +150,12 @@ class Embedding(Numbers):
 
     def setup(self) -> None:
         super().setup()
-        block = self.conf.block(EmbeddingConf)
-        self.n_values = _vocab_size(block, self.conf, "embedding_conf")
+        self.n_values = _vocab_size(self.options, self.conf, "embedding_conf")
         if self.all_columns and self.site.feature_shard.count > 1:
             message = f"rows of {self.sources[0].size} numbers a record are not shared by features. Use 0 or -1."
             raise ConfigError(Problem(("partition_dim",), message))
         columns = (self.sources[0].shape[0], self.sources[0].size) if self.all_columns else (self.n_numbers,)
-        y = self.add_output((*columns, block.feature_dim), overwritable=True)
+        y = self.add_output((*columns, self.options.feature_dim), overwritable=True)
         self.table = self.add_param((self.n_values, y.shape[-1]), initial=INITIAL, axis=1)
 
     def attach(self) -> None:
@@ -242,18 +241,18 @@ class PositionalEmbedding(Layer):
     )
 
     def setup(self) -> None:
-        block, site, shape = self.conf.block(PositionalEmbeddingConf), self.site, self.sources[0].shape
+        options, site, shape = self.options, self.site, self.sources[0].shape
         check_axes(self, "rows", 2)
         n_steps = site.first_step + site.n_steps
-        if n_steps > block.max_length:
-            message = f"expected at least {n_steps}, the time steps, got {block.max_length}."
+        if n_steps > options.max_length:
+            message = f"expected at least {n_steps}, the time steps, got {options.max_length}."
             raise ConfigError(Problem(("positionalembedding_conf", "max_length"), message))
-        if block.carry_state and self.context.phase & Phase.TRAIN:
+        if options.carry_state and self.context.phase & Phase.TRAIN:
             message = "positions are not carried from batch to batch in training. Set false."
             raise ConfigError(Problem(("positionalembedding_conf", "carry_state"), message))
-        self.max_length, self.carries = block.max_length, block.carry_state
+        self.max_length, self.carries = options.max_length, options.carry_state
         self.add_output(shape, overwritable=True)
-        self.table = self.add_param((block.max_length, shape[1]), initial=INITIAL_PLACES, axis=1)
+        self.table = self.add_param((options.max_length, shape[1]), initial=INITIAL_PLACES, axis=1)
 
     def attach(self) -> None:
         self.index = self.positions_from(self.site.first_step)

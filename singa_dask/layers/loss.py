@@ -138,7 +138,7 @@ class HuberLoss(EuclideanLoss):
 
     def setup(self) -> None:
         super().setup()
-        self.delta = self.conf.block(HuberLossConf).delta
+        self.delta = self.options.delta
         self.clipped, self.root = (self.buffer(name, self.features[0].shape) for name in ("clipped", "root"))
 
     def forward(self, phase: Phase) -> None:

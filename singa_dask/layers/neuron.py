@@ -73,13 +73,14 @@ class InnerProduct(Layer):
     )
 
     def setup(self) -> None:
-        block = self.conf.block(InnerProductConf)
-        self.transpose = block.transpose
-        n_in, y = self.sources[0].size, self.add_output((self.sources[0].shape[0], block.num_output), overwritable=True)
-        n_out = y.shape[1]
+        options = self.options
+        self.transpose = options.transpose
+        source = self.sources[0]
+        y = self.add_output((source.shape[0], options.num_output), overwritable=True)
+        n_in, n_out = source.size, y.shape[1]
         shape = (n_in, n_out) if self.transpose else (n_out, n_in)
         self.weight = self.add_param(shape, initial=lambda whole: glorot(*whole), axis=1 if self.transpose else 0)
-        self.bias = self.add_param((n_out,), initial=ZEROS) if block.bias_term else None
+        self.bias = self.add_param((n_out,), initial=ZEROS) if options.bias_term else None
 
     def forward(self, phase: Phase) -> None:
         bias = None if self.bias is None else self.bias.data
@@ -117,7 +118,7 @@ class Softmax(Layer):
     speed = Speed(time_foldable=True, capturable=True)
 
     def setup(self) -> None:
-        n = self.conf.block(SoftmaxConf).num_softmax_per_instance
+        n = self.options.num_softmax_per_instance
         shape, size = self.sources[0].shape, self.sources[0].size
         self.by_pixel = len(shape) == 4 and n == shape[2] * shape[3] and n > 1
         if len(shape) == 4 and n > 1 and not self.by_pixel:
@@ -163,7 +164,7 @@ class Dropout(Layer):
     speed = Speed(time_foldable=True, capturable=True, reads_gradients=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def setup(self) -> None:
-        self.keep = 1 - self.conf.block(DropoutConf).dropout_ratio
+        self.keep = 1 - self.options.dropout_ratio
         # if nothing is dropped, the output shares the memory of the source, which other layers may read
         self.drops = bool(self.context.phase & Phase.TRAIN)
         self.y = self.add_output(self.sources[0].shape, overwritable=self.drops, own_data=self.drops)

@@ -59,9 +59,8 @@ class LRN(Layer):
     speed = Speed(time_foldable=True, capturable=True)
 
     def setup(self) -> None:
-        block = self.conf.block(LRNConf)
         self.shape = image_shape(self)
-        self.how = (block.local_size, block.alpha, block.beta, block.knorm)
+        self.how = (self.options.local_size, self.options.alpha, self.options.beta, self.options.knorm)
         self.add_output(self.sources[0].shape, overwritable=True)
         self.work = self.buffer(
             "work",
@@ -106,9 +105,9 @@ class BatchNorm(Layer):
     speed = Speed(capturable=True, reads_gradients=True, feature_parallel=Connection.ONE_TO_ONE, fuses=("relu",))
 
     def setup(self) -> None:
-        block, shape = self.conf.block(BMConf), self.sources[0].shape
+        shape = self.sources[0].shape
         check_axes(self, "images or rows", 2, 3, 4)
-        self.eps, self.momentum = block.epsilon, block.momentum
+        self.eps, self.momentum = self.options.epsilon, self.options.momentum
         self.rows_of_values = len(shape) == 2
         size = (shape[1] if len(shape) != 3 else 1,)
         self.add_output(shape, overwritable=True)
@@ -177,15 +176,15 @@ class GroupNorm(Layer):
     speed = Speed(time_foldable=True, capturable=True, accumulates=True)
 
     def setup(self) -> None:
-        block = self.conf.block(GroupNormConf)
+        options = self.options
         n_rows, n_channels, *_ = image_shape(self)
-        if n_channels % block.num_groups:
-            message = f"expected a number that divides the {n_channels} channels, got {block.num_groups}."
+        if n_channels % options.num_groups:
+            message = f"expected a number that divides the {n_channels} channels, got {options.num_groups}."
             raise ConfigError(Problem(("groupnorm_conf", "num_groups"), message))
-        self.epsilon = block.epsilon
+        self.epsilon = options.epsilon
         self.add_output(self.sources[0].shape, overwritable=True)
         self.scale, self.shift = (self.add_param((n_channels,), value=value) for value in (1, 0))
-        self.mean, self.variance = (self.buffer(name, (n_rows, block.num_groups)) for name in ("mean", "variance"))
+        self.mean, self.variance = (self.buffer(name, (n_rows, options.num_groups)) for name in ("mean", "variance"))
 
     def forward(self, phase: Phase) -> None:
         x, y = as_images(self.sources[0].data), as_images(self.features[0].data)
@@ -227,7 +226,7 @@ class RMSNorm(Layer):
     def setup(self) -> None:
         shape = self.sources[0].shape
         check_axes(self, "rows. Use GroupNorm for images", 2)
-        self.epsilon = self.conf.block(RMSNormConf).epsilon
+        self.epsilon = self.options.epsilon
         self.add_output(shape, overwritable=True)
         self.scale = self.add_param(shape[1:], value=1)
         self.widths = self.buffer("widths", shape[:1], self.context.dtype)
@@ -285,7 +284,7 @@ class LayerNorm(Layer):
     def setup(self) -> None:
         shape = self.sources[0].shape
         check_axes(self, "rows. Use GroupNorm for images", 2)
-        self.epsilon = self.conf.block(LayerNormConf).epsilon
+        self.epsilon = self.options.epsilon
         self.add_output(shape, overwritable=True)
         self.scale, self.shift = (self.add_param(shape[1:], value=value) for value in (1, 0))
         self.mean, self.variance = (self.buffer(name, shape[:1]) for name in ("mean", "variance"))

@@ -29,7 +29,7 @@ class ArgSort(Layer):
     speed = Speed(time_foldable=True, capturable=True)
 
     def setup(self) -> None:
-        self.topk, width = self.conf.block(ArgSortConf).topk, self.sources[0].size
+        self.topk, width = self.options.topk, self.sources[0].size
         if self.topk > width:
             message = f"expected at most {width}, the values of a record, got {self.topk}."
             raise ConfigError(Problem(("argsort_conf", "topk"), message))

@@ -49,19 +49,19 @@ class Pooling(Windowed):
     speed = Windowed.speed.replace(capturable=True, fuses=("relu_grad",))
 
     def setup(self) -> None:
-        block = self.conf.block(PoolingConf)
+        options = self.options
         n_rows, n_channels, *sizes = image_shape(self)
-        places = self.set_window(block, "pooling_conf", (sizes[0], sizes[1]))
+        places = self.set_window(options, "pooling_conf", (sizes[0], sizes[1]))
         for axis in range(2):
             if self.pad[axis] >= self.kernel[axis]:
                 message = f"expected less than the kernel, which is {self.kernel[axis]}, got {self.pad[axis]}."
-                raise ConfigError(Problem(("pooling_conf", block.key("pad", axis)), message))
-        self.takes_mean, self.all_ties = block.pool == "AVG", block.ties == "all"
+                raise ConfigError(Problem(("pooling_conf", options.key("pad", axis)), message))
+        self.takes_mean, self.all_ties = options.pool == "AVG", options.ties == "all"
         if self.all_ties and self.context.dtype != self.context.param_dtype:
             raise ConfigError(
                 Problem(("pooling_conf", "ties"), "precision bf16 does not support ties: all. Set ties: first.")
             )
-        counts = block.count_include_pad
+        counts = options.count_include_pad
         self.count_pad = self.conf.type != "CudnnPool" if counts is None else counts
         self.y = self.add_output((n_rows, n_channels, *places), overwritable=not self.all_ties)
         self.where: Buffer | None = None
@@ -113,7 +113,7 @@ class GlobalPooling(Layer):
     speed = Speed(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def setup(self) -> None:
-        self.takes_mean = self.conf.block(GlobalPoolingConf).pool == "AVG"
+        self.takes_mean = self.options.pool == "AVG"
         n_rows, n_channels, height, width = image_shape(self)
         self.size = (height, width)
         self.add_output((n_rows, n_channels), overwritable=True)
@@ -165,9 +165,8 @@ class AdaptivePooling(Layer):
     speed = Speed(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def setup(self) -> None:
-        block = self.conf.block(AdaptivePoolingConf)
         n_rows, n_channels, *sizes = image_shape(self)
-        wanted, self.takes_mean = (block.height, block.width), block.pool == "AVG"
+        wanted, self.takes_mean = (self.options.height, self.options.width), self.options.pool == "AVG"
         for size, n, key in zip(sizes, wanted, ("height", "width"), strict=True):
             if n > size:
                 message = f"expected at most {size}, the {key} of an image, got {n}."

@@ -71,11 +71,11 @@ class _RBMLayer(Layer):
 
     def add_units(self, n_rows: int, n_units: int, n_visible: int, *, requires_grad: bool = True) -> None:
         """Add the output and the params; ``requires_grad`` is False if the weight gets no gradient here."""
-        block, dtype = self.conf.block(RBMConf), self.context.dtype
-        self.weight = self.add_param((block.hdim, n_visible), initial=INITIAL, requires_grad=requires_grad)
-        self.bias = self.add_param((n_units,), initial=ZEROS) if block.bias_term else None
+        dtype = self.context.dtype
+        self.weight = self.add_param((self.options.hdim, n_visible), initial=INITIAL, requires_grad=requires_grad)
+        self.bias = self.add_param((n_units,), initial=ZEROS) if self.options.bias_term else None
         both = self.buffer("both", (2 * n_rows, n_units), dtype)
-        self.units = Units((n_rows, n_units), dtype, block.gaussian, self.weight, both)
+        self.units = Units((n_rows, n_units), dtype, self.options.gaussian, self.weight, both)
         append_output(self, self.units)
 
     def attach(self) -> None:
@@ -190,7 +190,7 @@ class RBMHid(_RBMLayer):
             message = f"{self.conf.type} reads an RBMVis, not {self.conf.srclayers[0]!r}."
             raise ConfigError(Problem(("srclayers",), message))
         self.visible = self.sources[0]
-        self.add_units(self.visible.shape[0], self.conf.block(RBMConf).hdim, self.visible.size, requires_grad=False)
+        self.add_units(self.visible.shape[0], self.options.hdim, self.visible.size, requires_grad=False)
 
     def forward(self, phase: Phase) -> None:
         """Compute the probabilities given the records; with `Phase.NEGATIVE`, given the reconstruction."""

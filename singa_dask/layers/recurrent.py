@@ -82,14 +82,13 @@ class Recurrent(Layer):
     skips: ClassVar[bool] = False
 
     def setup(self) -> None:
-        block = self.conf.block(self.block)
-        self.own = self.add_output((self.sources[0].shape[0], block.dim_hidden), own_data=False).span
-        self.dim, self.carries, self.reverse = self.own.size, block.carry_state, block.reverse
+        self.own = self.add_output((self.sources[0].shape[0], self.options.dim_hidden), own_data=False).span
+        self.dim, self.carries, self.reverse = self.own.size, self.options.carry_state, self.options.reverse
         self.n_rows = self.sources[0].shape[0] // self.site.n_steps
         (_, *states), self.mask = split_mask(self, 2)
         self.first_state = states[0] if states else None
         self._check()
-        self._add_params(block)
+        self._add_params(self.options)
         self._add_buffers()
         by_input = [[params[k] for k in self.input_order] for params in (self.weights, self.biases) if params]
         by_state = [self.recurrences[k] for k in self.state_order]
@@ -380,7 +379,7 @@ class RNN(Recurrent):
 
     def setup(self) -> None:
         super().setup()
-        self.kernels = Kernels(self.conf.block(RNNConf).activation)
+        self.kernels = Kernels(self.options.activation)
 
     def step(self, xw: Array, hu: Array, at: _TimeStep) -> None:
         self.ops.add(xw, hu, out=hu)

@@ -41,8 +41,7 @@ class PaddingMask(Numbers):
 
     def setup(self) -> None:
         super().setup()
-        block = self.conf.block(PaddingMaskConf)
-        self.padding, self.takes_lengths = block.padding, block.lengths
+        self.padding, self.takes_lengths = self.options.padding, self.options.lengths
         if self.takes_lengths:
             check_all_steps(self)
             if self.own_columns or self.sources[0].n_steps > 1:
@@ -108,7 +107,7 @@ class TimePooling(Layer):
     speed = Speed(time_foldable=True, capturable=True, reads_gradients=True)
 
     def setup(self) -> None:
-        self.pool, self.n_steps = self.conf.block(TimePoolingConf).pool, time_steps(self)
+        self.pool, self.n_steps = self.options.pool, time_steps(self)
         _, self.mask = split_mask(self, 1)
         n_rows, width, dtype = self.sources[0].shape[0] // self.n_steps, self.sources[0].shape[1], self.context.dtype
         self.add_output((n_rows, width))

@@ -258,18 +258,18 @@ class SoftmaxLoss(Loss):
         ConfigError
             An option does not fit the number of classes.
         """
-        block = self.conf.block(self.block)
-        self.n_classes, self.topk, self.scale = n_classes, block.topk, block.scale
-        self.smoothing, self.ignored, self.gamma = block.label_smoothing, block.ignore_index, block.focal_gamma
-        key = block.block_key
+        options = self.options
+        self.n_classes, self.topk, self.scale = n_classes, options.topk, options.scale
+        self.smoothing, self.ignored, self.gamma = options.label_smoothing, options.ignore_index, options.focal_gamma
+        key = options.block_key
         if self.topk > n_classes:
             message = f"expected at most {n_classes}, the number of classes, got {self.topk}."
             raise ConfigError(Problem((key, "topk"), message))
-        if block.class_weights and len(block.class_weights) != n_classes:
-            message = f"expected a number for each of {n_classes} classes, got {len(block.class_weights)}."
+        if options.class_weights and len(options.class_weights) != n_classes:
+            message = f"expected a number for each of {n_classes} classes, got {len(options.class_weights)}."
             raise ConfigError(Problem((key, "class_weights"), message))
-        self.class_weights = np.array(block.class_weights) if block.class_weights else None
-        if self.ignored is not None or block.class_weights or self.gamma or n_pixels:
+        self.class_weights = np.array(options.class_weights) if options.class_weights else None
+        if self.ignored is not None or options.class_weights or self.gamma or n_pixels:
             self.factors = self.buffer("factors", (2, self.sources[0].shape[0] * max(n_pixels, 1)))
             self.traits = self.traits.replace(mixes_labels=False)
             if self.site.batch_shard.count > 1:  # the step must wait for the sums of the other workers

@@ -69,7 +69,7 @@ class TorchLoss(Layer):
         self._loss: Tensor | None = None
 
     def setup(self) -> None:
-        torch, (*outputs, target), block = self.torch, self.sources, self.conf.block(TorchLossConf)
+        torch, (*outputs, target), options = self.torch, self.sources, self.options
         self.add_output(outputs[0].shape, dtype=outputs[0].dtype, own_data=False)
         zeros = [torch.zeros(each.shape) for each in outputs]
         wanted = torch.zeros(target.shape[0], dtype=torch.int64) if self.reads_labels else torch.zeros(target.shape)
@@ -80,11 +80,11 @@ class TorchLoss(Layer):
                 found = self.loss(*zeros, wanted, **self.args)
         except Exception as error:
             shapes = ", ".join(str(tuple(each.shape)) for each in (*zeros, wanted))
-            message = f"{block.loss} cannot compute arrays of shapes {shapes}: {type(error).__name__}: {error}"
+            message = f"{options.loss} cannot compute arrays of shapes {shapes}: {type(error).__name__}: {error}"
             raise ConfigError(Problem(PLACE, message)) from error
         if not isinstance(found, torch.Tensor) or found.ndim:
             what = f"a tensor {tuple(found.shape)}" if isinstance(found, torch.Tensor) else type(found).__name__
-            message = f"{block.loss} returns {what}, expected one number: a mean over the records."
+            message = f"{options.loss} returns {what}, expected one number: a mean over the records."
             raise ConfigError(Problem(PLACE, message))
 
     def forward(self, phase: Phase) -> None:

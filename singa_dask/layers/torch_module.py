@@ -93,12 +93,12 @@ class TorchModule(Layer):
 
     def _built(self, device: str) -> Module:
         """Build the module on a device of PyTorch: ``meta`` for shapes, ``cpu`` for values."""
-        block, torch = self.conf.block(TorchModuleConf), self.torch
+        options, torch = self.options, self.torch
         key = (self.context.seed, "torch", self.site.layer)
         with torch.device(device):
-            module = call(PLACE, block.module, block.args, seed_of(key) if block.seed is None else block.seed)
+            module = call(PLACE, options.module, options.args, seed_of(key) if options.seed is None else options.seed)
         if not isinstance(module, torch.nn.Module):
-            message = f"{block.module} returns {type(module).__name__}, expected a torch.nn.Module."
+            message = f"{options.module} returns {type(module).__name__}, expected a torch.nn.Module."
             raise ConfigError(Problem(PLACE, message))
         return module.to(getattr(torch, self.context.param_dtype.name))
 
@@ -114,8 +114,7 @@ class TorchModule(Layer):
         if {name: (found[name].shape, found[name].requires_grad) for name in found} != {
             name: (each.shape, each.requires_grad) for name, each in self.outline.named_parameters()
         }:
-            block = self.conf.block(TorchModuleConf)
-            message = f"{block.module} returns another module each time it is called, expected the same params."
+            message = f"{self.options.module} returns another module each time it is called, expected the same params."
             raise ConfigError(Problem(PLACE, message))
         for name, weight in found.items():
             if weight.requires_grad:
@@ -148,7 +147,6 @@ class TorchModule(Layer):
 
     def _output_shapes(self) -> list[tuple[int, ...]]:
         """Compute the shapes of the outputs, without values if the module permits it."""
-        block = self.conf.block(TorchModuleConf)
         try:
             outputs = self._tried(self.outline, "meta")
         except Exception:
@@ -156,13 +154,13 @@ class TorchModule(Layer):
             try:
                 outputs = self._tried(self.module, "cpu")
             except Exception as error:
-                message = f"{block.module} cannot compute these records: {type(error).__name__}: {error}"
+                message = f"{self.options.module} cannot compute these records: {type(error).__name__}: {error}"
                 raise ConfigError(Problem(PLACE, message)) from error
         n_rows = self.sources[0].shape[0]
         shapes = [tuple(each.shape) for each in outputs]
         for shape in shapes:
             if shape[:1] != (n_rows,):
-                message = f"{block.module} returns {shape} for {n_rows} records, expected {n_rows} rows."
+                message = f"{self.options.module} returns {shape} for {n_rows} records, expected {n_rows} rows."
                 raise ConfigError(Problem(PLACE, message))
         return shapes
 
@@ -182,18 +180,18 @@ class TorchModule(Layer):
         ConfigError
             It is of other types, or does not have ``num_outputs`` tensors.
         """
-        block = self.conf.block(TorchModuleConf)
+        options = self.options
         several = isinstance(output, Mapping | tuple | list)
         found = list(output.values() if isinstance(output, Mapping) else output) if several else [output]
         kinds = listed(sorted({type(each).__name__ for each in found if not isinstance(each, self.torch.Tensor)}))
         if kinds:
-            message = f"{block.module} returns {kinds}, expected tensors. Wrap it in a module."
+            message = f"{options.module} returns {kinds}, expected tensors. Wrap it in a module."
             raise ConfigError(Problem(PLACE, message))
-        if several and len(found) != block.num_outputs:
-            message = f"{block.module} returns {len(found)} tensors. Set num_outputs: {len(found)}."
+        if several and len(found) != options.num_outputs:
+            message = f"{options.module} returns {len(found)} tensors. Set num_outputs: {len(found)}."
             raise ConfigError(Problem((PLACE[0], "num_outputs"), message))
-        if not several and block.num_outputs is not None:
-            message = f"{block.module} returns one tensor. Leave num_outputs out."
+        if not several and options.num_outputs is not None:
+            message = f"{options.module} returns one tensor. Leave num_outputs out."
             raise ConfigError(Problem((PLACE[0], "num_outputs"), message))
         return found
 

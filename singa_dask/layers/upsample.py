@@ -39,16 +39,17 @@ class Upsample(Layer):
     speed = Speed(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def setup(self) -> None:
-        block = self.conf.block(UpsampleConf)
-        self.window, self.takes_lines = (block.factor, block.factor), block.mode == "BILINEAR" and block.factor > 1
+        options = self.options
+        self.window = (options.factor, options.factor)
+        self.takes_lines = options.mode == "BILINEAR" and options.factor > 1
         n_rows, n_channels, height, width = image_shape(self)
-        self.add_output((n_rows, n_channels, height * block.factor, width * block.factor), overwritable=True)
+        self.add_output((n_rows, n_channels, height * options.factor, width * options.factor), overwritable=True)
         if self.takes_lines:
             # bilinear scaling is a transposed convolution of images with repeated edges
-            size = 2 * block.factor - block.factor % 2
-            pad = (block.factor + size) // 2
+            size = 2 * options.factor - options.factor % 2
+            pad = (options.factor + size) // 2
             self.scaled = ConvWindow(self.window, (pad, pad), groups=n_channels)
-            line = 1 - np.abs(np.arange(size) - (size - 1) / 2) / block.factor
+            line = 1 - np.abs(np.arange(size) - (size - 1) / 2) / options.factor
             self.weights = self.buffer("weights", (n_channels, 1, size, size), make=partial(self._kernels, line))
             self.edged = self.buffer("edged", (n_rows, n_channels, height + 2, width + 2), self.context.dtype)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import ClassVar
 
 import numpy as np
 
-from singa_dask.conf import Conf, Phase
+from singa_dask.conf import Phase
 from singa_dask.conf.job import AlgConf
+from singa_dask.conf.parts import HasBlock
 from singa_dask.errors import NumericError
 from singa_dask.layers import Layer, Param
 from singa_dask.net import NeuralNet
@@ -35,7 +35,7 @@ def do_nothing(*_: object) -> None:
     """Do nothing: the default ``collect`` and ``update``."""
 
 
-class Algorithm:
+class Algorithm(HasBlock):
     """Runs a net for one batch at a time.
 
     Parameters
@@ -52,13 +52,9 @@ class Algorithm:
 
     Attributes
     ----------
-    block : type of Conf or None
-        Conf class of this algorithm's block in ``train_one_batch``. Read the block with ``conf.block(XConf)``.
     layer : Layer or None
         The layer that is being computed, for error messages; None between batches.
     """
-
-    block: ClassVar[type[Conf] | None] = None
 
     def __init__(
         self, net: NeuralNet, collect: Collect = do_nothing, update: Update = do_nothing, conf: AlgConf | None = None

@@ -88,13 +88,12 @@ class CD(Algorithm):
 
     def sample(self) -> None:
         """Run the Gibbs chains. To measure the error, the first pass always reconstructs the records."""
-        conf = self.conf.block(CDConf)
         self.reconstruct(Phase.TEST)
-        chains = self.hidden if conf.persistent else []
+        chains = self.hidden if self.options.persistent else []
         for layer in chains:
             if layer.state is not None:
                 layer.ops.copy(layer.state[0], out=layer.units.model)
-        for _ in range(conf.cd_k - (not chains)):
+        for _ in range(self.options.cd_k - (not chains)):
             self.reconstruct()
         for layer in chains:
             model = layer.units.model

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from singa_dask.arrays import Array
-from singa_dask.conf import Conf, InitConf, JobConf, ParamConf
+from singa_dask.conf import InitConf, JobConf, ParamConf
+from singa_dask.conf.parts import HasBlock
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.net import NeuralNet, whole_params
 from singa_dask.ops import philox
@@ -21,7 +22,7 @@ from singa_dask.registry import Registry
 INITIALISERS: Registry[Initialiser] = Registry("initialiser")
 
 
-class Initialiser:
+class Initialiser(HasBlock):
     """Draws the initial values of one param.
 
     Parameters
@@ -31,13 +32,10 @@ class Initialiser:
 
     Attributes
     ----------
-    block : type of Conf or None
-        Conf class of this initialiser's block in ``init``. Read the block with ``conf.block(XConf)``.
     needs_matrix : bool
         Whether the initialiser works only for params with two axes.
     """
 
-    block: ClassVar[type[Conf] | None] = None
     needs_matrix = False
 
     def __init__(self, conf: InitConf) -> None:

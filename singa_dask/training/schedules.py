@@ -15,6 +15,7 @@ from typing import ClassVar
 from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Count, Field, Many, NonNegative, Positive, Size
+from singa_dask.conf.parts import HasBlock
 from singa_dask.conf.updater import LRGenConf
 from singa_dask.errors import ConfigError
 from singa_dask.registry import Registry
@@ -22,7 +23,7 @@ from singa_dask.registry import Registry
 SCHEDULES: Registry[Schedule] = Registry("learning-rate schedule")
 
 
-class Schedule:
+class Schedule(HasBlock):
     """A learning rate that depends only on the step.
 
     Parameters
@@ -32,15 +33,12 @@ class Schedule:
 
     Attributes
     ----------
-    block : type of Conf or None
-        Conf class of this schedule's block in ``learning_rate``. Read the block with ``conf.block(XConf)``.
     reads : tuple of str
         Other keys of ``learning_rate`` that the schedule reads.
     base : float
         ``base_lr``.
     """
 
-    block: ClassVar[type[Conf] | None] = None
     reads: ClassVar[tuple[str, ...]] = ("base_lr",)
 
     def __init__(self, conf: LRGenConf) -> None:
@@ -101,8 +99,7 @@ class StepSchedule(Schedule):
     block = StepConf
 
     def __call__(self, step: int) -> float:
-        block = self.conf.block(StepConf)
-        return float(self.base * block.gamma ** (step // block.change_freq))
+        return float(self.base * self.options.gamma ** (step // self.options.change_freq))
 
 
 class FallingConf(Conf):
@@ -138,11 +135,10 @@ class LinearSchedule(Schedule):
     block = LinearConf
 
     def __call__(self, step: int) -> float:
-        block = self.conf.block(LinearConf)
-        part = step / block.n_steps
-        if block.clamp:
+        part = step / self.options.n_steps
+        if self.options.clamp:
             part = min(part, 1.0)
-        return (1 - part) * self.base + part * block.final_lr
+        return (1 - part) * self.base + part * self.options.final_lr
 
 
 class ExponentialConf(Conf):
@@ -159,8 +155,7 @@ class Exponential(Schedule):
     block = ExponentialConf
 
     def __call__(self, step: int) -> float:
-        block = self.conf.block(ExponentialConf)
-        return float(self.base * 2 ** -(step / block.change_freq))
+        return float(self.base * 2 ** -(step / self.options.change_freq))
 
 
 class InverseConf(Conf):
@@ -188,8 +183,7 @@ class Inverse(Schedule):
     block = InverseConf
 
     def __call__(self, step: int) -> float:
-        block = self.conf.block(InverseConf)
-        return float(self.base * (1 + block.gamma * step) ** -block.pow)
+        return float(self.base * (1 + self.options.gamma * step) ** -self.options.pow)
 
 
 @SCHEDULES.register()
@@ -199,7 +193,7 @@ class InverseT(Schedule):
     block = InverseTConf
 
     def __call__(self, step: int) -> float:
-        return self.base / (1 + step / self.conf.block(InverseTConf).final_lr)
+        return self.base / (1 + step / self.options.final_lr)
 
 
 class FixedStepConf(Conf):
@@ -231,8 +225,7 @@ class FixedStep(Schedule):
     reads = ()
 
     def __call__(self, step: int) -> float:
-        block = self.conf.block(FixedStepConf)
-        return block.step_lr[max(bisect.bisect_right(block.step, step) - 1, 0)]
+        return self.options.step_lr[max(bisect.bisect_right(self.options.step, step) - 1, 0)]
 
 
 class CosineConf(FallingConf):
@@ -257,14 +250,14 @@ class Cosine(Schedule):
     block = CosineConf
 
     def __call__(self, step: int) -> float:
-        block = self.conf.block(CosineConf)
-        period = block.n_steps
-        while block.restart_factor is not None and step >= period:
-            if block.restart_factor == 1:
+        options = self.options
+        period = options.n_steps
+        while options.restart_factor is not None and step >= period:
+            if options.restart_factor == 1:
                 step %= period
             else:
-                step, period = step - period, period * block.restart_factor
-        return _cosine(self.base, block.final_lr, min(step / period, 1.0))
+                step, period = step - period, period * options.restart_factor
+        return _cosine(self.base, options.final_lr, min(step / period, 1.0))
 
 
 def _cosine(first: float, last: float, part: float) -> float:
@@ -296,12 +289,12 @@ class OneCycle(Schedule):
     block = OneCycleConf
 
     def __call__(self, step: int) -> float:
-        block = self.conf.block(OneCycleConf)
-        first, rising = self.base / block.first_factor, max(block.rising_part * block.n_steps - 1, 0.0)
+        options = self.options
+        first, rising = self.base / options.first_factor, max(options.rising_part * options.n_steps - 1, 0.0)
         if step < rising:
             return _cosine(first, self.base, step / rising)
-        part = (step - rising) / (block.n_steps - 1 - rising)
-        return _cosine(self.base, first / block.final_factor, min(part, 1.0))
+        part = (step - rising) / (options.n_steps - 1 - rising)
+        return _cosine(self.base, first / options.final_factor, min(part, 1.0))
 
 
 class WarmUpConf(Conf):
@@ -326,8 +319,7 @@ class WarmUp(Schedule):
 
     def __init__(self, conf: LRGenConf) -> None:
         super().__init__(conf)
-        self.n_steps = conf.block(WarmUpConf).n_steps
-        inner = conf.block(WarmUpConf).schedule
+        self.n_steps, inner = self.options.n_steps, self.options.schedule
         self.schedule = SCHEDULES.find(inner.type)(inner)
 
     def __call__(self, step: int) -> float:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from singa_dask.conf import Conf, UpdaterConf
+from singa_dask.conf.parts import HasBlock
 from singa_dask.conf.updater import DecayRate
 from singa_dask.ops import NumpyOps
 from singa_dask.ops.contract import Array, Arrays, Each, Ops, Preparation
@@ -34,7 +35,7 @@ class _State(dict[str, Array]):
         raise TypeError(f"there is no state {name!r}. Name it in state_names.")
 
 
-class Updater:
+class Updater(HasBlock):
     """An update rule for all params, used by one thread.
 
     The object has no state. The owner of a slice stores the state of the slice.
@@ -51,8 +52,6 @@ class Updater:
     state_names : tuple of str
         Names of the state arrays that `update` needs for each slice. These arrays have the shape of the slice, and are
         initially zeros.
-    block : type of Conf or None
-        Conf class of this rule's block in ``updater``. Read the block with ``conf.block(XConf)``.
     reads : tuple of str
         Optional keys of ``updater`` that the rule reads: ``momentum``, ``delta``.
     decoupled_decay : bool
@@ -60,7 +59,6 @@ class Updater:
         the gradient.
     """
 
-    block: ClassVar[type[Conf] | None] = None
     reads: ClassVar[tuple[str, ...]] = ()
     decoupled_decay: ClassVar[bool] = False
     state_names: tuple[str, ...] = ()
@@ -240,7 +238,7 @@ class SGD(KernelUpdater):
     def __init__(self, conf: UpdaterConf) -> None:
         super().__init__(conf)
         self.state_names = ("momentum",) if conf.momentum > 0 else ()
-        of_gradients = conf.block(SGDConf).velocity == "gradients"
+        of_gradients = self.options.velocity == "gradients"
         with_momentum = MOMENTUM_OF_GRADIENTS if of_gradients else MOMENTUM
         self.formula = with_momentum if conf.momentum > 0 else PLAIN
 
@@ -291,7 +289,7 @@ class RMSProp(KernelUpdater):
     )
 
     def numbers(self, lr: float, t: int) -> Sequence[float]:
-        rho = self.conf.block(RMSPropConf).rho
+        rho = self.options.rho
         return lr, rho, 1 - rho, self.conf.delta
 
 
@@ -325,7 +323,7 @@ class AdaDelta(KernelUpdater):
     )
 
     def numbers(self, lr: float, t: int) -> Sequence[float]:
-        rho = self.conf.block(AdaDeltaConf).rho
+        rho = self.options.rho
         return lr, rho, 1 - rho, self.conf.delta
 
 
@@ -364,10 +362,10 @@ class Adam(KernelUpdater):
 
     def __init__(self, conf: UpdaterConf) -> None:
         super().__init__(conf)
-        self.formula = ADAM if conf.block(AdamConf).bias_correction else ADAM_OF_SINGA
+        self.formula = ADAM if self.options.bias_correction else ADAM_OF_SINGA
 
     def numbers(self, lr: float, t: int) -> Sequence[float]:
-        conf, delta = self.conf.block(AdamConf), self.conf.delta
+        conf, delta = self.options, self.conf.delta
         rates = (conf.beta1, 1 - conf.beta1, conf.beta2, 1 - conf.beta2)
         if conf.bias_correction:
             return lr / (1 - conf.beta1**t), *rates, delta, 1 / (1 - conf.beta2**t)
@@ -408,7 +406,7 @@ class AdamMax(KernelUpdater):
     )
 
     def numbers(self, lr: float, t: int) -> Sequence[float]:
-        conf, delta = self.conf.block(AdamMaxConf), self.conf.delta
+        conf, delta = self.options, self.conf.delta
         if conf.bias_correction:
             return lr / (1 - conf.beta1**t), conf.beta1, 1 - conf.beta1, conf.beta2, delta, 0.0
         return lr, conf.beta1, 1 - conf.beta1, conf.beta2, delta, delta
@@ -436,13 +434,13 @@ class Lion(Updater):
     state_names = ("mean",)
 
     def rule(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], tmp: Array, tmp2: Array) -> None:
-        conf, mean = self.conf.block(LionConf), state["mean"]
-        np.multiply(mean, conf.beta1, out=tmp)
-        np.multiply(g, 1 - conf.beta1, out=tmp2)
+        mean = state["mean"]
+        np.multiply(mean, self.options.beta1, out=tmp)
+        np.multiply(g, 1 - self.options.beta1, out=tmp2)
         np.add(tmp, tmp2, out=tmp)
         np.sign(tmp, out=tmp)
         np.multiply(tmp, lr, out=tmp)
         np.subtract(w, tmp, out=w)
-        np.multiply(mean, conf.beta2, out=mean)
-        np.multiply(g, 1 - conf.beta2, out=tmp2)
+        np.multiply(mean, self.options.beta2, out=mean)
+        np.multiply(g, 1 - self.options.beta2, out=tmp2)
         np.add(mean, tmp2, out=mean)

@@ -45,8 +45,7 @@ class Bump(Schedule):
     block = BumpConf
 
     def __call__(self, step):
-        bump = self.conf.block(BumpConf)
-        return self.base * (bump.height if step < bump.width else 1)
+        return self.base * (self.options.height if step < self.options.width else 1)
 """
 
 

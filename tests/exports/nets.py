@@ -101,7 +101,7 @@ def by_record(layers: Sequence[Layer]) -> np.ndarray:
 def layer_cases(converters: Converters) -> list[Case]:
     """Return cases of all layers that have a converter."""
     classes = {cls.__name__ for cls in converters.by_class}
-    names = {"Concate", "Slice", "Split", "CudnnPool", "BM"}
+    names = {"Concate", "Slice", "Split", "CudnnPool", "BM", "LeakyReLU", "Sigmoid", "STanh", "Tanh"}
     return [case for case in [*all_cases(), *MORE] if case.kind in classes | names]
 
 

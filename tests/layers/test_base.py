@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import re
-
 import numpy as np
 import pytest
 
@@ -152,21 +149,3 @@ def test_how_types_depend_on_their_sources() -> None:
     to_all = {name for name in LAYERS.names() if LAYERS.find(name).speed.feature_parallel is Connection.ONE_TO_ALL}
     assert {"InnerProduct", "Convolution"} <= to_all
     assert not {"ReLU", "SoftmaxLoss", "Dropout", "Split"} & to_all
-
-
-def blocks_read(cls: type[Layer]) -> set[str]:
-    """Return the names of the blocks that the code of a class asks for."""
-    return {each for each in re.findall(r"\.block\(([\w.]+)\)", inspect.getsource(cls)) if each != "self.block"}
-
-
-@pytest.mark.long
-def test_a_layer_says_which_block_it_reads() -> None:
-    classes = {LAYERS.find(name) for name in LAYERS.names() if "." not in name}
-    ours = [cls for cls in classes if cls.__module__.startswith("singa_dask.")]
-    # those that set up anything of their own
-    families = {cls: [each for each in cls.__mro__ if each not in Layer.__mro__] for cls in ours}
-    found = {each: blocks_read(each) for each in {each for family in families.values() for each in family}}
-    for cls, family in families.items():
-        # its own, and those of the classes that it extends
-        declared = {each.block.__name__ for each in cls.__mro__ if getattr(each, "block", None)}
-        assert set().union(*(found[each] for each in family)) <= {"ActivationConf"} | declared, cls
