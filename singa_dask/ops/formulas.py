@@ -1,7 +1,7 @@
 """Formula: an elementwise function and its derivative, compiled to fused kernels by each backend.
 
 A formula is a Python expression of ``x``, numbers, ``+ - * /``, ``** 2`` and `FUNCTIONS`, after assignments to local
-names: ``"w = exp(x); w / (1 + w)"``.
+names: ``"w = exp(x); w / (1 + w)"``. `Compiler` compiles it to a list of `Step`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -84,19 +85,44 @@ def evaluate(steps: tuple[Step, ...], values: Mapping[str, Any]) -> Array:
     return result
 
 
-@functools.cache
-def _steps_of(text: str, factors: tuple[str, ...] = ()) -> tuple[Step, ...]:
-    """Return the steps of a formula multiplied by ``factors``."""
-    steps: list[Step] = []
-    known: dict[str, str | float] = {"x": "x"}
+class Compiler:
+    """Compiles Python expressions to steps. Equal steps are computed once.
 
-    def refuse(why: str) -> ConfigError:
+    Parameters
+    ----------
+    text : str
+        Expressions and assignments, separated by semicolons or line ends.
+    *names : str
+        Arguments of the formula.
+
+    Attributes
+    ----------
+    lines : list of ast.stmt
+        The expressions and assignments.
+    steps : list of Step
+    known : dict of str to str or float
+        Name of a value -> the argument, number or step that computes it.
+    """
+
+    def __init__(self, text: str, *names: str) -> None:
+        self.text = text
+        self.lines: list[ast.stmt] = []
+        self.steps: list[Step] = []
+        self.known: dict[str, str | float] = {name: name for name in names}
+        with suppress(SyntaxError, ValueError):
+            self.lines = ast.parse(text).body
+        if not self.lines:
+            raise self.refuse("it is not an expression")
+
+    def refuse(self, why: str) -> ConfigError:
+        """Return the error for a formula that is not valid."""
         functions = ", ".join(FUNCTIONS)
-        return ConfigError(f"formula {text!r}: {why}. Expected x, numbers, + - * /, ** 2, {functions}.")
+        return ConfigError(f"formula {self.text!r}: {why}. Expected x, numbers, + - * /, ** 2, {functions}.")
 
-    def step(function: str, *args: str | float) -> str | float:
+    def step(self, function: str, *args: str | float) -> str | float:
+        """Add a step; return the name of its result, or the number that it computes."""
         if function == "divide" and args[1] == 0:
-            raise refuse("it divides by 0")
+            raise self.refuse("it divides by 0")
         if all(isinstance(each, float) for each in args):
             return float(COMPUTE[function](*args))
         if function == "multiply" and args[0] == args[1]:
@@ -104,43 +130,55 @@ def _steps_of(text: str, factors: tuple[str, ...] = ()) -> tuple[Step, ...]:
         # computing an operation with a number again takes less time than storing its result for another use
         is_cheap = any(isinstance(each, float) for each in args) and function in OPERATORS.values()
         wanted = Step(function, args)
-        if is_cheap or wanted not in steps:
-            steps.append(wanted)
-            return f"v{len(steps) - 1}"
-        return f"v{steps.index(wanted)}"
+        if is_cheap or wanted not in self.steps:
+            self.steps.append(wanted)
+            return self.last
+        return f"v{self.steps.index(wanted)}"
 
-    def compute(node: ast.expr) -> str | float:
+    @property
+    def last(self) -> str:
+        """Name of the result of the last step."""
+        return f"v{len(self.steps) - 1}"
+
+    def assign(self, line: ast.stmt) -> None:
+        """Add the steps of an assignment."""
+        if not (isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name)):
+            raise self.refuse("expected assignments before its last part")
+        self.known[line.targets[0].id] = self.compute(line.value)
+
+    def compute(self, node: ast.expr) -> str | float:
+        """Add the steps of an expression; return the name of its value, or a number."""
         match node:
             case ast.Constant(value=int() | float() as number) if type(number) is not bool and number < LARGEST:
                 return float(number)
-            case ast.Name(id=name) if name in known:
-                return known[name]
+            case ast.Name(id=name) if name in self.known:
+                return self.known[name]
             case ast.Name(id=name):
-                raise refuse(f"unknown name {name!r}")
+                raise self.refuse(f"unknown name {name!r}")
             case ast.BinOp(left=base, op=ast.Pow(), right=ast.Constant(value=2)):
-                return step("square", compute(base))
+                return self.step("square", self.compute(base))
             case ast.BinOp(left=left, op=operator, right=right) if type(operator) in OPERATORS:
-                return step(OPERATORS[type(operator)], compute(left), compute(right))
+                return self.step(OPERATORS[type(operator)], self.compute(left), self.compute(right))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return step("negative", compute(operand))
+                return self.step("negative", self.compute(operand))
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if FUNCTIONS.get(name) == len(args):
-                return step(name, *map(compute, args))
-        raise refuse(f"{ast.unparse(node)!r} is not supported")
+                return self.step(name, *map(self.compute, args))
+        raise self.refuse(f"{ast.unparse(node)!r} is not supported")
 
-    try:
-        *lines, last = ast.parse(text).body
-    except (SyntaxError, ValueError):
-        raise refuse("it is not an expression") from None
+
+@functools.cache
+def _steps_of(text: str, factors: tuple[str, ...] = ()) -> tuple[Step, ...]:
+    """Return the steps of a formula multiplied by ``factors``."""
+    compiler = Compiler(text, "x")
+    *lines, last = compiler.lines
     for line in lines:
-        if not (isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name)):
-            raise refuse("expected assignments before its last part")
-        known[line.targets[0].id] = compute(line.value)
+        compiler.assign(line)
     if not isinstance(last, ast.Expr):
-        raise refuse("its last part is not an expression")
-    result = compute(last.value)
+        raise compiler.refuse("its last part is not an expression")
+    result, step = compiler.compute(last.value), compiler.step
     for factor in factors:
         result = step("multiply", factor, result)
-    if f"v{len(steps) - 1}" != result:
+    if compiler.last != result:
         # if the result is an earlier step, x itself, or a number, add a step that returns it
         step("add", result, 0.0) if isinstance(result, str) else step("min", step("max", "x", result), result)
-    return tuple(steps)
+    return tuple(compiler.steps)

@@ -399,7 +399,7 @@ class AdamMax(KernelUpdater):
         "m u",
         """
         m = beta1 * m + rest1 * g;
-        largest = larger(beta2 * u, fabs(g));
+        largest = max(beta2 * u, abs(g));
         u = largest + kept;
         w -= lr * m / (largest + delta)
         """,

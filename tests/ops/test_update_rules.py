@@ -24,7 +24,7 @@ RULES = [
 
 def evaluated(rule: UpdateRule, values: dict[str, Any]) -> dict[str, Any]:
     """Return the values after a formula that Python itself computes, with new arrays for all results."""
-    names = {"sqrt": np.sqrt, "fabs": np.abs, "larger": np.maximum, **values}
+    names = {"sqrt": np.sqrt, "abs": np.abs, "max": np.maximum, **values}
     for step in rule.steps:
         name, sign, value = step.split(maxsplit=2)
         names[name] = eval(value if sign == "=" else f"{name} {sign[0]} ({value})", names)
