@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from singa_dask import fs, modules
-from singa_dask.conf import blocks, singa_job, yaml_text
+from singa_dask.conf import layer_blocks, singa_job, yaml_text
 from singa_dask.conf.cluster_file import cluster_text, replace_cluster
 from singa_dask.conf.findings import MISPLACED_KEY
 from singa_dask.conf.job import JobConf
@@ -160,7 +160,7 @@ def loads(
         root, problems = singa_job.read_job(text, file, registries or {})
     else:
         root, problems = yaml_text.parse(text, file, with_lines)
-        problems += blocks.expand(root) if isinstance(root, TreeMap) else []
+        problems += layer_blocks.expand(root) if isinstance(root, TreeMap) else []
     if not isinstance(root, TreeMap):
         what = "the file is empty" if root is None else "got a list or a single value"
         raise ConfigError(Problem((), f"expected the keys of a job, such as neuralnet; {what}.", Mark(file, 1, 1)))

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import ModelSchema
 
-from singa_dask.conf import blocks
+from singa_dask.conf import layer_blocks
 from singa_dask.conf.base import Conf
 from singa_dask.conf.job import JobConf
 from singa_dask.conf.parts import PartConf, blocks_of
@@ -34,7 +34,7 @@ def schema(registries: Mapping[str, Registry[Any]] | None = None) -> dict[str, A
     waiting = list(definitions)
     while waiting:
         waiting += _add_blocks(definitions, waiting.pop(), known)
-    definitions |= blocks.SCHEMA
+    definitions |= layer_blocks.SCHEMA
     layers = definitions["NetConf"]["properties"]["layer"]
     for place in [each["items"] if "items" in each else each for each in layers.get("anyOf", [layers])]:
         place["anyOf"] = [{"$ref": place.pop("$ref")}, {"$ref": "#/definitions/BlockUse"}]

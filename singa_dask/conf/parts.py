@@ -161,7 +161,7 @@ class _WithBlock(Protocol[B_co]):
 
 
 class HasBlock:
-    """Base of the parts that read a block of the job file: layers, updaters, schedules, initialisers and algorithms.
+    """Base of the parts that read a block of the job file, such as layers and updaters.
 
     Attributes
     ----------

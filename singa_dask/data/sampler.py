@@ -74,7 +74,7 @@ class Sampler:
         What to do with the N mod B records that remain at the end of an epoch of N records. ``wrap``: complete the
         batch with the first records of the next epoch. ``drop_last``: drop these records; with shuffling, they differ
         in each epoch. ``pad``: complete the batch with the first records of the same epoch.
-    shares : sequence of int
+    proportions : sequence of int
         Proportions in which the workers divide a batch. If empty, the parts are equal.
     span : (int, int), optional
         First record, and the record after the last, to read instead of the group's records. Not allowed with ``block``.
@@ -125,12 +125,12 @@ class Sampler:
         skip: int = 0,
         fingerprint: str = "",
         last_batch: LastBatch = "wrap",
-        shares: Sequence[int] = (),
+        proportions: Sequence[int] = (),
         span: tuple[int, int] | None = None,
         consecutive: bool = False,
     ) -> None:
         self._consecutive = consecutive
-        self.batch_size, self.shuffle, self.seed, self._shares = batch_size, shuffle, seed, shares
+        self.batch_size, self.shuffle, self.seed, self._proportions = batch_size, shuffle, seed, proportions
         self.fingerprint, self.last_batch, self.n_groups = fingerprint, last_batch, n_groups
         if not streams:
             most = math.gcd(batch_size, CANONICAL_STREAMS)
@@ -236,10 +236,12 @@ class Sampler:
 
     def bounds(self, n_workers: int) -> list[int]:
         """Return the first row of each worker in a batch, and the end of the last worker's rows."""
-        shares, how = ([1] * n_workers, "equally") if n_workers == 1 or not self._shares else (self._shares, "so")
-        if len(shares) != n_workers or self.batch_size % sum(shares):
+        proportions, how = (
+            ([1] * n_workers, "equally") if n_workers == 1 or not self._proportions else (self._proportions, "so")
+        )
+        if len(proportions) != n_workers or self.batch_size % sum(proportions):
             raise ValueError(f"a batch of {self.batch_size} cannot be shared {how} by {n_workers} workers")
-        return [share * self.batch_size // sum(shares) for share in accumulate(shares, initial=0)]
+        return [part * self.batch_size // sum(proportions) for part in accumulate(proportions, initial=0)]
 
     # -- cursor --------------------------------------------------------------------------------------
 

@@ -175,13 +175,13 @@ class Mixing:
         self.size, self.draw = np.array(shape[-2:]), draw
 
     def __call__(self, x: Array, other: Array, records: RecordIds) -> tuple[Array, Array]:
-        """Return mixed copies of records, and the share of ``x`` in each copy.
+        """Return mixed copies of records, and the weight of ``x`` in each copy.
 
         Parameters
         ----------
         x, other : (N, *shape) float
             The records to mix. If the values are not images but e.g. targets of images, they are mixed in the same
-            shares as the images.
+            weights as the images.
         records : RecordIds
             Indices and epochs of ``x``.
 
@@ -196,19 +196,19 @@ class Mixing:
         is_cut = np.full(len(x), self.cutmix > 0)
         if self.mixup and self.cutmix:
             is_cut = words[0] & 1 == 1
-        shares = symmetric_beta(np.where(is_cut, self.cutmix, self.mixup), words)
+        mix_weights = symmetric_beta(np.where(is_cut, self.cutmix, self.mixup), words)
         if self.cutmix:
-            half = (np.sqrt(1 - shares)[:, None] * self.size / 2).astype(np.int64)
+            half = (np.sqrt(1 - mix_weights)[:, None] * self.size / 2).astype(np.int64)
             centre = words[2:].T * self.size >> 32
             low, high = np.maximum(centre - half, 0), np.minimum(centre + half, self.size)
-            shares = np.where(is_cut, 1 - np.prod(high - low, axis=1) / np.prod(self.size), shares)
+            mix_weights = np.where(is_cut, 1 - np.prod(high - low, axis=1) / np.prod(self.size), mix_weights)
         # this form of the weighted mean returns equal values unchanged
-        mixed = other + shares.astype(x.dtype).reshape(-1, *[1] * (x.ndim - 1)) * (x - other)
+        mixed = other + mix_weights.astype(x.dtype).reshape(-1, *[1] * (x.ndim - 1)) * (x - other)
         for row in np.flatnonzero(is_cut) if x.ndim == 4 else ():
             rows, columns = map(slice, low[row], high[row])
             mixed[row] = x[row]
             mixed[row, :, rows, columns] = other[row, :, rows, columns]
-        return mixed, shares
+        return mixed, mix_weights
 
 
 def symmetric_beta(alpha: Array | float, words: Array) -> Array:
@@ -249,10 +249,10 @@ def check_augment(conf: AugmentConf, shape: Sequence[int]) -> None:
 
 def _grey(x: Array) -> Array:
     """Return the luma of images with three channels, else the mean of the channels: (N, 1, H, W)."""
-    shares = LUMA if x.shape[1] == 3 else np.full(x.shape[1], 1 / x.shape[1])
-    grey: Array = np.multiply(x[:, :1], shares[0], dtype=x.dtype)
-    for channel in range(1, len(shares)):
-        grey += np.multiply(x[:, channel : channel + 1], shares[channel], dtype=x.dtype)
+    weights = LUMA if x.shape[1] == 3 else np.full(x.shape[1], 1 / x.shape[1])
+    grey: Array = np.multiply(x[:, :1], weights[0], dtype=x.dtype)
+    for channel in range(1, len(weights)):
+        grey += np.multiply(x[:, channel : channel + 1], weights[channel], dtype=x.dtype)
     return grey
 
 
@@ -277,11 +277,11 @@ def rotated(x: Array, degrees: Array, mean: Array | float) -> Array:
     inside: Any = 0.0
     for i, j in np.ndindex(2, 2):
         at = (top + i, left + j)
-        share = (1 - abs(row - at[0])) * (1 - abs(column - at[1]))
-        share *= (at[0] >= 0) & (at[0] < height) & (at[1] >= 0) & (at[1] < width)
+        weight = (1 - abs(row - at[0])) * (1 - abs(column - at[1]))
+        weight *= (at[0] >= 0) & (at[0] < height) & (at[1] >= 0) & (at[1] < width)
         index = np.clip(at[0], 0, height - 1) * width + np.clip(at[1], 0, width - 1)
         found = np.take_along_axis(pixels, index.astype(np.int64).reshape(n, 1, -1), axis=2).reshape(x.shape)
-        out += share.astype(x.dtype)[:, None] * found
-        inside = inside + share
+        out += weight.astype(x.dtype)[:, None] * found
+        inside = inside + weight
     out += ((1 - inside)[:, None] * mean).astype(x.dtype)
     return out

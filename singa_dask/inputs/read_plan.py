@@ -71,23 +71,23 @@ class ReadPlan:
             ``batchsize`` cannot be divided among the workers.
         """
         sizes, n_workers = self.conf.batchsize, self.shard.count
-        shares = self._shares or (1,) * n_workers
-        parts = [share * self.batch_size // sum(shares) for share in shares]
-        if self.batch_size % sum(shares) or (len(sizes) > 1 and sizes != parts):
+        proportions = self._proportions or (1,) * n_workers
+        parts = [each * self.batch_size // sum(proportions) for each in proportions]
+        if self.batch_size % sum(proportions) or (len(sizes) > 1 and sizes != parts):
             message = f"expected a multiple of the {n_workers} workers of a group, got {sizes[0]}. "
             message += f"Set {-(-sizes[0] // n_workers) * n_workers}."
             if n_workers == 1:
                 message = f"expected one number, for this layer has no partition_dim: 0, got {sizes}."
-            elif len(sizes) > 1 or self.context.shares:
-                ratios = f"in the proportions {' : '.join(map(str, shares))}"
+            elif len(sizes) > 1 or self.context.proportions:
+                ratios = f"in the proportions {' : '.join(map(str, proportions))}"
                 message = f"expected a number for each of the {n_workers} workers of a group, {ratios}, got {sizes}."
             raise ConfigError(Problem(("store_conf", "batchsize"), message))
         return parts[self.shard.index]
 
     @property
-    def _shares(self) -> Sequence[int]:
-        """Shares of the workers in a batch; empty if all shares are equal."""
-        return self.context.shares if self.shard.count > 1 else ()
+    def _proportions(self) -> Sequence[int]:
+        """Proportions in which workers divide a batch; empty if all parts are equal."""
+        return self.context.proportions if self.shard.count > 1 else ()
 
     def steps_per_epoch(self, n_records: int, batch_size: int = 0) -> Fraction:
         """Return how many batches all worker groups together need to read ``n_records`` once."""
@@ -110,7 +110,7 @@ class ReadPlan:
             skip=random_skip(context.seed, self.layer, context.group, conf.random_skip) + self.n_skipped,
             fingerprint=fingerprint,
             last_batch=conf.last_batch,
-            shares=self._shares,
+            proportions=self._proportions,
             span=self.span,
             consecutive=self.consecutive,
         )

@@ -9,8 +9,8 @@ from typing import Any
 
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import Conf, LayerConf
-from singa_dask.conf.blocks import expand
 from singa_dask.conf.foreign_names import suggest_part
+from singa_dask.conf.layer_blocks import expand
 from singa_dask.conf.tree import TreeMap, plain
 from singa_dask.conf.yaml_text import dump, parse
 from singa_dask.errors import ConfigError

@@ -452,8 +452,8 @@ class Layer(HasBlock):
 
         ``n_rows`` is the number of rows of this worker.
         """
-        shares, index = self.context.shares, self.site.batch_shard.index
-        return n_rows * sum(shares[:index]) // shares[index] if shares else index * n_rows
+        parts, index = self.context.proportions, self.site.batch_shard.index
+        return n_rows * sum(parts[:index]) // parts[index] if parts else index * n_rows
 
     def labels(self, source: int, n_classes: int | None = None) -> Array:
         """Return the labels of a source, (N,) integers.

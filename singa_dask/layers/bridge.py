@@ -19,7 +19,7 @@ CARRIED: dict[str, Consumed] = {
     "ids": "ids",
     "epochs": "ids",
     "partner_labels": "labels",
-    "shares": "labels",
+    "mix_weights": "labels",
 }
 """Columns of `RecordIds` that are sent, and their names in `Feature.consumed_as`."""
 

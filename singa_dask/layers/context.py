@@ -47,7 +47,7 @@ class Context:
     worker, n_workers : int
         Index of this worker in its group, and the number of workers in the group. The rows of a batch are divided among
         the workers.
-    shares : tuple of int
+    proportions : tuple of int
         Proportions in which a batch is divided among the workers of the group. Empty if all workers get equal parts.
     group, n_groups : int
         Index of the worker group, and number of groups. Groups read disjoint parts of the records.
@@ -71,7 +71,7 @@ class Context:
     dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float32))
     worker: int = 0
     n_workers: int = 1
-    shares: tuple[int, ...] = ()
+    proportions: tuple[int, ...] = ()
     group: int = 0
     n_groups: int = 1
     step: int = 0
@@ -91,7 +91,7 @@ class Context:
     @property
     def weight(self) -> float:
         """Weight of this worker's mean in the average over the group; 1 if all parts of the batch are equal."""
-        return self.shares[self.worker] * self.n_workers / sum(self.shares) if self.shares else 1.0
+        return self.proportions[self.worker] * self.n_workers / sum(self.proportions) if self.proportions else 1.0
 
     @property
     def param_dtype(self) -> np.dtype[Any]:

@@ -41,17 +41,17 @@ class RecordIds:
     ids, epochs : ndarray, shape (N,), int64, or None
         ``ids`` are the indices of the records in their store. ``epochs`` are the epochs in which the records are read.
     partner_labels : ndarray, shape (N,), int32, or None
-        If each row mixes two records: the label of the record with the smaller share. ``labels`` then has the label of
-        the record with the larger share.
-    shares : ndarray, shape (N,), float64, or None
-        If each row mixes two records: the larger share, from 0.5 to 1.
+        If each row mixes two records: the label of the record with the smaller weight. ``labels`` then has the label of
+        the record with the larger weight.
+    mix_weights : ndarray, shape (N,), float64, or None
+        If each row mixes two records: the larger weight, from 0.5 to 1.
     """
 
     labels: Array | None = None
     ids: Array | None = None
     epochs: Array | None = None
     partner_labels: Array | None = None
-    shares: Array | None = None
+    mix_weights: Array | None = None
 
     def slice(self, take: Callable[[Array], Array]) -> RecordIds:
         """Return the labels, ids and epochs of some rows; ``take`` selects these rows of an array (N,)."""
@@ -78,7 +78,7 @@ class RecordIds:
         return self if self.labels is None else replace(self, labels=ops.labels(self.labels))
 
     def _values(self) -> tuple[Array | None, ...]:
-        return self.labels, self.ids, self.epochs, self.partner_labels, self.shares
+        return self.labels, self.ids, self.epochs, self.partner_labels, self.mix_weights
 
 
 class Raw(NamedTuple):

@@ -70,44 +70,45 @@ class _MixedRows(_EqualRows):
     Attributes
     ----------
     partners : (N,) integers
-        The labels with the smaller shares.
-    shares : (2, N) ndarray
-        Shares of the labels of the source, and of ``partners``.
+        The labels with the smaller weights.
+    mix_weights : (2, N) ndarray
+        Weights of the labels of the source, and of ``partners``.
     partner_grad : (N, D) ndarray
         Memory for a gradient; (0, D) if nothing learns.
     """
 
     partners: Array
-    shares: Array
+    mix_weights: Array
     partner_grad: Array
 
     @classmethod
-    def of(cls, layer: SoftmaxLoss, partner_labels: Array, shares: Array, before: _MixedRows | None) -> _MixedRows:
-        """Copy the labels and shares of a batch over the labels and shares of the previous batch."""
+    def of(cls, layer: SoftmaxLoss, partner_labels: Array, mix_weights: Array, before: _MixedRows | None) -> _MixedRows:
+        """Copy the labels and weights of a batch to the memory of the previous batch."""
         check_labels(layer, 1, partner_labels, layer.n_classes)
         if before is None:  # only nets with mixed rows need this memory
             source, zeros = layer.sources[0], layer.ops.zeros
-            n_learning = 0 if source.grad is None else len(shares)
+            n_learning = 0 if source.grad is None else len(mix_weights)
             grad = zeros((n_learning, layer.n_classes), source.dtype)
-            before = cls(layer.ops.labels(partner_labels), zeros((2, len(shares)), layer.context.param_dtype), grad)
+            weights = zeros((2, len(mix_weights)), layer.context.param_dtype)
+            before = cls(layer.ops.labels(partner_labels), weights, grad)
         partners = layer.ops.labels(partner_labels, before.partners)
-        layer.ops.copy(np.stack([shares, 1 - shares]), out=before.shares)
+        layer.ops.copy(np.stack([mix_weights, 1 - mix_weights]), out=before.mix_weights)
         return replace(before, partners=partners)
 
     def forward(self, layer: SoftmaxLoss, p: Array) -> None:
         labels, ops, weights = layer.labels(1), layer.ops, layer.weights
-        for shares, each in zip(self.shares, (labels, self.partners), strict=True):
+        for mix_weights, each in zip(self.mix_weights, (labels, self.partners), strict=True):
             if weights is not None:
-                ops.multiply(shares, weights, out=shares)
-            layer.add_metric("loss", ops.cross_entropy(p, each, layer.smoothing, shares), scale=layer.scale)
+                ops.multiply(mix_weights, weights, out=mix_weights)
+            layer.add_metric("loss", ops.cross_entropy(p, each, layer.smoothing, mix_weights), scale=layer.scale)
         layer.add_metric("loss", None, -1.0)  # both values are parts of one mean, so count its records once
         layer.add_metric("accuracy", ops.count_in_top(p, labels, layer.topk), scale=layer.scale, n=len(p))
 
     def backward(self, layer: SoftmaxLoss, p: Array, scale: float, gx: Array) -> None:
-        pairs = (layer.labels(1), self.shares[0], gx), (self.partners, self.shares[1], self.partner_grad)
-        for labels, shares, grad in pairs:
+        pairs = (layer.labels(1), self.mix_weights[0], gx), (self.partners, self.mix_weights[1], self.partner_grad)
+        for labels, mix_weights, grad in pairs:
             layer.ops.cross_entropy_grad(p, labels, scale, out=grad, smoothing=layer.smoothing)
-            layer.ops.scale_rows(grad, shares, out=grad)
+            layer.ops.scale_rows(grad, mix_weights, out=grad)
         layer.ops.add(gx, self.partner_grad, out=gx)
 
 
@@ -226,7 +227,7 @@ class SoftmaxLoss(Loss):
     The metrics are means over all rows that are not ignored. Class weights do not change the accuracy.
 
     If ``mixup`` or ``cutmix`` in ``store_conf`` mixes two records in each row, the loss is s loss(label) + (1 - s)
-    loss(label'), where s is the share of the first record. The accuracy counts the label with the larger share.
+    loss(label'), where s is the weight of the first record. The accuracy counts the label with the larger weight.
 
     With ``focal_gamma`` g the loss of a row is -(1 - p[label])^g log p[label], after Lin et al. (2017).
     """
@@ -293,10 +294,10 @@ class SoftmaxLoss(Loss):
             return
         self.labels(1, self.n_classes)
         records = self.sources[1].records
-        if records.partner_labels is None or records.shares is None:
+        if records.partner_labels is None or records.mix_weights is None:
             self._batch = _EQUAL
         else:
-            self._batch = self._mixed = _MixedRows.of(self, records.partner_labels, records.shares, self._mixed)
+            self._batch = self._mixed = _MixedRows.of(self, records.partner_labels, records.mix_weights, self._mixed)
 
     def _compare_classes(self) -> None:
         """Check that each class has a score, including classes that the first batches do not have."""

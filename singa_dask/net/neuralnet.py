@@ -24,8 +24,8 @@ from singa_dask.net.nodes import Node
 from singa_dask.net.order import ready_order
 from singa_dask.net.params import Params
 from singa_dask.net.plan import plan
+from singa_dask.net.proportions import check_proportions, find_proportions
 from singa_dask.net.replay import Replays
-from singa_dask.net.shares import check_shares, find_shares
 from singa_dask.net.wiring import Wiring, pass_on_reads
 from singa_dask.ops.contract import Ops
 from singa_dask.registry import suggest
@@ -147,7 +147,7 @@ class NeuralNet:
         learnt = {**self.logical, **self.shared_params.shared}.values()
         return sum(kept.param.size for kept in learnt if kept.owner.trains and not kept.owner.running_statistic)
 
-    def n_shares(self, key: str) -> int:
+    def gradient_divisor(self, key: str) -> int:
         """Return the divisor that turns the group's summed gradient of a logical param into its mean."""
         kept = self.logical[key]
         if kept.owner.running_statistic:
@@ -412,7 +412,7 @@ def make_net(job: JobConf, context: InputContext, ops: Ops, share_from: NeuralNe
     ----------
     job : JobConf
     context : InputContext
-        Phase, worker, seed and precision. Its ``shares`` is set from the job unless it is already set.
+        Phase, worker, seed and precision. Its ``proportions`` are set from the job unless they are already set.
     ops : Ops
         Kernels of the device.
     share_from : NeuralNet, optional
@@ -423,12 +423,12 @@ def make_net(job: JobConf, context: InputContext, ops: Ops, share_from: NeuralNe
     ConfigError
         The net has mistakes. The error lists all of them, with paths from the top of the job.
     """
-    conf, shares = job.neuralnet, context.shares
+    conf, given = job.neuralnet, context.proportions
     nodes = plan(conf, context.phase, context.n_workers)
-    context.shares = shares or find_shares(nodes, context.n_workers)
+    context.proportions = given or find_proportions(nodes, context.n_workers)
     wiring = Wiring(nodes, context, ops)
     problems = list(wiring.problems)
-    problems += check_shares(nodes, wiring.by_name) if context.shares and not shares else []
+    problems += check_proportions(nodes, wiring.by_name) if context.proportions and not given else []
     pass_on_reads(wiring.all_layers)
     params = Params(wiring)
     problems += params.index_names()

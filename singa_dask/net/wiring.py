@@ -11,7 +11,7 @@ from singa_dask.layers.forwarding import Forwarding
 from singa_dask.layers.metrics import Metrics
 from singa_dask.layers.traits import Consumed
 from singa_dask.net.nodes import Node, NodeOutput
-from singa_dask.net.shares import check_equal_parts
+from singa_dask.net.proportions import check_equal_parts
 from singa_dask.ops.contract import Ops
 
 
@@ -61,7 +61,7 @@ class Wiring:
         try:
             layer = self._make(node)
             wire(layer, [self._feature(source) for source in node.sources], self.ops)
-            if not self.context.shares:
+            if not self.context.proportions:
                 check_equal_parts(node, layer)
         except ConfigError as error:
             return node.located(error)

@@ -216,7 +216,7 @@ class _Drafts:
         layers, block = self._jobs[partition].neuralnet.layer, ClusterConf(nworkers_per_group=n_workers)
         job = self._job.with_layers(list(layers)).model_copy(update={"cluster": block})
         first = build_nets(job)[Phase.TRAIN]
-        others = range(1, n_workers) if first.is_partitioned or first.context.shares else ()
+        others = range(1, n_workers) if first.is_partitioned or first.context.proportions else ()
         nets = [first, *(build_nets(job, 0, worker)[Phase.TRAIN] for worker in others)]
         return nets, [net.memory_bytes() for net in nets]
 

@@ -276,12 +276,12 @@ def test_a_record_is_mixed_with_the_one_in_its_row_of_the_next_batch(stored: dic
         records, data = layer.features[0].records, layer.features[0].data
         is_own = records.labels == labels
         np.testing.assert_array_equal(np.where(is_own, records.partner_labels, records.labels), others)
-        share = np.where(is_own, records.shares, 1 - records.shares)
+        share = np.where(is_own, records.mix_weights, 1 - records.mix_weights)
         wanted = share[:, None, None, None] * x + (1 - share)[:, None, None, None] * other
         np.testing.assert_allclose(data, wanted, atol=1e-5)
         # targets are labels, too
         np.testing.assert_allclose(target.features[0].data[:, 0], share * labels + (1 - share) * others, atol=1e-4)
-        np.testing.assert_array_equal(target.features[0].records.shares, records.shares)
+        np.testing.assert_array_equal(target.features[0].records.mix_weights, records.mix_weights)
     for each in (layer, plain, target):
         each.close()
 

@@ -39,7 +39,7 @@ def pair(
 @pytest.mark.parametrize("shape", [(10, 20), (2, 3, 4, 5), (2, 4, 5)])
 def test_data_goes_there_and_a_gradient_comes_back(shape: Sequence[int]) -> None:
     x = source(shape, labels=range(shape[0]))
-    x.records = replace(x.records, partner_labels=x.records.labels[::-1], shares=np.linspace(0.5, 1, shape[0]))
+    x.records = replace(x.records, partner_labels=x.records.labels[::-1], mix_weights=np.linspace(0.5, 1, shape[0]))
     start, end, post = pair(x)
     feature = end.features[0]
     for layer in (start, end):
@@ -52,7 +52,7 @@ def test_data_goes_there_and_a_gradient_comes_back(shape: Sequence[int]) -> None
     np.testing.assert_array_equal(feature.data, x.data)
     np.testing.assert_array_equal(feature.records.labels, x.records.labels)
     np.testing.assert_array_equal(feature.records.partner_labels, x.records.labels[::-1])
-    np.testing.assert_array_equal(feature.records.shares, x.records.shares)
+    np.testing.assert_array_equal(feature.records.mix_weights, x.records.mix_weights)
     feature.grad[...] = np.random.default_rng(1).normal(size=shape)
     assert not start.arrived(Phase.TRAIN | Phase.BACKWARD)
     backward(end)

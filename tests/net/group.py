@@ -149,7 +149,7 @@ class Group:
             for owner in net.owners:
                 if owner.key in totals:
                     rate = 1 if owner.running_statistic else self.rate
-                    change = rate * totals[owner.key] / net.n_shares(owner.key)
+                    change = rate * totals[owner.key] / net.gradient_divisor(owner.key)
                     net.ops.subtract(owner.values, net.ops.from_host(change), out=owner.values)
         self.figures = merged(net.take_metrics() for net in self.nets)
         return sum(figure for name, figure in self.figures.items() if name.endswith("loss"))

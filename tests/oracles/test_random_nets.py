@@ -34,7 +34,7 @@ class Twin:
         self.made = made
         self.owners = {owner.name: owner for owner in net.owners}
         self.values = {name: tensor(owner.values.reshape(owner.shape)) for name, owner in self.owners.items()}
-        self.n_shares = {owner.name: net.n_shares(owner.key) for owner in net.owners}
+        self.divisors = {owner.name: net.gradient_divisor(owner.key) for owner in net.owners}
         self.params: dict[str, list[Any]] = {}
         for layer in net.layers:
             if layer.conf_name in made.formulas and layer.params:
@@ -50,7 +50,7 @@ class Twin:
             if self.owners[name].running_statistic:
                 value.grad = None
             elif value.grad is not None:
-                value.grad /= self.n_shares[name]
+                value.grad /= self.divisors[name]
         return shown.item(), {name: value.grad for name, value in self.values.items() if value.grad is not None}
 
 

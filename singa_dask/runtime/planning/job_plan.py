@@ -44,7 +44,7 @@ class JobPlan:
         ``lr_scale`` and ``wd_scale``; None for a running statistic, which is not trained.
     n_sharers : tuple of int
         Number of gradients in one step of a worker group.
-    n_shares : tuple of int
+    gradient_divisors : tuple of int
         Divisor that turns the sum of these gradients into their mean.
     slices : tuple of ParamSlice
         All slices of the job.
@@ -60,7 +60,7 @@ class JobPlan:
     shards: tuple[ParamShard | None, ...]
     scales: tuple[tuple[float, float] | None, ...]
     n_sharers: tuple[int, ...]
-    n_shares: tuple[int, ...]
+    gradient_divisors: tuple[int, ...]
     slices: tuple[ParamSlice, ...]
     dtype: np.dtype[Any]
     tree: ProcessTree | None
@@ -109,7 +109,7 @@ class JobPlan:
                 for owner in owners
             ),
             n_sharers=tuple(net.n_gradients(name) for name in kept),
-            n_shares=tuple(net.n_shares(name) for name in kept),
+            gradient_divisors=tuple(net.gradient_divisor(name) for name in kept),
             slices=tuple(_assign_local_servers(slices, [each.workers for each in kept.values()], planned)),
             dtype=dtype,
             # workers of a partitioned net have different params, so they cannot sum in a tree

@@ -163,8 +163,8 @@ def add_passes(job: JobConf, nets: Nets) -> None:
         if n_rest:
             smaller = with_batchsize(with_stores(job, lambda _: IN_ORDER), n_rest)
             # a single worker does not divide the batch
-            shares = tuple(Span.of(n_rest, i, of.n_workers).size for i in range(of.n_workers) if of.n_workers > 1)
-            rest = _build_net(smaller, net.ops, phase, of.group, of.worker, train, of.cancellation, shares)
+            proportions = tuple(Span.of(n_rest, i, of.n_workers).size for i in range(of.n_workers) if of.n_workers > 1)
+            rest = _build_net(smaller, net.ops, phase, of.group, of.worker, train, of.cancellation, proportions)
             for layer in _store_inputs(rest):
                 layer.plan.span = (n_records - n_rest, n_records)
             rest.context.host_names, rest.context.knowledge = of.host_names, of.knowledge
@@ -218,7 +218,7 @@ def _build_net(
     worker: int = 0,
     share_from: NeuralNet | None = None,
     cancellation: Cancellation | None = None,
-    shares: tuple[int, ...] = (),
+    proportions: tuple[int, ...] = (),
     writes: bool = False,
 ) -> NeuralNet:
     context = InputContext(
@@ -227,7 +227,7 @@ def _build_net(
         dtype=DTYPES[job.precision],
         worker=worker,
         n_workers=job.cluster.nworkers_per_group,
-        shares=shares,
+        proportions=proportions,
         group=group,
         n_groups=job.cluster.nworker_groups if phase == Phase.TRAIN else 1,
         cancellation=cancellation or Cancellation(),

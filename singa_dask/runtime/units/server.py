@@ -146,7 +146,7 @@ class Server:
         Takes the index of a param; returns the 1-D array of its values in this process.
     scales : sequence of (float, float) or None
         For each param, ``lr_scale`` and ``wd_scale``; None for a running statistic, which is not trained.
-    n_shares : sequence of int
+    gradient_divisors : sequence of int
         For each param, the divisor that turns its summed gradient into the mean.
     ops : Ops
         Kernels for the device of the values. On a GPU, an update counts as done once it is enqueued: all kernels that
@@ -170,7 +170,7 @@ class Server:
         slices: Sequence[ParamSlice],
         values: Callable[[int], Any],
         scales: Sequence[tuple[float, float] | None],
-        n_shares: Sequence[int],
+        gradient_divisors: Sequence[int],
         updater: UpdaterConf,
         cluster: ClusterConf,
         ops: Ops,
@@ -184,7 +184,7 @@ class Server:
         self._n_batches = updater.accumulate
         self.sync_freq = cluster.sync_freq
         self.scales = scales
-        self.n_shares = n_shares
+        self.gradient_divisors = gradient_divisors
         # with several worker groups, values may change before an answer is sent, so answers contain copies
         self.is_only_group = cluster.nworker_groups == 1
         self.duplicates = 0
@@ -346,7 +346,7 @@ class Server:
         for held, total, *_ in sorted(gradients, key=lambda gradient: gradient.held.slice.id):
             if self._n_batches > 1:
                 total = total + held.state[ACCUMULATED]
-            n = self.n_shares[held.slice.param] * self._n_batches
+            n = self.gradient_divisors[held.slice.param] * self._n_batches
             squares.append(float(self.ops.to_host(self.ops.sum_squares(total)).item()) / n**2)
         return math.fsum(squares)
 
@@ -411,15 +411,15 @@ class Server:
                 total = sums
             if sums is None or self._is_last(gradient):
                 learns = self.scales[index] is not None
-                alike[step, held.version, learns, self.n_shares[index]].append((held, total))
+                alike[step, held.version, learns, self.gradient_divisors[index]].append((held, total))
             held.version += 1
-        for (step, version, learns, n_shares), pairs in alike.items():
+        for (step, version, learns, divisor), pairs in alike.items():
             values, grads, state = self._lists(pairs)
             if not learns:
-                self.ops.shift(values, grads, n_shares)
+                self.ops.shift(values, grads, divisor)
                 continue
             lr_scale, wd_scale = zip(*(self.scales[held.slice.param] or () for held, _ in pairs), strict=True)
-            more = {"n_sharers": n_shares * self._n_batches, "lr_scale": lr_scale, "wd_scale": wd_scale, "scale": scale}
+            more = {"n_sharers": divisor * self._n_batches, "lr_scale": lr_scale, "wd_scale": wd_scale, "scale": scale}
             self.updater.update(step, version // self._n_batches, values, grads, state, **more)
             if AVERAGE in state:
                 decay = self.updater.conf.ema_decay

@@ -72,7 +72,7 @@ def make_server(address: Address, job: JobConf, plan: job_plan.JobPlan, stub: St
     """Return a server that holds the slices which the plan assigns to it, in the memory of the stub."""
     held = [piece for piece in plan.slices if piece.server == address.id]
     values, more = partial(stub.server_values, address.group), (job.updater, job.cluster, ops, plan.n_trained)
-    return Server(address, held, values, plan.scales, plan.n_shares, *more)
+    return Server(address, held, values, plan.scales, plan.gradient_divisors, *more)
 
 
 def calls_server(job: JobConf, plan: job_plan.JobPlan, n_values: int, params_stay: bool = False) -> bool:

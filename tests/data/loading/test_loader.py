@@ -371,10 +371,10 @@ def test_what_is_kept_cannot_be_written(small: Store) -> None:
 def test_to_advance_is_to_read(
     shuffle: Any, last_batch: Any, skip: int, first: int, n: int, shared: tuple[tuple[int, ...], int]
 ) -> None:
-    shares, n_workers = shared
+    proportions, n_workers = shared
     with TemporaryDirectory() as directory, stored(Path(directory), "arrow", SMALL, block_bytes=1000) as store:
         order = order_of(
-            store, 12, shuffle, last_batch=last_batch, skip=skip, shares=shares, group=1, n_groups=2, window=2
+            store, 12, shuffle, last_batch=last_batch, skip=skip, proportions=proportions, group=1, n_groups=2, window=2
         )
         with (
             Loader(store, order, n_workers - 1, n_workers, prefetch=False) as one,

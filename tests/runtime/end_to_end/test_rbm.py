@@ -157,7 +157,7 @@ def test_either_side_may_ask_for_the_sum(where: str) -> None:
     plan = JobPlan.make(JobConf.model_validate({**given, "cluster": ALLREDUCE}))
     assert dict(zip(plan.names, plan.n_sharers, strict=True))["encoder.w"] == 4
     # the sum over the sharers, the mean over the two workers
-    assert plan.n_shares == (2, 2, 2)
+    assert plan.gradient_divisors == (2, 2, 2)
 
 
 def slopes(conf: JobConf, places: list[tuple[int, int]]) -> tuple[list[float], np.ndarray]:

@@ -302,7 +302,7 @@ def test_bridges_are_put_in_by_the_system(kind: str) -> None:
 def test_every_worker_works_out_the_same_plan(name: str) -> None:
     made = job(PLACES[name], PROCESSES[2], {"how": ""})
     plans = [JobPlan.make(made, build_nets(made, worker=worker)[Phase.TRAIN]) for worker in (0, 1)]
-    for field in ("names", "owners", "shards", "scales", "n_sharers", "n_shares", "slices"):
+    for field in ("names", "owners", "shards", "scales", "n_sharers", "gradient_divisors", "slices"):
         assert getattr(plans[0], field) == getattr(plans[1], field), field
 
 

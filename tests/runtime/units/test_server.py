@@ -32,7 +32,7 @@ class Host:
     """One server with one param in one slice, and messages as the stubs of processes send them."""
 
     def __init__(
-        self, group: int = 0, updater: dict[str, Any] = SGD, master: int = 0, n_shares: int = 1, **cluster: Any
+        self, group: int = 0, updater: dict[str, Any] = SGD, master: int = 0, divisor: int = 1, **cluster: Any
     ) -> None:
         self.values = np.zeros(SIZE, np.float32)
         slices = [piece._replace(master=master) for piece in slice_table([SIZE], 1, 1)]
@@ -40,7 +40,7 @@ class Host:
         shape = ClusterConf.model_validate(cluster)
         address = Address.server(group, 0)
         self.server = Server(
-            address, slices, lambda param: self.values, [(1.0, 1.0)], [n_shares], conf, shape, NumpyOps()
+            address, slices, lambda param: self.values, [(1.0, 1.0)], [divisor], conf, shape, NumpyOps()
         )
 
     def put(self, values: np.ndarray | float = 0.0, version: int = 0) -> list[Message]:
@@ -100,7 +100,7 @@ def test_a_get_of_a_later_version_waits_for_the_update() -> None:
 
 
 def test_an_update_is_the_mean_over_all_sharers_of_the_group() -> None:
-    host = Host(n_shares=3)
+    host = Host(divisor=3)
     host.put(10.0)
     assert host.update(3.0, process=1, n=2, total=3) == []
     assert set(host.values) == {10.0}
@@ -161,7 +161,7 @@ def test_any_order_of_arrival_gives_the_same_bits(
 ) -> None:
     """Whole updates of groups come in some order; inside each, processes come in any order, mixed with the others'."""
     rule = {"type": updater, "momentum": 0.9, "weight_decay": 0.01, "learning_rate": {"type": "Fixed", "base_lr": 0.1}}
-    host = Host(updater=rule, nworker_groups=n_groups, n_shares=n_processes)
+    host = Host(updater=rule, nworker_groups=n_groups, divisor=n_processes)
     host.put(spread(0))
     plain = UPDATERS.find(updater)(UpdaterConf.model_validate(rule))
     wanted = host.values.copy()
@@ -190,7 +190,7 @@ def test_any_order_of_arrival_gives_the_same_bits(
 
 
 def test_of_gradients_that_are_summed_the_mean_is_over_workers() -> None:
-    host = Host(n_shares=2)
+    host = Host(divisor=2)
     host.put(0.0)
     assert host.update(6.0, n=2, total=4, process=0) == []  # the sum of both sharers of each of two workers
     host.update(10.0, n=2, total=4, process=1)
@@ -198,7 +198,7 @@ def test_of_gradients_that_are_summed_the_mean_is_over_workers() -> None:
 
 
 def test_requests_of_different_groups_never_mix() -> None:
-    host = Host(nworker_groups=2, n_shares=2)
+    host = Host(nworker_groups=2, divisor=2)
     host.put(0.0)
     assert host.update(1.0, group=0, process=0, total=2) == []
     assert host.update(10.0, group=1, process=0, total=2) == []  # two requests are there, of two groups
@@ -271,7 +271,7 @@ def test_an_update_that_comes_twice_is_applied_once_and_answered_twice() -> None
 
 
 def test_an_update_of_which_a_part_comes_twice_is_applied_once() -> None:
-    host = Host(nworker_groups=2, n_shares=2)
+    host = Host(nworker_groups=2, divisor=2)
     host.put(0.0)
     for _ in range(2):
         assert host.update(1.0, process=0, total=2, step=0) == []
@@ -333,7 +333,7 @@ def test_an_exchange_does_not_start_while_one_is_on_its_way() -> None:
 
 
 def test_half_an_update_of_a_group_that_starts_again_is_forgotten() -> None:
-    host = Host(nworker_groups=2, n_shares=2)
+    host = Host(nworker_groups=2, divisor=2)
     host.put(0.0)
     host.update(1.0, group=0, process=0, total=2)
     host.update(1.0, group=1, process=0, total=2)

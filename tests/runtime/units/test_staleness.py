@@ -41,7 +41,7 @@ def test_a_gradient_is_as_stale_as_the_updates_since_its_group_was_answered() ->
 
 
 def test_the_sum_of_the_workers_of_a_group_counts_once() -> None:
-    host = Host(n_shares=2)
+    host = Host(divisor=2)
     host.put()
     for process in (0, 1):
         host.update(1.0, process=process, total=2)

@@ -1,4 +1,4 @@
-"""Blocks of layers: ``blocks`` of a job file defines lists of layers, which the net uses any number of times.
+"""Blocks of layers: lists of layers in a job file, which the net can use any number of times.
 
 Blocks are expanded in the tree of the file, so that the models see plain layers, and messages name lines of the file.
 """

@@ -1,4 +1,4 @@
-"""Shares: the proportions in which the workers of a group divide a batch, if their parts are unequal."""
+"""The proportions in which the workers of a group divide a batch, if their parts are unequal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from singa_dask.layers.feature import Span
 from singa_dask.net.nodes import Node
 
 
-def find_shares(nodes: Sequence[Node], n_workers: int) -> tuple[int, ...]:
+def find_proportions(nodes: Sequence[Node], n_workers: int) -> tuple[int, ...]:
     """Return the proportions in which the workers of a group divide a batch; empty if all parts are equal.
 
     A job may set a batch size for each worker. Otherwise a batch that cannot be divided equally is divided into nearly
@@ -39,7 +39,7 @@ def _reduced(sizes: Sequence[int]) -> tuple[int, ...]:
     return tuple(size // math.gcd(*sizes) for size in sizes)
 
 
-def check_shares(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> list[Problem]:
+def check_proportions(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> list[Problem]:
     """Return a problem for each layer that cannot work with unequal parts of a batch.
 
     In a partitioned net these are input layers with a batch size for each worker; otherwise input layers that read no

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from singa_dask.api import REGISTRIES
-from singa_dask.conf import blocks
+from singa_dask.conf import layer_blocks
 from singa_dask.conf.jobfile import JobFile, load, loads
 from singa_dask.errors import ConfigError
 
@@ -139,7 +139,7 @@ def test_names_that_could_mean_two_layers() -> None:
 
 
 def test_more_layers_than_a_net_can_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "_MAX_LAYERS", 1_000)
+    monkeypatch.setattr(layer_blocks, "_MAX_LAYERS", 1_000)
     with pytest.raises(ConfigError, match=r"blocks expand to more than 1,000 layers\. Is a repeat"):
         read("{name: h, block: dense, srclayers: data, values: {width: 3}, repeat: 1000000000}")
 
