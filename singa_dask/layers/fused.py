@@ -28,8 +28,11 @@ class Fused:
         A feature whose gradient is added to the gradient of source 0.
     pass_grad : tuple of Feature
         Sources whose ``grad`` is the same array as the gradient of output 0.
-    idle : tuple of str
-        Methods of this layer that do nothing, because a neighbour does their work.
+    idle : tuple of {"forward", "backward"}
+        Methods of this layer that the net does not call, because a neighbour does their work.
+    joins : tuple of (Feature, Feature, str)
+        For a layer with ``idle`` methods, instead of `Layer.attach`: an output, another feature, and the name of the
+        attribute that the output takes from this feature, "data" or "grad".
     """
 
     relu: bool = False
@@ -39,3 +42,4 @@ class Fused:
     add_grad: Feature | None = None
     pass_grad: tuple[Feature, ...] = ()
     idle: tuple[str, ...] = ()
+    joins: tuple[tuple[Feature, Feature, str], ...] = ()

@@ -16,6 +16,7 @@ from singa_dask.errors import PartError
 from singa_dask.layers import Layer
 from singa_dask.layers.feature import on_host
 from singa_dask.layers.forwarding import Forwarding
+from singa_dask.net.replay import run_method
 from singa_dask.ops.contract import Array
 
 FILL = 2.0**60
@@ -38,7 +39,7 @@ def watch_forward(layer: Layer, phase: Phase) -> None:
     kept = _source_data(layer)
     _fill(outputs)
     layer.prepare(phase)
-    layer.forward(phase)
+    run_method(layer, phase, "forward")
     _check(layer, "forward", outputs, kept, "y.data[...] = values")
 
 
@@ -85,7 +86,7 @@ def check_accumulates(layer: Layer, phase: Phase, before: Sequence[Array]) -> No
     To compare, the layer is run backward once more.
     """
     sums = [_copy(layer, grad) for _, grad in param_gradients(layer)]
-    layer.backward(phase)
+    run_method(layer, phase, "backward")
     for (name, grad), total, earlier in zip(param_gradients(layer), sums, before, strict=True):
         wanted = earlier + _copy(layer, grad)
         if not np.allclose(total, wanted, rtol=0, atol=np.finfo(grad.dtype).eps ** 0.5 * np.abs(wanted).max(initial=0)):
@@ -102,7 +103,7 @@ def check_overwritable(layer: Layer, phase: Phase) -> None:
     gradients = param_gradients(layer) + _source_gradients(layer)
     wanted, data = ([_copy(layer, each) for each in arrays] for arrays in ([grad for _, grad in gradients], outputs))
     _fill([("", each) for each in outputs])
-    layer.backward(phase)
+    run_method(layer, phase, "backward")
     for output, values in zip(outputs, data, strict=True):
         output[...] = layer.ops.from_host(values.astype(output.dtype))
     for (name, grad), values in zip(gradients, wanted, strict=True):

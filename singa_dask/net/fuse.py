@@ -1,16 +1,14 @@
 """Fuse layers of a training net: a layer does the work of a neighbouring layer in its own kernel.
 
 Results stay the same bit for bit. `Speed.fuses` lists the work that a layer class can do for its neighbours;
-`Layer.fused` lists the work that a layer of this net does. The neighbour stays in the net, but its methods that have
-nothing left to do are replaced by a method that does nothing.
+`Layer.fused` lists the work that a layer of this net does. The neighbour stays in the net, but the net does not call
+its methods that have nothing left to do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 
-from singa_dask.conf import Phase
 from singa_dask.layers import Feature, Layer
 from singa_dask.layers.activation import Activation, ReLU
 from singa_dask.layers.combine import Add
@@ -68,7 +66,7 @@ def _join_only_gradient(split: Split) -> None:
     wanted = [feature for feature in split.features if feature.requires_grad]
     if len(wanted) == 1:
         wanted[0].own_grad = False
-        _relieve(split, "backward", attach=partial(_join, wanted[0], split.sources[0], "grad"))
+        split.fused.idle, split.fused.joins = ("backward",), ((wanted[0], split.sources[0], "grad"),)
 
 
 def _share_gradients(layer: Layer, owners: Mapping[Feature, Layer]) -> None:
@@ -95,7 +93,7 @@ def _fuse_relu(relu: Layer, below: Layer, reader: Layer | None) -> None:
         reader.fused.relu_grad = True
     else:
         below.fused.masks_output = True
-    _relieve(relu, "forward", "backward", attach=partial(_join, output, source, "data", "grad"))
+    relu.fused.idle, relu.fused.joins = ("forward", "backward"), ((output, source, "data"), (output, source, "grad"))
 
 
 def _fuse_sum(add: Add, first: Feature, last: Feature, owner: Layer) -> None:
@@ -103,7 +101,7 @@ def _fuse_sum(add: Add, first: Feature, last: Feature, owner: Layer) -> None:
     if "add" in owner.speed.fuses and first.dtype == last.dtype:
         owner.fused.add = first
         add.features[0].own_data = False
-        _relieve(add, "forward", attach=partial(_join, add.features[0], last, "data"))
+        add.fused.idle, add.fused.joins = ("forward",), ((add.features[0], last, "data"),)
 
 
 def _fuse_sum_of_gradients(split: Split, wanted: Sequence[Feature], readers: Mapping[Feature, Layer]) -> None:
@@ -111,23 +109,4 @@ def _fuse_sum_of_gradients(split: Split, wanted: Sequence[Feature], readers: Map
     if len(wanted) == 2 and wanted[0].own_grad and "add_grad" in readers[wanted[0]].speed.fuses:
         readers[wanted[0]].fused.add_grad = wanted[1]
         wanted[0].own_grad = False
-        _relieve(split, "backward", attach=partial(_join, wanted[0], split.sources[0], "grad"))
-
-
-def _relieve(layer: Layer, *methods: str, attach: Callable[[], None]) -> None:
-    """Replace methods of a layer, whose work a neighbour does, by nothing.
-
-    Also replace `Layer.attach` by ``attach``.
-    """
-    layer.fused.idle = methods
-    vars(layer).update(dict.fromkeys(methods, _nothing), attach=attach)
-
-
-def _nothing(phase: Phase) -> None:
-    """Do nothing, because a neighbour does the work of this method."""
-
-
-def _join(feature: Feature, other: Feature, *names: str) -> None:
-    """Make ``feature`` use the attributes ``names`` of ``other``: ``"data"``, ``"grad"`` or both."""
-    for name in names:
-        setattr(feature, name, getattr(other, name))
+        split.fused.idle, split.fused.joins = ("backward",), ((wanted[0], split.sources[0], "grad"),)

@@ -64,4 +64,7 @@ def allocate(layer: Layer) -> None:
     """Allocate the memory that `memory_of` yields for a layer, then call `Layer.attach`."""
     for memory in memory_of(layer):
         memory.allocate()
-    layer.attach()
+    if not layer.fused.joins:
+        layer.attach()
+    for feature, other, name in layer.fused.joins:
+        setattr(feature, name, getattr(other, name))

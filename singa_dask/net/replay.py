@@ -29,8 +29,9 @@ Run: TypeAlias = Callable[[Layer, Phase, str], None]
 
 
 def run_method(layer: Layer, phase: Phase, name: str) -> None:
-    """Run `Layer.forward` or `Layer.backward`."""
-    getattr(layer, name)(phase)
+    """Run `Layer.forward` or `Layer.backward`, unless a neighbour does its work; see `Fused.idle`."""
+    if name not in layer.fused.idle:
+        getattr(layer, name)(phase)
 
 
 class Replays:
@@ -51,7 +52,8 @@ class Replays:
         try:
             known = self._passes[key]
         except KeyError:
-            known = self._passes[key] = _Pass(layer, name) if self._possible and is_replayable(layer) else None
+            may_replay = self._possible and is_replayable(layer) and name not in layer.fused.idle
+            known = self._passes[key] = _Pass(layer, name) if may_replay else None
         if known is None:
             run_method(layer, phase, name)
         elif not known.replay():

@@ -9,6 +9,7 @@ from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import Layer, Param
 from singa_dask.net import NeuralNet
+from singa_dask.net.replay import run_method
 from singa_dask.training.algorithm import ALGORITHMS, Algorithm, Collect, do_nothing
 from singa_dask.training.captured_step import CapturedStep
 
@@ -139,7 +140,7 @@ class BP(Algorithm):
 
         def compute() -> None:
             for layer in captured.layers:
-                layer.forward(phase)
+                run_method(layer, phase, "forward")
             for layer in self.net.in_turn(BACK):
                 self._backward(layer)
 
