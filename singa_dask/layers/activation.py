@@ -19,7 +19,7 @@ class ActivationConf(Conf):
     """``activation_conf`` (SINGA's ActivationProto)."""
 
     type: Annotated[Literal["RELU", "SIGMOID", "TANH", "STANH"], choice()] = "RELU"
-    """The function."""
+    """The activation function f."""
 
 
 class ReLUConf(Conf):
@@ -65,15 +65,15 @@ class Kernels:
 class Activation(Layer):
     """y = f(x), elementwise; f is ``activation_conf.type``: RELU, SIGMOID, TANH or STANH.
 
-    With ``share_src_blobs`` the layer writes its output to the memory of its source, if the source layer does not read
-    this memory again. The results stay the same. (SINGA loses the incoming gradient.) In training, a ReLU that follows
-    a BatchNorm, a Convolution or an Add is computed by the kernel of that layer.
+    With ``share_src_blobs``, the layer writes its output to the memory of its source, if the source layer does not read
+    this memory again. Results stay the same. (In SINGA, the incoming gradient is lost.) In training, a ReLU that
+    follows a BatchNorm, a Convolution or an Add is computed by the kernel of that layer.
     """
 
     block: ClassVar[type[Conf] | None] = ActivationConf
     speed = Speed(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
     function: ClassVar[str] = ""
-    """The function, if the block does not set it."""
+    """Name of the function. If empty, the block sets the function."""
 
     def setup(self) -> None:
         self.kernels = self.find_kernels()
@@ -193,7 +193,7 @@ class GELUConf(Conf):
     """``gelu_conf``."""
 
     approximate: Literal["none", "tanh"] = "none"
-    """Compute the error function exactly, or by a tanh."""
+    """Whether to compute the error function exactly ("none"), or to approximate it by a tanh."""
 
 
 @LAYERS.register()

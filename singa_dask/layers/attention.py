@@ -23,29 +23,32 @@ class MultiHeadAttentionConf(Conf):
     """``multiheadattention_conf``."""
 
     num_heads: Size
-    """Number of heads, which divides the number of features."""
+    """Number of heads. It must divide the number of features."""
     causal: bool = False
-    """Whether a time step attends to itself and earlier ones only."""
+    """Whether each time step attends only to itself and to earlier time steps."""
     bias_term: bool = True
     """Whether biases are added to queries, keys, values and output."""
     rotary_base: float | None = Field(default=None, gt=1)
-    """Rotate queries and keys by their time steps t (RoPE): features i and i + d / 2 of the d features of a head by the
-    angle t rotary_base^(-2 i / d); usually 10000. By default nothing is rotated."""
+    """Base of rotary position embeddings (RoPE), usually 10000. At time step t, features i and i + d / 2 of the d
+    features of a head are rotated by the angle t rotary_base^(-2 i / d). By default, queries and keys are not
+    rotated."""
     carry_state: bool = False
-    """Attend to time steps of earlier batches of the same stream, too. Needs causal; not for training."""
+    """Whether to attend also to the time steps of earlier batches of the same stream. Requires ``causal: true``. Not
+    supported in training."""
     dropout_ratio: float = Field(default=0.0, ge=0, lt=1)
-    """Probability that a weight is dropped in training; the other weights are divided by 1 - ``dropout_ratio``."""
+    """Probability that an attention weight is dropped in training. The other weights are divided by 1 -
+    ``dropout_ratio``."""
 
 
 class _Projection(NamedTuple):
-    """A product of a source with the ``rows`` of the params that compute queries, keys or values."""
+    """The product of a source and some ``rows`` of the params, which computes queries, keys or values."""
 
     source: Feature
     rows: slice
     product: Buffer
 
 
-# Number that is added to scores of padding, so that their exponentials become 0.
+# Added to the scores of padding, so that the exponentials of these scores are 0.
 HIDDEN = -1e30
 
 
@@ -53,20 +56,22 @@ HIDDEN = -1e30
 class MultiHeadAttention(Layer):
     """y = concat_h(softmax(Q_h K_h^T / sqrt(d)) V_h) W_o^T + b_o, with [Q K V] = x W_i^T + b_i and d = D / num_heads.
 
-    With one source, a sequence attends to itself. x and y (T N, D) have N rows for each of T time steps, the first step
-    first. With ``causal`` a query attends only to the keys of its own and of earlier time steps.
+    With one source, each sequence attends to itself. x and y have the shape (T N, D): N rows for each of T time steps,
+    beginning with the first time step. With ``causal``, a query attends only to the keys of its own time step and of
+    earlier time steps.
 
-    The params are qkv_weight W_i (3 D, D), with D rows each for queries, keys and values; output_weight W_o (D, D);
-    qkv_bias (3 D,); and output_bias (D,).
+    The params are qkv_weight W_i (3 D, D), output_weight W_o (D, D), qkv_bias b_i (3 D,) and output_bias b_o (D,). W_i
+    and b_i have D rows for queries, then D rows for keys, then D rows for values.
 
-    For cross-attention, keys and values are computed from a second source (S N, D) of S time steps. If the last source
-    is a PaddingMask, keys of padding have the weight 0. If all keys of a query are padding, its output is b_o.
+    For cross-attention, add a second source (S N, D) with S time steps. Keys and values are then computed from this
+    source. If the last source is a PaddingMask, the attention weights of padding are 0. If all keys of a query are
+    padding, the output for this query is b_o.
 
     Notes
     -----
-    After Vaswani et al. (2017), "Attention is all you need"; ``rotary_base`` after Su et al. (2021), "RoFormer". With
-    ``carry_state`` the layer keeps keys and values from batch to batch, so that a net can generate text one time step
-    at a time.
+    The layer follows Vaswani et al. (2017), "Attention is all you need", and ``rotary_base`` follows Su et al. (2021),
+    "RoFormer". With ``carry_state``, the layer keeps the keys and values of earlier batches. A net can then generate
+    text one time step at a time.
     """
 
     block = MultiHeadAttentionConf
@@ -102,14 +107,14 @@ class MultiHeadAttention(Layer):
         dtype = self.context.dtype
         self.attended = self.buffer("attended", shape, dtype)
         self.room: tuple[Array, ...] | None = None
-        # store the weights as rows, because memory of four axes would have the layout of images
+        # allocate the weights as rows, because a buffer with four axes is laid out like images
         self.weights = self.buffer("weights", (n_rows * self.n_heads, self.n_keys), dtype)
         self.keep, self.drops = 1 - options.dropout_ratio, options.dropout_ratio > 0
         if self.drops:
             shape_of_mask = (self.n_sequences, self.weights.shape[0] // self.n_sequences * self.n_keys)
             self.dropout_mask = self.buffer("dropout mask", shape_of_mask, when="training")
         if self.mask is not None:
-            # for padding: factors of the weights, and offsets of the scores
+            # padding has the factor 0 in `seen`, for the weights, and the offset HIDDEN in `offsets`, for the scores
             self.seen, self.offsets = (
                 self.buffer(name, (self.n_sequences, self.n_keys), dtype) for name in ("seen", "offsets")
             )
@@ -157,7 +162,7 @@ class MultiHeadAttention(Layer):
         Returns
         -------
         list of ndarray
-            Views (N, H, T, d), k for each array.
+            For each array, k views (N, H, T, d).
         """
         views, width = list[Array](), self.features[0].shape[1]
         for rows in arrays:
@@ -179,7 +184,7 @@ class MultiHeadAttention(Layer):
             self.set_angles(self.rotary_base, 0)
 
     def set_angles(self, base: float, first: int) -> None:
-        """Set the rotation angles of the time steps; ``first`` is the position of the first one."""
+        """Set the rotation angles of the time steps; ``first`` is the position of the first time step."""
         powers = base ** -np.linspace(0, 1, self.cos.shape[1], endpoint=False)
         angles = np.arange(first, first + self.n_steps)[:, None] * powers
         self.ops.copy(np.cos(angles), out=self.cos.data)
@@ -188,7 +193,7 @@ class MultiHeadAttention(Layer):
     def rotate(self, heads: Array, back: bool = False) -> None:
         """Rotate queries or keys (N, H, T, d) in place by the angles of their time steps.
 
-        With ``back`` the rotation is undone.
+        With ``back``, undo this rotation.
         """
         ops, width = self.ops, self.cos.shape[1]
         one, other = heads[..., :width], heads[..., width:]
@@ -220,7 +225,7 @@ class MultiHeadAttention(Layer):
             ops.add(weights, self.offsets.data[:, None, None], out=weights)
         ops.masked_softmax(weights, out=weights, causal=self.causal, first=first)
         if self.mask is not None:
-            # a sequence in which all keys are padding needs this product, too
+            # if all keys of a sequence are padding, their weights are equal, and this product sets them to 0
             ops.multiply(weights, self.seen.data[:, None, None], out=weights)
         if self.drops and phase & Phase.TRAIN:
             ops.dropout_mask(
@@ -235,13 +240,13 @@ class MultiHeadAttention(Layer):
             ops.linear_add(self.attended.data, self.output_weight.data, output_bias, added.data, out=y)
 
     def without_dropped(self, weights: Array) -> Array:
-        """Return weights (N, H, T, S) times the dropout mask, in memory that is valid until the next call."""
+        """Return weights (N, H, T, S) multiplied by the dropout mask. The result is valid until the next call."""
         out = self.ops.scratch("weights without dropped", self.weights.shape, self.weights.dtype).reshape(weights.shape)
         self.ops.multiply(weights, self.dropout_mask.data.reshape(weights.shape), out=out)
         return out
 
     def remembered(self, keys: Array, values: Array) -> tuple[Array, Array]:
-        """Append keys and values to the state, and return all of them since the stream of records started."""
+        """Append keys and values to the state; return all keys and values since the start of the stream."""
         before = None if self.context.stream_start else self.state
         n_before = 0 if before is None else before[0].shape[2]
         n_steps = n_before + self.n_steps

@@ -18,7 +18,7 @@ class ReshapeConf(Conf):
     """``reshape_conf``."""
 
     shape: Many[int]
-    """Lengths of the axes of a record; one of them may be -1, which is inferred."""
+    """Lengths of the axes of a record. One length may be -1; it is then computed from the others."""
 
 
 @LAYERS.register()
@@ -76,12 +76,12 @@ class TransposeConf(Conf):
     """``transpose_conf``."""
 
     axes: Many[Size]
-    """The two axes to exchange, from 1 on; 0 is the batch."""
+    """The two axes to exchange. Axis 0, the batch, cannot be exchanged."""
 
 
 @LAYERS.register()
 class Transpose(Moved):
-    """Exchange two axes of x; ``axes`` names them."""
+    """Exchange the two ``axes`` of x."""
 
     block = TransposeConf
     speed = Moved.speed
@@ -102,7 +102,8 @@ class StackConf(Conf):
     """``stack_conf``."""
 
     images: bool = False
-    """Make images (N, D, 1, T) with D channels, for a Convolution or Pooling over time with kernel_y 1."""
+    """Whether to output images (N, D, 1, T) with D channels, for a Convolution or Pooling over time with ``kernel_y:
+    1``."""
 
 
 @LAYERS.register()

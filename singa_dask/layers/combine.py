@@ -30,7 +30,7 @@ class Combined(Layer):
         self.add_output(shapes[0], overwritable=True)
 
     def combine(self, kernel: Kernel, values: Sequence[Array], out: Array, last: Kernel | None = None) -> None:
-        """Combine two or more arrays with ``kernel``, and write the result to ``out``.
+        """Combine two or more arrays with ``kernel``; write the result to ``out``.
 
         ``last``, if passed, replaces ``kernel`` for the last array.
         """
@@ -69,13 +69,13 @@ class Add(Combined):
 class Multiply(Combined):
     """y = x1 x2 ..., elementwise, for two or more sources of equal shape.
 
-    Beside images (N, C, H, W), a source may be a gate of channels, (N, C) or (N, C, 1, 1), which multiplies all pixels
-    of a channel. The gradient of a source is the gradient of y times the other sources, summed over the pixels for a
-    gate.
+    If a source has images (N, C, H, W), other sources may be gates of channels, (N, C) or (N, C, 1, 1). A gate
+    multiplies all pixels of each channel. The gradient of a source is the gradient of y times all other sources. For a
+    gate, these products are summed over the pixels.
 
     Notes
     -----
-    Gates after Hu et al. (2018), "Squeeze-and-excitation networks".
+    Gates follow Hu et al. (2018), "Squeeze-and-excitation networks".
     """
 
     speed = Combined.speed

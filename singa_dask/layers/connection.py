@@ -111,7 +111,7 @@ def _stretch(values: Array, axis: int, n_steps: int, start: int, stop: int) -> A
 class Slice(Forwarding):
     """Divide the source into ``num_slices`` nearly equal pieces along axis ``slice_dim``.
 
-    Each layer that reads the Slice gets one piece. Axis 0 is the batch; in an unrolled net the batch of each time step
+    Each layer that reads the Slice gets one piece. Axis 0 is the batch. In an unrolled net, the batch of each time step
     is divided. Pieces of the batch are views, not copies.
     """
 
@@ -188,9 +188,10 @@ class Slice(Forwarding):
 
 @LAYERS.register()
 class Concate(Forwarding):
-    """Join the sources along axis ``concate_dim``. Axis 0 is the batch; then labels are joined, too.
+    """Join the sources along axis ``concate_dim``.
 
-    In an unrolled net the batches of each time step are joined.
+    Axis 0 is the batch. If batches are joined, their labels are joined, too. In an unrolled net, the batches of each
+    time step are joined.
     """
 
     block = ConcateConf

@@ -19,7 +19,7 @@ class ConvolutionConf(FilterConf):
     """``convolution_conf`` (SINGA's ConvolutionProto)."""
 
     workspace_byte_limit: Count = 512
-    """Most memory for cuDNN, in MB."""
+    """Maximum workspace of cuDNN, in MB."""
 
 
 @LAYERS.register("Convolution", "CConvolution", "CudnnConv")
@@ -35,13 +35,13 @@ class Convolution(Windowed):
 
     Notes
     -----
-    SINGA's kConvolution uses the horizontal kernel, stride and padding for both axes. Here all types use the sizes of
-    each axis.
+    SINGA's kConvolution uses the horizontal kernel, stride and padding for both axes. This layer uses the sizes of each
+    axis, under all of its names.
     """
 
     block = ConvolutionConf
     traits = Windowed.traits.replace(params=("weight", "bias"))
-    # the layer writes to its output's gradient only if a fused ReLU is the output, and its gradient is not shared
+    # backward writes to the gradient of the output only for a fused ReLU, whose gradient is not shared
     speed = Windowed.speed.replace(
         capturable=True,
         accumulates=True,
@@ -103,7 +103,8 @@ class ConvTransposeConf(FilterConf):
     """``convtranspose_conf``."""
 
     output_pad: Count = 0
-    """Additional rows below and columns to the right of the output; less than the stride or the dilation."""
+    """Number of rows to add at the bottom of the output, and of columns to add at the right. It must be less than the
+    stride or the dilation."""
 
 
 @LAYERS.register("ConvTranspose", "Deconvolution")
@@ -117,7 +118,7 @@ class ConvTranspose(Windowed):
 
     Notes
     -----
-    Zeiler et al. (2010). With ``kernel`` 2 and ``stride`` 2 it doubles height and width.
+    The layer follows Zeiler et al. (2010). With ``kernel: 2`` and ``stride: 2``, it doubles height and width.
     """
 
     block = ConvTransposeConf
@@ -148,7 +149,7 @@ class ConvTranspose(Windowed):
             (n_channels, n_filters * area), initial=lambda whole: glorot(n_channels * area // self.groups, whole[1])
         )
         self.bias = self.add_param((options.num_filters,), initial=ZEROS) if options.bias_term else None
-        # for the gradient of the bias: mean of the output's gradient over the pixels of each image
+        # the gradient of the bias needs the mean of the output's gradient over the pixels of each image
         self.means = self.buffer("means", (n_rows, options.num_filters), self.context.dtype, when="backward")
 
     def forward(self, phase: Phase) -> None:

@@ -31,7 +31,7 @@ class DistanceLoss(Loss):
 
 
 def _norms(difference: Array) -> Array:
-    """Return the Euclidean norm of each row, (N,), bounded below so that a margin divided by it stays finite."""
+    """Return the Euclidean norm of each row, (N,), but at least a tiny number, by which one can divide."""
     least = np.sqrt(np.finfo(difference.dtype).tiny)
     norms: Array = np.maximum(np.sqrt(np.sum(difference * difference, axis=1)), least)
     return norms
@@ -41,7 +41,7 @@ class ContrastiveLossConf(Conf):
     """``contrastiveloss_conf``."""
 
     margin: Positive = 1.0
-    """Distance beyond which different records have no loss."""
+    """Distance above which the loss of two different records is 0."""
 
 
 @LAYERS.register()
@@ -49,7 +49,7 @@ class ContrastiveLoss(DistanceLoss):
     """Loss = sum(s d^2 + (1 - s) max(0, margin - d)^2) / (2 N), with d = ||x1 - x2||.
 
     The sources are x1 and x2, (N, ...) read as rows (N, D), and s (N, 1), for example a TargetInput. s is 1 if the two
-    records are alike, else 0. After Hadsell et al. (2006); Caffe has the same loss.
+    records are alike, else 0. The loss follows Hadsell et al. (2006). Caffe has the same loss.
     """
 
     speed = DistanceLoss.speed
@@ -85,7 +85,7 @@ class TripletLossConf(Conf):
     """``tripletloss_conf``."""
 
     margin: Positive = 1.0
-    """How much farther away the negative record should be than the positive one."""
+    """The loss is 0 if the negative record is farther from the anchor than the positive record by this distance."""
 
 
 @LAYERS.register()

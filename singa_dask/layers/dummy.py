@@ -14,9 +14,9 @@ class DummyConf(Conf):
     """``dummy_conf`` (SINGA's DummyProto)."""
 
     input: bool = False
-    """Make random data of the shape."""
+    """Whether the layer outputs random data of ``shape``."""
     output: bool = False
-    """Make random gradients."""
+    """Whether the layer computes random gradients of its source."""
     shape: Many[Size] = Field(default=[])
     """Shape of the data, batch first."""
 

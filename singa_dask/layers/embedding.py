@@ -1,4 +1,4 @@
-"""Layers that read integers, such as numbers of words: one-hot rows, embeddings, next labels."""
+"""Layers for integers, such as the numbers of words: OneHot, Embedding, RNNLabel, PositionalEmbedding."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class EmbeddingConf(Conf):
     """``embedding_conf`` (SINGA's EmbeddingProto)."""
 
     vocab_size: Count = 0
-    """Rows of the table."""
+    """Number of rows of the table."""
     feature_dim: Size = 100
-    """Values of a row."""
+    """Number of values in each row."""
 
 
 INITIAL = InitConf(type="Uniform", low=-0.05, high=0.05)
@@ -39,8 +39,9 @@ INITIAL = InitConf(type="Uniform", low=-0.05, high=0.05)
 class Numbers(Layer):
     """Base of layers that read integers, such as the numbers of words.
 
-    If the source is not unrolled, each time step reads its own column of the source. A source with a single column is
-    read by all time steps. A layer that is not unrolled reads one column; with ``reads_columns`` it reads all of them.
+    If the source is not unrolled, each time step reads its own column of the source. If the source has a single column,
+    all time steps read this column. A layer that is not unrolled reads one column, or all columns if its class sets
+    ``reads_columns``.
     """
 
     traits = Traits(steps="columns")
@@ -64,13 +65,13 @@ class Numbers(Layer):
             self.n_numbers *= source.size
 
     def _check_columns(self, n_columns: int, is_copy: bool) -> None:
-        """Raise ConfigError unless each column is of a time step or its label, and each time step has one."""
+        """Raise ConfigError if the source has too few or too many columns for the time steps."""
         n_steps, last = self.site.n_steps, self.site.first_step + self.site.n_steps + self.ahead
         if n_columns < last:
             message = f"expected {last} columns or more, {n_steps} time steps from {self.site.first_step} on"
             message += f", with labels, got {n_columns}." if self.ahead else f", got {n_columns}."
             raise ConfigError(Problem(("srclayers", 0), message))
-        # one more column has the label of the last time step
+        # an additional column is allowed: the label of the last time step
         if not is_copy and not self.ahead and n_columns > last + (last > 1):
             steps = "1 time step" if last == 1 else f"{last} time steps"
             message = f"{self.conf.srclayers[0]!r} has {n_columns} numbers in each record, but {self.conf.type} reads "
@@ -108,10 +109,10 @@ def _vocab_size(block: OneHotConf | EmbeddingConf, conf: LayerConf, key: str) ->
 
 @LAYERS.register()
 class OneHot(Numbers):
-    """Turn each number of the source into a one-hot row: (rows, vocab_size).
+    """Convert each number of the source to a one-hot row: (rows, vocab_size).
 
-    The column of the number has the value 1, all other columns 0. If no layer reads the rows themselves, only the index
-    of the column is computed.
+    In each row, the column with the index of the number is 1, and all other columns are 0. If no layer reads the rows
+    themselves, only the indices are computed.
     """
 
     block = OneHotConf
@@ -135,12 +136,14 @@ class OneHot(Numbers):
 
 @LAYERS.register()
 class Embedding(Numbers):
-    """Turn each number of the source into a row of a table (vocab_size, feature_dim): (rows, feature_dim).
+    """Replace each number of the source by a row of a table: (rows, feature_dim).
 
-    Records of k numbers (N, k) that are not time steps give (N, k, feature_dim), as in PyTorch.
+    The table is a param (vocab_size, feature_dim). If each record has k numbers that are not time steps, (N, k), the
+    output is (N, k, feature_dim), as in PyTorch.
 
-    The number -1 is padding and gives a row of zeros, as SINGA's documents say. The gradient of a row of the table is
-    the sum over all output rows that are copies of it. (SINGA loses some of them.)
+    The number -1 stands for padding. Its output row is zeros, as SINGA's documentation says. The gradient of a row of
+    the table is the sum of the gradients of all output rows that are copies of this row. (SINGA omits some of these
+    gradients.)
     """
 
     block = EmbeddingConf
@@ -186,7 +189,7 @@ class Embedding(Numbers):
 
 @LAYERS.register()
 class RNNLabel(Numbers):
-    """Give each time step the number of the source at the next time step as its label."""
+    """Label each time step with the number that the source has at the next time step."""
 
     speed = Numbers.speed
     ahead = 1
@@ -213,20 +216,20 @@ class PositionalEmbeddingConf(Conf):
     """``positionalembedding_conf``."""
 
     max_length: Size
-    """Number of positions: the most time steps of a sequence."""
+    """Number of positions, which is the maximum number of time steps of a sequence."""
     carry_state: bool = False
-    """Continue the positions of the previous batch of the same stream. Not for training."""
+    """Whether positions continue from the previous batch of the same stream. Not supported in training."""
 
 
 @LAYERS.register()
 class PositionalEmbedding(Layer):
-    """y = x + table[t], where x (T N, D) are rows of T time steps, and t is the time step of a row.
+    """y = x + table[t], where t is the time step of each row of x (T N, D).
 
     The table is a param (max_length, D). Its initial values are normal with standard deviation 0.02.
 
     Notes
     -----
-    The learned positions that Vaswani et al. (2017) mention, as in GPT.
+    These are the learned positional embeddings of Vaswani et al. (2017), which GPT uses.
     """
 
     block = PositionalEmbeddingConf

@@ -31,8 +31,8 @@ class Fused:
     idle : tuple of {"forward", "backward"}
         Methods of this layer that the net does not call, because a neighbour does their work.
     joins : tuple of (Feature, Feature, str)
-        For a layer with ``idle`` methods, instead of `Layer.attach`: an output, another feature, and the name of the
-        attribute that the output takes from this feature, "data" or "grad".
+        For a layer with ``idle`` methods: an output, another feature, and "data" or "grad". The output uses this
+        attribute of the other feature. The net does not call `Layer.attach` of such a layer.
     """
 
     relu: bool = False

@@ -107,7 +107,7 @@ class EuclideanLoss(Loss):
         Parameters
         ----------
         slopes : ndarray, shape (N, D)
-            Derivative of the loss of each value.
+            Derivative of the loss with respect to each value of the prediction.
         n_values : int
             Number of values of a row over which the loss is averaged, in addition to the average over rows.
         """
@@ -122,15 +122,15 @@ class HuberLossConf(Conf):
     """``huberloss_conf``."""
 
     delta: Positive = 1.0
-    """Difference from which the loss is linear."""
+    """Absolute difference up to which the loss is quadratic. Beyond it, the loss is linear."""
 
 
 @LAYERS.register()
 class HuberLoss(EuclideanLoss):
     """Loss = mean of h(x - t), with h(d) = d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2).
 
-    The mean is over records and values, as in PyTorch's HuberLoss. With ``delta: 1`` it is the smooth L1 loss. Sources,
-    output and weights are the same as in EuclideanLoss.
+    The mean is over records and values, as in PyTorch's HuberLoss. With ``delta: 1``, the loss is the smooth L1 loss.
+    Sources, output and weights are the same as in EuclideanLoss.
     """
 
     block = HuberLossConf
@@ -163,7 +163,7 @@ class SigmoidCrossEntropyLoss(Loss):
     t (N, D), for example a TargetInput, has a target in [0, 1] for each label; 1 means that the record has the label.
     The loss is computed from the scores, in a form that does not overflow. The mean is over records and labels.
 
-    The output is p (N, D). The metric "binary_accuracy" is the share of labels with (p > 0.5) == (t > 0.5). The
+    The output is p (N, D). The metric "binary_accuracy" is the fraction of labels with (p > 0.5) == (t > 0.5). The
     gradient is (p - t) / (N D). If the target requires a gradient, its gradient is -x / (N D).
 
     A third source, a WeightInput, has a weight for each record, which multiplies the record's loss and gradient. The

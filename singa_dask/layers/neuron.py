@@ -24,14 +24,15 @@ class InnerProductConf(Conf):
     bias_term: bool = True
     """Whether a bias is added."""
     transpose: bool = False
-    """Keep the weights as (inputs, outputs) instead of (outputs, inputs)."""
+    """Whether the weights have the shape (inputs, outputs) instead of (outputs, inputs)."""
 
 
 class SoftmaxConf(Conf):
     """``softmax_conf`` (SINGA's SoftmaxProto)."""
 
     num_softmax_per_instance: Size = 1
-    """Softmaxes over equal parts of a row. For images 1, or the number of pixels for one over the channels of each."""
+    """Number of equal parts of a row; each part has its own softmax. For images, set 1, or the number of pixels for a
+    softmax over the channels of each pixel."""
 
 
 class DropoutConf(Conf):
@@ -156,8 +157,8 @@ class Softmax(Layer):
 class Dropout(Layer):
     """In training y = x mask, mask = [u < 1 - p] / (1 - p), u uniform in [0, 1); otherwise y = x.
 
-    The mask depends only on the seed, the layer, the step, the time step and the row in the group's batch, so that it
-    is the same for any number of workers.
+    The mask depends only on the seed, the layer, the step, the time step and the row in the group's batch. The mask of
+    a record is therefore the same for any number of workers.
     """
 
     block = DropoutConf
@@ -188,7 +189,7 @@ class Dropout(Layer):
     def draw(self, key: tuple[int | str, ...], mask: Array) -> None:
         """Draw the mask of a time step.
 
-        A layer that is partitioned by features draws its part of the whole mask.
+        If the layer is partitioned by features, the result is this instance's part of the whole mask.
         """
         span, first_row = self.features[0].span, self.first_row(len(mask))
         if span.size == span.total:

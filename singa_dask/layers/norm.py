@@ -23,13 +23,13 @@ class LRNConf(Conf):
     """``lrn_conf``: local response normalisation (SINGA's LRNProto)."""
 
     local_size: Size = 5
-    """Channels of the window, an odd number."""
+    """Number of channels in the window; an odd number."""
     alpha: float = 1.0
-    """Weight of the squares; divided by local_size."""
+    """Factor of the sum of squares; it is divided by local_size."""
     beta: float = 0.75
     """Exponent."""
     knorm: float = 1.0
-    """Added to the sum."""
+    """Constant that is added to the scaled sum of squares."""
 
     def rules(self) -> Iterator[Finding]:
         """Check that the window has a centre."""
@@ -86,18 +86,19 @@ class LRN(Layer):
 class BatchNorm(Layer):
     """y = scale (x - m) / sqrt(v + epsilon) + shift for each channel of x (N, C, H, W), or each column of x (N, C).
 
-    In training m and v are the mean and the variance of the worker's batch, over all rows and pixels. In tests they are
-    running averages: ``mean = momentum mean + (1 - momentum) m``, and likewise for the variance. Images (N, H, W) have
-    one channel.
+    In training m and v are the mean and the variance of the worker's batch, over all rows and pixels. In tests m and v
+    are running averages. Each training step updates them: ``mean = momentum mean + (1 - momentum) m``, and the variance
+    likewise. Images (N, H, W) have one channel.
 
-    The params, each (C,), are scale, shift, mean and variance, with initial values 1, 0, 0 and 1. The updater does not
-    change mean and variance; the workers of a group average them.
+    The params are scale, shift, mean and variance. Each has the shape (C,), and the initial values are 1, 0, 0 and 1.
+    The updater does not change mean and variance; they are averaged over the workers of a group.
 
     Notes
     -----
-    After Ioffe and Szegedy (2015), but the variance is always the sum of squares divided by the number of values.
-    Gradients are computed as in LayerNorm, with means over a channel. SINGA's BM does nothing on a CPU. Its CudnnBM
-    keeps only the statistics of the last batch, and its updater changes them.
+    The layer follows Ioffe and Szegedy (2015). Unlike theirs, the running variance is the average of the biased
+    variances v: squared differences are divided by their number n, not by n - 1. Gradients are computed as in
+    LayerNorm, with means over each channel. SINGA's BM has no effect on a CPU. SINGA's CudnnBM keeps only the
+    statistics of the last batch, and its updater changes these statistics.
     """
 
     block = BMConf
@@ -141,7 +142,7 @@ class BatchNorm(Layer):
 
     @property
     def has_one_value(self) -> bool:
-        """Whether a batch has a single value for each channel, which would always be normalised to zero."""
+        """Whether a batch has only one value per channel, which is always normalised to zero."""
         return math.prod(self.sources[0].shape) == self.batch_mean.shape[0]
 
     def channels(self, x: Array) -> Array:
@@ -153,7 +154,7 @@ class GroupNormConf(Conf):
     """``groupnorm_conf``: group normalisation."""
 
     num_groups: Size = 32
-    """Groups of neighbouring channels; divides the number of channels."""
+    """Number of groups of neighbouring channels. It must divide the number of channels."""
     epsilon: float = Field(default=1e-5, gt=0)
     """Added to the variance."""
 
@@ -166,9 +167,9 @@ class GroupNorm(Layer):
 
     Notes
     -----
-    After Wu and He (2018), with 32 groups by default, as in their paper. A single group is layer normalisation of
-    images; one group for each channel is instance normalisation. Gradients are computed as in LayerNorm, with means
-    over a group.
+    The layer and the default of 32 groups follow Wu and He (2018). With a single group, the layer is layer
+    normalisation of images. With one group for each channel, it is instance normalisation. Gradients are computed as in
+    LayerNorm, with means over each group.
     """
 
     block = GroupNormConf
@@ -216,7 +217,7 @@ class RMSNorm(Layer):
 
     Notes
     -----
-    After Zhang and Sennrich (2019), "Root mean square layer normalization".
+    The layer follows Zhang and Sennrich (2019), "Root mean square layer normalization".
     """
 
     block = RMSNormConf
@@ -272,9 +273,10 @@ class LayerNorm(Layer):
 
     Notes
     -----
-    After Ba et al. (2016), who call the params gain and bias. The variance is the sum of squares divided by D. With s =
-    sqrt(v + epsilon), n = (x - m) / s and g = scale * gy, the gradients in NumPy are ``(gy * n).sum(0)`` for scale,
-    ``gy.sum(0)`` for shift, and ``(g - g.mean(1) - n * (g * n).mean(1)) / s`` for x, where s and the means are columns.
+    The layer follows Ba et al. (2016), who call the params gain and bias. The variance is the mean of squared
+    differences: they are divided by D, not by D - 1. With s = sqrt(v + epsilon), n = (x - m) / s and g = scale * gy,
+    the gradients in NumPy are ``(gy * n).sum(0)`` for scale, ``gy.sum(0)`` for shift, and ``(g - g.mean(1) - n * (g *
+    n).mean(1)) / s`` for x, where s and the means are columns.
     """
 
     block = LayerNormConf

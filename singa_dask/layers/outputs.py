@@ -14,14 +14,14 @@ class ArgSortConf(Conf):
     """``argsort_conf`` (SINGA's ArgSortProto)."""
 
     topk: Size = 1
-    """Labels kept for each record, best first."""
+    """Number of columns to output for each record, highest score first."""
 
 
 @LAYERS.register()
 class ArgSort(Layer):
     """The columns of the ``argsort_conf.topk`` highest scores of each row, best first: (N, topk) floats.
 
-    Of equal scores the one in the higher column comes first.
+    If scores are equal, the higher column comes first.
     """
 
     block = ArgSortConf
@@ -41,7 +41,7 @@ class ArgSort(Layer):
 
 @LAYERS.register()
 class Accuracy(ArgSort):
-    """Add the share of rows whose label is among the ``topk`` highest scores to the metric "accuracy".
+    """Add the fraction of rows whose label is among the ``topk`` highest scores to the metric "accuracy".
 
     The first source has the scores, the second the labels. The output is the same as that of ArgSort.
     """

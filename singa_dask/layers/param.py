@@ -58,10 +58,10 @@ class Param:
         float32 in training, float64 in gradient checks.
     running_statistic : bool
         Whether the layer updates the param itself, as BatchNorm does with its mean. ``grad`` then has the amount to
-        subtract: an update is ``data -= grad / n_sharers``, with any updater of the job. So the workers of a group have
-        one common average. Checkpoints contain it like weights.
+        subtract: an update is ``data -= grad / n_sharers``, with any updater of the job. All workers of a group
+        therefore have the same statistic. Checkpoints contain it like weights.
     shard : ParamShard, optional
-        The part of the logical param that this param is, if the layer is partitioned by features.
+        The shard of the logical param that this param has, if the layer is partitioned by features.
 
     Attributes
     ----------

@@ -19,11 +19,12 @@ class PoolingConf(WindowConf):
     """``pooling_conf`` (SINGA's PoolingProto)."""
 
     pool: Annotated[Literal["MAX", "AVG"], choice()] = "MAX"
-    """Take the largest value of a window, or the mean."""
+    """Whether to compute the largest value of each window, or the mean."""
     ties: Literal["first", "all"] = "first"
-    """Which of equal largest values of a window get the gradient: the first, or all, as in SINGA's kPooling."""
+    """Which value gets the gradient if several values of a window are the largest: the first one, or all of them as in
+    SINGA's kPooling."""
     count_include_pad: bool | None = None
-    """Whether padding counts in a mean; by default yes, except for CudnnPool."""
+    """Whether padding counts in a mean. The default is true, except for CudnnPool."""
     stride_x: Size = 2
     """Step of the window to the right."""
     stride_y: Size = 2
@@ -34,8 +35,8 @@ class PoolingConf(WindowConf):
 class Pooling(Windowed):
     """y (N, C, OH, OW) = the largest value of each window of x (N, C, H, W), or their mean: ``pool`` MAX or AVG.
 
-    Padding is never the largest value. If several values are equally large, the first one, row by row, gets the
-    gradient; with ``ties: all`` each of them gets it. The mean is the sum of the window's pixels divided by kernel_y
+    Padding is never the largest value. If several values are the largest, the first one, row by row, gets the gradient.
+    With ``ties: all``, each of them gets the gradient. The mean is the sum of the window's pixels divided by kernel_y
     kernel_x. If ``count_include_pad`` is false, which is the default of CudnnPool, the sum is divided by the number of
     pixels inside the image.
 
@@ -99,14 +100,15 @@ class GlobalPoolingConf(Conf):
     """``globalpooling_conf``."""
 
     pool: Annotated[Literal["MAX", "AVG"], choice()] = "AVG"
-    """Take the mean of all pixels, or the largest value."""
+    """Whether to compute the mean of all pixels, or the largest value."""
 
 
 @LAYERS.register()
 class GlobalPooling(Layer):
     """y (N, C) = the mean or the largest value of each channel of x (N, C, H, W): ``pool`` AVG or MAX.
 
-    If several values are equally large, the first one, row by row, gets the gradient. After Lin et al. (2014).
+    If several values are the largest, the first one, row by row, gets the gradient. The layer follows Lin et al.
+    (2014).
     """
 
     block = GlobalPoolingConf
@@ -149,7 +151,7 @@ class AdaptivePoolingConf(Conf):
     width: Size
     """Width of the output."""
     pool: Annotated[Literal["MAX", "AVG"], choice()] = "AVG"
-    """Take the mean of the pixels of a window, or the largest value."""
+    """Whether to compute the mean of each window, or the largest value."""
 
 
 @LAYERS.register()
@@ -157,8 +159,8 @@ class AdaptivePooling(Layer):
     """Pool images of any size to OH rows and OW columns: x (N, C, H, W) becomes y (N, C, OH, OW).
 
     ``height`` sets OH, ``width`` sets OW. Each value of y is the mean or the largest value of a window of x: ``pool``
-    AVG or MAX. Window i has the rows from floor(i H / OH) to ceil((i + 1) H / OH) - 1, and likewise the columns.
-    Neighbouring windows share a row if OH does not divide H.
+    AVG or MAX. Window i has the rows from floor(i H / OH) to ceil((i + 1) H / OH) - 1, and likewise the columns. If OH
+    does not divide H, some neighbouring windows have a row in common.
     """
 
     block = AdaptivePoolingConf

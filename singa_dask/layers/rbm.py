@@ -37,13 +37,13 @@ INITIAL = InitConf(type="Gaussian", std=0.01)
 
 
 class Units(Feature):
-    """The states of the units of one layer of an RBM: given the records, and given the model.
+    """The states of the units of one RBM layer: given the records, and as sampled from the model.
 
     Attributes
     ----------
     data : ndarray, shape (N, D)
-        In the visible layer the records, in the hidden layer the probabilities (means of Gaussian units) given the
-        records.
+        In the visible layer, the records. In the hidden layer, the probabilities of the units given the records; for
+        Gaussian units, their means.
     model : ndarray, shape (N, D)
         The states after Gibbs sampling.
     both : Buffer, shape (2 N, D)
@@ -107,10 +107,10 @@ class RBMVis(Feedback, _RBMLayer):
     The ``srclayers`` are the layer with the records and the RBMHid. The values of images are in the order C, H, W. The
     params are W (H, D), where H is ``rbm_conf.hdim``, and b (D,).
 
-    A reconstruction is sigmoid(h W + b), or h W + b for Gaussian units, where h is a sample of the hidden units. A
-    hidden unit is 1 with its probability; a Gaussian hidden unit is normal with its mean and variance 1. The
-    reconstruction itself is not sampled. The gradient of W is (h-^T v- - h+^T v+) / N, where - marks states of the
-    model and + states given the records.
+    A reconstruction is sigmoid(h W + b), or h W + b for Gaussian units, where h is a sample of the hidden units. In the
+    sample, a hidden unit is 1 with its probability, else 0. A Gaussian hidden unit is drawn from a normal distribution
+    with the mean of the unit and variance 1. The reconstruction itself is not sampled. The gradient of W is (h-^T v- -
+    h+^T v+) / N, where - marks states of the model and + states given the records.
 
     The metric "squared_error" is the mean over records of sum (x - v)^2, where v is the first reconstruction of x.
 
@@ -181,8 +181,9 @@ class RBMHid(_RBMLayer):
     """The hidden units of an RBM: probabilities sigmoid(v W^T + c), or means v W^T + c.
 
     The source is the RBMVis, with visible units v (N, D). The params are W (H, D), which RBMVis and RBMHid share, and c
-    (H,). The RBMVis computes the gradient of W. The RBMHid adds 0 to it but counts as a sharer, so that W learns from
-    half of the gradient, as in SINGA. To use the whole gradient, set ``share_gradient: sum`` in one of the two.
+    (H,). The RBMVis computes the gradient of W, and the RBMHid adds nothing to it. The gradient of a shared param is
+    the mean over the layers that share it, so W learns from half of the gradient, as in SINGA. To use the whole
+    gradient, set ``share_gradient: sum`` for W in one of the two layers.
     """
 
     def setup(self) -> None:

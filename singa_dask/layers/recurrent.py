@@ -26,12 +26,12 @@ class RecurrentConf(Conf):
     dim_hidden: Size
     """Units of the hidden state."""
     bias_term: bool = True
-    """Whether there are biases. As in SINGA, there are none if the layer lists its weights and nothing else."""
+    """Whether the layer has biases. As in SINGA, it has none if the job lists only its weights as params."""
     reverse: bool = False
-    """Read the time steps from the last to the first. For a bidirectional layer, join two layers, one of them reversed,
-    by a Concate along axis 1."""
+    """Whether to read the time steps from the last to the first. For a bidirectional layer, join a layer and a reversed
+    layer by a Concate along axis 1."""
     carry_state: bool = False
-    """Start each batch with the last state of the previous batch, if it continues the same stream."""
+    """Whether a batch starts with the last state of the previous batch, if both belong to the same stream."""
 
 
 Own = TypeVar("Own", bound="Recurrent")
@@ -48,28 +48,31 @@ class _TimeStep(NamedTuple):
 class Recurrent(Layer):
     """Base of recurrent layers.
 
-    Sources: x (T N, ...), optionally the first state (N, D). Output: (T N, D). A PaddingMask may be one more source.
-    The state does not change in time steps of padding, so the last output is the
-    state after the last time step that is not padding. With ``reverse`` the layer starts at that time step.
+    The sources are x (T N, ...), optionally the first state (N, D), and optionally a PaddingMask. The output is the
+    state after each time step, (T N, D). Time steps of padding do not change the state. The last output is therefore
+    the state after the last time step that is not padding. With ``reverse``, this time step is the first one that
+    changes the state.
 
-    By default the first state is zeros. With ``carry_state`` it is the last state of the previous batch, which gets no
-    gradient. The params are a W (D, V), a U (D, D) and a b (D,) for each gate, in this order: all W, all U, all b.
-    There is no b with ``bias_term: false``, or if the job lists only the W and the U, as in SINGA.
+    By default the first state is zeros. With ``carry_state``, it is the last state of the previous batch, which gets no
+    gradient.
 
-    If the layer is partitioned by features, each instance computes the units in ``own``. It has the rows of all params
-    for these units, and computes one time step at a time from the whole state.
+    Each gate has the params W (D, V), U (D, D) and b (D,). A job lists all W first, then all U, then all b. With
+    ``bias_term: false`` there is no b. As in SINGA, there is also no b if the job lists only W and U.
+
+    If the layer is partitioned by features, each instance computes the units in ``own``, and has the rows of all params
+    for these units. Each time step needs the states of all units, so an instance computes one time step at a time.
 
     Attributes
     ----------
     gates : tuple of str
         Names of the gates, in the order of their params.
     input_order, state_order : tuple of int
-        Order of ``gates`` in memory, for products with the input and for products with the state.
+        Order of the gates in memory: for products with the input, and for products with the state.
     n_kept : int
-        Number of arrays (T N, D) that a time step stores side by side for its gradient. The first ones hold products
-        with the input, the last ones products with the state. Gradients overwrite them.
+        Number of arrays (T N, D) that are stored side by side for the backward pass. The first arrays are for products
+        with the input, the last arrays for products with the state. The backward pass overwrites them with gradients.
     skips : bool
-        Whether the next state depends on the state also outside of its matrix product.
+        Whether the next state depends on the state in other ways than through the product with U.
     """
 
     traits = Traits(n_sources=(1, 3), consumes=("one_hot_index",), takes_mask=True, steps="recurrent")
@@ -96,7 +99,7 @@ class Recurrent(Layer):
             "w": FusedParams(by_input[0]),
             "table": FusedParams(by_input[0], by_input[1] if self.biases else []),
             "u": FusedParams(by_state),
-            # on CPUs, the products in each time step are faster with transposed weights
+            # on a CPU, the products of each time step are faster with transposed weights
             "u transposed": FusedParams(by_state, []),
         }
         if self.biases:
@@ -142,7 +145,7 @@ class Recurrent(Layer):
         else:
             self.steps = [_TimeStep(rows, rows, later) for rows, later in places]
         self.features[0].data = early if self.reverse else late
-        # the complete states before each time step
+        # the states of all units before each time step
         self.before = self.before_memory.data if self.before_memory else late if self.reverse else early
 
     def _check(self) -> None:
@@ -176,8 +179,8 @@ class Recurrent(Layer):
     def step(self, xw: Array, hu: Array, at: _TimeStep) -> None:
         """Compute one time step.
 
-        Reads the state in ``states[at.before]`` and writes the new state to ``states[at.after]``. Writes the values
-        that the gradient needs to ``kept[at.rows]``.
+        The method reads the state from ``states[at.before]``, and writes the new state to ``states[at.after]``. It
+        writes the values that the gradient needs to ``kept[at.rows]``.
 
         Parameters
         ----------
@@ -194,8 +197,8 @@ class Recurrent(Layer):
         Parameters
         ----------
         gy, gh : ndarray, shape (N, D)
-            Their sum is the gradient of ``states[at.after]``. If the layer `skips`, the gradient of the state before,
-            without the path through its matrix product, is written to ``gh``.
+            Their sum is the gradient of ``states[at.after]``. If the layer `skips`, the method overwrites ``gh`` with
+            the gradient of ``states[at.before]``, except for the part that comes from the product with U.
         at : _TimeStep
         """
         raise TypeError(f"{type(self).__name__} has no step_grad()")
@@ -403,7 +406,7 @@ class GRU(Recurrent):
     Notes
     -----
     As in SINGA's GRULayer, z keeps the old state, and r is applied after the matrix product. SINGA's gradient of h
-    lacks the term of z h; the gradient here has it.
+    omits the term from z h; the gradient of this layer includes it.
     """
 
     block = GRUConf
@@ -430,7 +433,8 @@ class LSTM(Recurrent):
     """Long short-term memory: c' = f c + i g, h' = o tanh(c').
 
     i = sigmoid(x W_i^T + h U_i^T + b_i), and likewise f and o; g = tanh(x W_g^T + h U_g^T + b_g). The first cell c is
-    set like the first state h. If h comes from another layer, c starts with zeros.
+    zeros or, with ``carry_state``, the last cell of the previous batch. If another layer supplies the first state h,
+    the first cell is zeros.
     """
 
     block = LSTMConf
@@ -458,7 +462,7 @@ class LSTM(Recurrent):
             self.ops.copy(self.first.last_cell, out=before)
         else:
             self.take_over(before, 1)
-        # copies pass on the state through their output, and the cell through the first copy
+        # copies for time steps pass on the state as their output, and the cell as an attribute of the first copy
         self.first.last_cell = self.cells[self.steps[-1].after]
 
     @property

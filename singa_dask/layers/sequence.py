@@ -22,18 +22,18 @@ class PaddingMaskConf(Conf):
     """``paddingmask_conf``."""
 
     padding: int = -1
-    """The number of padding."""
+    """The number that stands for padding."""
     lengths: bool = False
-    """Whether the source has the length of each sequence, one a row, instead of the numbers of its time steps."""
+    """Whether the source has the length of each sequence, instead of the numbers at its time steps."""
 
 
 @LAYERS.register()
 class PaddingMask(Numbers):
     """Mark the time steps that are not padding: (rows, 1) bool.
 
-    A value is true if the number of the source is not ``padding``. With ``lengths`` the source has the length of each
-    sequence, (N, 1), and time steps before that length are true. MultiHeadAttention, TimePooling, GRU, LSTM and RNN
-    ignore padding if they read the mask as an additional source.
+    A value is true if the number of the source differs from ``padding``. With ``lengths``, the source has the length of
+    each sequence, (N, 1), and a value is true if its time step is within this length. MultiHeadAttention, TimePooling,
+    GRU, LSTM and RNN ignore padding if they read the mask as an additional source.
     """
 
     block = PaddingMaskConf
@@ -68,7 +68,7 @@ class PaddingMask(Numbers):
 
 
 def time_steps(layer: Layer) -> int:
-    """Return the number of time steps of the source, for a layer that makes one record of each sequence.
+    """Return the number of time steps of the source, for a layer that turns a sequence into one record.
 
     Raises
     ------
@@ -90,7 +90,8 @@ class TimePoolingConf(Conf):
     """``timepooling_conf``."""
 
     pool: Annotated[Literal["AVG", "MAX", "FIRST", "LAST"], choice()] = "AVG"
-    """Take the mean of the time steps, the largest value of each feature, the first or the last time step."""
+    """What to compute: the mean of the time steps, the largest value of each feature, the first time step, or the last
+    one."""
 
 
 @LAYERS.register()
@@ -98,8 +99,8 @@ class TimePooling(Layer):
     """Pool the time steps of each sequence to one record: x (T N, D) becomes y (N, D).
 
     ``pool`` selects the mean of the time steps, their largest values, the first or the last time step. Set
-    ``unroll_len: 1`` for this layer. If the second source is a PaddingMask, time steps of padding are left out; a
-    sequence of nothing but padding gives zeros. If several values are equally large, the first one gets the gradient.
+    ``unroll_len: 1`` for this layer. If the second source is a PaddingMask, padding is ignored, and the output for a
+    sequence of padding only is zeros. If several values are the largest, the first one gets the gradient.
     """
 
     block = TimePoolingConf
@@ -111,7 +112,7 @@ class TimePooling(Layer):
         _, self.mask = split_mask(self, 1)
         n_rows, width, dtype = self.sources[0].shape[0] // self.n_steps, self.sources[0].shape[1], self.context.dtype
         self.add_output((n_rows, width))
-        # factors of time steps, or their offsets for MAX
+        # factors of the time steps; for MAX, their offsets
         self.weights = self.buffer("weights", (n_rows, self.n_steps), dtype)
         self.where: Buffer | None = None
         if self.pool == "MAX":
@@ -175,18 +176,18 @@ class TimePooling(Layer):
 
 @LAYERS.register()
 class ClassToken(Layer):
-    """Put a learned row before the rows of each sequence: x (T N, D) becomes y ((T + 1) N, D).
+    """Add a learned row at the start of each sequence: x (T N, D) becomes y ((T + 1) N, D).
 
-    All sequences share the row. Set ``unroll_len: T + 1`` for this layer and its readers. The param is token (D,), with
-    normal initial values of standard deviation 0.02. To read the row at the end of the net, use a TimePooling with
-    ``pool: FIRST``.
+    The row is the same for all sequences. It is the param token (D,), whose initial values are normal with standard
+    deviation 0.02. Set ``unroll_len: T + 1`` for this layer and for the layers that read it. To select the row at the
+    end of the net, use a TimePooling with ``pool: FIRST``.
 
-    ClassToken cannot be used with a PaddingMask. Instead, begin each record with an additional number for the token,
-    whose row an Embedding learns.
+    ClassToken does not work with a PaddingMask. With padding, add a number for the token at the start of each record
+    instead, so that an Embedding learns its row.
 
     Notes
     -----
-    After Devlin et al. (2019), "BERT", and Dosovitskiy et al. (2021), "An image is worth 16x16 words".
+    The layer follows Devlin et al. (2019), "BERT", and Dosovitskiy et al. (2021), "An image is worth 16x16 words".
     """
 
     traits = Traits(params=("token",), steps="all")

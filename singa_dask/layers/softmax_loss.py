@@ -21,7 +21,7 @@ from singa_dask.ops.contract import Array
 
 # maximum number of classes that an error names
 MAX_SHOWN = 10
-# up to this number bfloat16 has all integers
+# bfloat16 represents all integers up to this number exactly
 MAX_BF16 = 256
 
 
@@ -29,13 +29,13 @@ class SoftmaxLossConf(Conf):
     """``softmaxloss_conf`` (SINGA's SoftmaxLossProto)."""
 
     topk: Size = 1
-    """A record counts as right when its label is among the best this many."""
+    """A record counts as correct if its label is among this number of highest scores."""
     scale: float = 1.0
-    """Multiplies loss, accuracy and gradient."""
+    """Factor of the loss, the accuracy and the gradient."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
-    """Part of the target that is spread evenly over all classes, in tests too."""
+    """Part of the target that is divided equally among all classes, in training and in tests."""
     ignore_index: int | None = None
-    """Rows with this label count neither in the loss and its mean, nor in the accuracy and the gradient."""
+    """Label of rows to ignore: in the loss and its mean, in the accuracy and in the gradient."""
     class_weights: Many[NonNegative] = Field(default=[])
     """A weight for each class: the loss is the weighted sum of the losses, divided by the sum of the weights."""
     focal_gamma: NonNegative = 0.0
@@ -48,7 +48,7 @@ class SoftmaxLossConf(Conf):
 
 
 class _EqualRows:
-    """Rows that count alike, except for the weights of their records; other rows are subclasses."""
+    """A batch whose rows count equally, except for the weights of records. Subclasses are other batches."""
 
     def forward(self, layer: SoftmaxLoss, p: Array) -> None:
         """Add the metrics of a batch with probabilities ``p``, (N, D)."""
@@ -65,7 +65,7 @@ class _EqualRows:
 
 @dataclass(frozen=True)
 class _MixedRows(_EqualRows):
-    """Rows that are mixed of two records.
+    """A batch in which each row mixes two records.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class _MixedRows(_EqualRows):
     mix_weights : (2, N) ndarray
         Weights of the labels of the source, and of ``partners``.
     partner_grad : (N, D) ndarray
-        Memory for a gradient; (0, D) if nothing learns.
+        Workspace for a gradient; (0, D) if the source needs no gradient.
     """
 
     partners: Array
@@ -114,14 +114,14 @@ class _MixedRows(_EqualRows):
 
 @dataclass(frozen=True)
 class _WeightedRows(_EqualRows):
-    """Rows with factors: some are ignored, classes have weights, or the loss is focal.
+    """A batch whose rows have factors, because of ignored rows, class weights or the focal loss.
 
     Attributes
     ----------
     labels : (N,) integers
         -1 for ignored rows.
     known : (N,) integers
-        Classes that kernels can look up, for ignored rows too.
+        The labels, with class 0 for ignored rows, so that kernels can look up each of them.
     sums : (2,) ndarray
         Number of rows, and sum of their weights, of this worker.
     factors : (2, N) ndarray
@@ -135,7 +135,7 @@ class _WeightedRows(_EqualRows):
 
     @classmethod
     def of(cls, layer: SoftmaxLoss, factors: Array, before: object) -> _WeightedRows:
-        """Take over the labels of a batch, in the memory of the one before if that had such rows."""
+        """Return the rows of a batch. The memory of ``before``, the previous batch, is reused if possible."""
         labels, kept = layer.given_labels(), (before.labels, before.known) if isinstance(before, cls) else (None, None)
         counts = np.full(len(labels), True) if layer.ignored is None else labels != layer.ignored
         classes = np.where(counts, labels, 0)
@@ -158,7 +158,7 @@ class _WeightedRows(_EqualRows):
             for row in self.factors:
                 ops.multiply(row, weights, out=row)
         loss = ops.cross_entropy(p, self.known, layer.smoothing, self.factors[0])
-        # the counts are known since `of`
+        # `of` has added the counts
         layer.add_metric("loss", loss, 0.0, scale=layer.scale * len(p))
         layer.add_metric("accuracy", ops.count_in_top(p, self.labels, layer.topk), 0.0, scale=layer.scale)
 
@@ -173,7 +173,7 @@ class _WeightedRows(_EqualRows):
             layer.context.bridges.send(other, _key(layer, layer.site.batch_shard.index), [self.sums], ["sums"])
 
     def _normalisation(self, layer: SoftmaxLoss) -> float:
-        """Return the factor from the mean over N rows to the mean over the counting rows of the group."""
+        """Return the factor that turns the mean over N rows into the weighted mean over the group's rows."""
         if layer.site.batch_shard.count == 1:
             return 1.0  # the factors already contain the scale
         receive = layer.context.bridges.receive
@@ -209,8 +209,8 @@ class SoftmaxLoss(Loss):
     SINGA's name CudnnSoftmaxLoss works, too. In SINGA that type reports only the loss, as a sum.
 
     The output is p (N, D), with p = softmax(x). The metric "accuracy" is scale / N times the number of rows whose label
-    is among the ``topk`` highest scores; of equal scores the higher class comes first. The gradient is scale / N (p -
-    onehot).
+    is among the ``topk`` highest scores. If scores are equal, the higher class comes first. The gradient is scale / N
+    (p - onehot).
 
     With ``label_smoothing`` e the target is (1 - e) onehot + e / D instead of onehot, after Szegedy et al. (2016).
 
@@ -240,7 +240,7 @@ class SoftmaxLoss(Loss):
     _is_compared = False
     factors: Buffer | None = None
     """Factors of the loss and of the gradient of each row, (2, N); None if all rows count alike."""
-    # How the rows of this batch count; a new object in each batch with labels of its own, so that it is not replayed.
+    # How the rows of this batch count. A new object prevents that kernels are replayed with labels of an earlier batch.
     _batch: _EqualRows = _EQUAL
     _mixed: _MixedRows | None = None
 
@@ -277,11 +277,11 @@ class SoftmaxLoss(Loss):
                 self.speed = self.speed.replace(capturable=False)
 
     def given_labels(self) -> Array:
-        """Return the labels of all rows as the source has them, including ignored ones: (N,) integers."""
+        """Return the labels of the source without changes, including labels of ignored rows: (N,) integers."""
         return super().labels(1)
 
     def labels(self, source: int, n_classes: int | None = None) -> Array:
-        """Return the labels of all rows, (N,) integers; -1 for ignored ones."""
+        """Return the labels of all rows, (N,) integers. The label of an ignored row is -1."""
         return self._batch.labels if isinstance(self._batch, _WeightedRows) else super().labels(source, n_classes)
 
     def prepare(self, phase: Phase) -> None:
@@ -300,7 +300,7 @@ class SoftmaxLoss(Loss):
             self._batch = self._mixed = _MixedRows.of(self, records.partner_labels, records.mix_weights, self._mixed)
 
     def _compare_classes(self) -> None:
-        """Check that each class has a score, including classes that the first batches do not have."""
+        """Check that there is a score for each class, even for classes that the first batches lack."""
         self._is_compared, source = True, self.conf.srclayers[1]
         names = self.context.classes_of(source)
         if len(names) > self.n_classes and self.ignored is None:
@@ -328,13 +328,13 @@ class PixelSoftmaxLossConf(SoftmaxLossConf):
 
 @LAYERS.register()
 class PixelSoftmaxLoss(SoftmaxLoss):
-    """SoftmaxLoss of each pixel of scores (N, C, H, W), as for segmentation.
+    """Softmax and cross entropy of each pixel of scores (N, C, H, W), for segmentation.
 
-    It is the mean over all pixels that count. The second source has the labels of the pixels as values, H W for each
-    record in the order of rows, e.g. a TargetInput with ``target_conf: {size: H W}``, which reads the field ``target``
-    of the records.
+    The loss is the mean over all pixels that are not ignored. The second source has H W labels for each record, row by
+    row. For example, a TargetInput with ``target_conf: {size: H W}`` reads them from the field ``target`` of the
+    records.
 
-    Its output is p (N, H W, C). ``ignore_index`` and all other keys are those of SoftmaxLoss, for pixels.
+    The output is p (N, H W, C). The keys are the same as in SoftmaxLoss, but they apply to pixels instead of rows.
     """
 
     block = PixelSoftmaxLossConf

@@ -1,4 +1,4 @@
-"""TorchLoss: a loss of PyTorch, a class or a function of its user."""
+"""TorchLoss: a loss that PyTorch computes, given as a class or a function."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 PLACE = ("torchloss_conf", "loss")
-"""Where a layer names its loss, for errors."""
+"""Path of the key ``loss`` within a layer, for error messages."""
 
 
 class TorchLossConf(Conf):
@@ -30,24 +30,25 @@ class TorchLossConf(Conf):
     rest: ClassVar[str] = "args"
 
     loss: Called
-    """A class, ``torch.nn:CrossEntropyLoss``, or a function, ``mymodels:my_loss``, of outputs and target."""
+    """A class, such as ``torch.nn:CrossEntropyLoss``, or a function of outputs and target, such as
+    ``mymodels:my_loss``."""
     args: dict[str, Any] = Field(default={})
     """Keyword arguments of the class, or of each call of the function."""
     target: Literal["labels", "data"] = "labels"
-    """What the loss reads of the last source: its labels, (N,) int64, or its data."""
+    """What the loss reads from the last source: labels, (N,) int64, or data."""
 
 
 @LAYERS.register()
 class TorchLoss(Layer):
     """loss = f(x, ..., target), differentiated by PyTorch; the last source has the target.
 
-    The loss should be a mean over records, as `torch.nn` has it by default: gradients of several workers are averaged.
-    Its metric is "loss". Predictions are the values of the first source.
+    The loss should be a mean over the records, as losses of `torch.nn` are by default, because the gradients of several
+    workers are averaged. The metric is "loss". Predictions are the values of the first source.
 
     Raises
     ------
     ConfigError
-        PyTorch is not installed; there is no such loss; or it does not return a number.
+        PyTorch is not installed, the loss does not exist, or it does not return a single number.
     """
 
     block = TorchLossConf

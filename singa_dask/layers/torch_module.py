@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 PLACE = ("torchmodule_conf", "module")
-"""Where a layer names its module, for errors."""
+"""Path of the key ``module`` within a layer, for error messages."""
 
 
 class TorchModuleConf(Conf):
@@ -34,15 +34,16 @@ class TorchModuleConf(Conf):
     rest: ClassVar[str] = "args"
 
     module: Called
-    """The class of the module, or a function that returns one: ``mymodels:Encoder`` is Encoder of mymodels.py."""
+    """The class of the module, or a function that returns a module: ``mymodels:Encoder`` is Encoder in mymodels.py."""
     args: dict[str, Any] = Field(default={})
     """Keyword arguments of the class or function."""
     num_outputs: Size | None = None
-    """Number of tensors that the module returns in a tuple, list or dict. The first layer that reads the module gets
-    the first tensor, the next one the second, and so on. By default the module returns one tensor, for all readers."""
+    """Number of tensors that the module returns in a tuple, list or dict. The first layer that reads this layer gets
+    the first tensor, the second layer the second tensor, and so on. By default, the module returns one tensor for all
+    of these layers."""
     seed: int | None = None
-    """Seed of the initial values, as ``torch.manual_seed`` takes it. By default it follows from the job's seed and the
-    name of the layer."""
+    """Seed of the initial values, for ``torch.manual_seed``. The default depends only on the job's seed and the name of
+    the layer."""
 
 
 @LAYERS.register()
@@ -51,17 +52,17 @@ class TorchModule(Layer):
 
     A module that returns several tensors, in a tuple or dict, needs ``num_outputs``.
 
-    Params have the names of the module's state dict, and its initial values. Buffers of floats, such as the running
-    mean of a BatchNorm, are averaged over the workers and kept in checkpoints. Buffers of integers are kept in
-    checkpoints; each worker has its own. A param with ``requires_grad`` False is not trained.
+    The params have the names and the initial values of the module's state dict. Buffers of floats, such as the running
+    mean of a BatchNorm, are averaged over the workers. Each worker has its own buffers of integers. Checkpoints include
+    all of these buffers. A param whose ``requires_grad`` is False is not trained.
 
-    Random numbers, such as those of Dropout, follow from the job's seed, layer, step and worker. A module computes the
-    rows that its worker has: it can be partitioned by records, not by features.
+    Random numbers, such as the masks of Dropout, depend only on the job's seed, the layer, the step and the worker. The
+    layer can be partitioned by records, but not by features.
 
     Raises
     ------
     ConfigError
-        PyTorch is not installed; there is no such module; or it cannot compute the records of its sources.
+        PyTorch is not installed, the module does not exist, or it cannot compute the records of the sources.
     """
 
     block = TorchModuleConf
@@ -71,7 +72,7 @@ class TorchModule(Layer):
     def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
         super().__init__(conf, context, site)
         self.torch = import_torch(f"layer {conf.name}")
-        # most nets are only checked, so build the module without values
+        # first build the module without values, because most nets are only checked
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -104,7 +105,7 @@ class TorchModule(Layer):
 
     @cached_property
     def module(self) -> Module:
-        """The module with its initial values. It is built when it is first needed."""
+        """The module with its initial values. It is built on first use."""
         return self._built("cpu")
 
     @cached_property
@@ -150,7 +151,8 @@ class TorchModule(Layer):
         try:
             outputs = self._tried(self.outline, "meta")
         except Exception:
-            # modules that look at values cannot run without them, and other errors are clearer with values
+            # a module that reads values cannot run without them, and the messages of other errors are clearer with
+            # values
             try:
                 outputs = self._tried(self.module, "cpu")
             except Exception as error:
@@ -165,7 +167,7 @@ class TorchModule(Layer):
         return shapes
 
     def _tried(self, module: Module, device: str) -> list[Tensor]:
-        """Compute the outputs for zeros."""
+        """Compute the outputs for sources of zeros."""
         sizes = [(source.shape, self._dtype_of(source)) for source in self.sources]
         inputs = [self.torch.zeros(shape, dtype=dtype, device=device) for shape, dtype in sizes]
         with self.torch.no_grad(), drawing(0), warnings.catch_warnings():
@@ -173,12 +175,12 @@ class TorchModule(Layer):
             return self._listed(module.eval()(*inputs))
 
     def _listed(self, output: Any) -> list[Tensor]:
-        """Return what the module returns as a list of tensors.
+        """Return the output of the module as a list of tensors.
 
         Raises
         ------
         ConfigError
-            It is of other types, or does not have ``num_outputs`` tensors.
+            The output has other types, or a number of tensors that differs from ``num_outputs``.
         """
         options = self.options
         several = isinstance(output, Mapping | tuple | list)
@@ -204,7 +206,7 @@ class TorchModule(Layer):
         return {name: value.detach().numpy() for name, value in self.module.state_dict().items()}
 
     def _bind(self) -> None:
-        """Point the module to the params and the state that the job has."""
+        """Make the module use the params and the state of this layer."""
         weights, buffers = self.weights, self.buffers_by_name
         for name, param in zip(self.traits.params, self.params, strict=True):
             param.initial = None  # the module has other values from here on

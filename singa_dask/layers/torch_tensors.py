@@ -1,4 +1,4 @@
-"""Modules of PyTorch by name, tensors in the memory of arrays, and random numbers by a seed."""
+"""PyTorch for layers: classes by name, tensors in the memory of arrays, seeded random numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from singa_dask.ops.contract import Array
 Tensor: TypeAlias = Any
 Module: TypeAlias = Any
 _GENERATOR = threading.RLock()
-"""Held while random numbers are drawn: PyTorch has one generator for all threads of a process."""
+"""Lock to hold while random numbers are drawn, because all threads of a process share PyTorch's generator."""
 
 
 class LaterValues:
@@ -32,22 +32,22 @@ class LaterValues:
 
 
 def import_torch(what: str) -> Any:
-    """Return the package torch; ConfigError if it is not installed, which begins with ``what``."""
+    """Import torch. If it is not installed, raise a ConfigError whose message begins with ``what``."""
     return require("torch", "torch", what)
 
 
 def find(path: tuple[str, ...], name: str) -> Any:
-    """Return the class or function of a name such as ``mymodels:Encoder``.
+    """Return a class or function, given its name, such as ``mymodels:Encoder``.
 
     Parameters
     ----------
     path : tuple of str
-        Place of the name in the layer, for errors.
+        Path of the name within the layer, for error messages.
 
     Raises
     ------
     ConfigError
-        There is none.
+        The class or function does not exist.
     """
     place, colon, inner = name.partition(":")
     if not (place and colon and inner):
@@ -61,12 +61,12 @@ def find(path: tuple[str, ...], name: str) -> Any:
 
 
 def call(path: tuple[str, ...], name: str, args: Mapping[str, Any], seed: int) -> Any:
-    """Call the function or class of a name, with the random numbers of ``torch.manual_seed(seed)``.
+    """Call a function or class, given its name, after seeding PyTorch's generator with ``seed``.
 
     Raises
     ------
     ConfigError
-        There is none, or the call fails. `find` explains ``path``.
+        The class or function does not exist, or the call fails. `find` documents ``path``.
     """
     made = find(path, name)
     try:
@@ -77,13 +77,13 @@ def call(path: tuple[str, ...], name: str, args: Mapping[str, Any], seed: int) -
 
 
 def seed_of(key: Sequence[int | str]) -> int:
-    """Return the seed of a key of `Layer.random_key`, from 0 to 2^63 - 1."""
+    """Return a seed from 0 to 2^63 - 1, given a key from `Layer.random_key`."""
     return int.from_bytes(hashlib.blake2b(repr(tuple(key)).encode(), digest_size=8).digest(), "little") >> 1
 
 
 @contextlib.contextmanager
 def drawing(seed: int) -> Iterator[None]:
-    """Seed the generator of PyTorch, and set it back at the end."""
+    """Seed PyTorch's generator for the context; restore the generator at the end."""
     torch = import_torch("PyTorch")
     with _GENERATOR, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
@@ -91,7 +91,7 @@ def drawing(seed: int) -> Iterator[None]:
 
 
 def tensor_of(array: Array) -> Tensor:
-    """Return a tensor in the memory of an array, which is NumPy's or, on a GPU, CuPy's."""
+    """Return a tensor that shares the memory of an array of NumPy or CuPy."""
     torch = import_torch("PyTorch")
     if not isinstance(array, np.ndarray):
         return torch.from_dlpack(array)
@@ -101,7 +101,7 @@ def tensor_of(array: Array) -> Tensor:
 
 
 def write_grad(grad: Tensor | None, memory: Array) -> None:
-    """Write a gradient of PyTorch, None for 0, to the memory of a gradient of ours."""
+    """Copy a gradient of PyTorch to the array ``memory``. None means that the gradient is 0."""
     if grad is None:
         memory[...] = 0
     else:

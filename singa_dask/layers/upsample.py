@@ -21,10 +21,10 @@ class UpsampleConf(Conf):
     """``upsample_conf``."""
 
     factor: Size = 2
-    """How many times as high and as wide images become."""
+    """Factor by which height and width are multiplied."""
     mode: Annotated[Literal["NEAREST", "BILINEAR"], choice()] = "NEAREST"
-    """Repeat each pixel, or interpolate linearly between the centres of pixels; values are constant beyond the
-    outermost centres."""
+    """Whether to repeat each pixel, or to interpolate linearly between the centres of pixels. Beyond the outermost
+    centres, interpolated values are constant."""
 
 
 @LAYERS.register()

@@ -2,8 +2,8 @@
 
 Images are (N, C, H, W), or (N, H, W) with one channel. A window has ``kernel``, ``stride`` and ``pad``. Each is one
 number for both axes, or one number for each axis: ``kernel_x`` for the width, ``kernel_y`` for the height. A window has
-floor((H + 2 pad - kernel) / stride) + 1 vertical positions, and likewise horizontal ones. With ``dilation`` d the
-pixels of a window are d apart, and the window spans d (kernel - 1) + 1 pixels.
+floor((H + 2 pad - kernel) / stride) + 1 vertical positions, and likewise horizontal ones. With ``dilation`` d,
+neighbouring pixels of a window are d apart, and the window spans d (kernel - 1) + 1 pixels.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ class WindowConf(Conf):
 
 
 class FilterConf(WindowConf):
-    """A window of weights."""
+    """A window with weights, as in convolutions."""
 
     num_filters: Size
-    """Channels of the output."""
+    """Number of filters, which is the number of channels of the output."""
     dilation: Size | None = None
-    """Distance of neighbouring pixels of the window, on both axes."""
+    """Distance between neighbouring pixels of the window, on both axes."""
     dilation_x: Size = 1
-    """Distance of neighbouring pixels of the window to the right."""
+    """Horizontal distance between neighbouring pixels of the window."""
     dilation_y: Size = 1
-    """Distance of neighbouring pixels of the window down."""
+    """Vertical distance between neighbouring pixels of the window."""
     groups: Size = 1
-    """Groups of channels and filters; filters see the channels of their group. A group for each channel makes the
-    convolution depthwise."""
+    """Number of groups into which channels and filters are divided. A filter reads only the channels of its group. With
+    one group for each channel, the convolution is depthwise."""
     bias_term: bool = True
     """Whether each filter has a bias."""
 
