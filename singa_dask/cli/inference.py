@@ -356,7 +356,7 @@ def test(
         content = draw_confusion(counts, classes or list(map(str, range(len(counts)))), confusion[-4:].lower())
         fs.write_atomic(fs.absolute(confusion), content)
     written = {
-        layer.conf_name: [fs.absolute(url) for url in layer.urls() if fs.exists(url, layer.store.storage_options)]
+        layer.conf_name: [fs.absolute(url) for url in layer.urls() if fs.exists(url, layer.options.storage_options)]
         for layer in tested.net.all_layers
         if isinstance(layer, Writer)
     }

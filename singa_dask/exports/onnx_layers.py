@@ -454,7 +454,7 @@ GATES: dict[type[Layer], tuple[int, ...]] = {
 @register(CharRNN)
 def _char_rnn(graph: OnnxGraph, layer: CharRNN) -> str:
     # omit the last column, which is only a label
-    return graph.input(layer.conf_name, (BATCH, layer.text_conf.unroll_len), np.int64)
+    return graph.input(layer.conf_name, (BATCH, layer.options.unroll_len), np.int64)
 
 
 def numbers(graph: OnnxGraph, layer: embedding.Numbers, x: str) -> str:

@@ -37,25 +37,25 @@ class CharRNNConf(Conf):
     path: str = ""
     """URL or path of the text: UTF-8, gzipped or not."""
     vocab_path: str = ""
-    """File that holds each character once, in the order of their numbers. When empty, the characters of the text in the
-    order of their code points."""
+    """File that contains each character once, in the order of the characters' numbers. If empty, the vocabulary is the
+    characters of the text, in the order of their code points."""
     unroll_len: Size = 50
-    """Characters per step; equal to unroll_len of the net."""
+    """Number of characters per step. It must equal ``unroll_len`` of the net."""
     batchsize: Size = 1
-    """Number of segments of the text read in parallel, for the whole worker group."""
+    """Number of segments of the text that a worker group reads in parallel."""
 
 
 class RNNDummyConf(Conf):
-    """``rnn_dummy_conf``: feedback of the last batch, for sampling (SINGA's RNNDummyProto)."""
+    """``rnn_dummy_conf``: feedback of the previous batch, for sampling (SINGA's RNNDummyProto)."""
 
     block_key = "rnn_dummy_conf"
 
     dynamic_srclayer: str = ""
-    """Layer whose output of the previous batch is this layer's data in a test."""
+    """Layer whose output of the previous batch is the output of this layer in a test."""
     shape: Many[Size] = Field(default=[])
     """Shape of the data, batch first."""
     integer: bool = False
-    """Round the random initial values down."""
+    """Whether to round the random initial values down."""
     low: float = 0.0
     """Lower bound of the random initial values."""
     high: float = 0.0
@@ -68,12 +68,12 @@ class RNNDummyConf(Conf):
 
 
 class SamplingConf(Conf):
-    """``sampling_conf``: how a column is drawn."""
+    """``sampling_conf``: options for drawing a column."""
 
     temperature: NonNegative = 1.0
-    """Divides the logits: likely columns become likelier below 1; at 0 the most likely one is taken."""
+    """Divisor of the logits. Below 1, likely columns become more likely. At 0, the most likely column is selected."""
     probabilities: bool = False
-    """Whether the source outputs probabilities, as Softmax does, and not logits."""
+    """Whether the source outputs probabilities, as a Softmax does, instead of logits."""
 
 
 # number of characters written between two flushes
@@ -105,7 +105,6 @@ class CharRNN(InputLayer):
 
     def setup(self) -> None:
         text, n_workers = self.options, self.site.batch_shard.count
-        self.text_conf = text
         problems = []
         if not text.path:
             problems.append(Problem(("char_rnn_conf", "path"), f"{self.conf.type} needs it."))
@@ -121,18 +120,18 @@ class CharRNN(InputLayer):
         text = self._open() if self._text is None else self._text
         self.context.stream_start = self._offset == 0
         self.ops.copy(text[self._places + self._offset], out=self.features[0].data)
-        self._offset += self.text_conf.unroll_len
+        self._offset += self.options.unroll_len
         if self._offset >= self._length:
             self._offset = 0
 
     def _open(self) -> Array:
         text = self._read_text()
-        feature, context, window = self.features[0], self.context, self.text_conf.unroll_len
+        feature, context, window = self.features[0], self.context, self.options.unroll_len
         self._length = self._segment(len(text))
         self._identity = {"length": self._length, "crc": zlib.crc32(text)}
         # append the start of the text, for the window that starts at the end of the last segment
         windows = self._text = np.concatenate([text, text[:window]])
-        rows = context.group * self.text_conf.batchsize + self.first_row(feature.shape[0]) + np.arange(feature.shape[0])
+        rows = context.group * self.options.batchsize + self.first_row(feature.shape[0]) + np.arange(feature.shape[0])
         self._places = rows[:, None] * self._length + np.arange(window + 1)
         if self._cursor is not None:
             self._go_to(self._cursor)
@@ -142,12 +141,12 @@ class CharRNN(InputLayer):
 
     def _read_text(self) -> Array:
         """Return the numbers of the characters of the text."""
-        conf, text = self.text_conf, decode_text(self.text_conf.path)
+        conf, text = self.options, decode_text(self.options.path)
         return encode_text(text, decode_text(conf.vocab_path) if conf.vocab_path else vocabulary_of(text), conf.path)
 
     def _segment(self, n_characters: int) -> int:
         """Return the length of a segment."""
-        conf, n_groups = self.text_conf, self.context.n_groups
+        conf, n_groups = self.options, self.context.n_groups
         length = n_characters // (conf.batchsize * n_groups)
         if length <= conf.unroll_len:
             groups = f"{n_groups} groups x " if n_groups > 1 else ""
@@ -166,9 +165,9 @@ class CharRNN(InputLayer):
         ConfigError
             A check failed. The path of the error is relative to the layer.
         """
-        key = "vocab_path" if self.text_conf.vocab_path else "path"
+        key = "vocab_path" if self.options.vocab_path else "path"
         try:
-            read_vocabulary(self.text_conf)
+            read_vocabulary(self.options)
             key = "path"
             self._segment(len(self._read_text()))
         except DataError as error:
@@ -179,7 +178,7 @@ class CharRNN(InputLayer):
         """Number of passes over the segments so far; each step reads one window of every segment."""
         if self._text is None:
             return None
-        window = self.text_conf.unroll_len
+        window = self.options.unroll_len
         n_windows = -(-self._length // window)
         # count the window of this step once, whether it has been read already or not
         n_read = self.context.step + (self._offset // window - self.context.step) % n_windows
@@ -187,7 +186,7 @@ class CharRNN(InputLayer):
 
     def steps_per_epoch(self, batch_size: int = 0) -> Fraction:
         length = self._segment(len(self._read_text()))
-        return Fraction(-(-length // self.text_conf.unroll_len))
+        return Fraction(-(-length // self.options.unroll_len))
 
     def cursor(self) -> dict[str, Any] | None:
         if self._text is not None:
@@ -216,13 +215,13 @@ class CharRNN(InputLayer):
 
     def _moved(self, offset: int, length: int) -> int:
         """Return the offset in a segment after skipping windows."""
-        window = self.text_conf.unroll_len
+        window = self.options.unroll_len
         return (offset // window + self._n_ahead) % -(-length // window) * window
 
     def _go_to(self, cursor: Mapping[str, Any]) -> None:
         if {key: cursor.get(key) for key in self._identity} != self._identity:
             raise DataError(
-                f"{self.text_conf.path}: the text, its vocabulary or batchsize has changed since the run stopped."
+                f"{self.options.path}: the text, its vocabulary or batchsize has changed since the run stopped."
             )
         self._offset = int(cursor["offset"])
 
@@ -252,11 +251,10 @@ class RNNDummy(Feedback, Counting, InputLayer):
     _fed: Array | None = None
 
     def setup(self) -> None:
-        self.dummy = self.options
-        if not self.dummy.shape:
+        if not self.options.shape:
             raise ConfigError(Problem(("rnn_dummy_conf", "shape"), f"{self.conf.type} needs it, batch first."))
         # if a row has one value, SINGA's job files set only the batch size as its shape
-        shape = self.dummy.shape if len(self.dummy.shape) > 1 else [*self.dummy.shape, 1]
+        shape = self.options.shape if len(self.options.shape) > 1 else [*self.options.shape, 1]
         self.add_output(shape, requires_grad=False, dtype=self.context.param_dtype)
 
     @classmethod
@@ -266,7 +264,7 @@ class RNNDummy(Feedback, Counting, InputLayer):
 
     def bind_feedback(self, source: Feature) -> None:
         if np.prod(source.shape) != np.prod(self.features[0].shape):
-            name, shape = self.dummy.dynamic_srclayer, self.features[0].shape
+            name, shape = self.options.dynamic_srclayer, self.features[0].shape
             message = f"the data of {name!r} has shape {source.shape}, expected {shape} from shape."
             raise ConfigError(Problem(("rnn_dummy_conf", "dynamic_srclayer"), message))
         self._last = source
@@ -284,8 +282,8 @@ class RNNDummy(Feedback, Counting, InputLayer):
             self.ops.copy(self._last.data.reshape(data.shape), out=data)
         else:
             key = self.random_key(self.site.first_step, n_before)
-            self.ops.uniform(key, data, self.dummy.low, self.dummy.high, self.first_row(len(data)))
-            if self.dummy.integer:
+            self.ops.uniform(key, data, self.options.low, self.options.high, self.first_row(len(data)))
+            if self.options.integer:
                 self.ops.copy(np.floor(self.ops.to_host(data)), out=data)
 
 
@@ -301,20 +299,19 @@ class Sampling(Counting):
     traits = Traits(role="output")
 
     def setup(self) -> None:
-        self.sampling = self.options
         output = self.add_output((self.sources[0].shape[0], 1), requires_grad=False, dtype=self.context.param_dtype)
         self.draws = self.buffer("draws", output.shape)
 
     def forward(self, phase: Phase) -> None:
         rows, out, n_before = self.rows(), self.features[0].data, self.count()
-        if self.sampling.temperature == 0:
+        if self.options.temperature == 0:
             self.ops.top(rows, 1, out=out)
             return
         scores = np.array(self.ops.to_host(rows), np.float64)
-        if self.sampling.probabilities:
+        if self.options.probabilities:
             scores = np.log(np.maximum(scores, np.finfo(np.float32).tiny))
         scores -= scores.max(axis=1, keepdims=True)
-        below = np.cumsum(np.exp(scores / self.sampling.temperature), axis=1)
+        below = np.cumsum(np.exp(scores / self.options.temperature), axis=1)
         self.ops.uniform(
             self.random_key(self.site.first_step, n_before), self.draws.data, first_row=self.first_row(len(rows))
         )
@@ -335,21 +332,20 @@ class CharRNNOutput(Layer):
     _n_written = 0
 
     def setup(self) -> None:
-        self.text_conf = self.options
-        if not (self.text_conf.vocab_path or self.text_conf.path):
+        if not (self.options.vocab_path or self.options.path):
             raise ConfigError(Problem(("char_rnn_conf", "vocab_path"), f"{self.conf.type} needs it."))
 
     @cached_property
     def vocabulary(self) -> str:
         """The characters of the vocabulary, read on first use."""
-        return read_vocabulary(self.text_conf)
+        return read_vocabulary(self.options)
 
     def forward(self, phase: Phase) -> None:
         file, vocabulary = self.file or sys.stdout, self.vocabulary
         for number in self.ops.to_host(self.rows())[:, 0].tolist():
             if not 0 <= number < len(vocabulary):
                 message = f"the vocabulary has {len(vocabulary)} characters, and none has the number {int(number)}."
-                raise DataError(f"{self.text_conf.vocab_path or self.text_conf.path}: {message}")
+                raise DataError(f"{self.options.vocab_path or self.options.path}: {message}")
             file.write(vocabulary[int(number)])
             self._n_written += 1
         if self._n_written >= FLUSH_EVERY:
@@ -365,7 +361,7 @@ class CharRNNOutput(Layer):
             It cannot be read. The path of the error is relative to the layer.
         """
         try:
-            read_vocabulary(self.text_conf)
+            read_vocabulary(self.options)
         except DataError as error:
             raise ConfigError(Problem(("char_rnn_conf", "vocab_path"), str(error))) from error
 

@@ -30,10 +30,9 @@ class Writer(Layer):
 
     def setup(self) -> None:
         self.opened = ExitStack()
-        self.store = self.options
-        if not self.store.path:
+        if not self.options.path:
             raise ConfigError(Problem(("store_conf", "path"), f"{self.conf.type} needs a file to write to."))
-        if self.store.augment is not None:
+        if self.options.augment is not None:
             raise ConfigError(Problem(("store_conf", "augment"), f"{self.conf.type} does not change records."))
         # the output of a writer needs no memory, because no layer reads it
         self.add_output(self.sources[0].shape, requires_grad=False, own_data=False)
@@ -41,9 +40,9 @@ class Writer(Layer):
     def urls(self) -> list[str]:
         """Return the URLs of the files of all workers."""
         if self.site.batch_shard.count == 1:
-            return [self.store.path]
-        suffix = PurePosixPath(self.store.path).suffix
-        return [f"{self.store.path.removesuffix(suffix)}-{i}{suffix}" for i in range(self.site.batch_shard.count)]
+            return [self.options.path]
+        suffix = PurePosixPath(self.options.path).suffix
+        return [f"{self.options.path.removesuffix(suffix)}-{i}{suffix}" for i in range(self.site.batch_shard.count)]
 
     def url(self) -> str:
         """Return the URL of this worker's file."""
@@ -62,7 +61,7 @@ class CSVOutput(Writer):
 
     def forward(self, phase: Phase) -> None:
         if self.file is None:
-            opened = fs.open(self.url(), "wb", self.store.storage_options)
+            opened = fs.open(self.url(), "wb", self.options.storage_options)
             self.file = self.opened.enter_context(opened)
         rows, labels = self.ops.to_host(self.rows()), self.sources[0].records.labels
         text = io.StringIO()
@@ -96,7 +95,7 @@ class RecordOutput(Writer):
     def close(self) -> None:
         if self.batches:
             records = {name: np.concatenate([batch[name] for batch in self.batches]) for name in self.batches[0]}
-            store = STORES.find(self.store.backend or "kvfile")
-            store.write(self.url(), records, self.store.storage_options)
+            store = STORES.find(self.options.backend or "kvfile")
+            store.write(self.url(), records, self.options.storage_options)
             self.batches = []
         super().close()

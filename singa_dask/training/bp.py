@@ -162,9 +162,9 @@ class BP(Algorithm):
     def share_loss(self, layer: Layer) -> None:
         """Scale the gradients of a loss layer that computes a shard of the batch.
 
-        The gradient of the mean over the shard is multiplied by the share of the shard in the batch. The sum over all
-        shards is then the gradient of the mean over the batch. If all layers are partitioned by records, the sum equals
-        an average over the workers.
+        The gradient of the mean over the shard is divided by the number of shards. The sum over all shards is then the
+        gradient of the mean over the batch. If all layers are partitioned by records, the sum equals an average over
+        the workers.
         """
         n_shards = layer.site.batch_shard.count
         if n_shards == 1:

@@ -18,7 +18,8 @@ class CDConf(Conf):
     cd_k: Size = 1
     """Number of Gibbs sampling steps."""
     persistent: bool = False
-    """Continue the chains of the last step instead of starting at the records; a resumed job continues them too."""
+    """Whether the Gibbs chains continue from the previous step, instead of starting with the records. A resumed job
+    also continues the chains."""
 
 
 @ALGORITHMS.register()
@@ -26,9 +27,9 @@ class CD(Algorithm):
     """CD-k, after Hinton (2002), and its persistent form, after Tieleman (2008).
 
     Each step has one positive pass through all layers, and ``cd_conf.cd_k`` negative passes through the layers of RBMs.
-    The negative passes are Gibbs sampling. It starts with the records; with ``cd_conf.persistent``, it continues where
-    it stopped in the previous batch. Only RBM layers learn. All other layers compute as in a test, so that a Dropout
-    below an RBM has no effect.
+    The negative passes are Gibbs sampling. Sampling starts with the records. With ``cd_conf.persistent``, it continues
+    from the samples of the previous batch. Only RBM layers learn. All other layers compute as in a test, so that a
+    Dropout below an RBM has no effect.
     """
 
     block = CDConf

@@ -122,7 +122,8 @@ class LinearConf(FallingConf):
     final_lr: NonNegative
     """Final rate."""
     clamp: bool = True
-    """Stay at ``final_lr`` after ``change_freq`` steps; false keeps falling, below zero, as SINGA does."""
+    """Whether the rate stays at ``final_lr`` after ``change_freq`` steps. If false, it keeps falling, also below zero,
+    as in SINGA."""
 
 
 @SCHEDULES.register("Linear")
@@ -232,11 +233,13 @@ class CosineConf(FallingConf):
     """``cosine_conf``: the rate falls from ``base_lr`` to ``final_lr`` in ``change_freq`` steps."""
 
     change_freq: Size | None = None
-    """Steps until the final rate, with ``restart_factor`` those of the first period; by default all of the job."""
+    """Steps until the final rate. With ``restart_factor``, the steps of the first period. The default is all steps of
+    the job."""
     final_lr: NonNegative = 0.0
     """Final rate; the rate stays there."""
     restart_factor: Size | None = None
-    """Restart from ``base_lr`` after each period; the next period is longer by this factor."""
+    """If set, the rate restarts from ``base_lr`` after each period, and each period is longer than the previous one by
+    this factor."""
 
 
 @SCHEDULES.register()
@@ -271,11 +274,11 @@ class OneCycleConf(FallingConf):
     change_freq: int | None = Field(default=None, ge=2)
     """Steps until the final rate; by default all steps of the job."""
     rising_part: float = Field(default=0.3, gt=0, lt=1)
-    """Share of the steps in which the rate rises."""
+    """Fraction of the steps in which the rate rises."""
     first_factor: float = Field(default=25.0, ge=1)
-    """The first rate is ``base_lr`` divided by this."""
+    """The first rate is ``base_lr`` divided by this factor."""
     final_factor: float = Field(default=1e4, ge=1)
-    """The final rate is the first rate divided by this."""
+    """The final rate is the first rate divided by this factor."""
 
 
 @SCHEDULES.register()
@@ -301,7 +304,7 @@ class WarmUpConf(Conf):
     """``warmup_conf``: the first ``n_steps`` rates of another schedule are scaled down."""
 
     n_steps: Size
-    """Steps until the rate equals that of the other schedule."""
+    """Steps until the rate equals the rate of the other schedule."""
     schedule: LRGenConf
     """The other schedule, as in ``learning_rate``: its type, base_lr and block."""
 

@@ -221,8 +221,9 @@ class SGDConf(Conf):
     """``sgd_conf``."""
 
     velocity: Literal["steps", "gradients"] = "steps"
-    """What momentum accumulates: steps, as in SINGA, or gradients, as in PyTorch. They differ only after the learning
-    rate changes: steps keep their size, and a sum of gradients takes the new rate at once."""
+    """What momentum accumulates: steps, as in SINGA, or gradients, as in PyTorch. The results differ only after the
+    learning rate changes: accumulated steps keep their size, but accumulated gradients are multiplied by the new
+    rate."""
 
 
 @UPDATERS.register()
@@ -333,9 +334,9 @@ class AdamConf(Conf):
     beta1: DecayRate = 0.9
     """Decay rate of the mean of gradients."""
     beta2: DecayRate = 0.999
-    """Decay rate of the mean of squared gradients; of AdamMax, of their largest absolute value."""
+    """Decay rate of the mean of squared gradients. In AdamMax, decay rate of their largest absolute value."""
     bias_correction: bool = True
-    """Correct the means for their start at zero, as the paper does; SINGA does not."""
+    """Whether to correct the means for their start at zero, as in the paper. SINGA does not correct them."""
 
 
 class AdamMaxConf(AdamConf):
@@ -416,7 +417,7 @@ class LionConf(Conf):
     """``lion_conf``."""
 
     beta1: DecayRate = 0.9
-    """Weight of the mean of gradients in the direction of a step; the new gradient has the rest."""
+    """Weight of the mean of gradients in the direction of a step. The new gradient has the weight 1 - beta1."""
     beta2: DecayRate = 0.99
     """Decay rate of the mean of gradients."""
 

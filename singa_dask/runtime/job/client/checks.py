@@ -214,7 +214,7 @@ def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
     idle = [
         Problem(
             ("neuralnet", "layer", index),
-            f"{layer.conf.type} writes nothing while the job trains. To write {layer.store.path}: singa-dask test "
+            f"{layer.conf.type} writes nothing while the job trains. To write {layer.options.path}: singa-dask test "
             "JOB.yaml --init-from RUN.",
         )
         for index, layer in writers.items()
