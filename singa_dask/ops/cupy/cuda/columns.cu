@@ -1,5 +1,5 @@
-// Sums of columns, in one launch, always added in the same order.
-// X: type of what is summed. Y: type of the sums. WIDTH: neighbouring columns that a thread takes.
+// Sums of the columns of a matrix, in one launch. Values are always added in the same order.
+// X: type of the values. Y: type of the sums. WIDTH: number of neighbouring columns that a thread sums.
 
 typedef wide<X>::type W;
 
@@ -9,7 +9,7 @@ struct alignas(sizeof(X) * WIDTH) Values {
 
 #define MAX_THREADS 256
 
-// Leaves in `sum` the sums over the threads with the same threadIdx.x; blockDim.y is a power of 2.
+// Replace `sum` by the sum over all threads with the same threadIdx.x. blockDim.y must be a power of 2.
 static __device__ void add_threads(W* sum, W* shared) {
     const int me = threadIdx.y * blockDim.x + threadIdx.x;
     for (int k = 0; k < WIDTH; ++k) shared[k * MAX_THREADS + me] = sum[k];
@@ -22,9 +22,10 @@ static __device__ void add_threads(W* sum, W* shared) {
     for (int k = 0; k < WIDTH; ++k) sum[k] = shared[k * MAX_THREADS + threadIdx.x];
 }
 
-// out[c] = the sum of column c of x, added to what is there if `accumulate`. A block is for blockDim.x packs of columns;
-// its blockDim.y lines of threads take rows in turn, as do the gridDim.y blocks of the same columns. The last of these
-// blocks that is done adds up the parts of all of them in order; `done` counts blocks, and is 0 before and after.
+// out[c] = the sum of column c of x, added to the earlier value if `accumulate`. A block sums blockDim.x packs of
+// columns. The rows are divided among its blockDim.y lines of threads, and among the gridDim.y blocks of the same
+// columns. The last of these blocks to end adds the partial sums of all of them, in order. `done` counts the blocks
+// that have ended; it is 0 before and after the launch.
 extern "C" __global__ void columns(
     const X* x, long long row, long long column, volatile W* parts, unsigned int* done, Y* out, long long n_rows,
     int n_columns, int accumulate

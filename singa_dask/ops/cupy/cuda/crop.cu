@@ -1,10 +1,11 @@
-// A part of each image, mirrored or not, normalised: from records of any strides to images that lie dense in memory as
-// N, H, W, C. Record: type of the records. Value: that of the images. Index: counts all values.
+// Crop, mirror and normalise images: from records with any strides to images that are dense in memory in the order N,
+// H, W, C.
+// Record: type of the records. Value: type of the images. Index: type that can count all values.
 
 typedef wide<Value>::type Sum;
 
-// places: (3, N): top and left of each part, and whether it is mirrored.
-// mean, std: (C, H, W) where `means`, `stds`; else not looked at, and one number for all.
+// places: (3, N): top row and left column of each crop, and whether it is mirrored.
+// mean, std: (C, H, W) if `means` or `stds` is set. Otherwise they are not read, and one_mean or one_std is used.
 extern "C" __global__ void crop_mirror_normalize(
     const Record* x, const int* places, const Sum* mean, const Sum* std, Value* out, Index total, int n_images,
     int channels, int height, int width, int part_height, int part_width, long long image_step, long long channel_step,

@@ -1,12 +1,13 @@
-// Normalisation of groups of channels of an image (N, P, C), with P pixels, or of rows: one pixel and one group.
-// Images lie dense in memory; mean and var are (N, G).
-// Value: type of the values. Param: type of what is of channels, and of mean and var.
+// Normalisation of groups of channels of images (N, P, C) with P pixels, or of rows, which have one pixel and one
+// group.
+// Images are dense in memory. mean and var are (N, G).
+// Value: type of the values. Param: type of mean and var, and of params of channels.
 
 typedef wide<Value>::type Sum;
 
 #define MAX_THREADS 512
 
-// Call `use(i, channel)` for the values of the group of this block that are this thread's.
+// Call `use(i, channel)` for each value of this block's group that this thread processes.
 template <class Use>
 static __device__ void for_group(long long pixels, int channels, int groups, Use use) {
     const int width = channels / groups, first = (int)(blockIdx.x % groups) * width;
@@ -59,7 +60,7 @@ extern "C" __global__ void group_norm_grad(
     });
 }
 
-// The sums over the warps of a block, lane by lane, given to the first warp.
+// Sum over the warps of a block, separately for each lane. The first warp gets the sums.
 static __device__ void add_warps(double& a, double& b) {
     __shared__ double firsts[MAX_THREADS], seconds[MAX_THREADS];
     firsts[threadIdx.x] = a;
@@ -69,12 +70,12 @@ static __device__ void add_warps(double& a, double& b) {
         a += firsts[k];
         b += seconds[k];
     }
-    __syncthreads();  // so that they may be written again
+    __syncthreads();  // before the memory is written again
 }
 
-// Sums of gy (x - mean) / sqrt(var + eps), and of gy, over all rows; added to what is there if `accumulate`. A block is
-// for 32 channels and every gridDim.y-th stretch of rows; its warps take rows in turn. The last block of these channels
-// adds the parts (2, gridDim.y, channels), always in the same order.
+// Sums of gy (x - mean) / sqrt(var + eps), and of gy, over all rows, added to the earlier values if `accumulate`. A
+// block sums 32 channels over one of gridDim.y parts of the rows, which its warps divide among them. The last block of
+// these channels to end adds the partial sums (2, gridDim.y, channels), always in the same order.
 extern "C" __global__ void param_grads(
     const Value* x, const Value* gy, const Param* mean, const Param* var, Param* grad_scale, Param* grad_shift,
     double* parts, unsigned* counters, long long pixels, int channels, int groups, long long rows, double eps,

@@ -1,15 +1,17 @@
-// Convolution by matrix products: the windows of images as rows of a matrix, and back.
-// Images lie dense as N, H, W, C. A row has kernel_y kernel_x channels values, channels fastest; rows are those of the
-// windows of the first image, then of the next one. Pixels of a window are `dilation` apart. Value: type of the images. Element: of the matrix.
+// Convolution by matrix products: unfold images into a matrix with a row for each window, and fold it back.
+// Images are dense in memory in the order N, H, W, C. A row has kernel_y kernel_x channels values; channels vary
+// fastest. The rows of all windows of the first image come first, then the rows of the next image. Neighbouring pixels
+// of a window are `dilation` apart.
+// Value: type of the images. Element: type of the matrix.
 
 typedef wide<Value>::type Sum;
 
-// What says where windows lie: sizes of the images, windows in each, kernel, stride, padding and dilation.
+// Describes the windows: sizes of the images, numbers of windows, kernel, stride, padding and dilation.
 #define WINDOWS                                                                                                     \
     int channels, int height, int width, int n_down, int n_across, int kernel_y, int kernel_x, int stride_y,        \
         int stride_x, int pad_y, int pad_x, int dilation_y, int dilation_x
 
-// columns = what the windows of x have, 0 outside of the images; `total` is the number of its values.
+// columns = the values of the windows, 0 outside of the images. `total` is the number of values in columns.
 extern "C" __global__ void unfold(const Value* x, Element* columns, unsigned int total, WINDOWS) {
     for (long long value = THREAD; value < total; value += N_THREADS) {
         const unsigned int i = (unsigned int)value;
@@ -26,13 +28,14 @@ extern "C" __global__ void unfold(const Value* x, Element* columns, unsigned int
     }
 }
 
-// x = for each pixel the sum of what rows have for it, always in the same order; `total` is the number of its values.
+// x = for each pixel, the sum of its values in all rows, always added in the same order. `total` is the number of
+// values in x.
 extern "C" __global__ void fold(const Element* columns, Value* x, unsigned int total, WINDOWS) {
     for (long long value = THREAD; value < total; value += N_THREADS) {
         const unsigned int i = (unsigned int)value;
         const unsigned int pixel = i / channels, channel = i - pixel * channels;
         const unsigned int line = pixel / width, image = line / height;
-        // counted from the corner of the padding
+        // position counted from the corner of the padding
         const int left = (int)(pixel - line * width) + pad_x, y = (int)(line - image * height) + pad_y;
         const int reach_y = (kernel_y - 1) * dilation_y + 1, reach_x = (kernel_x - 1) * dilation_x + 1;
         const int top = y < reach_y ? 0 : (y - reach_y) / stride_y + 1;

@@ -1,13 +1,15 @@
-// Normalisation over channels of images that lie dense in memory as N, H, W, C: a thread a value, neighbours in memory
-// are neighbours in a warp. Value: type of the images. Index: counts all values.
+// Normalisation over channels of images that are dense in memory in the order N, H, W, C. Each thread computes one
+// value, and neighbouring threads compute neighbouring values.
+// Value: type of the images. Index: type that can count all values.
 
 typedef wide<Value>::type Sum;
 
 #define THREADS 256
-// Values before and after its own that a block of lrn_grad keeps; with more neighbours it computes them anew.
+// Number of values before and after its own values that a block of lrn_grad keeps. For more neighbours, the block
+// computes them again.
 #define MARGIN 64
 
-// sum^-beta; a power costs many times what the roots do that the usual exponents come down to.
+// sum^-beta. Usual exponents are computed by roots, because a power takes many times longer.
 static __device__ Sum factor_of(Sum sum, Sum beta) {
     if (beta == (Sum)0.75) {
         Sum root = rsqrt(sum);
@@ -18,7 +20,8 @@ static __device__ Sum factor_of(Sum sum, Sum beta) {
     return pow(sum, -beta);
 }
 
-// What the windows say: channels of a pixel, their divisor, channels of a window to each side, alpha / size, beta and knorm.
+// Describes the windows: number of channels and the factor to divide by it, channels of a window on each side, alpha /
+// size, beta and knorm.
 #define WINDOWS int channels, unsigned long long by_channels, int reach, Sum share, Sum beta, Sum knorm
 
 template <bool KEEP>
@@ -46,7 +49,7 @@ extern "C" __global__ void lrn_keep(const Value* x, Value* y, Sum* work, Index t
     divide<true>(x, y, work, total, channels, by_channels, reach, share, beta, knorm);
 }
 
-// gy x sum^(-beta - 1), and sum^-beta in `factor`
+// Return gy x sum^(-beta - 1); write sum^-beta to `factor`.
 static __device__ Sum inner_of(const Value* x, const Value* gy, const Sum* work, Index i, Sum beta, Sum& factor) {
     Sum sum = work[i];
     factor = factor_of(sum, beta);
@@ -59,7 +62,7 @@ extern "C" __global__ void lrn_grad(const Value* x, const Value* gy, const Sum* 
     bool keeps = reach <= MARGIN;
     Index step = (Index)gridDim.x * THREADS;
     for (Index start = (Index)blockIdx.x * THREADS; start < total; start += step) {
-        // all threads of a block come here equally often
+        // all threads of a block run this loop equally often, as __syncthreads requires
         if (keeps) {
             for (int k = threadIdx.x; k < THREADS + 2 * reach; k += THREADS) {
                 Index i = start + k - reach;

@@ -1,7 +1,7 @@
-// Normalisation over the batch, of rows of channels that lie dense in memory: (N, C), or images as N, H, W, C.
-// Each block sums a stretch of rows; the last one of some channels adds these partial sums, always in the same
-// order and in float64. `factors` (3 or 4, C) is what one pass over all values then takes.
-// Value: type of the values. Param: type of what is of channels. Index: counts all values.
+// Batch normalisation of rows of channels that are dense in memory: (N, C), or images in the order N, H, W, C.
+// Each block sums a part of the rows. The last block of some channels to end adds these partial sums, always in the
+// same order and in float64. It writes `factors`, (3 or 4, C), for a pass over all values.
+// Value: type of the values. Param: type of params and statistics of channels. Index: type that can count all values.
 
 typedef wide<Value>::type Sum;
 
@@ -15,7 +15,7 @@ struct alignas(sizeof(Sum) * WIDTH) Factors {
     Sum at[WIDTH];
 };
 
-// The sums over the rows of a block; blockDim is (channels, rows), the number of rows a power of two.
+// Sum over the rows of a block. blockDim is (channels, rows); the number of rows must be a power of two.
 static __device__ void add_rows(double* first, double* second, double& a, double& b) {
     int at = threadIdx.y * blockDim.x + threadIdx.x;
     first[at] = a;
@@ -32,7 +32,7 @@ static __device__ void add_rows(double* first, double* second, double& a, double
     b = second[threadIdx.x];
 }
 
-// Call `add(row)` for the rows of this thread, four at a time, so that four loads are on their way at once.
+// Call `add(row)` for the rows of this thread. Four calls in a row let four loads run at the same time.
 template <class Add>
 static __device__ void for_rows(Index start, Index stop, Add add) {
     Index row = start + threadIdx.y, step = blockDim.y;
@@ -45,15 +45,15 @@ static __device__ void for_rows(Index start, Index stop, Add add) {
     for (; row < stop; row += step) add(row);
 }
 
-// The same for the rows of this block.
+// Call `add(row)` for the rows of this block that belong to this thread.
 template <class Add>
 static __device__ void for_own_rows(Index rows, Index rows_of_block, Add add) {
     Index start = blockIdx.y * rows_of_block;
     for_rows(start, start + rows_of_block < rows ? start + rows_of_block : rows, add);
 }
 
-// Add up the sums of all blocks of these channels. Returns whether a and b are those of this thread's channel: in the
-// first row of the block that comes last.
+// Add the sums of all blocks of these channels. Return true in threads that get the total of a channel in a and b: in
+// the first line of threads of the last block to end.
 static __device__ bool add_blocks(double* parts, unsigned* counters, int channels, double& a, double& b) {
     __shared__ double first[THREADS], second[THREADS];
     __shared__ bool is_last;
@@ -86,7 +86,8 @@ static __device__ void write_factors(Sum* factors, int channels, int channel, do
     factors[2 * channels + channel] = (Sum)shift;
 }
 
-// Mean and variance, from the sums of x - x[0] and of their squares: so near to the mean that the squares lose nothing.
+// Mean and variance, from the sums of x - x[0] and of its squares. x[0] is so near to the mean that the squares lose no
+// precision.
 extern "C" __global__ void moments(const Value* x, const Param* scale, const Param* shift, Param* mean, Param* var,
                                    Sum* factors, double* parts, unsigned* counters, Index rows, Index rows_of_block,
                                    int channels, double eps) {
@@ -120,7 +121,7 @@ extern "C" __global__ void known_moments(const Param* scale, const Param* shift,
     }
 }
 
-// y = relu of that if `relu`; what is not a number stays so.
+// y = (x - mean) factor + shift, and 0 instead of negative values if `relu`. NaN stays NaN.
 extern "C" __global__ void normal(const Values* x, const Factors* factors, Values* y, Index total, int packs,
                                   int relu) {
     for (Index i = THREAD; i < total; i += N_THREADS) {
@@ -135,13 +136,13 @@ extern "C" __global__ void normal(const Values* x, const Factors* factors, Value
     }
 }
 
-// What the updater subtracts from a running statistic.
+// The amount that the updater subtracts from a running statistic.
 static __device__ Param step_to(Param batch, Param running, double rate) {
     typedef wide<Param>::type Wide;
     return (Param)((Wide)(Param)((Wide)running - (Wide)batch) * (Wide)rate);
 }
 
-// Sums of gy and of gy (x - mean); with `relu` y is the output, and gy counts where that is above 0.
+// Sums of gy and of gy (x - mean). With `relu`, y is the output, and gy is 0 where the output is not positive.
 extern "C" __global__ void grads(const Value* x, const Value* gy, const Value* y, const Param* scale, const Param* mean,
                                  const Param* var, Param* grad_scale, Param* grad_shift, const Param* running_mean,
                                  const Param* running_var, Param* grad_mean, Param* grad_var, Sum* factors,
@@ -153,7 +154,7 @@ extern "C" __global__ void grads(const Value* x, const Value* gy, const Value* y
         Sum middle = (Sum)mean[channel];
         for_own_rows(rows, rows_of_block, [&](Index row) {
             Index i = row * channels + channel;
-            Sum g = gy[i], off = (Sum)x[i] - middle;  // both loads are under way before y is there
+            Sum g = gy[i], off = (Sum)x[i] - middle;  // start both loads before waiting for y
             if (relu && !((Sum)y[i] > 0)) g = 0;
             a += g;
             b += g * off;

@@ -1,6 +1,6 @@
-// Pooling of images that lie dense in memory as N, H, W, C. A thread makes WIDTH neighbouring channels of one pixel, so
-// that a warp reads one stretch of memory; `packs` is the number of such groups in a pixel.
-// Value: type of the images. Place: type of places in a window. Index: counts packs of all images.
+// Pooling of images that are dense in memory in the order N, H, W, C. A thread computes WIDTH neighbouring channels of
+// one pixel, so that a warp reads contiguous memory. `packs` is the number of such groups of channels in a pixel.
+// Value: type of the images. Place: type of places in a window. Index: type that can count the packs of all images.
 
 typedef wide<Value>::type Sum;
 
@@ -12,8 +12,9 @@ struct alignas(sizeof(Place) * WIDTH) Places {
     Place at[WIDTH];
 };
 
-// What says where the windows lie: sizes of the larger images, of the smaller ones, kernel, stride and padding; and
-// divisors by the packs of a pixel, the pixels of a line and the lines of an image, of the images that are written.
+// Describes the windows: sizes of the larger images and of the smaller images, kernel, stride and padding. Then the
+// factors to divide by the packs of a pixel, the pixels of a line and the lines of an image, for the images that are
+// written.
 #define WINDOWS \
     int packs, int height, int width, int n_down, int n_across, int kernel_y, int kernel_x, int stride_y, \
         int stride_x, int pad_y, int pad_x, unsigned long long by_packs, unsigned long long by_columns, \
@@ -22,7 +23,7 @@ struct alignas(sizeof(Place) * WIDTH) Places {
     packs, height, width, n_down, n_across, kernel_y, kernel_x, stride_y, stride_x, pad_y, pad_x, by_packs, by_columns, \
         by_rows
 
-// Neighbours in a line of a window that are on their way from memory at once.
+// Number of neighbouring pixels of a window that are loaded at the same time.
 #define AT_ONCE 3
 
 struct Range {
@@ -33,18 +34,18 @@ static __device__ int up_to(int value, int most) {
     return value < most ? value : most;
 }
 
-// Pixels of the image that a window has, along one axis.
+// Return the pixels of the image that are in a window, along one axis.
 static __device__ Range pixels_of(int window, int n_pixels, int kernel, int stride, int pad) {
     int start = window * stride - pad;
     return {start < 0 ? 0 : start, up_to(start + kernel, n_pixels)};
 }
 
-// n / stride, where most strides are 1 or 2, and all threads have the same.
+// Return n / stride. Most strides are 1 or 2, and all threads have the same stride.
 static __device__ int steps_of(int n, int stride) {
     return stride == 1 ? n : stride == 2 ? n >> 1 : n / stride;
 }
 
-// Windows that have a pixel of the image, along one axis.
+// Return the windows that contain a pixel of the image, along one axis.
 static __device__ Range windows_of(int pixel, int n_windows, int kernel, int stride, int pad) {
     int end = pixel + pad;
     return {end < kernel ? 0 : steps_of(end - kernel, stride) + 1, up_to(steps_of(end, stride) + 1, n_windows)};
@@ -78,11 +79,11 @@ static __device__ void take_largest(const Values* x, Values* y, Places* where, I
                 Values values[AT_ONCE];
                 for (int n = 0; n < AT_ONCE; n++) values[n] = line[(Index)up_to(column + n, columns.stop - 1) * packs];
                 for (int n = 0; n < AT_ONCE; n++) {
-                    // the last one may come again, and wins no more then
+                    // the last pixel may be repeated; a repeated pixel does not replace itself
                     int here = (row - top) * kernel_x + up_to(column + n, columns.stop - 1) - left;
                     for (int k = 0; k < WIDTH; k++) {
                         Sum value = values[n].at[k];
-                        // what is no number wins, so that it is seen further on
+                        // NaN replaces any value, so that it is visible in the result
                         if (fresh || value > best[k] || value != value) {
                             best[k] = value;
                             place[k] = here;
@@ -111,8 +112,9 @@ extern "C" __global__ void max_pool_places(const Values* x, Values* y, Places* w
     take_largest<true>(x, y, where, total, THESE_WINDOWS);
 }
 
-// out = sum over the windows that have a pixel of what `add(sums, pixel, window, place)` adds, always in the order of
-// places: no two threads write to one place, and the same bits come out each time.
+// out = for each pixel, the sum over the windows that contain it. `add(sums, pixel, window, place)` adds the value of a
+// window, always in the order of places. No two threads write to the same place, so results have the same bits in each
+// run.
 template <class Add>
 static __device__ void gather(Values* out, Index total, WINDOWS, Add add, const Values* relu = nullptr) {
     for (Index i = THREAD; i < total; i += N_THREADS) {
@@ -156,7 +158,7 @@ extern "C" __global__ void max_pool_grad_ties(const Values* x, const Values* y, 
     });
 }
 
-// One over the number of values that the sum of a window is divided by.
+// Return 1 divided by the number of values that the mean of a window counts.
 static __device__ Sum share_of(int row, int column, bool count_pad, WINDOWS) {
     if (count_pad) return (Sum)1 / (Sum)(kernel_y * kernel_x);
     Range rows = pixels_of(row, height, kernel_y, stride_y, pad_y);
@@ -190,7 +192,7 @@ extern "C" __global__ void avg_pool(const Values* x, Values* y, Index total, WIN
     }
 }
 
-// 0 where y is not above 0, if the images are those of a ReLU
+// With `of_relu`, the images are the output y of a ReLU, and the gradient is 0 where y is not positive.
 extern "C" __global__ void avg_pool_grad(const Values* gy, const Values* y, Values* gx, Index total, WINDOWS,
                                          bool count_pad, bool of_relu) {
     gather(gx, total, THESE_WINDOWS, [=](Sum* sums, Index, Index window, int, int row, int column) {

@@ -1,14 +1,14 @@
-// Random numbers by address, the bits of `singa_dask.ops.philox.uniform`: Philox 4x64 with ten rounds, after Salmon et
-// al., "Parallel random numbers: as easy as 1, 2, 3" (2011), counted as numpy does.
+// Random numbers by address, with the same bits as `singa_dask.ops.philox.uniform`: Philox 4x64 with ten rounds, after
+// Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011), with NumPy's counter.
 //
-// `words` holds the two 64-bit words of a key, those of a second key, and the number of the first row.
-// T is the type of what is written. An array is (N, A, B, C) with strides in values.
+// `words` has the two 64-bit words of a key, the two words of a second key, and the number of the first row.
+// T is the type of the array that is written. An array is (N, A, B, C), with strides in values.
 
 typedef unsigned long long u64;
 
 #define VALUES 8
 
-// Products and sums that are rounded each by itself, as numpy's are.
+// Products and sums that are rounded separately, as in NumPy.
 #ifdef __CUDA_ARCH__
 __device__ float times(float a, float b) { return __fmul_rn(a, b); }
 __device__ float plus(float a, float b) { return __fadd_rn(a, b); }
@@ -19,7 +19,7 @@ __device__ float plus(float a, float b) { return a + b; }
 __device__ double plus(double a, double b) { return a + b; }
 #endif
 
-// Eight values in [0, 1): those of one step of the counter.
+// Draw the eight values in [0, 1) of one step of the counter.
 __device__ void draw(u64 key0, u64 key1, u64 counter, float* values) {
     const u64 m0 = 0xD2E7470EE14C6C93ull, m1 = 0xCA5A826395121157ull;
     u64 c[4] = {counter, 0, 0, 0};
@@ -39,7 +39,8 @@ __device__ void draw(u64 key0, u64 key1, u64 counter, float* values) {
 struct Images {
     long long n_rows, a, b, c, row, step_a, step_b, step_c;
 
-    // Where value i of a row is. To divide long numbers takes longer than to draw: no image has so many values.
+    // Return the position of value i of a row. Indices are converted to 32 bits, which every image fits in, because
+    // dividing 64-bit integers takes longer than drawing.
     __device__ long long at(long long i) const {
         if ((b == 1 || step_b == c * step_c) && (a == 1 || step_a == b * c * step_c)) return i * step_c;
         const unsigned int value = (unsigned int)i, line = value / (unsigned int)c, plane = line / (unsigned int)b;
@@ -51,8 +52,8 @@ struct Images {
 #define STEPS(x) long long x##_row, long long x##_a, long long x##_b, long long x##_c
 #define IMAGES(x) Images{n_rows, a, b, c, x##_row, x##_a, x##_b, x##_c}
 
-// Go through all values: a thread draws eight of a row at a time. Where channels lie side by side, neighbouring threads
-// take neighbouring channels, if those have whole counts, so that a warp writes one stretch of memory.
+// Loop over all values; a thread draws eight values of a row at a time. If channels are contiguous and divisible into
+// groups of eight, neighbouring threads draw neighbouring channels, so that a warp writes contiguous memory.
 #define EACH_COUNT                                                                                    \
     const long long size = a * b * c, counts = (size + VALUES - 1) / VALUES;                          \
     const long long planes = to.step_a == 1 && b * c % VALUES == 0 ? a : 1;                           \
@@ -62,11 +63,11 @@ struct Images {
     const unsigned int turn = (unsigned int)(count - n * counts), place = turn / (unsigned int)planes; \
     const long long part = (turn - place * planes) * (counts / planes) + place, first = part * VALUES; \
     const int n_here = size - first < VALUES ? (int)(size - first) : VALUES;                          \
-    /* numpy steps its counter before it draws */                                                     \
+    /* NumPy increments its counter before it draws */                                                \
     const u64 counter = (words[4] + n) * counts + part + 1;                                           \
     float u[VALUES];                                                                                  \
     draw(words[0], words[1], counter, u)
-// Of a fixed number of turns, so that the values stay in registers.
+// The number of iterations is fixed, so that the values stay in registers.
 #define EACH_HERE                                                                                     \
     for (int k = 0; k < VALUES; ++k)                                                                  \
         if (k < n_here)
@@ -96,7 +97,7 @@ extern "C" __global__ void dropout_mask(
     }
 }
 
-// out may be p: each value is read by who writes it.
+// out may be p, because the thread that reads a value also overwrites it.
 extern "C" __global__ void bernoulli(
     const u64* words, const P* p, T* out, SHAPE, STEPS(p), STEPS(out)
 ) {
@@ -112,7 +113,7 @@ extern "C" __global__ void bernoulli(
     }
 }
 
-// Box and Muller's transform of values of two keys: those of the angle and those of the radius.
+// The Box-Muller transform of draws with two keys, one for the angle and one for the radius.
 extern "C" __global__ void gaussian(
     const u64* words, T* out, SHAPE, STEPS(out), double mean, double std
 ) {

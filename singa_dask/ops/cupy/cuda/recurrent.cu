@@ -1,6 +1,7 @@
-// Time steps of gated recurrent units and of long short-term memory, and their gradients; Value is the type of arrays.
-// Blocks go along a row of d units; blockIdx.y is the row. A thread has one unit of a row: it reads all that it
-// needs before it writes, so what comes in may lie where gates go out. Steps, in values, are from row to row.
+// Time steps of gated recurrent units and of long short-term memory, and their gradients. Value is the type of the
+// arrays.
+// Blocks are along a row of d units; blockIdx.y is the row. A thread computes one unit of a row. It reads everything
+// that it needs before it writes, so inputs may be in the memory of gates. Steps are the distances of rows, in values.
 
 #define FOR_UNITS(row, unit)                                    \
     for (long long row = blockIdx.y; row < n; row += gridDim.y) \
@@ -10,7 +11,7 @@ typedef wide<Value>::type Wide;
 
 static __device__ Wide logistic(Wide x) { return Wide(1) / (Wide(1) + exp(-x)); }
 
-// h' = z h + (1 - z) c; xw holds c, z, r side by side, hu z, r, c, and gates then c, z, r, hu_c
+// h' = z h + (1 - z) c. xw has c, z, r side by side; hu has z, r, c. Afterwards gates has c, z, r, hu_c.
 extern "C" __global__ void gru_step(
     const Value* xw, const Value* hu, const Value* h, Value* out, Value* gates, long long n, int d,
     long long xw_step, long long hu_step, long long h_step, long long out_step, long long gates_step
@@ -32,7 +33,8 @@ extern "C" __global__ void gru_step(
     }
 }
 
-// gates: gradients of xw in the first 3 d columns, of hu in the last; gh: that of h but for what comes by hu
+// gates: gets the gradient of xw in its first 3 d columns, and the gradient of hu in its last 3 d columns. gh: gets the
+// gradient of h, except through hu.
 extern "C" __global__ void gru_step_grad(
     Value* gates, const Value* h, const Value* gy, Value* gh, long long n, int d,
     long long gates_step, long long h_step, long long gy_step, long long gh_step
@@ -52,7 +54,7 @@ extern "C" __global__ void gru_step_grad(
     }
 }
 
-// c' = f c + i g, h' = o tanh(c'); xw, hu and gates hold i, f, o, g side by side
+// c' = f c + i g, h' = o tanh(c'). xw, hu and gates have i, f, o, g side by side.
 extern "C" __global__ void lstm_step(
     const Value* xw, const Value* hu, const Value* c, Value* out, Value* out_c, Value* gates, long long n, int d,
     long long xw_step, long long hu_step, long long c_step, long long out_step, long long out_c_step,
@@ -76,7 +78,7 @@ extern "C" __global__ void lstm_step(
     }
 }
 
-// gates: gradients of xw and of hu; gc: that of c' comes in, that of c goes out
+// gates: gets the gradients of xw and hu, which are equal. gc: the gradient of c' before, the gradient of c afterwards.
 extern "C" __global__ void lstm_step_grad(
     Value* gates, const Value* c, const Value* out_c, const Value* gy, const Value* gh, Value* gc, long long n, int d,
     long long gates_step, long long c_step, long long out_c_step, long long gy_step, long long gh_step,

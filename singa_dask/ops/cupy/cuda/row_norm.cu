@@ -1,7 +1,7 @@
-// Normalisation of each row of (N, C), which lies dense in memory. blockDim is (threads of a row, rows): some warps for one
-// row, or a warp for each of at most LINES. A thread takes WIDTH neighbouring values at once; `packs` counts these of a
-// row, and PACKS, a power of two, is the most that a thread has of one.
-// Value: type of the values. Param: type of what is of columns, and of mean and var.
+// Normalisation of each row of (N, C), dense in memory. blockDim is (threads of a row, rows): several warps for one
+// row, or one warp for each of at most LINES rows. A thread reads WIDTH neighbouring values at once, a pack. `packs` is
+// the number of packs in a row. PACKS, a power of two, is the maximum number of packs per thread.
+// Value: type of the values. Param: type of mean and var, and of params of columns.
 
 typedef wide<Value>::type Sum;
 
@@ -53,7 +53,7 @@ extern "C" __global__ void row_norm(
     }
 }
 
-// Leaves in the first line of threads of a block the sums over all of its lines, added in order.
+// Sum over all lines of threads of a block, in order. The first line gets the sums.
 static __device__ void add_lines(double* sum) {
     __shared__ double shared[LINES * WARP * WIDTH];
     if (blockDim.y == 1) return;
@@ -61,12 +61,12 @@ static __device__ void add_lines(double* sum) {
     __syncthreads();
     for (int line = 1; threadIdx.y == 0 && line < blockDim.y; ++line)
         for (int k = 0; k < WIDTH; ++k) sum[k] += shared[(k * LINES + line) * WARP + threadIdx.x];
-    __syncthreads();  // so that they may be written again
+    __syncthreads();  // before the memory is written again
 }
 
-// The gradient of x, with that of `more` added if `adds`, unless it is not wanted; and the sums over all rows of
-// gy (x - mean) / sqrt(var + eps), and of gy, added to what is there if `accumulate`. Blocks take rows in turn; the last
-// one that is done adds the parts (2, gridDim.x, columns) of all, always in the same order.
+// The gradient of x, unless it is not wanted, plus `more` if `adds`. Also the sums over all rows of gy (x - mean) /
+// sqrt(var + eps) and of gy, added to the earlier values if `accumulate`. The rows are divided among the blocks. The
+// last block to end adds the partial sums (2, gridDim.x, columns), always in the same order.
 extern "C" __global__ void row_norm_grad(
     const Values* x, const Values* gy, const Values* more, const Params* scale, const Param* mean, const Param* var,
     Values* gx, Param* grad_scale, Param* grad_shift, double* parts, unsigned* counter, long long rows, int packs,

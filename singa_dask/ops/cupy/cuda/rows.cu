@@ -1,12 +1,13 @@
-// Rows of tables. In is the type of values that are read, Out of those that are written, Index of places in a table.
-// Blocks go along a row; blockIdx.y is the row. Steps, in values, are from row to row and from column to column.
+// Rows of tables. In is the type of values that are read, Out the type of values that are written, Index the type of
+// row numbers of a table.
+// Blocks are along a row; blockIdx.y is the row. Steps are the distances of rows and of columns, in values.
 
 typedef wide<Out>::type Sum;
 
 #define COLUMN ((long long)blockIdx.x * blockDim.x + threadIdx.x)
 #define N_COLUMNS ((long long)gridDim.x * blockDim.x)
 
-// out[row] = table[index[row]], zeros where the index is negative
+// out[row] = table[index[row]], or zeros if the index is negative
 extern "C" __global__ void take_rows(
     const In* table, const Index* index, Out* out, long long n, long long d,
     long long table_step, long long table_column, long long out_step, long long out_column
@@ -31,9 +32,9 @@ extern "C" __global__ void one_hot(
 #define LANES 32
 #define GROUPS 16
 
-// out[places[i]] = sum of gy[order[k]] for k from bounds[i] to bounds[i + 1], added to out where `more`; places below 0
-// are none. A block has LANES columns of a place: its groups sum every GROUPS-th row each, the first adds up the sums,
-// always in this order.
+// out[places[i]] = sum of gy[order[k]] for k from bounds[i] to bounds[i + 1], added to out if `more`. The first
+// negative place ends the list. A block sums LANES columns of a place. Each of its groups sums every GROUPS-th row;
+// then the first group adds the sums of all groups, always in the same order.
 extern "C" __global__ void add_rows(
     const In* gy, const int* order, const int* bounds, const int* places, Out* out, long long n, long long d,
     long long gy_step, long long gy_column, long long out_step, long long out_column, bool more

@@ -1,8 +1,8 @@
-// Probabilities, losses, and who is among the best: kernels with a block for each row of (N, D).
-// An array is given as its address, and its strides along rows and columns in values.
-// X, Y and Z are the types of arrays in the order of the arguments.
+// Probabilities, losses, and columns of the highest scores. Most kernels have a block for each row of (N, D).
+// An array is passed as its address and its strides along rows and columns, in values.
+// X, Y and Z are the types of the arrays, in the order of the arguments.
 
-// Row r has the columns up to first + r % n_queries; the others get 0.
+// Softmax of the first columns of row r, up to first + r % n_queries. All other columns get 0.
 extern "C" __global__ void softmax(
     const X* x, long long x_row, long long x_column, Y* y, long long y_row, long long y_column,
     int n_columns, int n_queries, int first
@@ -20,7 +20,7 @@ extern "C" __global__ void softmax(
     W sum = 0;
     for (int c = threadIdx.x; c <= last; c += blockDim.x) sum += exp((W)x[c * x_column] - best);
     sum = block_sum(sum);
-    // x may be y: all sums have been made, and each value is read by who writes it
+    // x may be y: all sums are complete, and the thread that reads a value also overwrites it
     for (int c = threadIdx.x; c < n_columns; c += blockDim.x)
         y[c * y_column] = c <= last ? exp((W)x[c * x_column] - best) / sum : (W)0;
 }
@@ -40,7 +40,7 @@ extern "C" __global__ void softmax_grad(
         gx[c * gx_column] = (W)y[c * y_column] * ((W)gy[c * gy_column] - sum);
 }
 
-// out[block] = a part of the mean; `total` adds up the parts. A label that is no column gives what is not a number.
+// out[block] = a part of the mean; `total` adds the parts. A label that is not a column gives NaN.
 extern "C" __global__ void cross_entropy(
     const X* p, long long p_row, long long p_column, const long long* labels, double* out,
     int n_rows, int n_columns, double least
@@ -59,7 +59,7 @@ extern "C" __global__ void cross_entropy(
     if (threadIdx.x == 0) out[blockIdx.x] = sum / n_rows;
 }
 
-// losses[n] = share * (1 - e) times the loss of the label, and share * e times the mean of the losses of all columns.
+// losses[n] = share times the sum of (1 - e) loss[label] and e mean(loss), where loss is over the columns of row n.
 extern "C" __global__ void smoothed_losses(
     const X* p, long long p_row, long long p_column, const long long* labels, double* losses,
     int n_columns, double least, double e, double share
@@ -106,14 +106,16 @@ extern "C" __global__ void focal_factors(
     }
 }
 
-// Whether a score comes before another: the larger, of equal ones that of the higher column, last what is no number.
+// Whether a score comes before another score: the higher score comes first; if scores are equal, the higher column; NaN
+// comes last.
 template <typename W> __device__ bool before(W one, int column, W other, int other_column) {
     const bool nan = one != one, other_nan = other != other;
     if (nan || other_nan) return nan == other_nan ? column > other_column : other_nan;
     return one > other || (one == other && column > other_column);
 }
 
-// The first of the scores of the threads of a block, given to each of them; column -1 says that there is none.
+// Find the score that comes first among the scores of all threads of a block; all threads get it. Column -1 means that
+// there is no score.
 template <typename W> __device__ void first_of_block(W& value, int& column) {
     __shared__ W values[WARP];
     __shared__ int columns[WARP];
@@ -165,7 +167,8 @@ extern "C" __global__ void top(
     }
 }
 
-// out[0] = the number of rows whose label is among the k best, as `hits` finds it; a thread has a row.
+// out[0] = the number of rows whose label is among the k highest scores, by the rule of `hits`. A thread counts whole
+// rows.
 extern "C" __global__ void count_hits(
     const X* scores, long long row, long long step, const long long* labels, double* out, int n_rows, int n_columns, int k
 ) {
@@ -187,7 +190,8 @@ extern "C" __global__ void count_hits(
     if (threadIdx.x == 0) out[0] = sum;
 }
 
-// hits[n] = whether the label of row n is among the k best. Counting who does not come before makes NaN a miss.
+// out[n] = whether the label of row n is among the k highest scores. The kernel counts scores that do not come before
+// the label's score, so a row with NaN is a miss.
 extern "C" __global__ void hits(
     const X* scores, long long row, long long step, const long long* labels, double* out, int n_columns, int k
 ) {

@@ -1,5 +1,6 @@
-// Softmax of rows of few columns: a warp has a row, and each of its threads keeps PACKS packs of WIDTH neighbouring
-// columns in registers. The columns of a row lie side by side; X, Y and Z are the types of arrays in their order.
+// Softmax of rows with few columns. A warp computes a row, and each of its threads keeps PACKS packs of WIDTH
+// neighbouring columns in registers. The columns of a row are contiguous. X, Y and Z are the types of the arrays, in
+// the order of the arguments.
 
 #define LANE ((int)(threadIdx.x % WARP))
 #define ROW ((long long)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP)
@@ -16,7 +17,7 @@ template <typename W> __device__ W warp_sum(W value) {
     return value;
 }
 
-// Row r has the columns up to first + r % n_queries; the others get 0.
+// Softmax of the first columns of row r, up to first + r % n_queries. All other columns get 0.
 extern "C" __global__ void softmax_rows(
     const X* x, long long x_row, Y* y, long long y_row, int n_rows, int n_columns, int n_queries, int first
 ) {
@@ -47,7 +48,7 @@ extern "C" __global__ void softmax_rows(
             sum += values[p][k];
         }
     sum = warp_sum(sum);
-    // x may be y: all of the row has been read
+    // x may be y, because the whole row has been read
 #pragma unroll
     for (int p = 0; p < PACKS; ++p) {
         if (COLUMN(p) >= n_columns) continue;

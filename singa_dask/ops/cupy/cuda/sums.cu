@@ -1,10 +1,10 @@
-// Sums: of all values, of what a scalar is counted from, of pixels. Always added in the same order.
+// Sums: of all values, of pixels, and sums from which metrics are computed. Values are always added in the same order.
 
-// X is the type of what is summed, Y that of the sums.
+// X is the type of the values, Y the type of the sums.
 
 #define MAX_THREADS 256
 
-// out[block] = a part of the sum of x[i]^2, i < n; `total` adds up the parts.
+// out[block] = a part of the sum of x[i]^2 for i < n; `total` adds the parts.
 extern "C" __global__ void squares(const X* x, Y* out, long long n) {
     double sum = 0;
     for (long long i = THREAD; i < n; i += N_THREADS) sum += (double)x[i] * (double)x[i];
@@ -12,7 +12,7 @@ extern "C" __global__ void squares(const X* x, Y* out, long long n) {
     if (threadIdx.x == 0) out[blockIdx.x] = sum;
 }
 
-// The same of x[i].
+// The same for the sum of x[i].
 extern "C" __global__ void values(const X* x, Y* out, long long n) {
     double sum = 0;
     for (long long i = THREAD; i < n; i += N_THREADS) sum += (double)x[i];
@@ -20,7 +20,7 @@ extern "C" __global__ void values(const X* x, Y* out, long long n) {
     if (threadIdx.x == 0) out[blockIdx.x] = sum;
 }
 
-// The same of how many x[i] are infinite, or no numbers.
+// The same for the number of x[i] that are infinite or NaN.
 extern "C" __global__ void unusual(const X* x, Y* out, long long n) {
     double sum = 0;
     for (long long i = THREAD; i < n; i += N_THREADS) sum += (double)x[i] - (double)x[i] != 0;
@@ -28,7 +28,7 @@ extern "C" __global__ void unusual(const X* x, Y* out, long long n) {
     if (threadIdx.x == 0) out[blockIdx.x] = sum;
 }
 
-// One block.
+// Add all parts, in one block.
 extern "C" __global__ void total(const X* x, Y* out, int n) {
     double sum = 0;
     for (int i = threadIdx.x; i < n; i += blockDim.x) sum += (double)x[i];
@@ -36,8 +36,8 @@ extern "C" __global__ void total(const X* x, Y* out, int n) {
     if (threadIdx.x == 0) out[0] = sum;
 }
 
-// out (N, C) = the mean over the pixels of images that lie dense as (N, P, C). A block is for 32 channels of an image;
-// its warps take pixels in turn.
+// out (N, C) = the mean over the pixels of images that are dense in memory as (N, P, C). A block computes 32 channels
+// of an image, and divides the pixels among its warps.
 extern "C" __global__ void pixel_means(
     const X* x, Y* out, long long out_row, long long out_column, long long pixels, int channels
 ) {

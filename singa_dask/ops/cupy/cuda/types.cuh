@@ -1,5 +1,5 @@
-// Put before each source: a 16-bit float, the type that sums are made in, and the threads of a warp.
-// Plain CUDA C++: no header is included.
+// Inserted before each source: a 16-bit float, the type in which kernels compute, and functions of warps and blocks.
+// Plain CUDA C++, without headers.
 
 struct bfloat16 {
     unsigned short bits;
@@ -8,7 +8,7 @@ struct bfloat16 {
     __device__ bfloat16(float value) {
         union { float number; unsigned int word; } of;
         of.number = value;
-        // to the nearest, of two the even one; what is not a number stays one
+        // round to nearest, ties to even; NaN stays NaN
         bits = value != value ? 0x7fc0 : (unsigned short)((of.word + 0x7fff + ((of.word >> 16) & 1)) >> 16);
     }
     __device__ operator float() const {
@@ -18,27 +18,28 @@ struct bfloat16 {
     }
 };
 
-// wide<T>::type is what kernels compute in: float, or double for doubles.
+// wide<T>::type is the type in which kernels compute: double for double, else float.
 template <typename T> struct wide { typedef float type; };
 template <> struct wide<double> { typedef double type; };
 
-// The number of a thread of a one-dimensional grid, and how many there are.
+// The index of a thread in a one-dimensional grid, and the number of threads.
 #define THREAD ((long long)blockIdx.x * blockDim.x + threadIdx.x)
 #define N_THREADS ((long long)gridDim.x * blockDim.x)
 #define WARP 32
 
-// n / d by a product and a shift, for `by` of `divisor` in launch.py and 0 <= n < 2^31; longer numbers are divided.
+// n / d by a product and a shift, for `by` from `divisor` in launch.py and 0 <= n < 2^31. 64-bit integers are divided.
 template <typename I> __device__ I quotient(I n, int d, unsigned long long by) {
     return sizeof(I) > 4 ? n / d : (I)((unsigned long long)(unsigned int)n * (by >> 8) >> (by & 255));
 }
 
-// The sum over the threads of a block, given to each of them, always added in the same order. Blocks are whole warps.
+// The sum over the threads of a block, returned in all of them, always added in the same order. A block must be whole
+// warps.
 template <typename V> __device__ V block_sum(V value) {
     __shared__ V parts[WARP];
     for (int step = WARP / 2; step; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
     const int n_warps = blockDim.x / WARP;
     if (n_warps == 1) return value;
-    __syncthreads();  // so that the last sum has been read
+    __syncthreads();  // wait until the previous sum has been read
     if (threadIdx.x % WARP == 0) parts[threadIdx.x / WARP] = value;
     __syncthreads();
     value = parts[0];
@@ -46,7 +47,7 @@ template <typename V> __device__ V block_sum(V value) {
     return value;
 }
 
-// The largest value of the threads of a block, given to each of them; what is not a number is passed over.
+// The largest value of the threads of a block, returned in all of them. NaN is ignored.
 template <typename V> __device__ V block_max(V value) {
     __shared__ V parts[WARP];
     for (int step = WARP / 2; step; step /= 2) {
@@ -63,8 +64,8 @@ template <typename V> __device__ V block_max(V value) {
     return value;
 }
 
-// Whether this block comes here last of n_blocks; the same for all its threads. It then reads what the others wrote before
-// by __ldcg. The counter is 0 before and after; is_last is in shared memory.
+// Whether this block is the last of n_blocks to arrive here; all of its threads return the same. It can then read what
+// the other blocks have written, by __ldcg. The counter is 0 before and after the launch; is_last is in shared memory.
 inline __device__ bool is_last_block(unsigned* counter, unsigned n_blocks, bool& is_last) {
     __threadfence();
     __syncthreads();
