@@ -42,7 +42,7 @@ class MapEntry(NamedTuple):
     name : str
         Name of the array.
     transpose : bool or sequence of int
-        Whether to reverse the axes of the array; or the new order of the axes.
+        Whether to reverse the axes of the array, or the new order of the axes.
     rows : sequence of int
         Range of rows to use, as (first, stop). If empty, all rows are used.
     plus : str
@@ -120,7 +120,7 @@ class Matching:
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray], places: Mapping[str, ParamPlace]) -> None:
-        # the same name is the same layout, unless it is a square matrix of a layer with transpose
+        # equal names mean equal layouts, except for a square matrix of a layer with transpose
         exact = [name for name in arrays if name in places and not places[name].hides_transpose]
         layers: dict[str, list[ParamPlace]] = {}
         for name in (name for name in places if name not in exact):
@@ -156,9 +156,9 @@ class Matching:
         by_name = _unrivalled({(head, layer) for head, layer in pairs if _plain(layer) in names[head]})
         heads, taken = {head for head, _ in by_name}, {layer for _, layer in by_name}
         free = _unrivalled({(head, layer) for head, layer in pairs if head not in heads and layer not in taken})
-        # the name of another layer speaks against the only layer of this shape
+        # a group with the name of another layer does not belong to the only layer of this shape
         chosen = by_name | {pair for pair in free if names[pair[0]].isdisjoint(layers)}
-        # a name without a known role is only a shape
+        # an array without a known role is matched by its shape alone
         sure = {pair for pair in chosen if "" not in self._groups[pair[0]] and (is_plain or not pairs[pair].layout)}
         return {head: option for (head, layer), option in pairs.items() if (head, layer) in sure}
 
@@ -234,7 +234,7 @@ def _gates(head: str, group: Mapping[str, str], layer: Recurrent, arrays: Mappin
     plus = group.get("bias_hh", "")
     if group.keys() != {*params, *(["bias_hh"] if layer.biases else [])} or layer.reverse != head.endswith("_reverse"):
         return []
-    # the reset gate of a GRU multiplies the last rows of bias_hh, which ours lacks
+    # in PyTorch, the reset gate of a GRU multiplies the last rows of bias_hh; our GRU has no such bias
     lost = plus and isinstance(layer, GRU) and arrays[plus][2 * n :].any()
     if lost or any(arrays[name].shape[:1] != (n * len(order),) for name in group.values()):
         return []

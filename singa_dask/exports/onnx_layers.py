@@ -443,7 +443,8 @@ def like_source(graph: OnnxGraph, layer: norm.LRN | norm.BatchNorm | norm.GroupN
 # -- texts and other sequences: rows (T N, D), first time step first -------------------------
 
 
-# indices of ONNX's gates among ours: GRU z, r, h of z, r, c; LSTM i, o, f, c of i, f, g, o
+# for each gate in the order of ONNX, its index in our order: z, r, h in z, r, c for a GRU; i, o, f, c in i, f, g, o for
+# an LSTM
 GATES: dict[type[Layer], tuple[int, ...]] = {
     recurrent.GRU: (0, 1, 2),
     recurrent.LSTM: (0, 3, 1, 2),
@@ -453,7 +454,7 @@ GATES: dict[type[Layer], tuple[int, ...]] = {
 
 @register(CharRNN)
 def _char_rnn(graph: OnnxGraph, layer: CharRNN) -> str:
-    # omit the last column, which is only a label
+    # the input has no last column, because this column is only a label
     return graph.input(layer.conf_name, (BATCH, layer.options.unroll_len), np.int64)
 
 

@@ -632,7 +632,7 @@ def _attention_by_formula(
     )
 
 
-# the gates of PyTorch's arrays, by their places in ours: those of a GRU are z, r, c
+# for each gate in the order of PyTorch, its index in our order, which is z, r, c for a GRU
 TORCH_GATES: dict[type[Layer], tuple[int, ...]] = {
     recurrent.GRU: (1, 0, 2),
     recurrent.LSTM: (0, 1, 2, 3),

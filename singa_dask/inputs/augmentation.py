@@ -180,8 +180,8 @@ class Mixing:
         Parameters
         ----------
         x, other : (N, *shape) float
-            The records to mix. If the values are not images but e.g. targets of images, they are mixed in the same
-            weights as the images.
+            The records to mix. If the values are not images but, for example, targets of images, they are mixed with
+            the same weights as the images.
         records : RecordIds
             Indices and epochs of ``x``.
 
@@ -190,7 +190,7 @@ class Mixing:
         (N, *shape) float
             The mixed records.
         (N,) float64
-            Share of each record of ``x`` in the mixture, from 0 to 1.
+            Weight of each record of ``x`` in the mixture, from 0 to 1.
         """
         words = self.draw(records.ids, records.epochs)
         is_cut = np.full(len(x), self.cutmix > 0)

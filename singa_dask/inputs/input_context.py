@@ -1,4 +1,4 @@
-"""InputContext: what the layers of a net share, with additions for input layers."""
+"""InputContext: the values that all layers of a net share, and values for input layers."""
 
 from __future__ import annotations
 

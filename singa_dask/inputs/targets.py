@@ -27,7 +27,7 @@ class _TableInput(StoreInput):
     """Base of layers that read other fields of the records of another input layer.
 
     Both layers have the same ``store_conf``. Its shape, mean and std describe the features. If the other layer mixes
-    records, this layer mixes its values in the same shares.
+    records, this layer mixes its values with the same weights.
     """
 
     field: ClassVar[str]

@@ -54,9 +54,9 @@ class ConvWindow(NamedTuple):
     ----------
     stride, pad : pair of int
     dilation : pair of int
-        Distance of neighbouring pixels of a window.
+        Distance between neighbouring pixels of a window.
     groups : int
-        Number of groups into which channels and filters are divided. Filters see the channels of their group.
+        Number of groups into which channels and filters are divided. A filter reads only the channels of its group.
     """
 
     stride: Pair

@@ -55,7 +55,7 @@ class Formula:
     Raises
     ------
     ConfigError
-        One of them is not a formula.
+        ``value`` or ``derivative`` is not a valid formula.
     """
 
     value: str
@@ -66,7 +66,7 @@ class Formula:
 
     @property
     def forward(self) -> tuple[Step, ...]:
-        """Steps that compute f(x) from ``x``; the result is the last one's."""
+        """Steps that compute f(x) from ``x``. The last step computes the result."""
         return _steps_of(self.value)
 
     @property

@@ -53,7 +53,7 @@ def generator(key: Key, count: int = 0) -> np.random.Generator:
     key : sequence of int or str
         What the numbers depend on, e.g. ``(seed, param_name)``.
     count : int
-        Where in the stream to start, in units of eight float32 values.
+        Position in the stream at which to start, in units of eight float32 values.
     """
     return np.random.Generator(np.random.Philox(key=words_of(key), counter=count))
 

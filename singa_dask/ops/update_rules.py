@@ -1,7 +1,7 @@
 """UpdateRule: the formula of an update rule, compiled to kernels for the CPU and for GPUs.
 
-A formula is assignments in Python, and in C++ but for the types of local names. They assign expressions of ``+ - * /``,
-``sqrt``, ``abs`` and ``max`` to the values ``w``, arrays of the state, and local names. ``g`` is the prepared gradient.
+A formula is a list of assignments in Python. Its expressions consist of ``+ - * /``, ``sqrt``, ``abs`` and ``max``.
+They are assigned to the values ``w``, to arrays of the state, or to local names. ``g`` is the prepared gradient.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class UpdateRule:
     ----------
     name : str
     numbers : str
-        Names of its numbers, in the order of a kernel's arguments.
+        Names of the rule's numbers, in the order of a kernel's arguments.
     state : str
-        Names of the other arrays that it changes, beside ``w``.
+        Names of the arrays that the rule changes, besides ``w``.
     formula : str
         Assignments, separated by semicolons.
     """
@@ -48,7 +48,7 @@ class UpdateRule:
 
     @cached_property
     def for_cpu(self) -> Callable[..., None]:
-        """A function of numbers, gradient, two scratch arrays, ``w`` and the state, which allocates nothing."""
+        """A function of numbers, gradient, two scratch arrays, ``w`` and the state. It allocates no memory."""
         # in the text of assignments, w -= x becomes w = w - (x), and v = g becomes a copy, since g may change later
         text = [re.sub(r"(\w+) ([-+*/])= (.+)", r"\1 = \1 \2 (\3)", step) for step in self.steps]
         names = [*self.numbers, "g", *SCRATCH, *self.arrays]

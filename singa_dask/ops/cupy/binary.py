@@ -1,4 +1,4 @@
-"""CupyBinary: losses and metrics of rows of logits on a GPU, each of a probability of its own."""
+"""CupyBinary: losses and metrics of rows of logits of independent probabilities, on a GPU."""
 
 from __future__ import annotations
 

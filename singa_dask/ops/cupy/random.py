@@ -1,7 +1,7 @@
-"""CupyRandom: random numbers by address on a GPU, the uniform ones with the bits of the CPU's.
+"""CupyRandom: random numbers by address on a GPU. Uniform numbers have the same bits as on a CPU.
 
-A key goes to the device as data, not as an argument of the kernel, so a captured kernel can be replayed with
-another key. Masks and Bernoulli draws have the bits of the CPU's, too.
+Kernels read a key from device memory, not from their arguments, so a captured kernel can be replayed with another key.
+Masks and Bernoulli draws also have the same bits as on a CPU.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """CupyRecurrent: time steps and rows of tables on a GPU, by ``cuda/recurrent.cu`` and ``cuda/rows.cu``, a launch each.
 
-A step of a recurrent layer is so little work that a launch takes as long, so the arguments of a launch are cached.
+The arguments of launches are cached, because a launch can take as long as the step of a recurrent layer.
 """
 
 from __future__ import annotations

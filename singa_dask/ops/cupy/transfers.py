@@ -1,4 +1,4 @@
-"""CupyTransfers: copies between a GPU and page-locked memory of the host that run beside kernels."""
+"""CupyTransfers: copies between a GPU and page-locked host memory, in parallel with kernels."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """CupyUpdates: the update rules on a GPU, each one kernel that reads and writes every value once.
 
-The same pass prepares the gradient. The learning rate and other numbers are arguments: a change compiles and
-uploads nothing. Each rule has a second kernel with the same steps for an `ArrayList`: it finds the arrays by a
-table of their addresses, which is on the device from the first call on. A third one finds numbers that differ between
-the arrays by a table too, which is uploaded for each call.
+The same pass prepares the gradient. The learning rate and other numbers are arguments of the kernel, so a change of
+them needs no compilation and no upload. Each rule has a second kernel for an `ArrayList`, with the same steps. It reads
+the addresses of the arrays from a table, which the first call writes to the device. A third kernel is for numbers that
+differ between the arrays. It reads these numbers from another table, which is uploaded for each call.
 """
 
 from __future__ import annotations

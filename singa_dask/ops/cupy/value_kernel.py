@@ -1,4 +1,4 @@
-"""ValueKernel: a kernel that computes value by value, many neighbouring values at once where they lie so."""
+"""ValueKernel: a kernel that computes value by value, several contiguous values at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CupyWeights: copies of weights in another layout or type, all by one launch in a captured step."""
+"""CupyWeights: copies of weights in another layout or type. A captured step copies all in one launch."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class StepWeights:
 
 
 class CupyWeights(CupyMemory):
-    """Weights as kernels take them, a mixin of `CupyOps`."""
+    """Weights in the form that kernels read, a mixin of `CupyOps`."""
 
     def __init__(self, gpu: CupyDevice, precision: str = "float32") -> None:
         super().__init__(gpu, precision)

@@ -1,7 +1,7 @@
 """NumpyOps: the reference backend, all kernels in numpy.
 
-Its docstrings are the contract of every backend: what each kernel computes, from which shapes and dtypes, and what may
-share memory. A faster backend is a subclass that overrides some of the kernels.
+Its docstrings are the contract of every backend: what each kernel computes, for which shapes and dtypes, and which
+arrays may share memory. A faster backend is a subclass that overrides some of the kernels.
 
 A kernel writes its result into ``out`` and returns nothing, unless it says so. After its first call it allocates no
 memory of batch size. Float arrays of one call have one dtype, float32 or float64, and any strides, unless a kernel says
@@ -39,7 +39,7 @@ class NumpyOps(
     Attributes
     ----------
     name : str
-        Its name in a job's ``ops``, e.g. ``"onednn"``.
+        Name of the backend in the key ``ops`` of a job, e.g. ``"onednn"``.
     """
 
     name = "numpy"

@@ -80,7 +80,7 @@ class NumpyImages(NumpyElementwise):
         """``out[n, f, i, j] = b[f] + sum_{c, k, l} w[f, c, k, l] x[n, c, i s + k d - pad, j s + l d - pad]``.
 
         Here s is the stride and d the dilation of ``window``. Outside of the image x is 0. The kernel is not flipped,
-        as usual in neural nets. With ``relu`` negative values of the result become 0; a NaN may, too.
+        as usual in neural nets. With ``relu``, negative values of the result become 0. A NaN may become 0, too.
 
         Parameters
         ----------
@@ -213,7 +213,8 @@ class NumpyImages(NumpyElementwise):
             Images. Padding is never the largest value. ``pad`` must be less than ``kernel``.
         out : (N, C, OH, OW)
         where : (N, C, OH, OW) of dtype `place_dtype`, or None
-            Output: the index of the largest value in its window, counted row by row. Of equal values it is the first.
+            Output: the index of the largest value in its window, counted row by row. If values are equal, the first one
+            counts.
         """
         for source, y, places in self.pieces(x, out, where):
             y[...] = -np.inf

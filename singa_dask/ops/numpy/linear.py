@@ -85,8 +85,9 @@ class NumpyLinear(NumpyElementwise):
         a : (..., M, K), or (..., K, M) if ``transpose_a``
         b : (..., K, N), or (..., N, K) if ``transpose_b``
         out : (..., M, N)
-            All have the same one or two leading axes, of any strides, e.g. the heads of attention as a view
-            (N, H, T, d) of rows (T, N, H d). Fastest if the last axis, or the last but one, is contiguous.
+            All three arrays have the same one or two leading axes, with any strides. For example, the heads of
+            attention are a view (N, H, T, d) of rows (T, N, H d). The kernel is fastest if the last axis, or the last
+            but one, is contiguous.
         """
         np.matmul(a.swapaxes(-1, -2) if transpose_a else a, b.swapaxes(-1, -2) if transpose_b else b, out=out)
         if scale != 1:

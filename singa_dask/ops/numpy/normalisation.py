@@ -24,7 +24,7 @@ class NumpyNormalisation(NumpyElementwise):
     def lrn_memory(
         self, shape: Sequence[int], dtype: DType, size: int, alpha: float, beta: float, knorm: float
     ) -> Array:
-        """Return ``work``, which `lrn` passes to `lrn_grad`, for images of a shape."""
+        """Return the workspace ``work`` that `lrn` passes to `lrn_grad`, for images of a shape."""
         return self.features(shape, dtype)
 
     def lrn(self, x: Array, out: Array, work: Array | None, size: int, alpha: float, beta: float, knorm: float) -> None:
@@ -35,7 +35,7 @@ class NumpyNormalisation(NumpyElementwise):
         x, out : (N, C, H, W)
         work : from `lrn_memory`, or None if no gradient follows
         size : int
-            Odd; the sum is over the channels from c - size // 2 to c + size // 2 that exist.
+            Odd number of channels in the sum: from c - size // 2 to c + size // 2, without channels that do not exist.
         """
         for source, y, sums in self.pieces(x, out, work):
             sums = self.scratch("sums", y.shape, y.dtype) if sums is None else sums
@@ -62,7 +62,7 @@ class NumpyNormalisation(NumpyElementwise):
             np.add(gx, scaled, out=gx)
 
     def _inverse_power(self, x: Array, exponent: float, out: Array) -> None:
-        """``out = x^-exponent``; for the usual 3 / 4 by roots, which is several times faster."""
+        """``out = x^-exponent``. The usual exponent 3 / 4 is computed by roots, which is several times faster."""
         if exponent != 0.75:
             np.power(x, -exponent, out=out)
             return
@@ -141,11 +141,12 @@ class NumpyNormalisation(NumpyElementwise):
         Parameters
         ----------
         running : Running, optional
-            Its gradients are written, ``grad_mean = rate (running mean - mean)``, and the variance likewise.
+            Running statistics, whose gradients are written: ``grad_mean = rate (running mean - mean)``, and the
+            variance likewise.
         y : optional
             Output of `batch_norm` with ``relu``: gy is masked where ``y <= 0``, as in `relu_grad`.
         work : optional
-            Given with ``y`` if `batch_norm` had it.
+            The workspace that was passed to `batch_norm`. Pass it together with ``y``.
         """
         if running is not None:
             write_running(running, mean, var)

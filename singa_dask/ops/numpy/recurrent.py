@@ -27,7 +27,8 @@ class NumpyRecurrent(NumpyElementwise):
     def row_index(self, values: Array, n_rows: int, before: Array | None = None) -> Array:
         """Return an index of rows in a form that `take_rows` and `add_rows` read fastest, and the host can still read.
 
-        With ``before`` it keeps its memory from batch to batch, so that kernels that read it can be captured.
+        With ``before``, the index stays in the same memory for all batches, so that kernels that read it can be
+        captured.
 
         Parameters
         ----------

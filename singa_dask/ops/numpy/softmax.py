@@ -24,7 +24,8 @@ class NumpySoftmax(NumpyMemory):
     def softmax_grad(self, y: Array, gy: Array, out: Array) -> None:
         """``out = y (gy - sum_row(gy y))``, (N, D); ``out`` may be ``gy``.
 
-        Also the gradient of `masked_softmax`, on its rows as (N, D): masked scores have ``y = 0``, so gradient 0.
+        This is also the gradient of `masked_softmax`, with its rows as (N, D). Masked scores have ``y = 0``, so their
+        gradient is 0.
         """
         for p, g, gx in self.pieces(y, gy, out):
             row = self.scratch("row", (len(p), 1), p.dtype)
@@ -71,7 +72,7 @@ class NumpySoftmax(NumpyMemory):
         Parameters
         ----------
         p : (N, D)
-            Probabilities; those below the smallest normal float count as that.
+            Probabilities. A probability below the smallest normal float counts as this float.
         labels : (N,) integers
         smoothing : float
             e in [0, 1), label smoothing as in Szegedy et al. (2016).
@@ -135,7 +136,7 @@ class NumpySoftmax(NumpyMemory):
         scores : (N, D)
         k : int
         out : (N, k)
-            Of equal scores the higher column comes first, as in SINGA.
+            If scores are equal, the higher column comes first, as in SINGA.
         """
         last = scores.shape[1] - 1
         if k == 1:

@@ -1,4 +1,4 @@
-"""Call: a prepared kernel, with its primitive, memory, and copies of arrays to the layouts that it takes."""
+"""Call: a prepared kernel, with its primitive, its memory, and copies of arrays to other layouts."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def dense_strides(x: Array, order: Sequence[int]) -> tuple[int, ...]:
 
 
 def layout(x: Array) -> tuple[int, ...]:
-    """Return the strides of an array in bytes, with those of axes of length 1 as in a dense array.
+    """Return the strides of an array in bytes. Axes of length 1 have the strides of a dense array.
 
-    Such images are taken as N, H, W, C if possible, which matters with one channel, and other arrays as C order.
+    If images and other arrays fit several orders of axes, images count as N, H, W, C, and other arrays as C order.
     """
     orders = [range(x.ndim)] if x.ndim < 3 else [[0, *range(2, x.ndim), 1], range(x.ndim)]
     for dense in (dense_strides(x, list(order)) for order in orders):
@@ -50,11 +50,11 @@ class Operand:
     array : ndarray
         An example with the shape, strides and dtype.
     written : bool
-        Whether the primitive writes it, or reads it.
+        Whether the primitive writes the array. Otherwise it reads the array.
     add : bool
         Whether the result is added to earlier values.
     opaque : bool
-        Whether its layout is known to primitives only.
+        Whether only primitives know the layout of the array.
     """
 
     place: int
@@ -103,7 +103,7 @@ class Call:
                 memories[operand.place] = self._attach(description, operand)
             else:
                 self._handles.append(0)
-        # an array argument that is None has handle 0, and keeps it
+        # the handle of an argument that is None is always 0
         self._addresses = [0 if handle else None for handle in self._handles]
         self._steps = [*self._before, engine.primitive(description, memories), *self._after]
 
@@ -200,7 +200,7 @@ def fast(engine: Engine, name: str, *args: Any) -> int:
 
 
 def flat(*arrays: Array) -> list[Array]:
-    """Return dense arrays of the same layout as flat views, others unchanged."""
+    """Return arrays as flat views if they are dense and have the same layout; otherwise, unchanged."""
     first = layout(arrays[0])
     dense = sum((size - 1) * step for size, step in zip(arrays[0].shape, first, strict=True)) + arrays[0].itemsize
     if dense != arrays[0].nbytes or any(layout(array) != first or min(first) <= 0 for array in arrays):

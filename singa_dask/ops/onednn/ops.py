@@ -1,6 +1,6 @@
 """OneDnnOps: kernels for host memory by oneDNN.
 
-Kernels that oneDNN lacks, or is slow in, are NumPy's; this is logged once for each kernel.
+If oneDNN has no kernel for some arrays, or only a slow one, NumPy computes it. This is logged once for each kernel.
 """
 
 from __future__ import annotations

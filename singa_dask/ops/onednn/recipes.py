@@ -1,7 +1,7 @@
 """Recipes: each makes the oneDNN call of one kernel, given its arrays and parameters.
 
-Primitives take images as N, H, W, C, which is fastest here, and weights in a layout that they choose and the dtype of
-the images. `call` copies arrays in other layouts.
+Primitives read images in the order N, H, W, C, which is the fastest. They choose the layout of weights, and read them
+in the dtype of the images. `call` copies arrays that have another layout.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def workspace(work: Array | None, written: bool) -> Operand | None:
 
 
 def pixels(x: Array) -> Array:
-    """Return rows (N, C) as images of one pixel, images unchanged."""
+    """Return rows (N, C) as images of one pixel, and images unchanged."""
     return x if x.ndim == 4 else x[:, :, None, None]
 
 
