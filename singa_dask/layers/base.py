@@ -434,7 +434,8 @@ class Layer(HasBlock):
         """Send the gradient of a param at once; call this in `backward` when the gradient is complete.
 
         `backward` must not write to this gradient again. Gradients without this call are sent when `backward` returns.
-        If the gradient needs more work after `backward`, as in an unrolled net, the call has no effect.
+        The call has no effect for a layer that is `capturable`, or if the gradient needs more work after `backward`, as
+        in an unrolled net.
         """
         if self.send_ready is not None:
             self.send_ready(param)

@@ -101,7 +101,9 @@ class BP(Algorithm):
         """Compute gradients in reverse order, and pass the gradients of params to `update`."""
         for layer in self.net.in_turn(BACK):
             sent: list[Param] = []
-            if layer.params and self.net.runs_once(layer) and not self._shares_loss(layer):
+            # kernels of a capturable layer may be replayed without its code, and so without `ready`
+            may_send = bool(layer.params) and not layer.speed.capturable and self.net.runs_once(layer)
+            if may_send and not self._shares_loss(layer):
                 layer.send_ready = partial(self._send_early, step, layer, sent)
             try:
                 self._backward(layer)

@@ -22,7 +22,7 @@ CLASSES = {
 }
 # What only nets, workers and servers use.
 OF_NETS = {
-    "Layer": {"buffers", "conf_name", "learns", "take_metrics"},
+    "Layer": {"buffers", "conf_name", "learns", "send_ready", "take_metrics"},
     "Feature": {"allocate", "own_data", "own_grad"},
     "Traits": {"consumed"},
 }

@@ -40,6 +40,7 @@ def test_a_gradient_that_is_ready_leaves_while_its_layer_runs(watched: bool) -> 
     net, events = ready(mlp()), []
     net.is_watched = watched
     fc2 = net.name2layer("fc2")
+    fc2.speed = fc2.speed.replace(capturable=False)
     run, (weight, bias) = fc2.backward, fc2.params
 
     def early(phase: Any) -> None:
@@ -57,6 +58,7 @@ def test_a_gradient_that_is_ready_leaves_while_its_layer_runs(watched: bool) -> 
 def test_a_gradient_is_not_sent_twice() -> None:
     net = ready(mlp())
     fc2 = net.name2layer("fc2")
+    fc2.speed = fc2.speed.replace(capturable=False)
     fc2.backward = lambda phase: [fc2.ready(fc2.params[0]) for _ in range(2)]  # type: ignore
     with pytest.raises(RuntimeError, match=r"fc2: backward\(\) calls ready\(\) twice for param w_fc2"):
         BP(net).train_one_batch(0)
