@@ -29,7 +29,7 @@ class SoftmaxLossConf(Conf):
     """``softmaxloss_conf`` (SINGA's SoftmaxLossProto)."""
 
     topk: Size = 1
-    """A record counts as correct if its label is among this number of highest scores."""
+    """A record counts as correct if its label is among the ``topk`` highest scores."""
     scale: float = 1.0
     """Factor of the loss, the accuracy and the gradient."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)

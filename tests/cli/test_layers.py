@@ -77,7 +77,7 @@ def test_a_layer_in_json(call: Call) -> None:
         "name": "topk",
         "type": "integer >= 1",
         "default": "1",
-        "meaning": "A record counts as right when its label is among the best this many.",
+        "meaning": "A record counts as correct if its label is among the ``topk`` highest scores.",
     }
 
 
