@@ -25,7 +25,7 @@ from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.codecs.numbers import NO_SPELLING
 from singa_dask.data.convert import backend_of
 from singa_dask.data.convert.tasks import report
-from singa_dask.data.stores import STORES, Store, open_store
+from singa_dask.data.stores import STORES, open_store
 from singa_dask.data.stores.class_names import write_options
 from singa_dask.data.stores.tables.table_columns import read_columns
 from singa_dask.data.types import Arrays
@@ -597,10 +597,8 @@ class DistributedNet:
 
 def _check_writes(backend: str) -> None:
     """Raise a ConfigError if a format cannot be written."""
-    # a format that cannot be written inherits `Store.write`
-    base = Store.write.__func__  # type: ignore[attr-defined]
-    if getattr(STORES.find(backend).write, "__func__", None) is base:
-        known = [name for name in STORES.names() if getattr(STORES.find(name).write, "__func__", None) is not base]
+    if not STORES.find(backend).can_write():
+        known = [name for name in STORES.names() if STORES.find(name).can_write()]
         raise ConfigError(f"records cannot be written as {backend}. Known: {', '.join(known)}.")
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from singa_dask import fs
 from singa_dask.data.stores import STORES, Store, open_store
+from singa_dask.data.stores.messages.kvfile import put_pairs
 from singa_dask.data.types import Arrays
 
 # formats that can be written, with a suffix of each
-SUFFIX = {name: STORES.find(name).suffixes[0] for name in STORES.names() if "write" in vars(STORES.find(name))}
+SUFFIX = {name: STORES.find(name).suffixes[0] for name in STORES.names() if STORES.find(name).can_write()}
 
 
 def pixels(n: int, shape: Sequence[int] = (3, 4), labels: bool = True, seed: int = 0) -> Arrays:
@@ -54,3 +56,9 @@ def assert_same(found: Arrays, expected: Arrays) -> None:
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array)
         assert found[name].dtype == array.dtype
+
+
+def write_pairs(url: str, pairs: Iterable[tuple[str, bytes]]) -> None:
+    """Write a new key-value file."""
+    with fs.staged(url) as path, path.open("wb") as file:
+        put_pairs(file, pairs)

@@ -43,7 +43,7 @@ class Hosts:
             path.parent.mkdir(exist_ok=True)
             rows = slice(3 * i, 3 * i + 3)
             chunk = {"data": X[rows], "label": np.arange(12, dtype=np.int32)[rows]}
-            ArrowStore.write_file(path, str(path), [chunk])
+            ArrowStore.write(str(path), [chunk])
             told = path if host == "here" else Path("/nowhere", name)
             self._elsewhere[name] = path
             files.append(PartFile(name, host, f"tcp://{host}:1", str(told), path.stat().st_size, 3))

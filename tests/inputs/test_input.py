@@ -12,14 +12,13 @@ from singa_dask.conf import LayerConf, Phase
 from singa_dask.data.codecs.record import encode_record
 from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import STORES
-from singa_dask.data.stores.messages.kvfile import write_pairs
 from singa_dask.errors import Aborted, ConfigError, DataError
 from singa_dask.inputs import InputContext, InputLayer
 from singa_dask.inputs.store_input import StoreInput
 from singa_dask.layers import LAYERS
 from singa_dask.net import memory, wiring
 from singa_dask.ops import get_ops
-from tests.contracts.records import pixels
+from tests.contracts.records import pixels, write_pairs
 
 SINGA = Path(__file__).parents[1] / "gold" / "data"
 LINES = "12,3.2,1,14.1\n2,0.2,0,1.1\n1,2.2,1,4.1\n"

@@ -12,7 +12,6 @@ import pytest
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.data.codecs.record import encode_record
 from singa_dask.data.stores import Store, open_store
-from singa_dask.data.stores.messages.kvfile import write_pairs
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.inputs import InputContext, StoreInput
@@ -20,6 +19,7 @@ from singa_dask.layers import Feature, Layer
 from singa_dask.net import memory, wiring
 from singa_dask.ops import get_ops
 from tests.cli.conftest import ROOT
+from tests.contracts.records import write_pairs
 
 DIGITS = str(ROOT / "data/digits/test.arrow")
 

@@ -24,6 +24,7 @@ class Rechunker:
 
     Attributes
     ----------
+    url : str
     schema : dict of str to Field
     record_bytes : int
     taken : int
@@ -37,7 +38,7 @@ class Rechunker:
     """
 
     def __init__(self, url: str, records: Records) -> None:
-        self._url = url
+        self.url = url
         self._chunks = iter([records] if isinstance(records, dict) else records)
         self._left: Arrays = {}
         self.taken = self._seen = 0
@@ -59,7 +60,7 @@ class Rechunker:
             chunk = self._left or self._next()
             if chunk is None:
                 break
-            check_schema(chunk, self.schema, self._url)
+            check_schema(chunk, self.schema, self.url)
             length = len(next(iter(chunk.values())))
             used = min(missing, length)
             parts.append({name: array[:used] for name, array in chunk.items()})
@@ -81,7 +82,7 @@ class Rechunker:
                 lengths = {name: len(array) for name, array in chunk.items()}
                 if len(set(lengths.values())) != 1 or 0 in lengths.values():
                     raise DataError(
-                        f"{self._url}: there are no records to write, or the arrays have different lengths: {lengths}."
+                        f"{self.url}: there are no records to write, or the arrays have different lengths: {lengths}."
                     )
                 # a record of a single number has shape (1,)
                 chunk = {
@@ -89,7 +90,7 @@ class Rechunker:
                     for name, array in chunk.items()
                 }
                 if "label" in chunk:
-                    chunk = {**chunk, "label": as_labels(np.asarray(chunk["label"]), self._url, self._seen)}
+                    chunk = {**chunk, "label": as_labels(np.asarray(chunk["label"]), self.url, self._seen)}
                 self._seen += next(iter(lengths.values()))
                 return chunk
         return None

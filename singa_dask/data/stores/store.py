@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from operator import methodcaller
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from singa_dask.conf.parts import read_options
 from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.types import Arrays, Block, Field, FileSum, Records, TableColumn
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.fs.io_threads import map_ahead, open_threads
@@ -68,7 +69,7 @@ class Store(ABC):
     A subclass sets ``blocks`` and ``schema`` in its ``__init__``, which begins with ``super().__init__(...)``, and
     implements ``read_block`` and ``close``. It declares its options as ``block``, a class that extends `StoreOptions`.
     It recognises files of the format by the end of their name (``suffixes``), their first bytes (``magic``), or a check
-    of its own (``matches``). To let `convert` write the format, it defines ``write`` and ``write_options``.
+    of its own (``matches``). To let `convert` write the format, it defines ``write_rows`` and ``write_options``.
 
     Parameters
     ----------
@@ -158,8 +159,8 @@ class Store(ABC):
     is_source: ClassVar[bool] = True
     """Whether `convert` reads files of this format."""
     write_options: ClassVar[tuple[str, ...]] = ()
-    """Keyword arguments that ``write`` accepts. `convert` passes ``class_names`` and ``table_facts`` if they are listed
-    here."""
+    """Keyword arguments that ``write_rows`` accepts. `convert` passes ``class_names`` and ``table_facts`` if they are
+    listed here."""
     blocks: tuple[Block, ...] = ()
     mapped: bool = False
     reads_labels_alone: bool = False
@@ -226,7 +227,7 @@ class Store(ABC):
         return bool(cls.magic and head.startswith(cls.magic)) or url.lower().endswith(cls.suffixes)
 
     @classmethod
-    def write(cls, url: str, records: Records, storage_options: fs.Options = None, *_: Any, **options: Any) -> None:
+    def write(cls, url: str, records: Records, storage_options: fs.Options = None, **options: Any) -> None:
         """Write records as a new store, atomically.
 
         Parameters
@@ -236,9 +237,21 @@ class Store(ABC):
             iterable yields the records in chunks; the size of the chunks does not change the bytes written. Only a few
             blocks are held in memory.
         options
-            Options of the format. A format that can store class names accepts ``class_names``.
+            Options of `write_rows`.
         """
-        raise DataError(f"{url}: records cannot be written in the format of this file.")
+        rows = Rechunker(url, records)
+        with fs.staged(url, storage_options) as path, path.open("wb") as file:
+            cls.write_rows(file, rows, **options)
+
+    @classmethod
+    def write_rows(cls, file: BinaryIO, rows: Rechunker, *_: Any, **options: Any) -> None:
+        """Write records to a file. A format that can store class names accepts ``class_names``."""
+        raise DataError(f"{rows.url}: records cannot be written in the format of this file.")
+
+    @classmethod
+    def can_write(cls) -> bool:
+        """Return whether this class itself, not only its base, defines how to write the format."""
+        return not {"write", "write_rows"}.isdisjoint(vars(cls)) and cls is not Store
 
     @classmethod
     def backend_name(cls) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from singa_dask.data.codecs.plain_arrays import TEXTS, as_stored, check_numbers,
 from singa_dask.data.codecs.values import value_name
 from singa_dask.data.stores.arrow.arrow import ArrowStore
 from singa_dask.data.stores.blocks import rows_per_block
+from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.records import check_count, check_weight_type, check_weights, place_of
@@ -124,7 +124,9 @@ class ArrayWriter:
         weights = self._weights(more[0], len(x), where) if self.has_weights else None
         if len(x):
             chunks = self._chunks(x, y, weights, where)
-            ArrowStore.write_file(Path(path), path, chunks, class_names=self.classes, class_type=self.class_type)
+            with open(path, "wb") as file:
+                rows = Rechunker(path, chunks)
+                ArrowStore.write_rows(file, rows, class_names=self.classes, class_type=self.class_type)
         return len(x)
 
     def _checked(self, value: Any, where: str, name: str, field: Field) -> Array:

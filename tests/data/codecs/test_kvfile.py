@@ -9,10 +9,10 @@ import pytest
 
 from singa_dask.data.codecs.record import encode_record
 from singa_dask.data.stores import STORES, open_store
-from singa_dask.data.stores.messages.kvfile import KVFile, write_pairs
+from singa_dask.data.stores.messages.kvfile import KVFile
 from singa_dask.errors import DataError
 from singa_dask.fs.range_reader import RangeReader
-from tests.contracts.records import pixels, read_all, written
+from tests.contracts.records import pixels, read_all, write_pairs, written
 
 SINGA = Path(__file__).parents[2] / "gold" / "data"
 PAIRS = [("firstkey", b"firstval"), ("secondkey", b"second value"), ("3key", b"3value")]

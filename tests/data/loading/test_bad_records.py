@@ -20,11 +20,10 @@ from singa_dask.data.loading import BadPolicy, Loader
 from singa_dask.data.random import draw
 from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import Store, open_store, write_manifest
-from singa_dask.data.stores.messages.kvfile import write_pairs
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from tests.contracts.foreign import example, frame, png, tar, write_foreign
-from tests.contracts.records import assert_same, floats, pixels, stored, written
+from tests.contracts.records import assert_same, floats, pixels, stored, write_pairs, written
 from tests.data.stores.test_lmdb import datum, write_values
 from tests.selection import few_examples
 

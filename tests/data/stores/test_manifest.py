@@ -15,11 +15,10 @@ from singa_dask.data.codecs.record import encode_record
 from singa_dask.data.stores import Store, open_store, write_manifest
 from singa_dask.data.stores.arrays import npz
 from singa_dask.data.stores.manifest import manifest_url
-from singa_dask.data.stores.messages.kvfile import write_pairs
 from singa_dask.errors import DataError
 from singa_dask.fs.range_reader import RangeReader
 from tests.contracts.foreign import shape_of, write_foreign
-from tests.contracts.records import assert_same, floats, pixels, read_all, written
+from tests.contracts.records import assert_same, floats, pixels, read_all, write_pairs, written
 from tests.data.stores.test_lmdb import datum, write_values
 
 WITH_MANIFEST = ["arrow", "csv", "kvfile", "lmdb"]

@@ -28,7 +28,7 @@ def catalog(folder: Path, hosts: str) -> Catalog:
     for i, host in enumerate(hosts):
         path = folder / f"part-{i:05d}.arrow"
         records = {"data": np.zeros((48, 784), np.float32), "label": np.zeros(48, np.int32)}
-        ArrowStore.write_file(path, str(path), [records])
+        ArrowStore.write(str(path), [records])
         files.append(PartFile(path.name, HOSTS[int(host)], "tcp://w", str(path), path.stat().st_size, 48))
     return Catalog("train", "train-1", tuple(files))
 

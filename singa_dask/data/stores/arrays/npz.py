@@ -10,7 +10,7 @@ import struct
 import tokenize
 import zipfile
 from collections.abc import Sequence
-from typing import IO
+from typing import IO, BinaryIO
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.range_store import DAMAGE, describe
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, LabelOptions
-from singa_dask.data.types import Records
 from singa_dask.errors import DataError, listed
 from singa_dask.fs.decompression import limit_of, read_member
 from singa_dask.fs.sources import Bytes, BytesInMemory
@@ -71,20 +70,16 @@ class NpzStore(ColumnStore):
         return (head.startswith(ZIP_MAGIC) and not is_sheet) or super().matches(url, head)
 
     @classmethod
-    def write(
-        cls, url: str, records: Records, storage_options: fs.Options = None, class_names: Sequence[str] = ()
-    ) -> None:
+    def write_rows(cls, file: BinaryIO, rows: Rechunker, class_names: Sequence[str] = ()) -> None:
         """Write one array for each field, and one for class names, with `numpy.savez`.
 
         All records are in memory at the same time.
         """
-        rows = Rechunker(url, records)
         blocks = list(rows.chunks(rows_per_block(rows.record_bytes)))
         arrays = {name: np.concatenate([block[name] for block in blocks]) for name in rows.schema}
         if class_names:
             arrays[CLASS_NAMES] = np.array(class_names)
-        with fs.staged(url, storage_options) as path, path.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
+        np.savez(file, allow_pickle=False, **arrays)
 
     def open_columns(self) -> tuple[dict[str, FieldColumn], int]:
         reader = self.open_source()

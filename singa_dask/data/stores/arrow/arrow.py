@@ -7,30 +7,28 @@ map; a remote block is one ranged read. Blocks of compressed files are copies.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
-from singa_dask import fs
 from singa_dask.data.codecs.columns import check_label_type
 from singa_dask.data.codecs.record_schema import fields_of
 from singa_dask.data.stores.arrow.arrow_columns import (
     check_described,
     column_array,
+    describe,
     metadata_of,
     record_batch,
     schema_for,
 )
 from singa_dask.data.stores.arrow.columnar import ARROW_MAGIC, STREAM, is_columnar
 from singa_dask.data.stores.blocks import BLOCK_BYTES, rows_per_block
-from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.range_store import DAMAGE, RangeStore
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, LabelOptions
-from singa_dask.data.types import Arrays, Block, Field, Records
+from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import DataError, listed
 from singa_dask.fs.decompression import check_decompressed, limit_of
 from singa_dask.fs.sources import Bytes
@@ -59,9 +57,8 @@ class ArrowStore(RangeStore):
         source = self.open_source()
         self._schema, batches = _read_footer(source)
         self.schema = _fields(self.url, self._schema)
-        self._label, described = "label", metadata_of(self._schema)
-        self.is_converted = bool(described)
-        if not described:
+        self._label = "label"
+        if not describe(self, self._schema):
             if {"data", "pixel"} <= self.schema.keys():
                 raise DataError(f"{self.url}: data and pixel could each be the values of a record. Leave one out.")
             self.other_fields = tuple(name for name in self._schema.names if name not in self.schema)
@@ -69,9 +66,6 @@ class ArrowStore(RangeStore):
             if self._label:
                 check_label_type(self.url, self._schema.field(self._label))
                 self.schema["label"] = Field(np.dtype(np.int32))
-        self.class_names = parse_names(described.get("class_names"))
-        self.class_type = described.get("class_type", "")
-        self.set_table_facts(described.get("table"))
         self.blocks, self._compressed = self._find_blocks(source, batches)
         self.mapped = self.is_local and not self._compressed
 
@@ -106,50 +100,23 @@ class ArrowStore(RangeStore):
         }
 
     @classmethod
-    def write(
+    def write_rows(
         cls,
-        url: str,
-        records: Records,
-        storage_options: fs.Options = None,
+        file: BinaryIO,
+        rows: Rechunker,
         block_bytes: int = BLOCK_BYTES,
         compression: str | None = None,
-        class_names: Sequence[str] = (),
-        table_facts: Mapping[str, Any] | None = None,
+        **described: Any,
     ) -> None:
-        """Write records in blocks of ``block_bytes``.
+        """Write records in blocks of ``block_bytes``. See `schema_for` for the other options.
 
         Parameters
         ----------
         compression : {None, "lz4", "zstd"}
             Compressed files are smaller, but their blocks are not views.
-        class_names : sequence of str
-            Written to the schema's metadata.
-        table_facts : mapping, optional
-            `TableFacts.to_dict` of the original table, written to the metadata, too.
         """
-        with fs.staged(url, storage_options) as path:
-            cls.write_file(path, url, records, class_names, "", block_bytes, compression, table_facts)
-
-    @classmethod
-    def write_file(
-        cls,
-        path: Path,
-        url: str,
-        records: Records,
-        class_names: Sequence[str] = (),
-        class_type: str = "",
-        block_bytes: int = BLOCK_BYTES,
-        compression: str | None = None,
-        table_facts: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Write records directly to a local file. ``url`` names the file in errors.
-
-        The file is not written atomically, and not flushed to the disk.
-        """
-        rows = Rechunker(url, records)
-        schema = schema_for(rows.schema, class_names, table_facts, class_type)
-        options = pa.ipc.IpcWriteOptions(compression=compression)
-        with path.open("wb") as file, pa.ipc.new_file(file, schema, options=options) as writer:
+        schema, options = schema_for(rows.schema, **described), pa.ipc.IpcWriteOptions(compression=compression)
+        with pa.ipc.new_file(file, schema, options=options) as writer:
             for block in rows.chunks(rows_per_block(rows.record_bytes, block_bytes)):
                 writer.write_batch(record_batch(block, schema))
 

@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from singa_dask.data.codecs.labels import as_labels
 from singa_dask.data.codecs.record_schema import describe_fields
+from singa_dask.data.stores.class_names import parse_names
+from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
 from singa_dask.shown import plural
@@ -20,9 +22,22 @@ METADATA = b"singa_dask"
 
 
 def schema_for(
-    fields: Mapping[str, Field], class_names: Sequence[str], table_facts: Mapping[str, Any] | None, class_type: str = ""
+    fields: Mapping[str, Field],
+    class_names: Sequence[str] = (),
+    table_facts: Mapping[str, Any] | None = None,
+    class_type: str = "",
 ) -> pa.Schema:
-    """Return the schema of records to write, with the metadata that describes them."""
+    """Return the schema of records to write, with the metadata that describes them.
+
+    Parameters
+    ----------
+    fields : mapping of str to Field
+    class_names : sequence of str
+    table_facts : mapping, optional
+        `TableFacts.to_dict` of the original table.
+    class_type : str
+        See `Store`.
+    """
     columns = [
         pa.field(name, pa.binary(field.size_bytes) if field.shape else pa.int32(), nullable=False)
         for name, field in fields.items()
@@ -50,6 +65,15 @@ def record_batch(rows: Arrays, schema: pa.Schema) -> pa.RecordBatch:
 def metadata_of(schema: pa.Schema) -> dict[str, Any]:
     """Return the metadata of a converted file; empty for other files."""
     return json.loads((schema.metadata or {}).get(METADATA, b"{}"))  # type: ignore[no-any-return]
+
+
+def describe(store: Store, schema: pa.Schema) -> dict[str, Any]:
+    """Set the class names and the facts of a store that a conversion wrote to the schema; return all metadata."""
+    described = metadata_of(schema)
+    store.is_converted = bool(described)
+    store.class_names, store.class_type = parse_names(described.get("class_names")), described.get("class_type", "")
+    store.set_table_facts(described.get("table"))
+    return described
 
 
 def check_described(url: str, schema: pa.Schema, fields: Mapping[str, Field]) -> None:

@@ -6,13 +6,12 @@ A row group is a block. Converters write fixed-size binary. Lists of numbers are
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from singa_dask import fs
 from singa_dask.data.codecs.columns import check_label_type
 from singa_dask.data.codecs.record_schema import fields_of
 from singa_dask.data.codecs.salvage import salvage_rows
@@ -20,19 +19,19 @@ from singa_dask.data.codecs.values import as_values, flat_lists, holds_numbers, 
 from singa_dask.data.stores.arrow.arrow_columns import (
     check_described,
     column_array,
-    metadata_of,
+    describe,
     record_batch,
     schema_for,
 )
 from singa_dask.data.stores.arrow.columnar import is_columnar, open_columns
 from singa_dask.data.stores.arrow.row_groups import RowGroups
 from singa_dask.data.stores.blocks import BLOCK_BYTES
-from singa_dask.data.stores.class_names import hugging_face_names, parse_names
+from singa_dask.data.stores.class_names import hugging_face_names
 from singa_dask.data.stores.images.image_decoding import ImageOptions, decode_image
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, LabelOptions
-from singa_dask.data.types import Arrays, Block, Field, Records
+from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import DataError, Remedy, listed
 from singa_dask.fs.decompression import check_decompressed, limit_of
 from singa_dask.fs.sources import Range
@@ -90,13 +89,10 @@ class ParquetStore(RangeStore):
         )
         if not self.count:
             return
-        described = metadata_of(schema)
+        described = describe(self, schema)
         self.schema = self._fields(schema, described.get("fields", {}))
-        self.class_names = parse_names(described.get("class_names"))
         if "label" in self._columns and not self.class_names:
             self.class_names = hugging_face_names(schema.metadata, self._columns["label"])
-        self.is_converted = bool(described)
-        self.set_table_facts(described.get("table"))
         self._ranges = [self._groups.ranges(i, list(self._columns.values())) for i in range(len(groups))]
         self._check_sizes([group.total_byte_size for group in groups])
 
@@ -254,42 +250,26 @@ class ParquetStore(RangeStore):
         return Field(dtype, tuple(sizes)), ()
 
     @classmethod
-    def write(
+    def write_rows(
         cls,
-        url: str,
-        records: Records,
-        storage_options: fs.Options = None,
+        file: BinaryIO,
+        rows: Rechunker,
         block_bytes: int = BLOCK_BYTES,
         compression: str | None = None,
-        class_names: Sequence[str] = (),
-        table_facts: Mapping[str, Any] | None = None,
+        **described: Any,
     ) -> None:
-        """Write records in row groups of ``block_bytes``, with page checksums.
+        """Write records in row groups of ``block_bytes``, with page checksums. See `schema_for` for the other options.
 
         Parameters
         ----------
         compression : {None, "zstd", "snappy", "lz4"}
             Compressed files are smaller, but slower to read.
-        class_names : sequence of str
-            Written to the schema's metadata.
-        table_facts : mapping, optional
-            `TableFacts.to_dict` of the original table, written to the metadata, too.
         """
-        rows = Rechunker(url, records)
-        schema = schema_for(rows.schema, class_names, table_facts)
-        per_group = max(1, block_bytes // max(rows.record_bytes, 1))
-        with fs.staged(url, storage_options) as path, path.open("wb") as file:
-            writer = pq.ParquetWriter(
-                file,
-                schema,
-                compression=compression or "none",
-                use_dictionary=False,
-                write_statistics=False,
-                write_page_checksum=True,
-            )
-            with writer:
-                for group in rows.chunks(per_group):
-                    writer.write_table(pa.Table.from_batches([record_batch(group, schema)]), row_group_size=per_group)
+        schema, n = schema_for(rows.schema, **described), max(1, block_bytes // max(rows.record_bytes, 1))
+        pages = {"use_dictionary": False, "write_statistics": False, "write_page_checksum": True}
+        with pq.ParquetWriter(file, schema, compression=compression or "none", **pages) as writer:
+            for group in rows.chunks(n):
+                writer.write_batch(record_batch(group, schema), row_group_size=n)
 
 
 @STORES.register("image-parquet")

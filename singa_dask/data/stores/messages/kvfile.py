@@ -11,7 +11,7 @@ import itertools
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from singa_dask.data.stores.blocks import cut_blocks, rows_per_block
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, StoreOptions
-from singa_dask.data.types import Arrays, Records
+from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from singa_dask.fs.sources import Bytes, ReadAhead
 
@@ -142,13 +142,12 @@ class KVFile:
         return np.array(offsets, np.int64)
 
 
-def write_pairs(url: str, pairs: Iterable[tuple[str, bytes]], storage_options: fs.Options = None) -> None:
-    """Write a new file of pairs atomically. Pairs with an empty value are left out, as in SINGA."""
-    with fs.staged(url, storage_options) as path, path.open("wb") as file:
-        for name, value in pairs:
-            if value:
-                key = name.encode()
-                file.write(b"".join((LENGTH.pack(len(key)), key, LENGTH.pack(len(value)), value)))
+def put_pairs(file: BinaryIO, pairs: Iterable[tuple[str, bytes]]) -> None:
+    """Write pairs to a file. Pairs with an empty value are left out, as in SINGA."""
+    for name, value in pairs:
+        if value:
+            key = name.encode()
+            file.write(b"".join((LENGTH.pack(len(key)), key, LENGTH.pack(len(value)), value)))
 
 
 class KVFileOptions(StoreOptions):
@@ -220,7 +219,7 @@ class KVFileStore(RangeStore):
             raise DataError(f"{self._pairs.url}, {where} (records from {first} on): {error}.") from error
 
     @classmethod
-    def write(cls, url: str, records: Records, storage_options: fs.Options = None, keys: str = "%08d") -> None:
+    def write_rows(cls, file: BinaryIO, rows: Rechunker, keys: str = "%08d") -> None:
         """Write records. Their keys are their indices in the format ``keys``.
 
         Parameters
@@ -228,7 +227,7 @@ class KVFileStore(RangeStore):
         keys : str
             Format of the keys. SINGA's tools use ``%08d`` (MNIST) and ``%05d`` (CIFAR).
         """
-        write_pairs(url, _pairs(Rechunker(url, records), keys), storage_options)
+        put_pairs(file, _pairs(rows, keys))
 
 
 def _pairs(rows: Rechunker, keys: str) -> Iterator[tuple[str, bytes]]:

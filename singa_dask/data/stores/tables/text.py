@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from singa_dask import fs
 from singa_dask.conf.kinds import Field as KeyField
 from singa_dask.conf.kinds import Many, Size
 from singa_dask.data.codecs.table_spec import TableSpec
@@ -21,7 +20,7 @@ from singa_dask.data.stores.tables.part_store import PartStore
 from singa_dask.data.stores.tables.table_files import TableFile
 from singa_dask.data.stores.tables.table_index import TableIndex
 from singa_dask.data.stores.tables.table_lines import LinesPart
-from singa_dask.data.types import Arrays, Field, Records
+from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
 
 
@@ -112,13 +111,7 @@ class TextStore(PartStore):
         return {"data": values.reshape(len(rows), *field.shape), **labels}
 
     @classmethod
-    def write(
-        cls,
-        url: str,
-        records: Records,
-        storage_options: fs.Options = None,
-        separator: str = ",",
-    ) -> None:
+    def write_rows(cls, file: BinaryIO, rows: Rechunker, separator: str = ",") -> None:
         """Write one line per record, with enough digits to restore the numbers exactly.
 
         Parameters
@@ -126,11 +119,9 @@ class TextStore(PartStore):
         separator : str
             One character.
         """
-        rows = Rechunker(url, records)
         options: Any = pyarrow.csv.WriteOptions(include_header=False, delimiter=separator, quoting_style="none")
-        with fs.staged(url, storage_options) as path, path.open("wb") as file:
-            for block in rows.chunks(rows_per_block(rows.record_bytes)):
-                pyarrow.csv.write_csv(_table(block), file, options)
+        for block in rows.chunks(rows_per_block(rows.record_bytes)):
+            pyarrow.csv.write_csv(_table(block), file, options)
 
 
 def _table(records: Arrays) -> pa.Table:
