@@ -359,7 +359,7 @@ def open_table(place: str, options: InitOptions, storage_options: fs.Options = N
     reading = {**text, "spelling": Spelling(na_values=options.na_values), "block_bytes": BLOCK_BYTES}
     if form == "csv" and options.classes:
         reading["listed"] = dict.fromkeys(options.label, options.classes)
-    parts = OpenParts(files, lambda file: open_part(files[file].url, form, storage_options, **reading))
+    parts = OpenParts(files, lambda file: open_part(file.url, form, storage_options, **reading))
     found = parts.find_columns()
     if found.part is None:
         raise DataError(f"{place}: no records{' but the header' * (form == 'csv')}.")

@@ -86,7 +86,7 @@ class CountFile:
 
     def __call__(self) -> tuple[tuple[int, int], dict[str, ColumnCounts]]:
         """Return the indices of file and part, and the counts of each column."""
-        parts = OpenParts(self.files, lambda file: open_part(self.files[file].url, self.form, **self.reading))
+        parts = OpenParts(self.files, lambda file: open_part(file.url, self.form, **self.reading))
         counts, part = {name: ColumnCounts() for name in self.kinds}, parts(self.file)
         for run in part.runs(self.block_bytes, 4 * len(self.kinds)):
             if run.offset * self.n // part.source.size != self.index:

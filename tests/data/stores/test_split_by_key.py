@@ -23,6 +23,7 @@ from singa_dask.data.codecs.columns import key_texts
 from singa_dask.data.stores.split import SplitConf, SplitStore
 from singa_dask.data.stores.tables import table as tables
 from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables.table_learner import TableLearner
 from singa_dask.errors import ConfigError, DataError
 from tests.contracts.records import floats, read_all, stored
 
@@ -250,7 +251,7 @@ def test_an_index_in_the_cache_keeps_what_is_in_a_part(tmp_path: Path, monkeypat
     FRAME.to_parquet(path, row_group_size=77)
     monkeypatch.setattr(tables, "MIN_INDEXED_BYTES", 0)
     first = [numbers(str(path), part) for part in ("train", "test")]
-    monkeypatch.setattr(TableStore, "_scan", None)
+    monkeypatch.setattr(TableLearner, "learn", None)
     assert [numbers(str(path), part) for part in ("train", "test")] == first
 
 

@@ -15,6 +15,7 @@ import pytest
 from singa_dask import fs
 from singa_dask.data.stores.tables import table, table_csv, table_index
 from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables.table_learner import TableLearner
 from singa_dask.fs.cache import open_cache
 from tests.contracts.records import assert_same, read_all
 
@@ -42,8 +43,8 @@ def path(tmp_path: Path) -> Path:
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that gets the URL of each table that is scanned."""
     scanned: list[str] = []
-    scan = TableStore._scan
-    monkeypatch.setattr(TableStore, "_scan", lambda store, runs: scanned.append(store.url) or scan(store, runs))
+    scan = TableLearner.learn
+    monkeypatch.setattr(TableLearner, "learn", lambda table, *how: scanned.append(table.url) or scan(table, *how))
     return scanned
 
 
@@ -92,15 +93,15 @@ def test_a_table_that_is_replaced_while_it_is_scanned(
 ) -> None:
     url = f"memory://{tmp_path.name}/fruit.csv" if far else str(path)
     fs.write_atomic(url, (HEADER + ROWS).encode())
-    scan = TableStore._scan
+    scan = TableLearner.learn
 
-    def scan_and_replace(store: TableStore, runs: table_index.Runs | None) -> table_index.TableIndex:
-        index = scan(store, runs)
+    def scan_and_replace(table: TableLearner, *how: Any) -> table_index.TableIndex:
+        index = scan(table, *how)
         fs.write_atomic(url, (HEADER + ROWS.replace("apple", "mango")).encode())
         return index
 
     with monkeypatch.context() as patch:
-        patch.setattr(TableStore, "_scan", scan_and_replace)
+        patch.setattr(TableLearner, "learn", scan_and_replace)
         TableStore(url, label="kind").close()
     assert opened(url)[0] == ("mango", "pear")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -20,9 +21,11 @@ from singa_dask.data.codecs.values import flat_lists
 from singa_dask.data.stores.blocks import BLOCK_BYTES
 from singa_dask.data.stores.store import STORES, LabelOptions
 from singa_dask.data.stores.tables.json_text import load_object
+from singa_dask.data.stores.tables.open_parts import OpenParts
 from singa_dask.data.stores.tables.part_store import PartStore
 from singa_dask.data.stores.tables.table_files import TableFile
 from singa_dask.data.stores.tables.table_json import JsonPart
+from singa_dask.data.stores.tables.table_learner import TableLearner
 from singa_dask.data.types import Arrays, Field, RecordRun
 from singa_dask.errors import DataError, FaultError, Remedy, data_error, listed, question_of
 
@@ -190,22 +193,22 @@ class JsonLinesStore(PartStore):
     block_options = ("block_bytes",)
 
     def index(self) -> None:
-        self._format, self._block_bytes, self._tolerant = "jsonl", self.options["block_bytes"], True
-        self._use_files([TableFile(self.url)])
-        part = cast(ArraysPart, self._parts(0))
+        parts, block_bytes = OpenParts([TableFile(self.url)], self._open_part), self.options["block_bytes"]
+        part = cast(ArraysPart, parts(0))
+        spec, where = TableSpec(part.keys, (part.label,) if part.label else ()), (self.url, self.storage_options)
+        self._table = TableLearner(*where, parts, "jsonl", block_bytes, spec, tolerant=True)
         classes = self.options["classes"] or (self.manifest.class_names if self.manifest else ())
-        is_text = part.kinds.get(part.label) == "string"
-        categories = {part.label: tuple(classes)} if classes and is_text else {}
-        self._spec = TableSpec(part.keys, (part.label,) if part.label else (), categories=categories)
-        self._use(self._scan(self._known_runs(1)))
+        if classes and part.kinds.get(part.label) == "string":
+            self._table.spec = replace(spec, categories={part.label: tuple(classes)})
+        self._use(self._table.learn(self._known_runs(1), self._read_piece))
         self.label_name = part.label
         if part.is_row:
             self._name_columns()
         if part.is_pixel:
-            self._encoder = PixelEncoder(self._spec, self._index.facts)
+            self._encoder = PixelEncoder(self._table.spec, self._index.facts)
             labels = {name: field for name, field in self.schema.items() if name != "data"}
             self.schema = {"pixel": Field(np.dtype(np.uint8), part.shape), **labels}
         self._encoder.schema["data"] = Field(np.dtype(np.float32), part.shape)
 
-    def _open_part(self, file: int) -> ArraysPart:
-        return ArraysPart(self.url, self.storage_options, self.options)
+    def _open_part(self, file: TableFile) -> ArraysPart:
+        return ArraysPart(file.url, self.storage_options, self.options)

@@ -92,7 +92,7 @@ class OpenParts:
     ----------
     files : sequence of TableFile
     open_part : callable
-        Takes the index of a file, and returns its `TablePart`.
+        Takes a file, and returns its `TablePart`.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class OpenParts:
         Row groups of all files that are partly decoded.
     """
 
-    def __init__(self, files: Sequence[TableFile], open_part: Callable[[int], TablePart]) -> None:
+    def __init__(self, files: Sequence[TableFile], open_part: Callable[[TableFile], TablePart]) -> None:
         self.files, self._open = files, open_part
         self._lock = threading.Lock()
         self._slots: OrderedDict[int, _Slot] = OrderedDict()
@@ -113,7 +113,7 @@ class OpenParts:
             self._slots.move_to_end(file)
         with slot.lock:
             if slot.part is None:
-                slot.part = self._open(file)
+                slot.part = self._open(self.files[file])
                 slot.part.open_runs = self.open_runs
                 self._limit(MAX_LOCAL if slot.part.source.is_local else MAX_REMOTE)
             return slot.part

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,17 +14,13 @@ from singa_dask.data.codecs.columns import as_texts, column_kind, missing_of, wh
 from singa_dask.data.codecs.percents import count_percents
 from singa_dask.data.codecs.salvage import bisect_rows
 from singa_dask.data.codecs.table_encoder import TableEncoder
-from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.stores.manifest import Manifest, find_manifest, name_of
 from singa_dask.data.stores.range_store import RangeStore, file_bytes, rest_of, summed_bytes
 from singa_dask.data.stores.split import Rows
 from singa_dask.data.stores.tables.open_parts import OpenParts
-from singa_dask.data.stores.tables.row_selection import RowSelection
 from singa_dask.data.stores.tables.table_files import LINES, TableFile
 from singa_dask.data.stores.tables.table_index import Runs, TableBlock, TableIndex
 from singa_dask.data.stores.tables.table_learner import TableLearner
-from singa_dask.data.stores.tables.table_part import TablePart
 from singa_dask.data.types import Arrays, Block, FileSum, RecordRun, TableColumn
 from singa_dask.errors import DataError
 from singa_dask.fs.sources import Bytes, Range
@@ -35,60 +29,24 @@ from singa_dask.fs.sources import Bytes, Range
 class PartStore(RangeStore):
     """Records whose fields are columns of one or more files.
 
-    A subclass defines `index`, which calls `_use_files`, sets the attributes below, learns a `TableIndex` with `_scan`,
-    and passes it to `_use`. If the columns have names in the files, it also calls `_name_columns`.
+    A subclass defines `index`, which sets ``_table``, learns a `TableIndex`, and passes it to `_use`. If the columns
+    have names in the files, it also calls `_name_columns`.
     """
 
     rounds_data = True
-    _format: str
-    """Format of the files."""
-    _block_bytes: int
-    """Approximate length of a block of text."""
-    _spec: TableSpec
-    """Settings of the job for the columns."""
-    _tolerant = False
-    """Whether a loader skips wrong records. If so, facts are learned without them."""
-    _known: TableFacts | None = None
-    """Facts of the training data, to read other data in the same way."""
-    _selection = RowSelection()
-    """The records that are read."""
-    _may_be_empty = False
-    """Whether a table may have no records."""
-    _listed: Mapping[str, Collection[str]] = MappingProxyType({})
-    """For each column, names of categories and classes that are also words for missing values, such as NA."""
+    _table: TableLearner
+    """The files, and how they are read."""
+    _named: Sequence[TableFile] = ()
+    """The files of a time series, which is read into memory."""
 
-    def _use_files(self, files: Sequence[TableFile]) -> None:
-        self._files = self._named = list(files)
-        self._parts, self._compared = OpenParts(self._files, self._open_part), set[int]()
-
-    @abstractmethod
-    def _open_part(self, file: int) -> TablePart:
-        """Open a file, given its index."""
+    @property
+    def _parts(self) -> OpenParts:
+        return self._table.parts
 
     def open_sources(self) -> Sequence[Bytes]:
         return self._parts.open_sources()
 
     # -- the index -------------------------------------------------------------------------------------------------
-
-    def _scan(self, runs: Runs | None) -> TableIndex:
-        """Find the blocks, unless ``runs`` is passed, and learn the facts, unless they are known."""
-        learner = self._learner()
-        columns = learner.find_columns()
-        self._spec = columns.spec
-        return learner.learn(columns, runs, self._read_piece)
-
-    def _learner(self) -> TableLearner:
-        return TableLearner(
-            self.url,
-            self.storage_options,
-            self._parts,
-            self._format,
-            self._block_bytes,
-            self._spec,
-            self._known,
-            self._selection,
-            self._may_be_empty,
-        )
 
     def _read_piece(self, piece: TableBlock, wanted: Mapping[str, str]) -> tuple[pa.Table | None, int]:
         """Return the readable rows of a piece (None if it has none), and the number of bad rows."""
@@ -97,26 +55,26 @@ class PartStore(RangeStore):
         try:
             data = self._parts.fetch(piece.file, piece.run, wanted)
             try:
-                return self._table(piece, wanted, data), 0
+                return self._rows_of(piece, wanted, data), 0
             except DataError:
-                if not self._tolerant:
+                if not self._table.tolerant:
                     raise
                 good, bad = bisect_rows(*self._some_rows(piece, wanted, data))
                 return pa.concat_tables([table for _, table in good]) if good else None, len(bad)
         except DataError:
-            if not self._tolerant:
+            if not self._table.tolerant:
                 raise
             return None, piece.kept
 
     def _use(self, index: TableIndex) -> None:
-        self._spec = self._spec.with_plain(index.kinds, self._known)
-        self._index = index
-        self.class_names = index.facts.classes_of(self._spec.label[0]) if len(self._spec.label) == 1 else ()
-        self._encoder = TableEncoder(self._spec, index.facts)
+        self._table.spec = spec = self._table.spec.with_plain(index.kinds, self._table.known)
+        self._index, self._compared = index, set[int]()
+        self.class_names = index.facts.classes_of(spec.label[0]) if len(spec.label) == 1 else ()
+        self._encoder = TableEncoder(spec, index.facts)
         self.schema = self._encoder.schema
         self._pieces = [piece for piece in index.pieces if piece.kept]
-        if not self._pieces and (index.pieces or not self._may_be_empty):
-            split = self._selection.split
+        if not self._pieces and (index.pieces or not self._table.may_be_empty):
+            split = self._table.selection.split
             which = f" in the {split.part} part of split" if split else ""
             raise DataError(f"{self.url}: there are no records without missing values{which}.")
         self.left_out = sum(piece.n - piece.kept for piece in index.pieces)
@@ -125,30 +83,30 @@ class PartStore(RangeStore):
             self.runs = np.array([starts[piece.file, piece.run.offset] for piece in self._pieces])
         self.decodes_ahead = self.runs is None
         self.blocks = tuple(
-            Block(i, piece.kept, self._files[piece.file].url, piece.run.offset, piece.run.length)
+            Block(i, piece.kept, self._parts.files[piece.file].url, piece.run.offset, piece.run.length)
             for i, piece in enumerate(self._pieces)
         )
-        wanted = self._spec.read_kinds(index.kinds, index.facts.features)
-        self._columns = self._selection.with_key(self.url, wanted, index.kinds)
+        wanted = spec.read_kinds(index.kinds, index.facts.features)
+        self._columns = self._table.selection.with_key(self.url, wanted, index.kinds)
 
     def _name_columns(self) -> None:
         """Set the names of the store's columns to their names in the files."""
-        index = self._index
-        self.table_facts, self.label_name = index.facts, ", ".join(self._spec.label)
+        index, spec = self._index, self._table.spec
+        self.table_facts, self.label_name = index.facts, ", ".join(spec.label)
         facts, columns = index.facts, list[TableColumn]()
         features, places = {*facts.features}, {name: i for i, name in enumerate(facts.names)}
         for name, kind in index.kinds.items():
             if name in features:
                 at = places[facts.values_of(name)[0]]
-                missing = str(self._spec.missing)
+                missing = str(spec.missing)
                 kind = "text" if name in facts.texts else kind
                 columns.append(TableColumn(name, kind, "data", at, facts.categories.get(name, ()), missing))
-            elif name in self._spec.target:
-                columns.append(TableColumn(name, kind, "target", self._spec.target.index(name)))
-            elif name and name == self._spec.weight:
+            elif name in spec.target:
+                columns.append(TableColumn(name, kind, "target", spec.target.index(name)))
+            elif name and name == spec.weight:
                 columns.append(TableColumn(name, kind, "weight"))
-            elif name in self._spec.label:
-                columns.append(TableColumn(name, kind, "label", self._spec.label.index(name), facts.classes_of(name)))
+            elif name in spec.label:
+                columns.append(TableColumn(name, kind, "label", spec.label.index(name), facts.classes_of(name)))
             else:
                 columns.append(TableColumn(name, kind, is_index=name in index.numbering))
         self.table_columns = tuple(columns)
@@ -192,35 +150,36 @@ class PartStore(RangeStore):
         if "data" in arrays and self.counts_filled:
             self.filled[block_id] = counts = self._encoder.count_filled(table, arrays["data"])
             kinds = {each.name: column_kind(each.type) for each in written.schema}
-            counts.percents.update(count_percents(table, self._index.facts, self._spec.spelling, kinds, self.scaling))
+            spelling = self._table.spec.spelling
+            counts.percents.update(count_percents(table, self._index.facts, spelling, kinds, self.scaling))
         return arrays
 
-    def _table(self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
+    def _rows_of(self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
         return self._read(self._written(piece, columns, data), piece, columns, data)
 
     def _written(self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
         """Return the rows of a piece that are in the part to read, with numbers as written in the files."""
         table = self._parts.decode(piece.file, piece.run, columns, data)
-        chosen = self._rows(piece, lambda: self._selection.keys_of(table))
+        chosen = self._rows(piece, lambda: self._table.selection.keys_of(table))
         return table if chosen is None else table.take(chosen)
 
     def _read(
         self, table: pa.Table, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]
     ) -> pa.Table:
         """Return rows with texts parsed as numbers."""
-        return self._spec.spelling.read(table, self._listed, self._place(piece, columns, data), self._spec.texts)
+        return self._table.read(table, self._place(piece, columns, data))
 
     def _rows(self, piece: TableBlock, keys: Callable[[], pa.Array]) -> Rows | None:
         """Return which rows of a piece are in the part to read; None for all. ``keys`` returns their keys."""
-        return self._selection.rows(piece.first, piece.run.n, keys)
+        return self._table.selection.rows(piece.first, piece.run.n, keys)
 
     def _keys(self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Array:
         """Return the keys of all rows of a piece that has bad rows; null for an unreadable key."""
         # in text formats, the key may be readable even if other values of the record are bad
-        key = self._selection.key
-        is_readable_alone = self._format in LINES and key.keys() <= {*self._parts(piece.file).names}
+        key = self._table.selection.key
+        is_readable_alone = self._table.form in LINES and key.keys() <= {*self._parts(piece.file).names}
         rows = self._parts.rows(piece.file, piece.run, key if is_readable_alone else columns, data)
-        good, bad = bisect_rows(piece.run.n, lambda first, stop: self._selection.keys_of(rows(first, stop)))
+        good, bad = bisect_rows(piece.run.n, lambda first, stop: self._table.selection.keys_of(rows(first, stop)))
         parts = sorted([*good, *((row, pa.nulls(1, pa.string())) for row in bad)], key=operator.itemgetter(0))
         return pa.concat_arrays([part for _, part in parts])
 
@@ -240,7 +199,7 @@ class PartStore(RangeStore):
             else:
                 table = rows(chosen[first], chosen[stop - 1] + 1).take(chosen[first:stop] - chosen[first])
             where = (lambda row: place(first + row)) if stop - first == 1 else str
-            return self._spec.spelling.read(table, self._listed, where, self._spec.texts)
+            return self._table.read(table, where)
 
         return piece.run.n if chosen is None else len(chosen), read
 
@@ -252,9 +211,9 @@ class PartStore(RangeStore):
 
     def read_texts(self, block_id: int, names: Sequence[str]) -> dict[str, pa.Array]:
         """Return the values of columns of strings, without missing values."""
-        piece, kinds = self._pieces[block_id], dict.fromkeys([*names, *self._selection.key], "string")
+        piece, kinds = self._pieces[block_id], dict.fromkeys([*names, *self._table.selection.key], "string")
         data = self._parts.fetch(piece.file, piece.run, kinds)
-        table = self._table(piece, kinds, data)
+        table = self._rows_of(piece, kinds, data)
         texts = {name: as_texts(whole(table.column(name))) for name in names}
         return {name: values.filter(pa.array(~missing_of(values))) for name, values in texts.items()}
 
@@ -290,18 +249,18 @@ class PartStore(RangeStore):
     @functools.cached_property
     def manifest(self) -> Manifest | None:
         n_bytes = self.manifest_info()["bytes"]
-        return find_manifest(self.url, self.backend_name(), self._files[0].url, n_bytes, self.storage_options)
+        return find_manifest(self.url, self.backend_name(), self._parts.files[0].url, n_bytes, self.storage_options)
 
     def manifest_info(self) -> dict[str, Any]:
         # for several files, lengths are compared file by file
-        n_bytes = file_bytes(self._parts(0).source) if len(self._files) == 1 else 0
+        n_bytes = file_bytes(self._parts(0).source) if len(self._parts.files) == 1 else 0
         return {"bytes": n_bytes, **self.chosen_block_options()}
 
     def files(self) -> list[str]:
-        return [each.url for each in self._files]
+        return [each.url for each in self._parts.files]
 
     def file_sums(self) -> list[FileSum]:
-        return [self._file_sum(file) for file in range(len(self._files))]
+        return [self._file_sum(file) for file in range(len(self._parts.files))]
 
     def _file_sum(self, file: int) -> FileSum:
         source = self._parts(file).source
@@ -315,12 +274,12 @@ class PartStore(RangeStore):
     def _check_file(self, file: int, has_manifest: bool) -> None:
         """Compare the bytes of a file outside all blocks with the manifest, once."""
         if has_manifest and file not in self._compared and self.manifest is not None:
-            self.manifest.check_rest(self.url, self._files[file].url, self._file_sum(file))
+            self.manifest.check_rest(self.url, self._parts.files[file].url, self._file_sum(file))
             self._compared.add(file)
 
     def named_error(self, block_id: int, error: Exception) -> DataError:
         # keep an error that already names a line or row group; a block of a time series can span several files
-        files = {self.blocks[block_id].file, *(each.url for each in self._named)}
+        files = {self.blocks[block_id].file, *self.files(), *(each.url for each in self._named)}
         places = tuple(f"{file}, {place}" for file in files for place in ("line", "row group"))
         if isinstance(error, DataError) and str(error).startswith(places):
             return error
@@ -328,7 +287,8 @@ class PartStore(RangeStore):
 
     def close(self) -> None:
         super().close()
-        self._parts.close()
+        if "_table" in vars(self):  # else opening failed before
+            self._parts.close()
 
 
 def _length(arrays: Arrays) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -39,7 +39,7 @@ from singa_dask.data.stores.tables.table_index import (
     runs_from,
     write_cached,
 )
-from singa_dask.data.stores.tables.table_learner import GROUP_BYTES
+from singa_dask.data.stores.tables.table_learner import GROUP_BYTES, TableLearner
 from singa_dask.data.stores.tables.table_options import TableOptions
 from singa_dask.data.stores.tables.table_parquet import ParquetPart
 from singa_dask.data.stores.tables.table_part import TablePart
@@ -104,44 +104,53 @@ class TableStore(PartStore):
 
     def index(self) -> None:
         options = self.options
-        # file number -> size and version of the file when it was opened
-        self._opened: dict[int, tuple[object, ...]] = {}
-        self._use_files([])
-        self._files += table_files(self.url, self.storage_options)
-        self._tolerant, self._may_be_empty = options["tolerant"], options["may_be_empty"]
-        self._block_bytes = options["block_bytes"]
-        self._format = self._file_format = options["format"] or format_of(self._files, self.storage_options)
-        self._spec = TableSpec.from_options(self.manifest_options())
-        self._selection = RowSelection(options["split"])
-        self._known = TableFacts.from_dict(options["facts"]) if options["facts"] else None
-        if self._known:
-            self._spec = replace(self._spec, spelling=self._spec.spelling.over(self._known.spelling))
-        self._listed = self._names_of_missing()
-        self._files[:] = with_outer_keys(self._files, self._wanted(), lambda: self._parts(0).names)
+        # URL of a file -> size and version of the file when it was opened
+        self._opened: dict[str, tuple[object, ...]] = {}
+        files = table_files(self.url, self.storage_options)
+        form = options["format"] or format_of(files, self.storage_options)
+        known = TableFacts.from_dict(options["facts"]) if options["facts"] else None
+        spec = TableSpec.from_options(self.manifest_options())
+        if known:
+            spec = replace(spec, spelling=spec.spelling.over(known.spelling))
+        self._table = TableLearner(
+            self.url,
+            self.storage_options,
+            OpenParts(files, partial(self._open_part, form)),
+            form,
+            options["block_bytes"],
+            spec,
+            known,
+            RowSelection(options["split"]),
+            options["may_be_empty"],
+            options["tolerant"],
+            self._names_of_missing(spec.spelling.na_values),
+        )
+        files[:] = with_outer_keys(files, self._wanted(), lambda: self._parts(0).names)
         # get versions before opening a file, so that a file that is replaced in between has another version
-        files = self._cache_files()
+        cached = self._cache_files()
         if options["has_label"]:
-            names = (*self._parts(0).names, *(name for name, _ in self._files[0].keys))
-            self._spec = self._spec.with_label(self.url, names)
+            names = (*self._parts(0).names, *(name for name, _ in files[0].keys))
+            self._table.spec = self._table.spec.with_label(self.url, names)
         if lags := options["lags"]:
-            if self._selection.key:
+            if self._table.selection.key:
                 raise DataError(
                     f"{self.url}: lags and a key of split are both set. Set only one of them: a series has no keys."
                 )
-            self._spec = replace(self._spec, column_of=lags.column_of)
+            self._table.spec = replace(self._table.spec, column_of=lags.column_of)
             self._add_lags(lags)
-        index = read_cached(files[0], TableIndex.from_dict) if files else None
+        index = read_cached(cached[0], TableIndex.from_dict) if cached else None
         if index is None:
-            runs = read_cached(files[1], runs_from) if files and self._format in LINES else None
-            if files and runs is None and self._format in LINES:
+            is_text = self._table.form in LINES
+            runs = read_cached(cached[1], runs_from) if cached and is_text else None
+            if cached and runs is None and is_text:
                 # estimate the size of the table from its first file, because files of a table usually have similar
                 # sizes
-                refuse_scan(self._parts(0).source.size * len(self._files), partial(self._scan_elsewhere, files[1].name))
-            index = self._scan(runs)
-            if files and sum(piece.run.length for piece in index.pieces) >= MIN_INDEXED_BYTES:
-                contents: dict[Path, Any] = {files[0]: index.to_dict()}
-                if runs is None and self._format in LINES:
-                    contents[files[1]] = [(piece.file, *piece.run) for piece in index.pieces]
+                refuse_scan(self._parts(0).source.size * len(files), partial(self._scan_elsewhere, cached[1].name))
+            index = self._table.learn(runs, self._read_piece)
+            if cached and sum(piece.run.length for piece in index.pieces) >= MIN_INDEXED_BYTES:
+                contents: dict[Path, Any] = {cached[0]: index.to_dict()}
+                if runs is None and is_text:
+                    contents[cached[1]] = [(piece.file, *piece.run) for piece in index.pieces]
                 write_cached(contents, self.url)
         self._use(index)
         self._name_columns()
@@ -149,49 +158,47 @@ class TableStore(PartStore):
     def _scan_elsewhere(self, name: str) -> TableScan:
         """Return the scan of this table, for other processes. They store the result in a file with this name."""
         options = {name: self.options[name] for name in PART_OPTIONS}
-        part = partial(open_part, format=self._format, storage_options=self.storage_options, **options)
-        files, folder = tuple(each.url for each in self._files), partial(_folder, self.storage_options)
-        return TableScan(self.url, files, part, self._block_bytes, folder, name)
+        part = partial(open_part, format=self._table.form, storage_options=self.storage_options, **options)
+        folder = partial(_folder, self.storage_options)
+        return TableScan(self.url, tuple(self.files()), part, self._table.block_bytes, folder, name)
 
     def _add_lags(self, lags: LagsConf) -> None:
         """Replace a table that lacks the lags by a table in memory with lags, from record `n` on."""
-        names = [*self._parts(0).names, *(name for name, _ in self._files[0].keys)]
+        learner, files = self._table, self._parts.files
+        names = [*self._parts(0).names, *(name for name, _ in files[0].keys)]
         if not {*lags.names}.isdisjoint(names):
             return
-        if self._known and (known := [name for name in self._known.features if name not in lags.names]):
-            self._spec.absent(self.url, names, self._known, known)
+        if learner.known and (known := [name for name in learner.known.features if name not in lags.names]):
+            learner.spec.absent(self.url, names, learner.known, known)
         refuse_absent(self.url, names, lags.columns)
-        form, others = self._format, ("number", "boolean", "string", "vector", "empty")
-        # dates in text files are read as strings
-        wanted = {name: kind if kind in others or form not in LINES else "string" for name, kind in self._read_kinds()}
-        series, place_of = read_series(
-            self._parts, form, wanted, GROUP_BYTES,
-            lambda table, place: self._spec.spelling.read(table, self._listed, place, self._spec.texts),
-        )  # fmt: skip
-        n, predicted = len(series), {*lags.columns}.isdisjoint((*self._spec.label, *self._spec.target))
+        kinds, others = learner.find_columns().kinds, ("number", "boolean", "string", "vector", "empty")
+        spec = learner.spec
+        # categories, and dates in text files, are read as strings
+        kinds |= {
+            name: "string"
+            for name, kind in kinds.items()
+            if name in spec.categories or (kind not in others and learner.form in LINES)
+        }
+        series, place_of = read_series(learner, kinds, GROUP_BYTES)
+        n, predicted = len(series), {*lags.columns}.isdisjoint((*spec.label, *spec.target))
         if n:
             if not self.options["forecasts"]:  # later steps of a forecast read the same records
                 self.gaps = lags.check_order(self.url, series)
-            if self._spec.missing == "error" and not self._tolerant:
-                numbers = {*lags.columns}.difference(self._spec.categories)
-                lags.refuse_gaps(series, numbers, place_of, self._spec.true_columns)
+            if spec.missing == "error" and not learner.tolerant:
+                numbers = {*lags.columns}.difference(spec.categories)
+                lags.refuse_gaps(series, numbers, place_of, spec.true_columns)
             if self.options["forecasts"] is not None:
                 series, self.n_later = lags.with_forecasts(self.url, series, self.options["forecasts"])
             table = lags.add(self.url, series, predicted=predicted)
         else:
-            table = pa.table({name: pa.nulls(0, pa.float64()) for name in (*wanted, *lags.names)})
+            table = pa.table({name: pa.nulls(0, pa.float64()) for name in (*kinds, *lags.names)})
         n_before = n - self.n_later - len(series)
         source = in_memory(self.url, table)
-        self._files, self._format = [TableFile(self.url)], "whole"
         part = ParquetPart(self.url, self.storage_options, source, lambda record: place_of(n_before + record))
-        self._parts = OpenParts(self._files, lambda _: part)
-        self.n_history, self._selection = lags.n, replace(self._selection, n_skipped=lags.n)
-
-    def _read_kinds(self) -> Iterable[tuple[str, str]]:
-        """Return the kind as which each column is read. Categories are read as strings."""
-        columns = self._learner().find_columns()
-        kinds, self._spec = columns.kinds, columns.spec
-        return (kinds | {name: "string" for name in self._spec.categories if name in kinds}).items()
+        self._named, self.n_history = files, lags.n
+        parts = OpenParts([TableFile(self.url)], lambda _: part)
+        selection = replace(learner.selection, n_skipped=lags.n)
+        self._table = replace(learner, parts=parts, form="whole", selection=selection)
 
     def _cache_files(self) -> tuple[Path, Path] | None:
         """Return the cache paths of index and runs: hashes of URL, options and versions.
@@ -201,46 +208,45 @@ class TableStore(PartStore):
         """
         if self.url.startswith(SCHEME):
             return None
-        urls = [each.url for each in self._files]
-        if not self._known:
-            urls += [text.tokenizer for text in self._spec.texts.values() if text.tokenizer]
+        urls = self.files()
+        if not self._table.known:
+            urls += [text.tokenizer for text in self._table.spec.texts.values() if text.tokenizer]
         threads = io_threads(urls[0])
         versions = list(map_ahead(lambda url: version(url, self.storage_options), urls, threads, threads.n))
         if not all(versions):
             return None
-        n, folder = len(self._files), _folder(self.storage_options)
+        n, folder = len(self._parts.files), _folder(self.storage_options)
         of_runs = [self.options[name] for name in (*PART_OPTIONS, "format")]
         keys = (self.options, urls, versions), (of_runs, urls[:n], versions[:n])
         kept = [json.dumps(key, sort_keys=True, default=plain_option) for key in keys]
         index, runs = (key_of(INDEX_VERSION, __version__, fs.absolute(self.url), key) for key in kept)
         return folder / f"{index}.json", folder / f"{runs}-runs.json"
 
-    def _open_part(self, file: int) -> TablePart:
+    def _open_part(self, form: str, file: TableFile) -> TablePart:
         options = {name: self.options[name] for name in PART_OPTIONS}
-        options |= {"listed": self._listed, "spelling": self._spec.spelling, "wanted": self._wanted()}
-        part = open_part(self._named[file].url, self._file_format, self.storage_options, **options)
+        options |= {"listed": self._table.listed, "spelling": self._table.spec.spelling, "wanted": self._wanted()}
+        part = open_part(file.url, form, self.storage_options, **options)
         # compare with the first opening, because only some files stay open, and this file may be opened again
         identity = (part.source.size, part.source.origin, getattr(part.source, "version", ""))
-        if self._opened.setdefault(file, identity) != identity:
+        if self._opened.setdefault(file.url, identity) != identity:
             raise DataError(f"{part.url}: the file was replaced while it was read.")
         return part
 
     def _wanted(self) -> set[str]:
         """Return the columns that the job, or the training data, names."""
-        spec, lags = self._spec, self.options["lags"].sources if self.options["lags"] else ()
-        known = self._known.features if self._known else ()
-        others = {*spec.read_as_text, *self._selection.key, *lags}
+        spec, lags = self._table.spec, self.options["lags"].sources if self.options["lags"] else ()
+        known = self._table.known.features if self._table.known else ()
+        others = {*spec.read_as_text, *self._table.selection.key, *lags}
         return {*known, *spec.features, *spec.outputs, *others}
 
-    def _names_of_missing(self) -> dict[str, list[str]]:
+    def _names_of_missing(self, na_values: Sequence[str]) -> dict[str, list[str]]:
         """Return, by column, names of categories and classes that are also words for missing values, e.g. NA."""
         facts = self.options["facts"] or {}
         names = {**self.options["categories"], **facts.get("categories", {}), **dict(facts.get("labels", ()))}
-        na_values = self._spec.spelling.na_values
         known = {*MISSING[1:], *na_values}
         words_by_column = {
             column: [word for each in of if (word := plain_name(each)) in known] for column, of in names.items()
         }
         # in a column of texts, no word means a missing value
-        words_by_column |= {column: list(na_values) for column in self._spec.texts}
+        words_by_column |= {column: list(na_values) for column in self.options["texts"]}
         return {column: words for column, words in words_by_column.items() if words}

@@ -65,7 +65,7 @@ def read_columns(
     if form == "csv":
         options |= {"listed": dict.fromkeys(names, (*filter(None, MISSING), *spelling.na_values))}
     options["wanted"] = names
-    opened = OpenParts(files, lambda file: open_part(files[file].url, form, storage_options, spelling, **options))
+    opened = OpenParts(files, lambda file: open_part(file.url, form, storage_options, spelling, **options))
     tables, kinds = list[pa.Table](), dict.fromkeys(names, "string")
     with contextlib.closing(opened) as parts:
         files[:] = with_outer_keys(files, names, lambda: parts(0).names)

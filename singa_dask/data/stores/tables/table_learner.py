@@ -5,8 +5,7 @@ from __future__ import annotations
 import fnmatch
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -15,7 +14,7 @@ from singa_dask.data.codecs.columns import absent_warning, refuse_absent, show_c
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.codecs.table_statistics import TableStatistics
-from singa_dask.data.stores.tables.open_parts import OpenParts, no_column
+from singa_dask.data.stores.tables.open_parts import FoundColumns, OpenParts, no_column
 from singa_dask.data.stores.tables.row_selection import RowSelection
 from singa_dask.data.stores.tables.table_files import LINES, kind_of_key
 from singa_dask.data.stores.tables.table_index import Runs, TableBlock, TableIndex
@@ -38,33 +37,9 @@ OPENED_AHEAD = {"csv": 4, "jsonl": 4, "parquet": 32, "whole": 4}
 ReadRows = Callable[[TableBlock, Mapping[str, str]], tuple[pa.Table | None, int]]
 
 
-class Columns(NamedTuple):
-    """Columns of a table.
-
-    Attributes
-    ----------
-    kinds : dict of str to str
-        Kind of each column.
-    part : TablePart
-        The first file with records.
-    class_names : dict of str to tuple of str
-        Class names that this file contains for labels that are numbers.
-    spec : TableSpec
-        The specification of the table, which reads as numbers the columns that were plain numbers in the training data.
-    floats : collection of str
-        Columns of numbers that may have decimals.
-    """
-
-    kinds: dict[str, str]
-    part: TablePart
-    class_names: dict[str, tuple[str, ...]]
-    spec: TableSpec
-    floats: Collection[str]
-
-
 @dataclass
 class TableLearner:
-    """Learns the `TableIndex` of a table.
+    """How a table is read. Learns the `TableIndex` of the table.
 
     Attributes
     ----------
@@ -76,11 +51,18 @@ class TableLearner:
     block_bytes : int
         Approximate length of a block of text.
     spec : TableSpec
+        Settings of the job for the columns. `find_columns` changes it to read as numbers the columns that were plain
+        numbers in the training data.
     known : TableFacts or None
         Facts learned from the training data, if this table is not the training data.
     selection : RowSelection
+        The records that are read.
     may_be_empty : bool
         Whether a table may have no records. It is then read with the facts of the training data.
+    tolerant : bool
+        Whether a loader skips wrong records. If so, facts are learned without them.
+    listed : mapping of str to collection of str
+        For each column, names of categories and classes that are also words for missing values, such as NA.
     """
 
     url: str
@@ -89,11 +71,17 @@ class TableLearner:
     form: str
     block_bytes: int
     spec: TableSpec
-    known: TableFacts | None
-    selection: RowSelection
-    may_be_empty: bool
+    known: TableFacts | None = None
+    selection: RowSelection = field(default_factory=RowSelection)
+    may_be_empty: bool = False
+    tolerant: bool = False
+    listed: Mapping[str, Collection[str]] = field(default_factory=dict)
 
-    def find_columns(self) -> Columns:
+    def read(self, table: pa.Table, where: Callable[[int], str]) -> pa.Table:
+        """Return rows with texts parsed as numbers; see `Spelling.read`."""
+        return self.spec.spelling.read(table, self.listed, where, self.spec.texts)
+
+    def find_columns(self) -> FoundColumns:
         """Find the columns of the table.
 
         Raises
@@ -102,15 +90,15 @@ class TableLearner:
             There are no records, or a used column has a fault.
         """
         files, spec, known = self.parts.files, self.spec, self.known
-        part, part_kinds, faults, floats = self.parts.find_columns(self._needed())
+        found = self.parts.find_columns(self._needed())
+        part, faults, kinds = found.part, found.faults, found.kinds
         if part is None:
             if not known or not self.may_be_empty:
                 raise DataError(f"{self.url}: no records{' but the header' * (self.form == 'csv')}.")
             part = self.parts(0)
             if not part.names:
                 raise DataError(f"{self.url}: it is empty.")
-            part_kinds = {name: known.kind_of(name) for name in part.names}
-        kinds = dict(part_kinds)
+            kinds = {name: known.kind_of(name) for name in part.names}
         if not known:
             self._check_faults(faults, kinds)
         else:
@@ -118,15 +106,14 @@ class TableLearner:
             # for columns with a form of numbers, a wrong string raises an error when its record is read
             faulty = faults.keys() - spec.spelling.numbers.keys()
             kinds |= {name: "number" for name in faulty if kinds[name] == "string" and spec.has_numbers(name, known)}
-            spec = spec.with_plain(kinds, known)
+            self.spec = spec = spec.with_plain(kinds, known)
         for i, (key, _) in enumerate(files[0].keys):
             if key in kinds:
                 raise DataError(f"{files[0].url}: column {key!r} is also a directory {key}=....")
             kinds[key] = kind_of_key(files, i)
-        names = {name: classes for name in spec.label if (classes := part.class_names(name))}
         named = {*spec.label, *spec.read_as_text}
         kinds |= dict.fromkeys(filter(part.is_text, named), "string")
-        return Columns(kinds, part, names, spec, floats)
+        return found._replace(part=part, kinds=kinds)
 
     def _needed(self) -> Collection[str] | None:
         """Return the columns that the table must have; None if all files have to be searched for features."""
@@ -154,13 +141,11 @@ class TableLearner:
             if is_text or is_named or name in spec.categories:
                 raise DataError(f"{self.url}: column {name!r}: {fault}")
 
-    def learn(self, columns: Columns, runs: Runs | None, read_rows: ReadRows) -> TableIndex:
+    def learn(self, runs: Runs | None, read_rows: ReadRows) -> TableIndex:
         """Find the blocks, unless ``runs`` is passed, and learn the facts, unless they are known.
 
         Parameters
         ----------
-        columns : Columns
-            Result of `find_columns`.
         runs : mapping of int to sequence of RecordRun, optional
             The runs of each file.
         read_rows : callable
@@ -172,8 +157,10 @@ class TableLearner:
         DataError
             The columns do not fit the specification, or differ from the training data.
         """
-        kinds, part, names, spec, floats = columns
-        known, key = self.known, self.selection.key
+        part, kinds, _, floats = self.find_columns()
+        assert part is not None
+        spec, known, key = self.spec, self.known, self.selection.key
+        names = {name: classes for name in spec.label if (classes := part.class_names(name))}
         if known:
             absent = spec.absent(self.url, kinds, known)
             if absent:

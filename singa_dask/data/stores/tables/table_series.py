@@ -8,39 +8,24 @@ from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
-from singa_dask.data.stores.tables.open_parts import OpenParts
+from singa_dask.data.stores.tables.table_learner import TableLearner
 from singa_dask.data.types import RecordRun
 
 
 def read_series(
-    parts: OpenParts,
-    form: str,
-    wanted: Mapping[str, str],
-    run_bytes: int,
-    read: Callable[[pa.Table, Callable[[int], str]], pa.Table],
+    learner: TableLearner, wanted: Mapping[str, str], run_bytes: int
 ) -> tuple[pa.Table, Callable[[int], str]]:
     """Return the records of all files of a table, and a function that returns the place of a record.
 
-    Parameters
-    ----------
-    parts : OpenParts
-    form : str
-        Format of the files.
-    wanted : mapping of str to str
-        Kind in which each column is read.
-    run_bytes : int
-        Approximate size of a run.
-    read : callable
-        Converts the rows of a run to numbers and texts. Its arguments are the rows, and a function that returns the
-        place of a row.
+    ``wanted`` is the kind in which each column is read. ``run_bytes`` is the approximate size of a run.
     """
-    tables, starts, runs = list[pa.Table](), [0], list[tuple[int, RecordRun]]()
+    tables, starts, runs, parts = list[pa.Table](), [0], list[tuple[int, RecordRun]](), learner.parts
     for file in range(len(parts.files)):
         part = parts(file)
-        parts.check(file, form, wanted, *wanted)
+        parts.check(file, learner.form, wanted, *wanted)
         for run in part.runs(run_bytes, 4 * len(wanted)):
             data = parts.fetch(file, run, wanted)
-            tables.append(read(parts.decode(file, run, wanted, data), part.place(run, data)))
+            tables.append(learner.read(parts.decode(file, run, wanted, data), part.place(run, data)))
             starts.append(starts[-1] + len(tables[-1]))
             runs.append((file, run))
     # close the files; they are opened again only for an error that names a line

@@ -16,9 +16,11 @@ from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.stores.blocks import BLOCK_BYTES, rows_per_block
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, StoreOptions
+from singa_dask.data.stores.tables.open_parts import OpenParts
 from singa_dask.data.stores.tables.part_store import PartStore
 from singa_dask.data.stores.tables.table_files import TableFile
 from singa_dask.data.stores.tables.table_index import TableIndex
+from singa_dask.data.stores.tables.table_learner import TableLearner
 from singa_dask.data.stores.tables.table_lines import LinesPart
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
@@ -63,15 +65,16 @@ class TextStore(PartStore):
     block_options = ("block_bytes",)
 
     def index(self) -> None:
-        options, self._format = self.options, self.table_format
-        self._block_bytes = options["block_bytes"]
+        options = self.options
         shape, n_labels = tuple(options["shape"]), int(options["has_label"])
-        self._use_files([TableFile(self.url)])
+        parts = OpenParts([TableFile(self.url)], self._open_part)
+        names = parts(0).names
+        spec = TableSpec(names[n_labels:], names[:n_labels])
+        self._table = TableLearner(self.url, self.storage_options, parts, "csv", options["block_bytes"], spec)
         part = self._lines
-        self._spec = TableSpec(part.names[n_labels:], part.names[:n_labels])
-        index = self._scan(self._known_runs(part.first_line))
+        index = self._table.learn(self._known_runs(part.first_line), self._read_piece)
         self._use(self._without_torn_line(index) if options["truncated"] else index)
-        self.schema["data"] = Field(np.dtype(np.float32), shape or (len(self._spec.features),))
+        self.schema["data"] = Field(np.dtype(np.float32), shape or (len(part.names) - n_labels,))
         if part.titles:  # without titles, files cannot be compared, and columns are only positions
             self._name_columns()
         if not options["truncated"]:
@@ -83,9 +86,9 @@ class TextStore(PartStore):
     def _lines(self) -> LinesPart:
         return cast(LinesPart, self._parts(0))
 
-    def _open_part(self, file: int) -> LinesPart:
+    def _open_part(self, file: TableFile) -> LinesPart:
         options = {name: self.options[name] for name in ("separator", "header", "block_bytes", "has_label", "shape")}
-        return LinesPart(self.url, self.storage_options, **options)
+        return LinesPart(file.url, self.storage_options, **options)
 
     def _without_torn_line(self, index: TableIndex) -> TableIndex:
         """Return the index, without the last line of the file if this line is incomplete."""
@@ -107,7 +110,7 @@ class TextStore(PartStore):
         if rows is None:
             return super().decode(block_id, data)
         labels: Arrays = {"label": rows[:, 0].astype(np.int32)} if "label" in self.schema else {}
-        values = rows[:, len(self._spec.label) :].astype(field.dtype)
+        values = rows[:, int(self.options["has_label"]) :].astype(field.dtype)
         return {"data": values.reshape(len(rows), *field.shape), **labels}
 
     @classmethod
