@@ -20,7 +20,7 @@ from PIL import Image
 
 import singa_dask as sd
 from singa_dask.cli import main
-from singa_dask.data.codecs.numbers import NumberForm, Spelling
+from singa_dask.data.codecs.numbers import NumberConf, Spelling
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores import open_store
 from singa_dask.errors import CheckpointError, ConfigError, DataError
@@ -356,7 +356,7 @@ def test_a_path_and_proba_are_taken_as_by_sd_predict(species: str) -> None:
 
 
 def test_columns_are_described() -> None:
-    forms = {"price": NumberForm(thousands=",", unit="$")}
+    forms = {"price": NumberConf(thousands=",", unit="$")}
     facts = TableFacts(
         ("price", "flag", "code", "v"), {}, {"code": tuple(map(str, range(150)))}, widths={"v": 3},
         spelling=Spelling(forms, ("none",)), booleans=("flag",),

@@ -25,9 +25,9 @@ from singa_dask.cli.init.records import (
 from singa_dask.cli.reading import worded
 from singa_dask.data.codecs.category_names import in_order, plain_name
 from singa_dask.data.codecs.columns import as_floats, as_texts, is_number, key_texts, missing_of, whole
-from singa_dask.data.codecs.dates import DateForm
+from singa_dask.data.codecs.dates import DateConf
 from singa_dask.data.codecs.lags import DATE, are_compact_dates, times_of
-from singa_dask.data.codecs.numbers import NumberForm, Spelling
+from singa_dask.data.codecs.numbers import NumberConf, Spelling
 from singa_dask.data.stores.tables.csv_records import SEPARATORS, check_charset, record_starts, split_rows
 from singa_dask.data.stores.tables.open_parts import OpenParts, open_part
 from singa_dask.data.stores.tables.table_files import LINES, format_of, table_files
@@ -70,14 +70,14 @@ class ColumnSurvey:
     values: pa.Array
     is_index: bool = False
     fault: str = ""
-    forms: tuple[NumberForm, ...] = ()
+    forms: tuple[NumberConf, ...] = ()
     example: str = ""
     words: tuple[str, ...] = ()
     unlike: str = ""
     is_said: bool = False
     proof: str = ""
     counted: ColumnCounts | None = None
-    date: DateForm | None = None
+    date: DateConf | None = None
     n_without: int = 0
 
     @property

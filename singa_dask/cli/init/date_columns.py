@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from singa_dask.cli.init.columns import ColumnSurvey, TableSurvey
 from singa_dask.cli.init.records import Note
-from singa_dask.data.codecs.dates import DateConf, DateForm
+from singa_dask.data.codecs.dates import DateConf
 from singa_dask.errors import ConfigError, listed
 
 # minimum number of different values of each part in a table. With fewer, the part says little about other records
@@ -25,28 +25,28 @@ def with_dates(table: TableSurvey, but: Collection[str]) -> TableSurvey:
     return replace(table, columns=columns)
 
 
-def _form_of(column: ColumnSurvey) -> DateForm | None:
+def _form_of(column: ColumnSurvey) -> DateConf | None:
     """Return the form of dates, with the parts that differ often enough; None if there are none."""
     forms = _forms_of(column)
     if len(forms) != 1:
         return None
     times = forms[0].parse(column.present)
-    n_values = {
-        part: len(np.unique(replace(forms[0], parts=(part,)).values(times), axis=0)) for part in (*ENOUGH, "day")
-    }
+    of_part = {part: forms[0].model_copy(update={"parts": [part]}) for part in (*ENOUGH, "day")}
+    n_values = {part: len(np.unique(form.values(times), axis=0)) for part, form in of_part.items()}
     parts = [part for part, n in ENOUGH.items() if n_values[part] >= n]
     if "weekday" in parts and n_values["day"] < ENOUGH_DAYS:
         parts.remove("weekday")
-    return replace(forms[0], parts=tuple(parts)) if parts else None
+    return forms[0].model_copy(update={"parts": parts}) if parts else None
 
 
-def _forms_of(column: ColumnSurvey) -> list[DateForm]:
+def _forms_of(column: ColumnSurvey) -> list[DateConf]:
     """Return the forms in which all values are dates."""
     if not (column.is_date and len(column.present)):
         return []
     zone = getattr(column.values.type, "tz", None) or ""
-    forms = [DateForm(("year",), zone=zone)] if _is_zone(zone) else []
-    forms += [DateForm(("year",), first, zone) for zone in ("", "UTC") for first in (None, True, False)]
+    forms = [DateConf(parts=["year"], zone=zone)] if _is_zone(zone) else []
+    orders = [(zone, first) for zone in ("", "UTC") for first in (None, True, False)]
+    forms += [DateConf(parts=["year"], day_first=first, zone=zone) for zone, first in orders]
     read = [form for form in forms if _reads(form, column.present)]
     # dates with the year first are read in the same way with any order of days and months
     return read[:1] if read and read[0].day_first is None else read
@@ -60,7 +60,7 @@ def _is_zone(zone: str) -> bool:
     return True
 
 
-def _reads(form: DateForm, values: pa.Array) -> bool:
+def _reads(form: DateConf, values: pa.Array) -> bool:
     times = form.parse(values)
     return pa.types.is_timestamp(times.type) and not times.null_count
 

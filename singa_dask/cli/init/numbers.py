@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 from singa_dask.cli.init.columns import ColumnSurvey, TableSurvey, show_value
 from singa_dask.cli.init.records import InitOptions, OutputSurvey, UnsureError
 from singa_dask.data.codecs.columns import as_texts
-from singa_dask.data.codecs.numbers import BLANK, MISSING, NumberForm, Spelling
+from singa_dask.data.codecs.numbers import BLANK, MISSING, NumberConf, Spelling
 from singa_dask.data.stores.tables.table_csv import CsvPart
 from singa_dask.errors import ConfigError, DataError, listed
 
-PLAIN, IN_POINTS = NumberForm(), NumberForm(".", ",")
+PLAIN, IN_POINTS = NumberConf(), NumberConf(thousands=".", decimal=",")
 # pairs (thousands separator, decimal mark) to try, and the pattern that each mark needs between digits
 FORMS = (("", "."), (",", "."), ("", ","), (".", ","), (" ", "."), (" ", ","), ("'", "."), ("'", ","))
 MARKS = {"": "", ",": r"\d,\d", ".": r"\d\.\d", " ": rf"\d{BLANK}\d", "'": r"\d['\x{2019}]\d"}
@@ -130,7 +130,7 @@ def _decimal_mark(column: ColumnSurvey, unit: str) -> str:
     return {",": ".", ".": ","}.get(form.thousands, "")
 
 
-def _best_forms(texts: pa.Array) -> tuple[pa.Array, list[tuple[NumberForm, pa.Array]]]:
+def _best_forms(texts: pa.Array) -> tuple[pa.Array, list[tuple[NumberConf, pa.Array]]]:
     """Return the distinct texts, and the forms in which most of them are numbers, if more than half are."""
     counted = pc.value_counts(texts)
     different, counts = counted.field("values"), counted.field("counts").to_numpy()
@@ -146,7 +146,7 @@ def _best_forms(texts: pa.Array) -> tuple[pa.Array, list[tuple[NumberForm, pa.Ar
     return different, [each for each, n in zip(found, n_read, strict=True) if is_best and n == max(n_read)]
 
 
-def _measures(texts: pa.Array) -> list[tuple[NumberForm, pa.Array]]:
+def _measures(texts: pa.Array) -> list[tuple[NumberConf, pa.Array]]:
     """Return the forms in which all texts are numbers with one word behind them, such as ``83,6 m²``."""
     ends = pc.extract_regex(texts, ENDS)
     words = {each.strip(AROUND) for each in pc.unique(ends.field(1)).drop_null().to_pylist()} if len(texts) else set()
@@ -173,13 +173,13 @@ def say_forms(name: str, texts: pa.Array) -> str:
     return f"{name}: numbers written as text, such as {different[0].as_py()!r}. To read them, set {ways}"
 
 
-def _forms_of(texts: pa.Array, unit: str) -> Iterator[NumberForm]:
+def _forms_of(texts: pa.Array, unit: str) -> Iterator[NumberConf]:
     """Yield the forms of numbers with a unit whose separators occur in some texts."""
     is_there = {
         mark: not pattern or pc.any(pc.match_substring_regex(texts, pattern)).as_py() for mark, pattern in MARKS.items()
     }
     yield from (
-        NumberForm(mark, decimal, unit)
+        PLAIN.model_copy(update={"thousands": mark, "decimal": decimal, "unit": unit})
         for mark, decimal in FORMS
         # points between thousands need no comma: 1.234 may be 1234
         if is_there[mark] and (decimal == "." or mark == "." or is_there[","])
@@ -205,7 +205,7 @@ def known_unit(text: str) -> str:
     return ""
 
 
-def _is_said(form: NumberForm, options: InitOptions) -> bool:
+def _is_said(form: NumberConf, options: InitOptions) -> bool:
     """Return whether a form matches ``--thousands`` and ``--decimal``, if given."""
     given = options.thousands or options.decimal
     return (
@@ -272,7 +272,7 @@ def _question(url: str, columns: Sequence[ColumnSurvey]) -> UnsureError:
     column, *others = columns
     choices = list[tuple[str, dict[str, str]]]()
     for form in column.forms:
-        said = {"thousands": form.thousands} if form.thousands else {"decimal": form.decimal}
+        said: dict[str, str] = {"thousands": form.thousands} if form.thousands else {"decimal": form.decimal}
         choices.append((f"{form.parse(pa.array([column.example]))[0].as_py():.10g}", said))
     how = [f"--{name} {mark} for {shown}" for shown, said in choices for name, mark in said.items()]
     also = f" The same holds for {listed([each.name for each in others])}." if others else ""
@@ -296,12 +296,12 @@ def refuse_other_marks(url: str, columns: Sequence[ColumnSurvey], options: InitO
             )
 
 
-def _unlike(form: NumberForm, texts: pa.Array, options: InitOptions) -> str:
+def _unlike(form: NumberConf, texts: pa.Array, options: InitOptions) -> str:
     """Return a text that cannot be read with ``--thousands`` and ``--decimal``; empty if all can."""
     thousands, decimal = options.thousands or form.thousands, options.decimal or form.decimal
     if thousands == decimal:
         thousands, decimal = options.thousands, options.decimal or ("," if thousands == "." else ".")
-    parsed = replace(form, thousands=thousands, decimal=decimal).parse(texts)
+    parsed = form.model_copy(update={"thousands": thousands, "decimal": decimal}).parse(texts)
     wrong: list[str] = texts.filter(parsed.is_null()).to_pylist()
     return wrong[0] if wrong else ""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +25,7 @@ DOT = ("decimal", ".")
 def form_notes(used: Sequence[ColumnSurvey]) -> Iterator[Note]:
     """Yield a note on each column of numbers that are written as text, which says how they are read."""
     for each in (each for each in used if each.forms):
-        keys = [f"{key} {value!r}" for key, value in asdict(each.forms[0]).items() if value and (key, value) != DOT]
+        keys = [f"{key} {value!r}" for key, value in each.forms[0] if value and (key, value) != DOT]
         number = each.forms[0].parse(pa.array([each.example]))[0].as_py()
         done = f"{number:.10g}{f' ({listed(keys)})' if keys else ''}{f', as {each.proof}' if each.proof else ''}"
         yield Note(each.name, f"numbers written as {each.example!r}", len(each.present), f"read as {done}")

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from singa_dask.data.codecs.columns import refuse_twice
 from singa_dask.data.codecs.dates import date_texts
-from singa_dask.data.codecs.numbers import NumberForm, Spelling, refusal
+from singa_dask.data.codecs.numbers import NumberConf, Spelling, refusal
 from singa_dask.errors import DataError, Remedy, listed
 
 # maximum number of words among numbers that a message names
@@ -93,7 +93,7 @@ def as_column(
     values: Any,
     where: str,
     na_values: Collection[str] | None = None,
-    form: NumberForm | None = None,
+    form: NumberConf | None = None,
     row: Callable[[int], str] | None = None,
 ) -> pa.Array | pa.ChunkedArray:
     """Convert values of pandas, NumPy or Arrow to an Arrow column.

@@ -6,7 +6,6 @@ import datetime
 import json
 import zoneinfo
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -68,39 +67,9 @@ class DateConf(Conf):
         except (OSError, ValueError):
             yield ("zone",), f"{self.zone!r} is not a time zone. Expected a name such as 'UTC' or 'Europe/Berlin'."
 
-
-def _as_block(value: object) -> Any:
-    """Return a list of parts as a block."""
-    return {"parts": value} if isinstance(value, (list, tuple)) else value
-
-
-def _forms(block: Any) -> list[Any]:
-    return [{"type": "array", "items": {"enum": [*PARTS]}, "minItems": 1}, block]
-
-
-Dates = Annotated[DateConf, Shorthand(_as_block, _forms)]
-"""An entry of ``dates``, which may be written as the list of its parts."""
-
-
-@dataclass(frozen=True)
-class DateForm:
-    """Parts of the dates in a column, and their format. See `DateConf` for the fields."""
-
-    parts: tuple[str, ...]
-    day_first: bool | None = None
-    zone: str = ""
-
-    @classmethod
-    def from_dict(cls, described: dict[str, Any]) -> DateForm:
-        """Return the form that a result of `to_dict`, or a block of a job, describes."""
-        return cls(**{**described, "parts": tuple(described["parts"])})
-
     def to_dict(self) -> dict[str, Any]:
         """Return the form as a dictionary for JSON, without default values."""
-        default = DateForm(())
-        return {"parts": [*self.parts]} | {
-            key: value for key, value in asdict(self).items() if key != "parts" and value != getattr(default, key)
-        }
+        return self.model_dump(exclude_defaults=True)
 
     def names(self, column: str) -> list[str]:
         """Return the names of the values: ``when.year``, or ``when.month=1`` for a value that is 0 or 1."""
@@ -176,17 +145,17 @@ class DateForm:
         message += f" {remedy.text}{', or day_first to false if the month is first' * (len(orders) > 1)}."
         return DataError(message, remedy=remedy)
 
-    def _orders_of(self, value: Any) -> list[DateForm]:
+    def _orders_of(self, value: Any) -> list[DateConf]:
         """Return this form with each other order of day and month in which a value is a date."""
         if not isinstance(value, str):
             return []
-        orders = [DateForm(self.parts, first, self.zone) for first in (True, False) if first != self.day_first]
+        orders = [self.model_copy(update={"day_first": first}) for first in (True, False) if first != self.day_first]
         return [each for each in orders if each.parse(pa.array([value]))[0].is_valid]
 
     def _fault_of(self, value: Any) -> str:
         """Return what is wrong with a value, and how to mend it."""
         shown = repr(value if isinstance(value, (str, int, float)) else str(value))
-        column, other = pa.array([value]), DateForm(self.parts, self.day_first, "" if self.zone else "UTC")
+        column, other = pa.array([value]), self.model_copy(update={"zone": "" if self.zone else "UTC"})
         if other.parse(column)[0].is_valid:
             if self.zone:
                 return f"{shown} has no time zone. Write its offset from UTC, as in 2024-01-31T17:30:00+01:00"
@@ -206,6 +175,19 @@ class DateForm:
             numbers = getattr(pc, function)(local).cast(pa.float64()).to_numpy(zero_copy_only=False)[:, None]
             columns.append(np.where(np.isnan(numbers), np.nan, numbers == np.array(of)) if of else numbers)
         return np.concatenate(columns, axis=1)
+
+
+def _as_block(value: object) -> Any:
+    """Return a list of parts as a block."""
+    return {"parts": value} if isinstance(value, (list, tuple)) else value
+
+
+def _forms(block: Any) -> list[Any]:
+    return [{"type": "array", "items": {"enum": [*PARTS]}, "minItems": 1}, block]
+
+
+Dates = Annotated[DateConf, Shorthand(_as_block, _forms)]
+"""An entry of ``dates``, which may be written as the list of its parts."""
 
 
 def _two_digits(*texts: pa.Array) -> pa.Array:

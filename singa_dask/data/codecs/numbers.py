@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -16,7 +15,7 @@ from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field
 from singa_dask.data.codecs.columns import column_kind, is_number, missing_of, whole
-from singa_dask.data.codecs.dates import MISSING_DATES, DateForm
+from singa_dask.data.codecs.dates import MISSING_DATES, DateConf
 from singa_dask.errors import DataError, FaultError, Remedy
 from singa_dask.lazy import LazyModule
 
@@ -59,18 +58,8 @@ class NumberConf(Conf):
         if re.search(r"[\d+()-]", self.unit):
             yield ("unit",), f"{self.unit!r} has digits or signs. Expected a text such as '$' or '%'."
 
-
-@dataclass(frozen=True)
-class NumberForm:
-    """Format of numbers that are written as text. See `NumberConf` for the fields."""
-
-    thousands: str = ""
-    decimal: str = "."
-    unit: str = ""
-
-    @cached_property
     def _pattern(self) -> str:
-        """RE2 pattern of a number.
+        """Return the RE2 pattern of a number.
 
         Digits are in groups of three, or of two before the last three, as in India.
         """
@@ -90,7 +79,7 @@ class NumberForm:
 
     def parse(self, texts: pa.Array) -> pa.Array:
         """Convert strings to float64. A string in another form becomes null."""
-        parts = pc.extract_regex(texts, self._pattern)
+        parts = pc.extract_regex(texts, self._pattern())
         before, whole, decimals, exponent, after = (
             parts.field(parts.type.get_field_index(name))
             for name in ("before", "whole", "decimals", "exponent", "after")
@@ -113,12 +102,16 @@ class NumberForm:
         marks += [f"unit {self.unit!r}"] if self.unit else []
         return f"{text!r} is not a number with {', '.join([*marks, f'decimal {self.decimal!r}'])}"
 
+    def without_unit(self) -> NumberConf:
+        """Return the form of numbers without the unit."""
+        return self.model_copy(update={"unit": ""})
+
     def lacks_unit(self, text: str) -> bool:
         """Return whether a string would be a number of this form if it had the unit."""
-        return bool(self.unit) and bool(replace(self, unit="").parse(pa.array([text]))[0].is_valid)
+        return bool(self.unit) and bool(self.without_unit().parse(pa.array([text]))[0].is_valid)
 
 
-def refusal(where: str, column: str, text: str, forms: Mapping[str, NumberForm]) -> DataError:
+def refusal(where: str, column: str, text: str, forms: Mapping[str, NumberConf]) -> DataError:
     """Return the error for a string that is not a number.
 
     If the string only lacks the unit, the error includes advice.
@@ -130,14 +123,14 @@ def refusal(where: str, column: str, text: str, forms: Mapping[str, NumberForm])
     column : str
     text : str
         The string in ``column``.
-    forms : mapping of str to NumberForm
+    forms : mapping of str to NumberConf
         Forms of ``column``, and of all other columns whose strings lack the unit.
     """
     form = forms[column]
     message = f"{where}, column {column!r}: {form.fault_of(text)}."
     if not form.lacks_unit(text):
         return DataError(message)
-    without = Spelling({name: replace(each, unit="") for name, each in forms.items()})
+    without = Spelling({name: each.without_unit() for name, each in forms.items()})
     setting = json.dumps(without.to_dict()["numbers"], ensure_ascii=False)
     remedy = Remedy("numbers", f"Set numbers: {setting}", (setting,))
     others = [name for name in forms if name != column]
@@ -171,8 +164,7 @@ def fault_of(field: str) -> FaultError | None:
     return not_a_number(field) if "_" in field else None
 
 
-@dataclass(frozen=True)
-class PlainForm(NumberForm):
+class PlainForm(NumberConf):
     """Format of the numbers in a CSV file for which the job sets no ``numbers``.
 
     Strings are parsed to exactly the same numbers as in a CSV file. With ``booleans``, the words true and false are
@@ -212,29 +204,28 @@ class Spelling:
 
     Attributes
     ----------
-    numbers : mapping of str to NumberForm
+    numbers : mapping of str to NumberConf
         Format of the numbers, for each column with numbers that are written as text.
     na_values : tuple of str
         Words for a missing value. A word that is listed as a category or a class is a value.
-    dates : mapping of str to DateForm
+    dates : mapping of str to DateConf
         Format of the dates and their parts, for each column of dates that is a feature.
     """
 
-    numbers: Mapping[str, NumberForm] = field(default_factory=dict)
+    numbers: Mapping[str, NumberConf] = field(default_factory=dict)
     na_values: tuple[str, ...] = ()
-    dates: Mapping[str, DateForm] = field(default_factory=dict)
+    dates: Mapping[str, DateConf] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Spelling:
         """Return the spelling that a job or a checkpoint describes."""
-        numbers = {name: NumberForm(**form) for name, form in (described.get("numbers") or {}).items()}
-        dates = {name: DateForm.from_dict(form) for name, form in (described.get("dates") or {}).items()}
+        numbers = {name: NumberConf(**form) for name, form in (described.get("numbers") or {}).items()}
+        dates = {name: DateConf(**form) for name, form in (described.get("dates") or {}).items()}
         return cls(numbers, tuple(described.get("na_values") or ()), dates)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the spelling as a dictionary for JSON, without empty values."""
-        default, forms = asdict(NumberForm()), {name: asdict(form) for name, form in self.numbers.items()}
-        numbers = {name: {key: form[key] for key in form if form[key] != default[key]} for name, form in forms.items()}
+        numbers = {name: form.model_dump(exclude_defaults=True) for name, form in self.numbers.items()}
         dates = {name: form.to_dict() for name, form in self.dates.items()}
         described = {"numbers": numbers, "na_values": [*self.na_values], "dates": dates}
         return {key: value for key, value in described.items() if value}
@@ -314,7 +305,7 @@ class Spelling:
 
     def _lacking_units(
         self, table: pa.Table, first: int, listed: Mapping[str, Collection[str]], skipped: Collection[str]
-    ) -> dict[str, NumberForm]:
+    ) -> dict[str, NumberConf]:
         """Return the forms of the columns from index ``first`` on whose first wrong string lacks the unit."""
         found = {}
         for i in range(first, table.num_columns):

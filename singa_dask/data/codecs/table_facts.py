@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data.codecs.dates import DateForm
+from singa_dask.data.codecs.dates import DateConf
 from singa_dask.data.codecs.numbers import NO_SPELLING, Spelling
 from singa_dask.data.codecs.tokens import TextCodec
 from singa_dask.errors import DataError, listed
@@ -78,7 +78,7 @@ class TableFacts:
         return [name]
 
     @property
-    def dates(self) -> Mapping[str, DateForm]:
+    def dates(self) -> Mapping[str, DateConf]:
         """Parts and format of each feature that is a date."""
         return self.spelling.dates
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from singa_dask.data.codecs.column_reading import ColumnReading
-from singa_dask.data.codecs.numbers import NumberForm, Spelling
+from singa_dask.data.codecs.numbers import NumberConf, Spelling
 
 TEXTS = pa.table(
     {
@@ -19,7 +19,7 @@ TEXTS = pa.table(
     }
 )
 READING = ColumnReading(
-    {"i": "i", "f": "f", "b": "b", "plan": "U"}, Spelling({"cost": NumberForm(",")}, na_values=("none",))
+    {"i": "i", "f": "f", "b": "b", "plan": "U"}, Spelling({"cost": NumberConf(thousands=",")}, na_values=("none",))
 )
 
 

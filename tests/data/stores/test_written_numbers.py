@@ -13,8 +13,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from singa_dask.data.codecs.dates import DateForm
-from singa_dask.data.codecs.numbers import NumberConf, NumberForm
+from singa_dask.data.codecs.dates import DateConf
+from singa_dask.data.codecs.numbers import NumberConf
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.errors import DataError
@@ -129,7 +129,7 @@ def test_pandas_reads_the_same_numbers(tmp_path: Path, thousands: str) -> None:
     texts = [f"{value:,.4f}".translate(str.maketrans({",": thousands, ".": decimal})) for value in values]
     pd.DataFrame({"x": texts}).to_csv(tmp_path / "x.csv", index=False, sep=";")
     wanted = pd.read_csv(tmp_path / "x.csv", sep=";", thousands=thousands, decimal=decimal)["x"]
-    numbers = NumberForm(thousands, decimal).parse(pa.array(texts))
+    numbers = NumberConf(thousands=thousands, decimal=decimal).parse(pa.array(texts))
     assert numbers.to_pylist() == wanted.tolist()
 
 
@@ -163,7 +163,7 @@ def test_pandas_reads_the_same_numbers(tmp_path: Path, thousands: str) -> None:
     ],
 )
 def test_how_numbers_are_written(form: dict[str, str], texts: list[str], numbers: list[float | None]) -> None:
-    assert NumberForm(**form).parse(pa.array(texts)).to_pylist() == numbers
+    assert NumberConf(**form).parse(pa.array(texts)).to_pylist() == numbers
 
 
 @pytest.mark.parametrize(
@@ -229,13 +229,13 @@ def test_one_setting_reads_all_columns_that_lack_their_units(tmp_path: Path) -> 
 
 
 def test_a_date_in_another_order_names_the_option_that_reads_it(tmp_path: Path) -> None:
-    form = DateForm(("month", "day"), day_first=True)
+    form = DateConf(parts=["month", "day"], day_first=True)
     refused = form.refusal("new.csv, line 2", "when", "01/31/2024")
     assert refused.wants("dates")
     told = str(with_options(refused, ["data"]))
     setting = re.search(r"Pass --set '(neuralnet.layer\[data\].store_conf.dates=(.*))'", told)
     assert setting, told
-    again = DateForm.from_dict(json.loads(setting[2])["when"])
+    again = DateConf(**json.loads(setting[2])["when"])
     assert again.parse(pa.array(["01/31/2024"])).to_pylist() == [datetime(2024, 1, 31)]
     # "2024-01-99" is no date in any order
     assert not form.refusal("new.csv, line 2", "when", "2024-01-99").wants("dates")

@@ -87,10 +87,7 @@ class NamedColumns(StoreOptions):
     @property
     def spelling(self) -> Spelling:
         """Form of numbers and dates, and words for missing values."""
-        numbers, dates = (
-            {name: form.model_dump() for name, form in forms.items()} for forms in (self.numbers, self.dates)
-        )
-        return Spelling.from_dict({"numbers": numbers, "na_values": self.na_values, "dates": dates})
+        return Spelling(self.numbers, tuple(self.na_values), self.dates)
 
     def rules(self) -> Iterator[Finding]:
         """Refuse an unknown word for missing values."""
