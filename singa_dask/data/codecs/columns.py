@@ -156,6 +156,22 @@ def as_texts(column: pa.Array) -> pa.Array:
     return texts
 
 
+def cast_known(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Convert strings to another type. A string that Arrow cannot convert becomes null."""
+    try:
+        return texts.cast(kind)
+    except pa.ArrowInvalid:
+        different = texts.dictionary_encode()
+        return pa.array([_cast(each, kind) for each in different.dictionary], kind).take(different.indices)
+
+
+def _cast(text: pa.Scalar, kind: pa.DataType) -> pa.Scalar | None:
+    try:
+        return text.cast(kind)
+    except pa.ArrowInvalid:
+        return None
+
+
 def key_texts(column: pa.Array) -> pa.Array:
     """Return keys as strings, which do not depend on the format of the table.
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field, Shorthand
+from singa_dask.data.codecs.columns import cast_known
 from singa_dask.errors import DataError, Remedy
 from singa_dask.lazy import LazyModule
 
@@ -133,7 +134,8 @@ class DateConf(Conf):
         is_read = pc.and_(is_read, pc.or_(pc.equal(half, ""), pc.is_in(part["hour"], pa.array(HOURS_OF_HALF))))
         if self.day_first is None:
             is_read = pc.and_(is_read, pc.equal(part["first"], ""))
-        return _cast(pc.if_else(is_read, iso, None), pa.timestamp("s", self.zone or None))
+        # days and times that do not exist become null
+        return cast_known(pc.if_else(is_read, iso, None), pa.timestamp("s", self.zone or None))
 
     def refusal(self, where: str, column: str, value: Any) -> DataError:
         """Return the error for a value that is not a date in this form."""
@@ -193,23 +195,6 @@ Dates = Annotated[DateConf, Shorthand(_as_block, _forms)]
 def _two_digits(*texts: pa.Array) -> pa.Array:
     """Join strings, and add leading zeros up to two digits. At most one string is not empty."""
     return pc.utf8_lpad(pc.binary_join_element_wise(*texts, ""), 2, "0")
-
-
-def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Convert strings to timestamps. Days and times that do not exist become null."""
-    try:
-        return texts.cast(kind)
-    except pa.ArrowInvalid:
-        different = texts.dictionary_encode()
-        times = [_time_of(each, kind) for each in different.dictionary]
-        return pa.array(times, kind).take(different.indices)
-
-
-def _time_of(text: pa.Scalar, kind: pa.DataType) -> pa.Scalar | None:
-    try:
-        return text.cast(kind)
-    except pa.ArrowInvalid:
-        return None
 
 
 def date_texts(values: Iterable[Any]) -> pa.Array:

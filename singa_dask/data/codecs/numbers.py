@@ -14,7 +14,7 @@ import pyarrow as pa
 from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field
-from singa_dask.data.codecs.columns import column_kind, is_number, missing_of, whole
+from singa_dask.data.codecs.columns import cast_known, column_kind, is_number, missing_of, whole
 from singa_dask.data.codecs.dates import MISSING_DATES, DateConf
 from singa_dask.errors import DataError, FaultError, Remedy
 from singa_dask.lazy import LazyModule
@@ -177,25 +177,13 @@ class PlainForm(NumberConf):
         trimmed = pc.utf8_trim(texts, " \t")
         for number, words in BOOLEAN_TEXTS.items() if self.booleans else ():
             trimmed = pc.if_else(pc.is_in(trimmed, pa.array(words)), number, trimmed)
-        try:
-            return trimmed.cast(pa.float64())
-        except pa.ArrowInvalid:
-            return pa.array(map(_plain_number, trimmed), pa.float64())
+        return cast_known(trimmed, pa.float64())
 
     def fault_of(self, text: str) -> str:
         text = text.strip()
         if self.booleans and not is_number(text):
             return f"{text!r} is not a boolean, as in the training data. Expected true, false, 1 or 0"
         return str(fault_of(text) or not_a_number(text))
-
-
-def _plain_number(text: pa.Scalar) -> float | None:
-    """Parse a string as in a CSV file; return None if it is not a number."""
-    try:
-        number: float | None = text.cast(pa.float64()).as_py()
-    except pa.ArrowInvalid:
-        return None
-    return number
 
 
 @dataclass(frozen=True)

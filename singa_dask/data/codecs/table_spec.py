@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from singa_dask.data.codecs.columns import refuse_absent, show_columns
@@ -79,22 +79,17 @@ class TableSpec:
 
         If ``has_label`` is False, the specification has only features.
         """
-        label = options["label"]
+        names, label = {each.name for each in fields(cls)}, options["label"]
         labels = (label,) if label and isinstance(label, str) else tuple(label)
-        spec = cls(
-            tuple(options["features"]),
-            labels,
-            tuple(options["target"]),
-            options["missing"],
-            {name: tuple(names) for name, names in options["categories"].items()},
-            options["encoding"],
-            options.get("weight", ""),
-            {name: TextCodec.from_dict(text) for name, text in options.get("texts", {}).items()},
-            Spelling.from_dict(options),
-            options.get("unlabelled", "error"),
-            options.get("blank_texts", False),
-            options.get("unknown", "error"),
-            fill_absent=options.get("fill_absent", False),
+        spec = cls(**{name: value for name, value in options.items() if name in names})
+        spec = replace(
+            spec,
+            features=tuple(spec.features),
+            label=labels,
+            target=tuple(spec.target),
+            categories={name: tuple(known) for name, known in spec.categories.items()},
+            texts={name: TextCodec.from_dict(text) for name, text in options.get("texts", {}).items()},
+            spelling=Spelling.from_dict(options),
         )
         if options["has_label"]:
             return spec

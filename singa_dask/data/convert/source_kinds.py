@@ -48,7 +48,7 @@ def open_source(kind: str, urls: Sequence[str], storage_options: fs.Options = No
     files = source_files(urls, storage_options)
     if kind in READERS:
         return READERS[kind](files, storage_options, **options)
-    return ShardedStore(", ".join(urls), storage_options, kind, files=files, **options)
+    return ShardedStore(", ".join(urls), storage_options, backend=kind, files=files, **options)
 
 
 def _open_table(urls: Sequence[str], storage_options: fs.Options, options: Mapping[str, Any]) -> Store:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data.types import Block
+from singa_dask.data.types import Block, RecordRun
 from singa_dask.fs.sources import Bytes, scan_ahead
 
 BLOCK_BYTES = 1 << 20
@@ -55,14 +55,26 @@ def even_blocks(url: str, count: int, n: int, record_bytes: int, start: int = 0)
     return tuple(Block(i, size, url, start + i * n * record_bytes, size * record_bytes) for i, size in enumerate(sizes))
 
 
-def cut_lines(source: Bytes, start: int = 0, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
-    """Scan a file for line ends, and yield blocks of about ``block_bytes``.
+def counted_blocks(url: str, count: int, n: int, record_bytes: int, n_bytes: int | None = None) -> tuple[Block, ...]:
+    """Return blocks of ``n`` records that are in no order of bytes. The offset of a block is its first record.
 
-    ``start`` is the offset of the first line. A line that is longer than ``block_bytes`` is a block of its own. Blanks,
-    empty lines and line ends at the end of the file belong to no block.
+    ``n_bytes`` is the length of every block, by default that of its records.
+    """
+    sizes = ((first, min(n, count - first)) for first in range(0, count, n))
+    return tuple(
+        Block(i, size, url, first, size * record_bytes if n_bytes is None else n_bytes)
+        for i, (first, size) in enumerate(sizes)
+    )
+
+
+def cut_lines(source: Bytes, start: int, block_bytes: int) -> Iterator[RecordRun]:
+    """Scan a file for line ends, and yield runs of about ``block_bytes``.
+
+    ``start`` is the offset of the first line. A line that is longer than ``block_bytes`` is a run of its own. Blanks,
+    empty lines and line ends at the end of the file belong to no run.
     """
     size = text_bytes(source)
-    position, lines, n = start, 0, 0
+    position, lines, line = start, 0, 1
     for chunk in scan_ahead(source, start, size, block_bytes):
         data = np.frombuffer(chunk, np.uint8)
         ends = np.flatnonzero(data == NEWLINE)
@@ -70,10 +82,10 @@ def cut_lines(source: Bytes, start: int = 0, block_bytes: int = BLOCK_BYTES) -> 
         cut = position + int(ends[-1]) + 1 if len(ends) else start
         position += len(data)
         if position == size:
-            yield Block(n, lines + 1, source.url, start, size - start)
+            yield RecordRun(start, size - start, lines + 1, line)
         elif cut > start:
-            yield Block(n, lines, source.url, start, cut - start)
-            start, lines, n = cut, 0, n + 1
+            yield RecordRun(start, cut - start, lines, line)
+            start, lines, line = cut, 0, line + lines
 
 
 def text_bytes(source: Bytes) -> int:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask import fs
 from singa_dask.data.codecs.record_schema import show_schema
 from singa_dask.data.stores.label_match import Labels, label_table, relabel
 from singa_dask.data.stores.opening import open_store
@@ -48,20 +47,10 @@ class ShardedStore(ViewStore):
         classes that the first file does not have.
     """
 
-    def __init__(
-        self,
-        url: str,
-        storage_options: fs.Options = None,
-        backend: str | None = None,
-        files: Sequence[str] = (),
-        **options: Any,
-    ) -> None:
-        super().__init__(url, storage_options, backend=backend, files=tuple(files), **options)
-
     def index(self) -> None:
         self.stores: list[Store] = []
         options = {**self.options}
-        backend, files = options.pop("backend"), options.pop("files")
+        backend, files = options.pop("backend", None), options.pop("files", ())
         self._open(files or shard_urls(self.url, self.storage_options), backend, options)
         named = next((store for store in self.stores if store.class_names), self.stores[0])
         super().index()

@@ -227,7 +227,7 @@ class Store(ABC):
         return bool(cls.magic and head.startswith(cls.magic)) or url.lower().endswith(cls.suffixes)
 
     @classmethod
-    def write(cls, url: str, records: Records, storage_options: fs.Options = None, **options: Any) -> None:
+    def write(cls, url: str, records: Records, storage_options: fs.Options = None, *_: Any, **options: Any) -> None:
         """Write records as a new store, atomically.
 
         Parameters

@@ -61,11 +61,8 @@ class TrainingKnowledge:
 
     def update(self, learned: Learned) -> None:
         """Add the names and facts in a checkpoint."""
-        self.known.class_names.update(learned.class_names)
-        self.known.tables.update(learned.tables)
-        self.known.scalings.update(learned.scalings)
-        self.known.class_types.update(learned.class_types)
-        self.known.encodings.update(learned.encodings)
+        for name, known in self.known._asdict().items():
+            known.update(getattr(learned, name))
 
     def type_for(self, layer: str) -> str:
         """Return the `label_type` of the class names in `known_for`; empty for strings, or if unknown."""

@@ -17,6 +17,7 @@ from numpy.lib import format as npy_format
 from singa_dask import fs
 from singa_dask.data.codecs.values import is_numeric, value_name
 from singa_dask.data.stores.arrays.column import ColumnStore, FieldColumn
+from singa_dask.data.stores.range_store import DAMAGE
 from singa_dask.data.stores.store import STORES, StoreOptions
 from singa_dask.data.types import Field
 from singa_dask.errors import DataError
@@ -27,16 +28,7 @@ LABEL_WORDS = {"x": "y", "X": "y", "images": "labels", "image": "label", "featur
 WORD = re.compile(rf"(?<![A-Za-z])({'|'.join(LABEL_WORDS)})(?![A-Za-z])")
 NPY_MAGIC = npy_format.MAGIC_PREFIX
 # errors that damaged headers cause in numpy
-NPY_DAMAGE = (
-    EOFError,
-    MemoryError,
-    OverflowError,
-    RecursionError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-    tokenize.TokenError,
-)
+NPY_DAMAGE = (*DAMAGE, tokenize.TokenError)
 # numpy rejects longer headers
 MAX_HEADER_BYTES = 10_000 + npy_format.MAGIC_LEN + 4
 # numpy parses headers with ast.literal_eval, which is not thread-safe in Python 3.11

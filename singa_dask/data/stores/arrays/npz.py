@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import struct
-import tokenize
 import zipfile
 from collections.abc import Sequence
 from typing import IO, BinaryIO
@@ -17,10 +16,10 @@ import numpy as np
 from singa_dask import fs
 from singa_dask.data.codecs.values import is_numeric
 from singa_dask.data.stores.arrays.column import ColumnStore, FieldColumn
-from singa_dask.data.stores.arrays.npy import NpyArray, decode_npy, locate_npy, npy_columns
+from singa_dask.data.stores.arrays.npy import NPY_DAMAGE, NpyArray, decode_npy, locate_npy, npy_columns
 from singa_dask.data.stores.blocks import rows_per_block
 from singa_dask.data.stores.class_names import parse_names
-from singa_dask.data.stores.range_store import DAMAGE, describe
+from singa_dask.data.stores.range_store import describe
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, LabelOptions
 from singa_dask.errors import DataError, listed
@@ -60,7 +59,7 @@ class NpzStore(ColumnStore):
     block = LabelOptions
     title = "an npz file"
     suffixes = (".npz",)
-    damage = (*DAMAGE, tokenize.TokenError, zipfile.BadZipFile)
+    damage = (*NPY_DAMAGE, zipfile.BadZipFile)
     write_options = ("class_names",)
 
     @classmethod

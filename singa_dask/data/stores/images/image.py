@@ -16,7 +16,7 @@ from singa_dask.conf.kinds import Field as KeyField
 from singa_dask.conf.kinds import Many
 from singa_dask.data.codecs.category_names import NameNumbers, distinct_names
 from singa_dask.data.codecs.salvage import salvage_rows
-from singa_dask.data.stores.blocks import BLOCK_BYTES
+from singa_dask.data.stores.blocks import BLOCK_BYTES, counted_blocks
 from singa_dask.data.stores.class_names import read_classes
 from singa_dask.data.stores.images.image_decoding import (
     HEAD_BYTES,
@@ -27,7 +27,7 @@ from singa_dask.data.stores.images.image_decoding import (
 )
 from singa_dask.data.stores.manifest import find_manifest, name_of
 from singa_dask.data.stores.store import MANIFEST_DIR, SPLIT, STORES, Store, StoreOptions, advice_for
-from singa_dask.data.types import Arrays, Block, Field, FileSum
+from singa_dask.data.types import Arrays, Field, FileSum
 from singa_dask.data.warn_once import warn_once
 from singa_dask.errors import DataError, MissingPackageError, listed
 from singa_dask.fs.checksums import checksum_of
@@ -68,10 +68,7 @@ class _ImageStore(Store):
         if self._labels:
             self.schema["label"] = Field(np.dtype(np.int32))
         n, count = max(1, BLOCK_BYTES // first.size), len(self._files)
-        self.blocks = tuple(
-            Block(i, min(n, count - start), url, start, min(n, count - start) * first.size)
-            for i, start in enumerate(range(0, count, n))
-        )
+        self.blocks = counted_blocks(url, count, n, first.size)
         self._use_manifest()
 
     @abstractmethod

@@ -23,13 +23,13 @@ import numpy.typing as npt
 
 from singa_dask import fs
 from singa_dask.data.codecs import record, record_schema
-from singa_dask.data.stores.blocks import rows_per_block
+from singa_dask.data.stores.blocks import counted_blocks, rows_per_block
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.images.image_decoding import ImageOptions, decode_image
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, StoreOptions
-from singa_dask.data.types import Arrays, Block, FileSum, Records
+from singa_dask.data.types import Arrays, FileSum, Records
 from singa_dask.errors import DataError, MissingPackageError
 from singa_dask.fs.cache import key_of, open_cache
 from singa_dask.fs.mapped_file import note_read
@@ -295,10 +295,7 @@ class LMDBStore(RangeStore):
         self._decoder, arrays = _recognise(self.url, first, partial(_picture, resize=resize, channels=channels))
         self.schema = record_schema.schema_of(arrays)
         n = rows_per_block(len(first))
-        self.blocks = tuple(
-            Block(i, min(n, count - start), self.url, start, n * len(first))
-            for i, start in enumerate(range(0, count, n))
-        )
+        self.blocks = counted_blocks(self.url, count, n, len(first), n * len(first))
 
     def _read_info(self, info: bytes) -> tuple[int, int]:
         """Set the schema from the description; return the number of records, and of records per value."""
@@ -318,10 +315,7 @@ class LMDBStore(RangeStore):
         return count, n
 
     def _open_raw(self, n_values: int, count: int, n: int) -> None:
-        self.blocks = tuple(
-            Block(i, min(n, count - first), self.url, first, min(n, count - first) * self.record_bytes)
-            for i, first in enumerate(range(0, count, n))
-        )
+        self.blocks = counted_blocks(self.url, count, n, self.record_bytes)
         if n_values != len(self.blocks):
             raise DataError(f"{self.url}: the file has {n_values} values of records, expected {len(self.blocks)}.")
         self.mapped = True

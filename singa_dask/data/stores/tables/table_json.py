@@ -93,10 +93,7 @@ class JsonPart(TablePart):
         )
 
     def runs(self, block_bytes: int, row_bytes: int) -> Iterator[RecordRun]:
-        line = 1
-        for block in cut_lines(self.source, self.start, block_bytes):
-            yield RecordRun(block.offset, block.length, block.n, line)
-            line += block.n
+        return cut_lines(self.source, self.start, block_bytes)
 
     def ranges(self, run: RecordRun, kinds: Mapping[str, str]) -> tuple[Range, ...]:
         return (Range(self.source, run.offset, run.length),)

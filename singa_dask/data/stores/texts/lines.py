@@ -11,7 +11,7 @@ from singa_dask.conf.kinds import Size
 from singa_dask.data.stores.blocks import BLOCK_BYTES, NEWLINE, cut_lines
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES, StoreOptions
-from singa_dask.data.types import Arrays, Field
+from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import DataError
 
 # maximum size of a block after its lines are padded to the longest line
@@ -40,7 +40,10 @@ class LineStore(RangeStore):
 
     def index(self) -> None:
         source = self.open_source()
-        self.blocks = self.manifest_blocks() or tuple(cut_lines(source, 0, self.options["block_bytes"]))
+        self.blocks = self.manifest_blocks() or tuple(
+            Block(i, run.n, self.url, run.offset, run.length)
+            for i, run in enumerate(cut_lines(source, 0, self.options["block_bytes"]))
+        )
         if not self.count:
             raise DataError(f"{self.url}: no lines.")
         longest = max(max(int(self._lengths(block.id).max()) for block in self.blocks), 1)
