@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from singa_dask.data.codecs.percents import Percents, percent_warnings, total_percents
+from singa_dask.data.codecs.percents import Percents, percent_warnings
 from singa_dask.errors import listed, quoted
 from singa_dask.shown import plural
 
@@ -34,7 +34,8 @@ class FillCounts:
         """Add the counts of other records to these."""
         self.filled.update(other.filled)
         self.unknown.update(other.unknown)
-        self.percents.update(total_percents([self.percents, other.percents]))
+        for name, each in other.percents.items():
+            self.percents[name] = self.percents.get(name, Percents()).plus(each)
 
     @classmethod
     def total(cls, counts: Iterable[FillCounts]) -> FillCounts:

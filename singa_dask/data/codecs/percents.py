@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -113,12 +113,3 @@ def percent_warnings(counts: Mapping[str, Percents]) -> list[str]:
         f"{columns}: all values are from 0 to 1, but the training data has percent: 0.56 is read as 0.56 %. Multiply "
         "the values by 100 if they are fractions."
     ]
-
-
-def total_percents(counts: Iterable[Mapping[str, Percents]]) -> dict[str, Percents]:
-    """Return the sum of several counts by column."""
-    total: dict[str, Percents] = {}
-    for each in counts:
-        for name, count in each.items():
-            total[name] = total.get(name, Percents()).plus(count)
-    return total

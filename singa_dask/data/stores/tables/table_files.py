@@ -201,15 +201,12 @@ def with_keys(table: pa.Table, n: int, file: TableFile, wanted: Mapping[str, str
 
     A wanted column that neither the file nor its directories have is filled with missing values.
     """
-    keys = dict(file.keys)
-    columns = dict(zip(table.column_names, table.columns, strict=True))
-    for name in wanted:
-        if name in columns:
-            continue
-        if name in keys:
-            kind = pa.float64() if wanted[name] == "number" else pa.string()
-            value = float(keys[name] or "nan") if wanted[name] == "number" else keys[name]
-            columns[name] = pa.repeat(pa.scalar(value, kind), n)
-        else:
-            columns[name] = pa.nulls(n)
-    return table if len(columns) == table.num_columns else pa.table(columns)
+    keys, known = dict(file.keys), {*table.column_names}
+    added: dict[str, pa.Array] = {}
+    for name in (each for each in wanted if each not in known):
+        kind = pa.float64() if wanted[name] == "number" else pa.string()
+        value = float(keys[name] or "nan") if name in keys and wanted[name] == "number" else keys.get(name)
+        added[name] = pa.repeat(pa.scalar(value, kind), n) if name in keys else pa.nulls(n)
+    if not added:
+        return table
+    return pa.table(dict(zip(table.column_names, table.columns, strict=True)) | added)
