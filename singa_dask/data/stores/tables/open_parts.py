@@ -145,7 +145,7 @@ class OpenParts:
         keys, part = dict(self.files[file].keys), self(file)
         return {name: kind for name, kind in wanted.items() if name not in keys and not part.lacks(name)}
 
-    def check(self, file: int, form: str, wanted: Mapping[str, str], *of_any: str) -> list[str]:
+    def check(self, file: int, format: str, wanted: Mapping[str, str], *of_any: str) -> list[str]:
         """Check the columns of a file; return wanted columns that the file and its directories lack.
 
         Raises a `DataError` if all wanted columns are missing, or if a column has another kind than ``wanted`` says.
@@ -153,7 +153,7 @@ class OpenParts:
         """
         keys, part = dict(self.files[file].keys), self(file)
         # compare kinds only for Parquet: for CSV, kinds are guesses from the first records; for JSON, values have kinds
-        names = (part.kinds if form == "parquet" else {}) or dict.fromkeys(part.names, "empty")
+        names = (part.kinds if format == "parquet" else {}) or dict.fromkeys(part.names, "empty")
         sought = [name for name in wanted if name not in keys]
         missing = [name for name in sought if part.lacks(name)]
         if missing and len(missing) == len(sought):

@@ -177,7 +177,7 @@ class PartStore(RangeStore):
         """Return the keys of all rows of a piece that has bad rows; null for an unreadable key."""
         # in text formats, the key may be readable even if other values of the record are bad
         key = self._table.selection.key
-        is_readable_alone = self._table.form in LINES and key.keys() <= {*self._parts(piece.file).names}
+        is_readable_alone = self._table.format in LINES and key.keys() <= {*self._parts(piece.file).names}
         rows = self._parts.rows(piece.file, piece.run, key if is_readable_alone else columns, data)
         good, bad = bisect_rows(piece.run.n, lambda first, stop: self._table.selection.keys_of(rows(first, stop)))
         parts = sorted([*good, *((row, pa.nulls(1, pa.string())) for row in bad)], key=operator.itemgetter(0))

@@ -107,7 +107,7 @@ class TableStore(PartStore):
         # URL of a file -> size and version of the file when it was opened
         self._opened: dict[str, tuple[object, ...]] = {}
         files = table_files(self.url, self.storage_options)
-        form = options["format"] or format_of(files, self.storage_options)
+        format = options["format"] or format_of(files, self.storage_options)
         known = TableFacts.from_dict(options["facts"]) if options["facts"] else None
         spec = TableSpec.from_options(self.manifest_options())
         if known:
@@ -115,8 +115,8 @@ class TableStore(PartStore):
         self._table = TableLearner(
             self.url,
             self.storage_options,
-            OpenParts(files, partial(self._open_part, form)),
-            form,
+            OpenParts(files, partial(self._open_part, format)),
+            format,
             options["block_bytes"],
             spec,
             known,
@@ -140,7 +140,7 @@ class TableStore(PartStore):
             self._add_lags(lags)
         index = read_cached(cached[0], TableIndex.from_dict) if cached else None
         if index is None:
-            is_text = self._table.form in LINES
+            is_text = self._table.format in LINES
             runs = read_cached(cached[1], runs_from) if cached and is_text else None
             if cached and runs is None and is_text:
                 # estimate the size of the table from its first file, because files of a table usually have similar
@@ -158,7 +158,7 @@ class TableStore(PartStore):
     def _scan_elsewhere(self, name: str) -> TableScan:
         """Return the scan of this table, for other processes. They store the result in a file with this name."""
         options = {name: self.options[name] for name in PART_OPTIONS}
-        part = partial(open_part, format=self._table.form, storage_options=self.storage_options, **options)
+        part = partial(open_part, format=self._table.format, storage_options=self.storage_options, **options)
         folder = partial(_folder, self.storage_options)
         return TableScan(self.url, tuple(self.files()), part, self._table.block_bytes, folder, name)
 
@@ -177,7 +177,7 @@ class TableStore(PartStore):
         kinds |= {
             name: "string"
             for name, kind in kinds.items()
-            if name in spec.categories or (kind not in others and learner.form in LINES)
+            if name in spec.categories or (kind not in others and learner.format in LINES)
         }
         series, place_of = read_series(learner, kinds, GROUP_BYTES)
         n, predicted = len(series), {*lags.columns}.isdisjoint((*spec.label, *spec.target))
@@ -198,7 +198,7 @@ class TableStore(PartStore):
         self._named, self.n_history = files, lags.n
         parts = OpenParts([TableFile(self.url)], lambda _: part)
         selection = replace(learner.selection, n_skipped=lags.n)
-        self._table = replace(learner, parts=parts, form="whole", selection=selection)
+        self._table = replace(learner, parts=parts, format="whole", selection=selection)
 
     def _cache_files(self) -> tuple[Path, Path] | None:
         """Return the cache paths of index and runs: hashes of URL, options and versions.
@@ -222,10 +222,10 @@ class TableStore(PartStore):
         index, runs = (key_of(INDEX_VERSION, __version__, fs.absolute(self.url), key) for key in kept)
         return folder / f"{index}.json", folder / f"{runs}-runs.json"
 
-    def _open_part(self, form: str, file: TableFile) -> TablePart:
+    def _open_part(self, format: str, file: TableFile) -> TablePart:
         options = {name: self.options[name] for name in PART_OPTIONS}
         options |= {"listed": self._table.listed, "spelling": self._table.spec.spelling, "wanted": self._wanted()}
-        part = open_part(file.url, form, self.storage_options, **options)
+        part = open_part(file.url, format, self.storage_options, **options)
         # compare with the first opening, because only some files stay open, and this file may be opened again
         identity = (part.source.size, part.source.origin, getattr(part.source, "version", ""))
         if self._opened.setdefault(file.url, identity) != identity:

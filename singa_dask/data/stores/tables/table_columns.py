@@ -61,11 +61,11 @@ def read_columns(
         The table cannot be read, or the values of a JSON column have no common type.
     """
     files = table_files(url, storage_options)
-    form = format_of(files, storage_options)
-    if form == "csv":
+    format = format_of(files, storage_options)
+    if format == "csv":
         options |= {"listed": dict.fromkeys(names, (*filter(None, MISSING), *spelling.na_values))}
     options["wanted"] = names
-    opened = OpenParts(files, lambda file: open_part(file.url, form, storage_options, spelling, **options))
+    opened = OpenParts(files, lambda file: open_part(file.url, format, storage_options, spelling, **options))
     tables, kinds = list[pa.Table](), dict.fromkeys(names, "string")
     with contextlib.closing(opened) as parts:
         files[:] = with_outer_keys(files, names, lambda: parts(0).names)
@@ -80,7 +80,7 @@ def read_columns(
             try:
                 tables += _runs(parts, file, kinds, names)
             except DataError:
-                if form != "jsonl":
+                if format != "jsonl":
                     raise
                 # columns with lists or objects, and columns whose type changes after the first lines
                 read = _json_columns(parts(file), parts.in_file(file, kinds))
@@ -88,9 +88,9 @@ def read_columns(
         if not tables:
             types = parts(0).types
             tables.append(pa.schema([(name, types.get(name, pa.string())) for name in names]).empty_table())
-    if form == "jsonl" and len(tables) > 1:
+    if format == "jsonl" and len(tables) > 1:
         tables = _without_guesses(tables)
-    return _typed_keys(pa.concat_tables(tables, promote_options="permissive"), files), form
+    return _typed_keys(pa.concat_tables(tables, promote_options="permissive"), files), format
 
 
 def _without_guesses(tables: Sequence[pa.Table]) -> list[pa.Table]:

@@ -46,7 +46,7 @@ class TableLearner:
     url : str
     storage_options : dict or None
     parts : OpenParts
-    form : str
+    format : str
         Format of the files.
     block_bytes : int
         Approximate length of a block of text.
@@ -68,7 +68,7 @@ class TableLearner:
     url: str
     storage_options: fs.Options
     parts: OpenParts
-    form: str
+    format: str
     block_bytes: int
     spec: TableSpec
     known: TableFacts | None = None
@@ -94,7 +94,7 @@ class TableLearner:
         part, faults, kinds = found.part, found.faults, found.kinds
         if part is None:
             if not known or not self.may_be_empty:
-                raise DataError(f"{self.url}: no records{' but the header' * (self.form == 'csv')}.")
+                raise DataError(f"{self.url}: no records{' but the header' * (self.format == 'csv')}.")
             part = self.parts(0)
             if not part.names:
                 raise DataError(f"{self.url}: it is empty.")
@@ -234,12 +234,12 @@ class TableLearner:
         """Yield the blocks of all files. With a key, all records of a block count as in the part to read."""
         is_local = fs.local_path(self.parts.files[0].url) is not None
         limit = max(DECODED_BYTES, min(DECODED_RECORDS * row_bytes, GROUP_BYTES))
-        limit = self.block_bytes if self.form in LINES else limit
-        threads, n_ahead = io_threads(self.parts.files[0].url), 1 if is_local else OPENED_AHEAD[self.form]
+        limit = self.block_bytes if self.format in LINES else limit
+        threads, n_ahead = io_threads(self.parts.files[0].url), 1 if is_local else OPENED_AHEAD[self.format]
         first, without = 0, dict[str, list[str]]()
         for file, part in enumerate(map_ahead(self.parts, range(len(self.parts.files)), threads, n_ahead)):
             if len(self.parts.files) > 1:
-                for name in self.parts.check(file, self.form, columns, *spec.read_as_text, *self.selection.key):
+                for name in self.parts.check(file, self.format, columns, *spec.read_as_text, *self.selection.key):
                     self._refuse_without(part, name, columns[name], spec)
                     without.setdefault(name, []).append(part.url)
             for run in part.runs(limit, row_bytes) if runs is None else runs.get(file, ()):

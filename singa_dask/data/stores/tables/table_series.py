@@ -22,7 +22,7 @@ def read_series(
     tables, starts, runs, parts = list[pa.Table](), [0], list[tuple[int, RecordRun]](), learner.parts
     for file in range(len(parts.files)):
         part = parts(file)
-        parts.check(file, learner.form, wanted, *wanted)
+        parts.check(file, learner.format, wanted, *wanted)
         for run in part.runs(run_bytes, 4 * len(wanted)):
             data = parts.fetch(file, run, wanted)
             tables.append(learner.read(parts.decode(file, run, wanted, data), part.place(run, data)))
