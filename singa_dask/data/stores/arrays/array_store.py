@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ MAX_BLOCKS = 10_000_000
 MAX_CLASSES = 10_000
 
 
+@dataclass
 class StoredArray(ABC):
     """An array in a file. Its first axis is the axis of records.
 
@@ -53,9 +55,9 @@ class StoredArray(ABC):
 
     kind: np.dtype[Any]
     shape: tuple[int, ...]
-    chunk_rows: int = 1
     attributes: Mapping[str, Any]
-    is_view: bool = False
+    chunk_rows = 1
+    is_view = False
 
     @abstractmethod
     def ranges(self, first: int, n: int) -> tuple[Range, ...]:

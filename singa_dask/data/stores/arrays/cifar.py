@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 import posixpath
+from collections.abc import Sequence
 
 import numpy as np
 
 from singa_dask import fs
 from singa_dask.conf.kinds import Field as KeyField
 from singa_dask.conf.kinds import Many, Size
-from singa_dask.data.stores.arrays.column import ColumnStore, FieldColumn
+from singa_dask.data.stores.blocks import BLOCK_BYTES, even_blocks
 from singa_dask.data.stores.class_names import parse_names
+from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES, StoreOptions
-from singa_dask.data.types import Field
+from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
 from singa_dask.fs.open_bytes import decode_text
+from singa_dask.fs.sources import Range
 from singa_dask.texts import split_lines
 
 # number of label bytes -> file of class names
@@ -32,7 +35,7 @@ class CifarOptions(StoreOptions):
 
 
 @STORES.register("cifar")
-class CifarStore(ColumnStore):
+class CifarStore(RangeStore):
     """Records of one batch file, gzipped or not. The format is not detected: set the backend.
 
     Parameters
@@ -53,17 +56,28 @@ class CifarStore(ColumnStore):
         names = (line.strip() for line in split_lines(decode_text(url, self.storage_options)))
         return parse_names([name for name in names if name])
 
-    def open_columns(self) -> tuple[dict[str, FieldColumn], int]:
+    def index(self) -> None:
         source = self.open_source()
         self.class_names = self._names()
-        labels, shape, byte = self.options["label_bytes"], tuple(self.options["shape"]), np.dtype(np.uint8)
-        stride = labels + math.prod(shape)
-        if not source.size or source.size % stride:
+        labels, shape = self.options["label_bytes"], tuple(self.options["shape"])
+        self._stride = labels + math.prod(shape)
+        if not source.size or source.size % self._stride:
             raise DataError(
-                f"{self.url}: the file has {source.size} bytes, which are not whole CIFAR records of {stride} bytes."
+                f"{self.url}: the file has {source.size} bytes, which are not whole CIFAR records of {self._stride} "
+                "bytes."
             )
-        columns = {
-            "pixel": FieldColumn(source, byte, Field(byte, shape), labels, stride),
-            "label": FieldColumn(source, byte, Field(np.dtype(np.int32)), labels - 1, stride),
-        }
-        return columns, source.size // stride
+        self.schema = {"pixel": Field(np.dtype(np.uint8), shape), "label": Field(np.dtype(np.int32))}
+        self.mapped, n = self.is_local, max(1, BLOCK_BYTES // self._stride)
+        self.blocks = even_blocks(self.url, source.size // self._stride, n, self._stride, labels)
+
+    def ranges(self, block_id: int) -> tuple[Range, ...]:
+        # from the last byte of the first record's labels to the end of the last record
+        block = self.blocks[block_id]
+        skipped = self.options["label_bytes"] - 1
+        return (Range(self.sources[0], block.offset - 1, block.length - skipped),)
+
+    def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
+        n, shape = self.blocks[block_id].n, self.schema["pixel"].shape
+        labels = np.ndarray((n,), np.uint8, data[0], strides=(self._stride,))
+        pixels = np.ndarray((n, math.prod(shape)), np.uint8, data[0], 1, (self._stride, 1))
+        return {"pixel": pixels.reshape(n, *shape), "label": labels.astype(np.int32)}

@@ -1,6 +1,6 @@
 """ColumnStore: a store of records at constant distances in a file.
 
-The base of idx, CIFAR, npy and npz. Blocks of a local file are views of its memory map. A remote file is read by
+The base of idx, npy and npz. Blocks of a local file are views of its memory map. A remote file is read by
 ranges. A compressed file is decompressed
 into memory when it is opened.
 """
@@ -63,12 +63,6 @@ class FieldColumn:
         values: npt.NDArray[Any] = np.ndarray((n, self.size // width), self.kind, data, strides=(self.stride, width))
         return values.reshape(n, *self.field.shape)
 
-    def adjoins(self, other: FieldColumn) -> bool:
-        """Return whether both values of a record are within one stride, so that one read gets both."""
-        ends = (self.offset + self.size, other.offset + other.size)
-        together = max(ends) - min(self.offset, other.offset) <= self.stride == other.stride
-        return together and self.source is other.source and type(self) is type(other) is FieldColumn
-
 
 class ColumnStore(RangeStore):
     """Records of constant size; subclasses define the columns in `open_columns`."""
@@ -87,14 +81,6 @@ class ColumnStore(RangeStore):
         first = next(iter(self.columns.values()))
         n = max(1, BLOCK_BYTES // max(first.stride, 1))
         self.blocks = even_blocks(self.url, count, n, first.stride, first.offset)
-        # groups of columns that are adjacent in each block, so that one range covers a group
-        self._groups: list[list[FieldColumn]] = []
-        for column in self.columns.values():
-            group = next((group for group in self._groups if all(map(column.adjoins, group))), None)
-            if group is None:
-                self._groups.append([column])
-            else:
-                group.append(column)
 
     def _use_sources(self) -> None:
         """Close the sources that no column uses."""
@@ -119,22 +105,13 @@ class ColumnStore(RangeStore):
 
     def ranges(self, block_id: int) -> tuple[Range, ...]:
         first, n = int(self.starts[block_id]), self.blocks[block_id].n
-        ranges = []
-        for group in self._groups:
-            parts = [column.part(first, n) for column in group]
-            start, stop = min(start for start, _ in parts), max(start + length for start, length in parts)
-            ranges.append(Range(group[0].source, start, stop - start))
-        return tuple(ranges)
+        return tuple(Range(column.source, *column.part(first, n)) for column in self.columns.values())
 
     def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
         first, n = int(self.starts[block_id]), self.blocks[block_id].n
         arrays = {}
-        for name, column in self.columns.items():
-            start, length = column.part(first, n)
-            i = next(i for i, group in enumerate(self._groups) if column in group)
-            begin = start - min(each.part(first, n)[0] for each in self._groups[i])
-            values = column.take(data[i][begin : begin + length], first, n)
-            where = column.source.url, first
+        for (name, column), part in zip(self.columns.items(), data, strict=True):
+            values, where = column.take(part, first, n), (column.source.url, first)
             is_label = column.field.dtype == np.int32
             arrays[name] = as_labels(values, *where) if is_label else as_values(values, *where, self.schema[name].dtype)
         return arrays

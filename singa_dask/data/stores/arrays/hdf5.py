@@ -314,7 +314,7 @@ class _Text(StoredArray):
     """An array of strings. The file stores it as an array of references to heaps."""
 
     def __init__(self, references: StoredArray, heaps: _Heaps) -> None:
-        self.kind, self.shape, self.attributes = np.dtype(str), references.shape, references.attributes
+        super().__init__(np.dtype(str), references.shape, references.attributes)
         self._references, self._heaps = references, heaps
 
     def texts(self) -> npt.NDArray[Any]:
@@ -334,9 +334,6 @@ class _Text(StoredArray):
 class _Contiguous(StoredArray):
     """An array whose values are contiguous in the file, or in memory."""
 
-    kind: np.dtype[Any]
-    shape: tuple[int, ...]
-    attributes: Mapping[str, Any]
     source: Bytes
     offset: int
     is_view = True
@@ -363,9 +360,6 @@ class _Chunked(StoredArray):
         file, its length, and its filter mask.
     """
 
-    kind: np.dtype[Any]
-    shape: tuple[int, ...]
-    attributes: Mapping[str, Any]
     source: Bytes
     chunks: tuple[int, ...]
     filters: tuple[Filter, ...]
