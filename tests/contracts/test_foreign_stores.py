@@ -54,7 +54,7 @@ def test_records_come_back_and_travel(backend: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("backend", FOREIGN)
 def test_many_blocks(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("arrays.array_store", "arrays.cifar", "arrays.column", "images.image"):
+    for module in ("arrays.stored_array", "arrays.cifar", "arrays.column", "images.image"):
         monkeypatch.setattr(f"singa_dask.data.stores.{module}.BLOCK_BYTES", 1000)
     monkeypatch.setattr("singa_dask.data.stores.blocks.cut_blocks.__defaults__", (1000,))
     records = records_of(backend, 90)

@@ -41,7 +41,7 @@ CHUNKS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize(("kind", "options"), mostly_soak(itertools.product(KINDS, CHUNKS), 4))
 def test_types_and_chunks(kind: str, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("singa_dask.data.stores.arrays.array_store.BLOCK_BYTES", 300)
+    monkeypatch.setattr("singa_dask.data.stores.arrays.stored_array.BLOCK_BYTES", 300)
     values = ROWS.astype(kind)
     with open_store(written(tmp_path, X=(values, options), y=(LABELS, {}))) as store:
         name = "pixel" if kind == "u1" else "data"

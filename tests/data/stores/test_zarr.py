@@ -51,7 +51,7 @@ REST = [(KINDS[(i + k) % 3], *form) for i, form in enumerate(FORMS) for k in (1,
 def test_types_and_chunks(
     kind: str, version: int, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("singa_dask.data.stores.arrays.array_store.BLOCK_BYTES", 300)
+    monkeypatch.setattr("singa_dask.data.stores.arrays.stored_array.BLOCK_BYTES", 300)
     values = ROWS.astype(kind)
     with open_store(written(tmp_path, version, X=(values, options), y=(LABELS, {}))) as store:
         name = "pixel" if kind == "u1" else "data"

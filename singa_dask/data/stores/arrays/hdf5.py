@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data.stores.arrays.array_store import CLASS_NAMES, PACKED, ArrayStore, StoredArray
+from singa_dask.data.stores.arrays.array_store import CLASS_NAMES, PACKED, ArrayStore
+from singa_dask.data.stores.arrays.stored_array import ContiguousArray, StoredArray
 from singa_dask.data.stores.range_store import DAMAGE
 from singa_dask.data.stores.store import STORES
 from singa_dask.errors import DataError
@@ -212,12 +213,12 @@ class HDF5Store(ArrayStore):
                     f"{where}: the texts are stored in the header, which is not supported. Write the file with h5py."
                 )
             data = np.ascontiguousarray(dataset[()]).tobytes()
-            return _Contiguous(kind, shape, attributes, BytesInMemory(self.url, data), 0)
+            return ContiguousArray(kind, shape, attributes, BytesInMemory(self.url, data), 0)
         if offset is not None and offset + n_bytes > self.sources[0].size:
             raise ValueError(
                 f"{name} has {n_bytes} bytes from byte {offset} on, but the file has {self.sources[0].size}"
             )
-        return _Contiguous(kind, shape, attributes, self.sources[0], offset or 0)
+        return ContiguousArray(kind, shape, attributes, self.sources[0], offset or 0)
 
     def _chunked(self, where: str, dataset: Any, kind: np.dtype[Any], attributes: Mapping[str, Any]) -> StoredArray:
         plist = dataset.id.get_create_plist()
@@ -328,21 +329,6 @@ class _Text(StoredArray):
 
     def decode(self, first: int, n: int, data: Sequence[memoryview]) -> npt.NDArray[Any]:
         return self._references.decode(first, n, data)
-
-
-@dataclass
-class _Contiguous(StoredArray):
-    """An array whose values are contiguous in the file, or in memory."""
-
-    source: Bytes
-    offset: int
-    is_view = True
-
-    def ranges(self, first: int, n: int) -> tuple[Range, ...]:
-        return (Range(self.source, self.offset + first * self.row_bytes, n * self.row_bytes),)
-
-    def decode(self, first: int, n: int, data: Sequence[memoryview]) -> npt.NDArray[Any]:
-        return np.ndarray((n, *self.shape[1:]), self.kind, data[0])
 
 
 @dataclass

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
-from singa_dask.data.stores.arrays.column import ColumnStore, FieldColumn
+from singa_dask.data.stores.arrays.column import ColumnStore
+from singa_dask.data.stores.arrays.stored_array import ContiguousArray
 from singa_dask.data.stores.store import STORES, StoreOptions
-from singa_dask.data.types import Arrays, Field
+from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from singa_dask.fs.open_bytes import open_bytes
 from singa_dask.fs.sources import Bytes
@@ -49,12 +50,12 @@ class IdxStore(ColumnStore):
     gzipped = True
     suffixes = (".idx", ".idx.gz", "-ubyte", "-ubyte.gz")
 
-    def open_columns(self) -> tuple[dict[str, FieldColumn], int]:
+    def open_columns(self) -> dict[str, ContiguousArray]:
         images = self.open_source()
         shape = idx_shape(images)
         if len(shape) < 2:
             raise DataError(f"{self.url}: the file has no images. Expected an idx header of 3 or more dimensions.")
-        columns = {"pixel": _idx_column(images, shape, np.dtype(np.uint8))}
+        columns = {"pixel": _idx_array(images, shape)}
         url = self.options["labels"] or self.file_beside(_idx_labels)
         if url:
             labels = self.open_source(url)
@@ -63,8 +64,8 @@ class IdxStore(ColumnStore):
                 raise DataError(
                     f"{self.url}: the file has {shape[0]} images, but {url} has labels of shape {label_shape}."
                 )
-            columns["label"] = _idx_column(labels, label_shape, np.dtype(np.int32))
-        return columns, shape[0]
+            columns["label"] = _idx_array(labels, label_shape)
+        return columns
 
 
 def _idx_labels(images: str) -> str:
@@ -124,6 +125,5 @@ def read_idx(urls: Sequence[str], storage_options: fs.Options = None) -> Arrays:
     return {"pixel": pixels, "label": kinds}
 
 
-def _idx_column(source: Bytes, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> FieldColumn:
-    stride = int(np.prod(shape[1:], dtype=np.int64))
-    return FieldColumn(source, np.dtype(np.uint8), Field(dtype, shape[1:]), 4 + 4 * len(shape), stride)
+def _idx_array(source: Bytes, shape: tuple[int, ...]) -> ContiguousArray:
+    return ContiguousArray(np.dtype(np.uint8), shape, {}, source, 4 + 4 * len(shape))

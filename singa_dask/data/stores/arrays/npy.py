@@ -7,7 +7,8 @@ import math
 import re
 import threading
 import tokenize
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,12 @@ from numpy.lib import format as npy_format
 
 from singa_dask import fs
 from singa_dask.data.codecs.values import is_numeric, value_name
-from singa_dask.data.stores.arrays.column import ColumnStore, FieldColumn
+from singa_dask.data.stores.arrays.column import ColumnStore
+from singa_dask.data.stores.arrays.stored_array import ContiguousArray
 from singa_dask.data.stores.range_store import DAMAGE
 from singa_dask.data.stores.store import STORES, StoreOptions
-from singa_dask.data.types import Field
 from singa_dask.errors import DataError
-from singa_dask.fs.sources import Bytes, BytesInMemory
+from singa_dask.fs.sources import Bytes, BytesInMemory, Range
 
 # a word in the name of a features file -> the word in the name of its labels file
 LABEL_WORDS = {"x": "y", "X": "y", "images": "labels", "image": "label", "features": "labels", "data": "labels"}
@@ -36,34 +37,38 @@ MAX_HEADER_BYTES = 10_000 + npy_format.MAGIC_LEN + 4
 _PARSING = threading.Lock()
 
 
-@dataclass(frozen=True)
-class NpyArray:
-    """Location and dtype of the values of an array.
+@dataclass
+class NpyArray(ContiguousArray):
+    """An array of an npy file or archive.
 
     Attributes
     ----------
-    source : Bytes
     name : str
         Name of the array in the archive, or the URL, for errors.
-    kind : dtype
-    shape : tuple of int
     fortran : bool
-        Whether values are stored in Fortran order: the first axis changes fastest.
-    offset : int
-        Offset of the first value.
+        Whether values are stored in Fortran order: the first axis changes fastest. The values of a record are then not
+        adjacent, so all values are read for each block.
     """
 
-    source: Bytes
     name: str
-    kind: np.dtype[Any]
-    shape: tuple[int, ...]
     fortran: bool
-    offset: int
+
+    def __post_init__(self) -> None:
+        self.is_view = not self.fortran
 
     @property
     def size_bytes(self) -> int:
         """Number of bytes of all values."""
         return math.prod(self.shape) * self.kind.itemsize
+
+    def ranges(self, first: int, n: int) -> tuple[Range, ...]:
+        return (Range(self.source, self.offset, self.size_bytes),) if self.fortran else super().ranges(first, n)
+
+    def decode(self, first: int, n: int, data: Sequence[memoryview]) -> npt.NDArray[Any]:
+        if not self.fortran:
+            return super().decode(first, n, data)
+        array: npt.NDArray[Any] = np.ndarray(self.shape, self.kind, data[0], order="F")
+        return np.ascontiguousarray(array[first : first + n])
 
 
 def locate_npy(source: Bytes, start: int = 0, name: str = "") -> NpyArray:
@@ -82,7 +87,7 @@ def locate_npy(source: Bytes, start: int = 0, name: str = "") -> NpyArray:
     read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
     with _PARSING:
         shape, fortran, kind = read(file)
-    return NpyArray(source, name or source.url, kind, shape, fortran and len(shape) > 1, start + file.tell())
+    return NpyArray(kind, shape, {}, source, start + file.tell(), name or source.url, fortran and len(shape) > 1)
 
 
 def decode_npy(data: bytes | bytearray | memoryview) -> npt.NDArray[Any]:
@@ -132,7 +137,7 @@ class NpyStore(ColumnStore):
     gzipped = True
     suffixes = (".npy",)
 
-    def open_columns(self) -> tuple[dict[str, FieldColumn], int]:
+    def open_columns(self) -> dict[str, ContiguousArray]:
         labels = self.options["labels"] or self.file_beside(_npy_labels)
         return npy_columns(self.url, self._open(self.url), self._open(labels) if labels else None)
 
@@ -156,23 +161,27 @@ def _npy_labels(values: str) -> str:
     return WORD.sub(lambda match: LABEL_WORDS[match[0]], values)
 
 
-def npy_columns(url: str, values: NpyArray, labels: NpyArray | None = None) -> tuple[dict[str, FieldColumn], int]:
-    """Return the columns of npy arrays, values first, and the number of records.
+def npy_columns(url: str, values: NpyArray, labels: NpyArray | None = None) -> dict[str, ContiguousArray]:
+    """Return the columns of npy arrays, values first.
 
     Raises
     ------
     DataError
         An array does not have numbers or has no axis of records, or the lengths of the arrays differ.
     """
-    arrays, columns = [values, *([labels] if labels else [])], dict[str, FieldColumn]()
+    arrays, columns = [values, *([labels] if labels else [])], dict[str, ContiguousArray]()
     for array in arrays:
         check_array(url, array.name, array.kind, array.shape, array is labels)
-        name = "label" if array is labels else value_name(array.kind)
-        columns[name] = _column(array, name)
+        if array.fortran and fs.local_path(array.source.url) is None and not isinstance(array.source, BytesInMemory):
+            # read from byte 0, so that the checksum in a manifest covers the header
+            data = array.source.read(0, array.offset + array.size_bytes)
+            array.source.close()
+            array.source = BytesInMemory(array.source.url, data)
+        columns["label" if array is labels else value_name(array.kind)] = array
     lengths = {array.name: array.shape[0] for array in arrays}
     if len(set(lengths.values())) > 1:
         raise DataError(f"{url}: the arrays have different lengths: {lengths}.")
-    return columns, values.shape[0]
+    return columns
 
 
 def check_array(url: str, name: str, kind: np.dtype[Any], shape: tuple[int, ...], is_label: bool) -> None:
@@ -202,32 +211,3 @@ def check_array(url: str, name: str, kind: np.dtype[Any], shape: tuple[int, ...]
     if is_label and width != 1:
         one_hot = " If they are one-hot, write labels.argmax(1)." if len(shape) == 2 and width > 2 else ""
         raise DataError(f"{url}: the labels have shape {shape}, expected one label for each record.{one_hot}")
-
-
-def _column(array: NpyArray, name: str) -> FieldColumn:
-    dtype = np.dtype(np.int32 if name == "label" else np.uint8 if name == "pixel" else np.float32)
-    field = Field(dtype, () if name == "label" else array.shape[1:])
-    stride = int(np.prod(array.shape[1:], dtype=np.int64)) * array.kind.itemsize
-    if not array.fortran:
-        return FieldColumn(array.source, array.kind, field, array.offset, stride)
-    source = array.source
-    if fs.local_path(source.url) is None and not isinstance(source, BytesInMemory):
-        # read from byte 0, so that the checksum in a manifest covers the header
-        data = source.read(0, array.offset + array.size_bytes)
-        source.close()
-        array = replace(array, source=BytesInMemory(source.url, data))
-    return _FortranColumn(array.source, array.kind, field, array.offset, stride, array.shape)
-
-
-@dataclass(frozen=True)
-class _FortranColumn(FieldColumn):
-    """A column of an array in Fortran order, in which the values of a record are not adjacent."""
-
-    shape: tuple[int, ...]
-
-    def part(self, first: int, n: int) -> tuple[int, int]:
-        return self.offset, int(np.prod(self.shape, dtype=np.int64)) * self.kind.itemsize
-
-    def take(self, data: memoryview, first: int, n: int) -> npt.NDArray[Any]:
-        array: npt.NDArray[Any] = np.ndarray(self.shape, self.kind, data, order="F")
-        return np.ascontiguousarray(array[first : first + n]).reshape(n, *self.field.shape)

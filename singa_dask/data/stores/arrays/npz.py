@@ -15,8 +15,9 @@ import numpy as np
 
 from singa_dask import fs
 from singa_dask.data.codecs.values import is_numeric
-from singa_dask.data.stores.arrays.column import ColumnStore, FieldColumn
+from singa_dask.data.stores.arrays.column import ColumnStore
 from singa_dask.data.stores.arrays.npy import NPY_DAMAGE, NpyArray, decode_npy, locate_npy, npy_columns
+from singa_dask.data.stores.arrays.stored_array import ContiguousArray
 from singa_dask.data.stores.blocks import rows_per_block
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.range_store import describe
@@ -80,7 +81,7 @@ class NpzStore(ColumnStore):
             arrays[CLASS_NAMES] = np.array(class_names)
         np.savez(file, allow_pickle=False, **arrays)
 
-    def open_columns(self) -> tuple[dict[str, FieldColumn], int]:
+    def open_columns(self) -> dict[str, ContiguousArray]:
         reader = self.open_source()
         with fs.open(self.url, storage_options=self.storage_options) as file, zipfile.ZipFile(file) as archive:
             _check_count(file, archive)

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
-from singa_dask.data.stores.arrays.array_store import ArrayStore, StoredArray
+from singa_dask.data.stores.arrays.array_store import ArrayStore
+from singa_dask.data.stores.arrays.stored_array import StoredArray
 from singa_dask.data.stores.manifest import name_of
 from singa_dask.data.stores.range_store import DAMAGE
 from singa_dask.data.stores.store import STORES
