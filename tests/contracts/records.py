@@ -13,7 +13,8 @@ from singa_dask.data.stores.messages.kvfile import put_pairs
 from singa_dask.data.types import Arrays
 
 # formats that can be written, with a suffix of each
-SUFFIX = {name: STORES.find(name).suffixes[0] for name in STORES.names() if STORES.find(name).can_write()}
+WRITABLE = [name for name in STORES.names() if STORES.find(name).can_write() and STORES.find(name).suffixes]
+SUFFIX = {name: STORES.find(name).suffixes[0] for name in WRITABLE}
 
 
 def pixels(n: int, shape: Sequence[int] = (3, 4), labels: bool = True, seed: int = 0) -> Arrays:

@@ -92,7 +92,7 @@ def key_options(backend: str, pattern: str) -> dict[str, str]:
 
 def backend_of(destination: str) -> str:
     """Return the backend for the suffix of a file; raise a `ConfigError` if there is none."""
-    known = [name for name in STORES.names() if STORES.find(name).can_write()]
+    known = [name for name in STORES.names() if STORES.find(name).can_write() and STORES.find(name).suffixes]
     for name in known:
         if destination.lower().endswith(STORES.find(name).suffixes):
             return name

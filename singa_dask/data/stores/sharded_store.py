@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data.codecs.record_schema import show_schema
-from singa_dask.data.stores.label_match import Labels, label_table, relabel
+from singa_dask.data.stores.label_match import LabelMatch, label_table
 from singa_dask.data.stores.opening import open_store
 from singa_dask.data.stores.shards import shard_urls
 from singa_dask.data.stores.store import STORES, Store
@@ -55,8 +55,9 @@ class ShardedStore(ViewStore):
         named = next((store for store in self.stores if store.class_names), self.stores[0])
         super().index()
         self.class_names, self.class_type = named.class_names, named.class_type
-        self._label_tables: list[Labels | None] = [
-            label_table(store.url, store.class_names, named.class_names, named.url) for store in self.stores
+        self._matches = [
+            LabelMatch(label_table(store.url, store.class_names, named.class_names, named.url), url=store.url)
+            for store in self.stores
         ]
         blocks: list[Block] = []
         for store in self.stores:
@@ -121,11 +122,7 @@ class ShardedStore(ViewStore):
         return self.change(block_id, arrays), bad
 
     def change(self, block_id: int, arrays: Arrays) -> Arrays:
-        shard = self._shard(block_id)
-        table = self._label_tables[shard]
-        if table is None or "label" not in arrays:
-            return arrays
-        return {**arrays, "label": relabel(arrays["label"], table, self.stores[shard].url)}
+        return self._matches[self._shard(block_id)].apply(arrays)
 
     def record_files(self, first: int, stop: int) -> list[str]:
         files, start = list[str](), 0

@@ -250,8 +250,8 @@ class Store(ABC):
 
     @classmethod
     def can_write(cls) -> bool:
-        """Return whether this class itself, not only its base, defines how to write the format."""
-        return not {"write", "write_rows"}.isdisjoint(vars(cls)) and cls is not Store
+        """Return whether records can be written in this format."""
+        return any(not {"write", "write_rows"}.isdisjoint(vars(each)) for each in cls.__mro__ if each is not Store)
 
     @classmethod
     def backend_name(cls) -> str:
