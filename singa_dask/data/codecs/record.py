@@ -141,11 +141,13 @@ def holds_pictures(rows: Rows) -> bool:
     return bool(flags) and bool(flags[0].all())
 
 
-def decode_values(values: Sequence[bytes | memoryview], decode: Decoder) -> Arrays:
-    """Decode messages of any layout.
+def decode_values(values: Rows | Sequence[bytes | memoryview], decode: Decoder) -> Arrays:
+    """Decode messages of any layout. Messages of one length can be an array, (n, length) uint8.
 
     Raises a `ValueError`, ``record i: ...``, for an invalid message.
     """
+    if isinstance(values, np.ndarray):
+        return _merge(_decode_group(values, np.arange(len(values)), decode), len(values))
     lengths = np.fromiter(map(len, values), np.int64, len(values))
     parts: list[tuple[npt.NDArray[np.int64], Arrays]] = []
     for length in np.unique(lengths):
@@ -155,11 +157,6 @@ def decode_values(values: Sequence[bytes | memoryview], decode: Decoder) -> Arra
         )
         parts += _decode_group(rows, indices, decode)
     return _merge(parts, len(values))
-
-
-def decode_rows(rows: Rows, decode: Decoder) -> Arrays:
-    """Decode messages of one length, (n, length) uint8, of any layout; see `decode_values`."""
-    return _merge(_decode_group(rows, np.arange(len(rows)), decode), len(rows))
 
 
 def _decode_group(

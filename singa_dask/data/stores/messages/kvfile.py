@@ -212,8 +212,6 @@ class KVFileStore(RangeStore):
     def _decode(self, first: int, n: int, where: str, data: memoryview) -> Arrays:
         values = self._pairs.values(first, n, data)
         try:
-            if isinstance(values, np.ndarray):
-                return record.decode_rows(values, record.decode_records)
             return record.decode_values(values, record.decode_records)
         except ValueError as error:
             raise DataError(f"{self._pairs.url}, {where} (records from {first} on): {error}.") from error

@@ -331,10 +331,9 @@ class LMDBStore(RangeStore):
         if self._decoder is None:
             return self._split(data[0], block.n, where)
         try:
-            if len(data) < block.n:  # all values have the same length
-                arrays = record.decode_rows(np.frombuffer(data[0], np.uint8).reshape(block.n, -1), self._decoder)
-            else:
-                arrays = record.decode_values(data, self._decoder)
+            # values of the same length are in one piece
+            same = np.frombuffer(data[0], np.uint8).reshape(block.n, -1) if len(data) < block.n else None
+            arrays = record.decode_values(data if same is None else same, self._decoder)
         except ValueError as error:
             raise DataError(f"{where} (records from {block.offset} on): {error}.") from error
         return record_schema.check_schema(arrays, self.schema, where)
