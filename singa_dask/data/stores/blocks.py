@@ -56,7 +56,7 @@ def even_blocks(url: str, count: int, n: int, record_bytes: int, start: int = 0)
 
 
 def counted_blocks(url: str, count: int, n: int, record_bytes: int, n_bytes: int | None = None) -> tuple[Block, ...]:
-    """Return blocks of ``n`` records that are in no order of bytes. The offset of a block is its first record.
+    """Return blocks of ``n`` records whose offsets are not bytes, but their first records.
 
     ``n_bytes`` is the length of every block, by default that of its records.
     """

@@ -68,7 +68,7 @@ def metadata_of(schema: pa.Schema) -> dict[str, Any]:
 
 
 def describe(store: Store, schema: pa.Schema) -> dict[str, Any]:
-    """Set the class names and the facts of a store that a conversion wrote to the schema; return all metadata."""
+    """Set what a conversion wrote to the schema as attributes of a store; return the metadata."""
     described = metadata_of(schema)
     store.is_converted = bool(described)
     store.class_names, store.class_type = parse_names(described.get("class_names")), described.get("class_type", "")

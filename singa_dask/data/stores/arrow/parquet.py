@@ -258,7 +258,9 @@ class ParquetStore(RangeStore):
         compression: str | None = None,
         **described: Any,
     ) -> None:
-        """Write records in row groups of ``block_bytes``, with page checksums. See `schema_for` for the other options.
+        """Write records in row groups of ``block_bytes``, with page checksums.
+
+        See `schema_for` for the other options.
 
         Parameters
         ----------

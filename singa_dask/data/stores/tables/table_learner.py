@@ -39,7 +39,7 @@ ReadRows = Callable[[TableBlock, Mapping[str, str]], tuple[pa.Table | None, int]
 
 @dataclass
 class TableLearner:
-    """How a table is read. Learns the `TableIndex` of the table.
+    """Reads a table for the first time to learn its `TableIndex`; also holds the settings of all later reads.
 
     Attributes
     ----------
