@@ -39,7 +39,7 @@ ReadRows = Callable[[TableBlock, Mapping[str, str]], tuple[pa.Table | None, int]
 
 @dataclass
 class TableLearner:
-    """Reads a table for the first time to learn its `TableIndex`; also holds the settings of all later reads.
+    """Learns the `TableIndex` of a table, and holds the settings with which it is read.
 
     Attributes
     ----------
