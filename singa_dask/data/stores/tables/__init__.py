@@ -7,7 +7,7 @@ Files of a table
     `table_files`: finds the files. `open_parts`: opens them. `table_part`: the base class of a file. `table_csv` and
     `table_lines`, with `csv_records`; `table_json`, with `json_text`; `table_parquet`; `table_in_memory`.
 Knowledge about a table
-    `row_selection`: selects the records to read. `table_learner`: finds columns and blocks, and learns the facts.
+    `row_selection`: selects the records to read. `table_learner`: reads the rows of blocks, and learns the facts.
     `table_columns`: columns to write beside predictions. `table_index`: blocks and facts, stored in the cache.
     `table_scan`: a scan by several processes.
 """

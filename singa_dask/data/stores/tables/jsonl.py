@@ -200,7 +200,7 @@ class JsonLinesStore(PartStore):
         classes = self.options["classes"] or (self.manifest.class_names if self.manifest else ())
         if classes and part.kinds.get(part.label) == "string":
             self._table.spec = replace(spec, categories={part.label: tuple(classes)})
-        self._use(self._table.learn(self._known_runs(1), self._read_piece))
+        self._use(self._table.learn(self._known_runs(1)))
         self.label_name = part.label
         if part.is_row:
             self._name_columns()

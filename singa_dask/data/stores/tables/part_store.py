@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,9 @@ from singa_dask.data.codecs.salvage import bisect_rows
 from singa_dask.data.codecs.table_encoder import TableEncoder
 from singa_dask.data.stores.manifest import Manifest, find_manifest, name_of
 from singa_dask.data.stores.range_store import RangeStore, file_bytes, rest_of, summed_bytes
-from singa_dask.data.stores.split import Rows
 from singa_dask.data.stores.tables.open_parts import OpenParts
-from singa_dask.data.stores.tables.table_files import LINES, TableFile
-from singa_dask.data.stores.tables.table_index import Runs, TableBlock, TableIndex
+from singa_dask.data.stores.tables.table_files import TableFile
+from singa_dask.data.stores.tables.table_index import Runs, TableIndex
 from singa_dask.data.stores.tables.table_learner import TableLearner
 from singa_dask.data.types import Arrays, Block, FileSum, RecordRun, TableColumn
 from singa_dask.errors import DataError
@@ -47,24 +46,6 @@ class PartStore(RangeStore):
         return self._parts.open_sources()
 
     # -- the index -------------------------------------------------------------------------------------------------
-
-    def _read_piece(self, piece: TableBlock, wanted: Mapping[str, str]) -> tuple[pa.Table | None, int]:
-        """Return the readable rows of a piece (None if it has none), and the number of bad rows."""
-        if not piece.kept:
-            return None, 0
-        try:
-            data = self._parts.fetch(piece.file, piece.run, wanted)
-            try:
-                return self._rows_of(piece, wanted, data), 0
-            except DataError:
-                if not self._table.tolerant:
-                    raise
-                good, bad = bisect_rows(*self._some_rows(piece, wanted, data))
-                return pa.concat_tables([table for _, table in good]) if good else None, len(bad)
-        except DataError:
-            if not self._table.tolerant:
-                raise
-            return None, piece.kept
 
     def _use(self, index: TableIndex) -> None:
         self._table.spec = spec = self._table.spec.with_plain(index.kinds, self._table.known)
@@ -142,9 +123,10 @@ class PartStore(RangeStore):
 
     def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
         piece = self._pieces[block_id]
-        written = self._written(piece, self._columns, data)
-        table = self._read(written, piece, self._columns, data)
-        arrays = self._encoder.encode(table, self._place(piece, self._columns, data))
+        written = self._table.written(piece, self._columns, data)
+        place = self._table.place(piece, self._columns, data)
+        table = self._table.read(written, place)
+        arrays = self._encoder.encode(table, place)
         if _length(arrays) != piece.kept:
             raise DataError(f"{self.url}, block {block_id}: the file has changed since it was opened.")
         if "data" in arrays and self.counts_filled:
@@ -154,72 +136,17 @@ class PartStore(RangeStore):
             counts.percents.update(count_percents(table, self._index.facts, spelling, kinds, self.scaling))
         return arrays
 
-    def _rows_of(self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
-        return self._read(self._written(piece, columns, data), piece, columns, data)
-
-    def _written(self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
-        """Return the rows of a piece that are in the part to read, with numbers as written in the files."""
-        table = self._parts.decode(piece.file, piece.run, columns, data)
-        chosen = self._rows(piece, lambda: self._table.selection.keys_of(table))
-        return table if chosen is None else table.take(chosen)
-
-    def _read(
-        self, table: pa.Table, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]
-    ) -> pa.Table:
-        """Return rows with texts parsed as numbers."""
-        return self._table.read(table, self._place(piece, columns, data))
-
-    def _rows(self, piece: TableBlock, keys: Callable[[], pa.Array]) -> Rows | None:
-        """Return which rows of a piece are in the part to read; None for all. ``keys`` returns their keys."""
-        return self._table.selection.rows(piece.first, piece.run.n, keys)
-
-    def _keys(self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Array:
-        """Return the keys of all rows of a piece that has bad rows; null for an unreadable key."""
-        # in text formats, the key may be readable even if other values of the record are bad
-        key = self._table.selection.key
-        is_readable_alone = self._table.format in LINES and key.keys() <= {*self._parts(piece.file).names}
-        rows = self._parts.rows(piece.file, piece.run, key if is_readable_alone else columns, data)
-        good, bad = bisect_rows(piece.run.n, lambda first, stop: self._table.selection.keys_of(rows(first, stop)))
-        parts = sorted([*good, *((row, pa.nulls(1, pa.string())) for row in bad)], key=operator.itemgetter(0))
-        return pa.concat_arrays([part for _, part in parts])
-
-    def _some_rows(
-        self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]
-    ) -> tuple[int, Callable[[int, int], pa.Table]]:
-        """Return how many rows of a bad piece are in the part to read, and a function to read these rows.
-
-        The function maps (first, stop) to rows, and raises an error if a row is bad.
-        """
-        rows, place = self._parts.rows(piece.file, piece.run, columns, data), self._place(piece, columns, data)
-        chosen = self._rows(piece, lambda: self._keys(piece, columns, data))
-
-        def read(first: int, stop: int) -> pa.Table:
-            if chosen is None:
-                table = rows(first, stop)
-            else:
-                table = rows(chosen[first], chosen[stop - 1] + 1).take(chosen[first:stop] - chosen[first])
-            where = (lambda row: place(first + row)) if stop - first == 1 else str
-            return self._table.read(table, where)
-
-        return piece.run.n if chosen is None else len(chosen), read
-
-    def _place(self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> Callable[[int], str]:
-        """Return a function that maps a row of a piece to its place in the file, for errors."""
-        place = self._parts(piece.file).place(piece.run, data)
-        chosen = functools.cache(lambda: self._rows(piece, lambda: self._keys(piece, columns, data)))
-        return lambda row: place(row if (rows := chosen()) is None else int(rows[row]))
-
     def read_texts(self, block_id: int, names: Sequence[str]) -> dict[str, pa.Array]:
         """Return the values of columns of strings, without missing values."""
         piece, kinds = self._pieces[block_id], dict.fromkeys([*names, *self._table.selection.key], "string")
-        data = self._parts.fetch(piece.file, piece.run, kinds)
-        table = self._rows_of(piece, kinds, data)
+        table = self._table.rows(piece, kinds, self._parts.fetch(piece.file, piece.run, kinds))
         texts = {name: as_texts(whole(table.column(name))) for name in names}
         return {name: values.filter(pa.array(~missing_of(values))) for name, values in texts.items()}
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         piece, data = self._pieces[block_id], self.fetch(block_id)
-        (n, rows), place = self._some_rows(piece, self._columns, data), self._place(piece, self._columns, data)
+        n, rows = self._table.some_rows(piece, self._columns, data)
+        place = self._table.place(piece, self._columns, data)
 
         def encode(first: int, stop: int) -> Arrays:
             # finding the place of a row is slow, so do it only for single rows

@@ -146,7 +146,7 @@ class TableStore(PartStore):
                 # estimate the size of the table from its first file, because files of a table usually have similar
                 # sizes
                 refuse_scan(self._parts(0).source.size * len(files), partial(self._scan_elsewhere, cached[1].name))
-            index = self._table.learn(runs, self._read_piece)
+            index = self._table.learn(runs)
             if cached and sum(piece.run.length for piece in index.pieces) >= MIN_INDEXED_BYTES:
                 contents: dict[Path, Any] = {cached[0]: index.to_dict()}
                 if runs is None and is_text:

@@ -1,19 +1,23 @@
-"""TableLearner: finds columns and blocks of a table, and learns how to read the columns."""
+"""TableLearner: learns how to read a table, and reads the rows of its blocks."""
 
 from __future__ import annotations
 
 import fnmatch
+import functools
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from singa_dask import fs
 from singa_dask.data.codecs.columns import absent_warning, refuse_absent, show_columns
+from singa_dask.data.codecs.salvage import bisect_rows
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.codecs.table_statistics import TableStatistics
+from singa_dask.data.stores.split import Rows
 from singa_dask.data.stores.tables.open_parts import FoundColumns, OpenParts, no_column
 from singa_dask.data.stores.tables.row_selection import RowSelection
 from singa_dask.data.stores.tables.table_files import LINES, kind_of_key
@@ -33,8 +37,6 @@ GROUP_BYTES = 1 << 26
 DECODED_BYTES, DECODED_RECORDS = 1 << 21, 1 << 10
 # number of remote files to open at the same time; small for formats that may be gzipped, and are then held in memory
 OPENED_AHEAD = {"csv": 4, "jsonl": 4, "parquet": 32, "whole": 4}
-
-ReadRows = Callable[[TableBlock, Mapping[str, str]], tuple[pa.Table | None, int]]
 
 
 @dataclass
@@ -80,6 +82,73 @@ class TableLearner:
     def read(self, table: pa.Table, where: Callable[[int], str]) -> pa.Table:
         """Return rows with texts parsed as numbers; see `Spelling.read`."""
         return self.spec.spelling.read(table, self.listed, where, self.spec.texts)
+
+    def rows(self, block: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
+        """Return the rows of a block that are in the part to read, with texts parsed as numbers."""
+        return self.read(self.written(block, columns, data), self.place(block, columns, data))
+
+    def written(self, block: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
+        """Return the rows of a block that are in the part to read, with numbers as written in the files."""
+        table = self.parts.decode(block.file, block.run, columns, data)
+        chosen = self._choose(block, lambda: self.selection.keys_of(table))
+        return table if chosen is None else table.take(chosen)
+
+    def _choose(self, block: TableBlock, keys: Callable[[], pa.Array]) -> Rows | None:
+        """Return which rows of a block are in the part to read; None for all. ``keys`` returns their keys."""
+        return self.selection.rows(block.first, block.run.n, keys)
+
+    def _keys(self, block: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Array:
+        """Return the keys of all rows of a block that has bad rows; null for an unreadable key."""
+        # in text formats, the key may be readable even if other values of the record are bad
+        key = self.selection.key
+        is_readable_alone = self.format in LINES and key.keys() <= {*self.parts(block.file).names}
+        rows = self.parts.rows(block.file, block.run, key if is_readable_alone else columns, data)
+        good, bad = bisect_rows(block.run.n, lambda first, stop: self.selection.keys_of(rows(first, stop)))
+        parts = sorted([*good, *((row, pa.nulls(1, pa.string())) for row in bad)], key=operator.itemgetter(0))
+        return pa.concat_arrays([part for _, part in parts])
+
+    def some_rows(
+        self, block: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]
+    ) -> tuple[int, Callable[[int, int], pa.Table]]:
+        """Return how many rows of a bad block are in the part to read, and a function to read these rows.
+
+        The function maps (first, stop) to rows, and raises an error if a row is bad.
+        """
+        rows, place = self.parts.rows(block.file, block.run, columns, data), self.place(block, columns, data)
+        chosen = self._choose(block, lambda: self._keys(block, columns, data))
+
+        def read(first: int, stop: int) -> pa.Table:
+            if chosen is None:
+                table = rows(first, stop)
+            else:
+                table = rows(chosen[first], chosen[stop - 1] + 1).take(chosen[first:stop] - chosen[first])
+            return self.read(table, (lambda row: place(first + row)) if stop - first == 1 else str)
+
+        return block.run.n if chosen is None else len(chosen), read
+
+    def place(self, block: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> Callable[[int], str]:
+        """Return a function that maps a row of a block to its place in the file, for errors."""
+        place = self.parts(block.file).place(block.run, data)
+        chosen = functools.cache(lambda: self._choose(block, lambda: self._keys(block, columns, data)))
+        return lambda row: place(row if (rows := chosen()) is None else int(rows[row]))
+
+    def _good_rows(self, block: TableBlock, columns: Mapping[str, str]) -> tuple[pa.Table | None, int]:
+        """Return the readable rows of a block (None if it has none), and the number of bad rows."""
+        if not block.kept:
+            return None, 0
+        try:
+            data = self.parts.fetch(block.file, block.run, columns)
+            try:
+                return self.rows(block, columns, data), 0
+            except DataError:
+                if not self.tolerant:
+                    raise
+                good, bad = bisect_rows(*self.some_rows(block, columns, data))
+                return pa.concat_tables([table for _, table in good]) if good else None, len(bad)
+        except DataError:
+            if not self.tolerant:
+                raise
+            return None, block.kept
 
     def find_columns(self) -> FoundColumns:
         """Find the columns of the table.
@@ -141,16 +210,13 @@ class TableLearner:
             if is_text or is_named or name in spec.categories:
                 raise DataError(f"{self.url}: column {name!r}: {fault}")
 
-    def learn(self, runs: Runs | None, read_rows: ReadRows) -> TableIndex:
+    def learn(self, runs: Runs | None = None) -> TableIndex:
         """Find the blocks, unless ``runs`` is passed, and learn the facts, unless they are known.
 
         Parameters
         ----------
         runs : mapping of int to sequence of RecordRun, optional
             The runs of each file.
-        read_rows : callable
-            Function that reads some columns of a block. Returns the rows, or None if none can be read, and the number
-            of bad rows.
 
         Raises
         ------
@@ -204,14 +270,13 @@ class TableLearner:
         if not statistics.needed and key.keys() & {*part.names}:
             wanted = {**key}
         if key or statistics.needed:
-            pieces = self._learn_records(statistics, pieces, read_rows, wanted, row_bytes)
+            pieces = self._learn_records(statistics, pieces, wanted, row_bytes)
         return TableIndex(kinds, part.index, tuple(pieces), statistics.finish())
 
     def _learn_records(
         self,
         statistics: TableStatistics,
         pieces: Iterable[TableBlock],
-        read_rows: ReadRows,
         wanted: Mapping[str, str],
         row_bytes: int,
     ) -> Iterator[TableBlock]:
@@ -219,7 +284,7 @@ class TableLearner:
         threads = decode_threads() if fs.local_path(self.parts.files[0].url) else io_threads(self.parts.files[0].url)
 
         def read(piece: TableBlock) -> tuple[TableBlock, pa.Table | None, int]:
-            return (piece, *read_rows(piece, wanted))
+            return (piece, *self._good_rows(piece, wanted))
 
         # decode in one thread if pieces are parts of large row groups, because these are decoded in order
         results = map_ahead(read, pieces, threads, GROUP_BYTES, lambda each: each.run.length + each.run.n * row_bytes)

@@ -72,7 +72,7 @@ class TextStore(PartStore):
         spec = TableSpec(names[n_labels:], names[:n_labels])
         self._table = TableLearner(self.url, self.storage_options, parts, "csv", options["block_bytes"], spec)
         part = self._lines
-        index = self._table.learn(self._known_runs(part.first_line), self._read_piece)
+        index = self._table.learn(self._known_runs(part.first_line))
         self._use(self._without_torn_line(index) if options["truncated"] else index)
         self.schema["data"] = Field(np.dtype(np.float32), shape or (len(part.names) - n_labels,))
         if part.titles:  # without titles, files cannot be compared, and columns are only positions
