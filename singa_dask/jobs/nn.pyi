@@ -39,20 +39,20 @@ def Accuracy(
     argsort_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Add the share of rows whose label is among the ``topk`` highest scores to the metric "accuracy".  The first
+    r"""Add the fraction of rows whose label is among the ``topk`` highest scores to the metric "accuracy".  The first
     source has the scores, the second the labels. The output is the same as that of ArgSort.
 
-    topk: Labels kept for each record, best first."""
+    topk: Number of columns to output for each record, highest score first."""
 
 def Activation(
     *,
     activation_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y = f(x), elementwise; f is ``activation_conf.type``: RELU, SIGMOID, TANH or STANH.  With ``share_src_blobs``
+    r"""y = f(x), elementwise; f is ``activation_conf.type``: RELU, SIGMOID, TANH or STANH.  With ``share_src_blobs``,
     the layer writes its output to the memory of its source, if the source layer does not read this memory again.
-    The results stay the same. (SINGA loses the incoming gradient.) In training, a ReLU that follows a BatchNorm,
-    a Convolution or an Add is computed by the kernel of that layer."""
+    Results stay the same. (In SINGA, the incoming gradient is lost.) In training, a ReLU that follows a
+    BatchNorm, a Convolution or an Add is computed by the kernel of that layer."""
 CudnnActivation = Activation
 
 def AdaptivePooling(
@@ -65,14 +65,14 @@ def AdaptivePooling(
 ) -> dict[str, Any]:
     r"""Pool images of any size to OH rows and OW columns: x (N, C, H, W) becomes y (N, C, OH, OW).  ``height`` sets
     OH, ``width`` sets OW. Each value of y is the mean or the largest value of a window of x: ``pool`` AVG or MAX.
-    Window i has the rows from floor(i H / OH) to ceil((i + 1) H / OH) - 1, and likewise the columns. Neighbouring
-    windows share a row if OH does not divide H.
+    Window i has the rows from floor(i H / OH) to ceil((i + 1) H / OH) - 1, and likewise the columns. If OH does
+    not divide H, some neighbouring windows have a row in common.
 
     height: Height of the output.
 
     width: Width of the output.
 
-    pool: Take the mean of the pixels of a window, or the largest value."""
+    pool: Whether to compute the mean of each window, or the largest value."""
 
 def Add(
     **common: Unpack[Common],
@@ -86,10 +86,10 @@ def ArgSort(
     argsort_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""The columns of the ``argsort_conf.topk`` highest scores of each row, best first: (N, topk) floats.  Of equal
-    scores the one in the higher column comes first.
+    r"""The columns of the ``argsort_conf.topk`` highest scores of each row, best first: (N, topk) floats.  If scores
+    are equal, the higher column comes first.
 
-    topk: Labels kept for each record, best first."""
+    topk: Number of columns to output for each record, highest score first."""
 
 def BatchNorm(
     *,
@@ -99,10 +99,11 @@ def BatchNorm(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""y = scale (x - m) / sqrt(v + epsilon) + shift for each channel of x (N, C, H, W), or each column of x (N, C).
-    In training m and v are the mean and the variance of the worker's batch, over all rows and pixels. In tests
-    they are running averages: ``mean = momentum mean + (1 - momentum) m``, and likewise for the variance. Images
-    (N, H, W) have one channel.  The params, each (C,), are scale, shift, mean and variance, with initial values
-    1, 0, 0 and 1. The updater does not change mean and variance; the workers of a group average them.
+    In training m and v are the mean and the variance of the worker's batch, over all rows and pixels. In tests m
+    and v are running averages. Each training step updates them: ``mean = momentum mean + (1 - momentum) m``, and
+    the variance likewise. Images (N, H, W) have one channel.  The params are scale, shift, mean and variance.
+    Each has the shape (C,), and the initial values are 1, 0, 0 and 1. The updater does not change mean and
+    variance; they are averaged over the workers of a group.
 
     momentum: Decay rate of the running mean and variance.
 
@@ -505,10 +506,10 @@ def CharRNN(
 
     path: URL or path of the text: UTF-8, gzipped or not.
 
-    vocab_path: File that holds each character once, in the order of their numbers. When empty, the characters of
-    the text in the order of their code points.
+    vocab_path: File that contains each character once, in the order of the characters' numbers. If empty, the
+    vocabulary is the characters of the text, in the order of their code points.
 
-    batchsize: Number of segments of the text read in parallel, for the whole worker group."""
+    batchsize: Number of segments of the text that a worker group reads in parallel."""
 
 def CharRNNOutput(
     *,
@@ -523,19 +524,19 @@ def CharRNNOutput(
 
     path: URL or path of the text: UTF-8, gzipped or not.
 
-    vocab_path: File that holds each character once, in the order of their numbers. When empty, the characters of
-    the text in the order of their code points.
+    vocab_path: File that contains each character once, in the order of the characters' numbers. If empty, the
+    vocabulary is the characters of the text, in the order of their code points.
 
-    batchsize: Number of segments of the text read in parallel, for the whole worker group."""
+    batchsize: Number of segments of the text that a worker group reads in parallel."""
 
 def ClassToken(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Put a learned row before the rows of each sequence: x (T N, D) becomes y ((T + 1) N, D).  All sequences share
-    the row. Set ``unroll_len: T + 1`` for this layer and its readers. The param is token (D,), with normal
-    initial values of standard deviation 0.02. To read the row at the end of the net, use a TimePooling with
-    ``pool: FIRST``.  ClassToken cannot be used with a PaddingMask. Instead, begin each record with an additional
-    number for the token, whose row an Embedding learns."""
+    r"""Add a learned row at the start of each sequence: x (T N, D) becomes y ((T + 1) N, D).  The row is the same for
+    all sequences. It is the param token (D,), whose initial values are normal with standard deviation 0.02. Set
+    ``unroll_len: T + 1`` for this layer and for the layers that read it. To select the row at the end of the net,
+    use a TimePooling with ``pool: FIRST``.  ClassToken does not work with a PaddingMask. With padding, add a
+    number for the token at the start of each record instead, so that an Embedding learns its row."""
 
 def Concate(
     *,
@@ -544,8 +545,8 @@ def Concate(
     concate_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Join the sources along axis ``concate_dim``. Axis 0 is the batch; then labels are joined, too.  In an unrolled
-    net the batches of each time step are joined.
+    r"""Join the sources along axis ``concate_dim``.  Axis 0 is the batch. If batches are joined, their labels are
+    joined, too. In an unrolled net, the batches of each time step are joined.
 
     concate_dim: Axis along which the sources are joined; 0 is the batch.
 
@@ -559,9 +560,9 @@ def ContrastiveLoss(
 ) -> dict[str, Any]:
     r"""Loss = sum(s d^2 + (1 - s) max(0, margin - d)^2) / (2 N), with d = ||x1 - x2||.  The sources are x1 and x2,
     (N, ...) read as rows (N, D), and s (N, 1), for example a TargetInput. s is 1 if the two records are alike,
-    else 0. After Hadsell et al. (2006); Caffe has the same loss.
+    else 0. The loss follows Hadsell et al. (2006). Caffe has the same loss.
 
-    margin: Distance beyond which different records have no loss."""
+    margin: Distance above which the loss of two different records is 0."""
 
 def ConvTranspose(
     num_filters: int,
@@ -608,21 +609,21 @@ def ConvTranspose(
 
     stride_y: Step of the window down.
 
-    num_filters: Channels of the output.
+    num_filters: Number of filters, which is the number of channels of the output.
 
-    dilation: Distance of neighbouring pixels of the window, on both axes.
+    dilation: Distance between neighbouring pixels of the window, on both axes.
 
-    dilation_x: Distance of neighbouring pixels of the window to the right.
+    dilation_x: Horizontal distance between neighbouring pixels of the window.
 
-    dilation_y: Distance of neighbouring pixels of the window down.
+    dilation_y: Vertical distance between neighbouring pixels of the window.
 
-    groups: Groups of channels and filters; filters see the channels of their group. A group for each channel
-    makes the convolution depthwise.
+    groups: Number of groups into which channels and filters are divided. A filter reads only the channels of its
+    group. With one group for each channel, the convolution is depthwise.
 
     bias_term: Whether each filter has a bias.
 
-    output_pad: Additional rows below and columns to the right of the output; less than the stride or the
-    dilation."""
+    output_pad: Number of rows to add at the bottom of the output, and of columns to add at the right. It must be
+    less than the stride or the dilation."""
 Deconvolution = ConvTranspose
 
 def Convolution(
@@ -671,20 +672,20 @@ def Convolution(
 
     stride_y: Step of the window down.
 
-    num_filters: Channels of the output.
+    num_filters: Number of filters, which is the number of channels of the output.
 
-    dilation: Distance of neighbouring pixels of the window, on both axes.
+    dilation: Distance between neighbouring pixels of the window, on both axes.
 
-    dilation_x: Distance of neighbouring pixels of the window to the right.
+    dilation_x: Horizontal distance between neighbouring pixels of the window.
 
-    dilation_y: Distance of neighbouring pixels of the window down.
+    dilation_y: Vertical distance between neighbouring pixels of the window.
 
-    groups: Groups of channels and filters; filters see the channels of their group. A group for each channel
-    makes the convolution depthwise.
+    groups: Number of groups into which channels and filters are divided. A filter reads only the channels of its
+    group. With one group for each channel, the convolution is depthwise.
 
     bias_term: Whether each filter has a bias.
 
-    workspace_byte_limit: Most memory for cuDNN, in MB."""
+    workspace_byte_limit: Maximum workspace of cuDNN, in MB."""
 CConvolution = Convolution
 CudnnConv = Convolution
 
@@ -695,8 +696,8 @@ def Dropout(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""In training y = x mask, mask = [u < 1 - p] / (1 - p), u uniform in [0, 1); otherwise y = x.  The mask depends
-    only on the seed, the layer, the step, the time step and the row in the group's batch, so that it is the same
-    for any number of workers.
+    only on the seed, the layer, the step, the time step and the row in the group's batch. The mask of a record is
+    therefore the same for any number of workers.
 
     dropout_ratio: Probability that a value is dropped in training."""
 
@@ -712,9 +713,9 @@ def Dummy(
     it draws the gradients of its source. Otherwise it copies data and gradients. ``dummy_conf.shape`` is the
     shape of the whole group's batch.
 
-    input: Make random data of the shape.
+    input: Whether the layer outputs random data of ``shape``.
 
-    output: Make random gradients.
+    output: Whether the layer computes random gradients of its source.
 
     shape: Shape of the data, batch first."""
 
@@ -725,14 +726,15 @@ def Embedding(
     embedding_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Turn each number of the source into a row of a table (vocab_size, feature_dim): (rows, feature_dim).  Records
-    of k numbers (N, k) that are not time steps give (N, k, feature_dim), as in PyTorch.  The number -1 is padding
-    and gives a row of zeros, as SINGA's documents say. The gradient of a row of the table is the sum over all
-    output rows that are copies of it. (SINGA loses some of them.)
+    r"""Replace each number of the source by a row of a table: (rows, feature_dim).  The table is a param (vocab_size,
+    feature_dim). If each record has k numbers that are not time steps, (N, k), the output is (N, k, feature_dim),
+    as in PyTorch.  The number -1 stands for padding. Its output row is zeros, as SINGA's documentation says. The
+    gradient of a row of the table is the sum of the gradients of all output rows that are copies of this row.
+    (SINGA omits some of these gradients.)
 
-    vocab_size: Rows of the table.
+    vocab_size: Number of rows of the table.
 
-    feature_dim: Values of a row."""
+    feature_dim: Number of values in each row."""
 
 def EuclideanLoss(
     **common: Unpack[Common],
@@ -751,7 +753,7 @@ def GELU(
     r"""y = x (1 + erf(x / sqrt(2))) / 2, elementwise. After Hendrycks and Gimpel (2016).  With ``approximate: tanh``
     y = x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2.
 
-    approximate: Compute the error function exactly, or by a tanh."""
+    approximate: Whether to compute the error function exactly ("none"), or to approximate it by a tanh."""
 
 def GRU(
     dim_hidden: int,
@@ -767,13 +769,13 @@ def GRU(
 
     dim_hidden: Units of the hidden state.
 
-    bias_term: Whether there are biases. As in SINGA, there are none if the layer lists its weights and nothing
-    else.
+    bias_term: Whether the layer has biases. As in SINGA, it has none if the job lists only its weights as params.
 
-    reverse: Read the time steps from the last to the first. For a bidirectional layer, join two layers, one of
-    them reversed, by a Concate along axis 1.
+    reverse: Whether to read the time steps from the last to the first. For a bidirectional layer, join a layer
+    and a reversed layer by a Concate along axis 1.
 
-    carry_state: Start each batch with the last state of the previous batch, if it continues the same stream."""
+    carry_state: Whether a batch starts with the last state of the previous batch, if both belong to the same
+    stream."""
 
 def GlobalPooling(
     *,
@@ -782,9 +784,9 @@ def GlobalPooling(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""y (N, C) = the mean or the largest value of each channel of x (N, C, H, W): ``pool`` AVG or MAX.  If several
-    values are equally large, the first one, row by row, gets the gradient. After Lin et al. (2014).
+    values are the largest, the first one, row by row, gets the gradient. The layer follows Lin et al. (2014).
 
-    pool: Take the mean of all pixels, or the largest value."""
+    pool: Whether to compute the mean of all pixels, or the largest value."""
 
 def GroupNorm(
     *,
@@ -797,7 +799,7 @@ def GroupNorm(
     image.  x and y have the shape (N, C, H, W). The params, each (C,), are scale and shift, with initial values 1
     and 0.
 
-    num_groups: Groups of neighbouring channels; divides the number of channels.
+    num_groups: Number of groups of neighbouring channels. It must divide the number of channels.
 
     epsilon: Added to the variance."""
 
@@ -808,10 +810,10 @@ def HuberLoss(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""Loss = mean of h(x - t), with h(d) = d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2).  The mean is
-    over records and values, as in PyTorch's HuberLoss. With ``delta: 1`` it is the smooth L1 loss. Sources,
-    output and weights are the same as in EuclideanLoss.
+    over records and values, as in PyTorch's HuberLoss. With ``delta: 1``, the loss is the smooth L1 loss.
+    Sources, output and weights are the same as in EuclideanLoss.
 
-    delta: Difference from which the loss is linear."""
+    delta: Absolute difference up to which the loss is quadratic. Beyond it, the loss is linear."""
 
 def ImagePreprocess(
     *,
@@ -857,7 +859,7 @@ def InnerProduct(
 
     bias_term: Whether a bias is added.
 
-    transpose: Keep the weights as (inputs, outputs) instead of (outputs, inputs)."""
+    transpose: Whether the weights have the shape (inputs, outputs) instead of (outputs, inputs)."""
 
 def LRN(
     *,
@@ -873,13 +875,13 @@ def LRN(
     still divided by local_size. The gradient is gy / S^beta - 2 beta alpha / local_size x T, where T[c] is the
     sum of gy x / S^(beta + 1) over the same channels.
 
-    local_size: Channels of the window, an odd number.
+    local_size: Number of channels in the window; an odd number.
 
-    alpha: Weight of the squares; divided by local_size.
+    alpha: Factor of the sum of squares; it is divided by local_size.
 
     beta: Exponent.
 
-    knorm: Added to the sum."""
+    knorm: Constant that is added to the scaled sum of squares."""
 CudnnLRN = LRN
 
 def LSTM(
@@ -892,18 +894,18 @@ def LSTM(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""Long short-term memory: c' = f c + i g, h' = o tanh(c').  i = sigmoid(x W_i^T + h U_i^T + b_i), and likewise f
-    and o; g = tanh(x W_g^T + h U_g^T + b_g). The first cell c is set like the first state h. If h comes from
-    another layer, c starts with zeros.
+    and o; g = tanh(x W_g^T + h U_g^T + b_g). The first cell c is zeros or, with ``carry_state``, the last cell of
+    the previous batch. If another layer supplies the first state h, the first cell is zeros.
 
     dim_hidden: Units of the hidden state.
 
-    bias_term: Whether there are biases. As in SINGA, there are none if the layer lists its weights and nothing
-    else.
+    bias_term: Whether the layer has biases. As in SINGA, it has none if the job lists only its weights as params.
 
-    reverse: Read the time steps from the last to the first. For a bidirectional layer, join two layers, one of
-    them reversed, by a Concate along axis 1.
+    reverse: Whether to read the time steps from the last to the first. For a bidirectional layer, join a layer
+    and a reversed layer by a Concate along axis 1.
 
-    carry_state: Start each batch with the last state of the previous batch, if it continues the same stream."""
+    carry_state: Whether a batch starts with the last state of the previous batch, if both belong to the same
+    stream."""
 
 def LabelInput(
     column: str,
@@ -934,6 +936,7 @@ def LeakyReLU(
     *,
     negative_slope: float = ...,
     leakyrelu_conf: Mapping[str, Any] = ...,
+    relu_conf: Mapping[str, Any] = ...,
     activation_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
@@ -953,33 +956,37 @@ def MultiHeadAttention(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""y = concat_h(softmax(Q_h K_h^T / sqrt(d)) V_h) W_o^T + b_o, with [Q K V] = x W_i^T + b_i and d = D /
-    num_heads.  With one source, a sequence attends to itself. x and y (T N, D) have N rows for each of T time
-    steps, the first step first. With ``causal`` a query attends only to the keys of its own and of earlier time
-    steps.  The params are qkv_weight W_i (3 D, D), with D rows each for queries, keys and values; output_weight
-    W_o (D, D); qkv_bias (3 D,); and output_bias (D,).  For cross-attention, keys and values are computed from a
-    second source (S N, D) of S time steps. If the last source is a PaddingMask, keys of padding have the weight
-    0. If all keys of a query are padding, its output is b_o.
+    num_heads.  With one source, each sequence attends to itself. x and y have the shape (T N, D): N rows for each
+    of T time steps, beginning with the first time step. With ``causal``, a query attends only to the keys of its
+    own time step and of earlier time steps.  The params are qkv_weight W_i (3 D, D), output_weight W_o (D, D),
+    qkv_bias b_i (3 D,) and output_bias b_o (D,). W_i and b_i have D rows for queries, then D rows for keys, then
+    D rows for values.  For cross-attention, add a second source (S N, D) with S time steps. Keys and values are
+    then computed from this source. If the last source is a PaddingMask, the attention weights of padding are 0.
+    If all keys of a query are padding, the output for this query is b_o.
 
-    num_heads: Number of heads, which divides the number of features.
+    num_heads: Number of heads. It must divide the number of features.
 
-    causal: Whether a time step attends to itself and earlier ones only.
+    causal: Whether each time step attends only to itself and to earlier time steps.
 
     bias_term: Whether biases are added to queries, keys, values and output.
 
-    rotary_base: Rotate queries and keys by their time steps t (RoPE): features i and i + d / 2 of the d features
-    of a head by the angle t rotary_base^(-2 i / d); usually 10000. By default nothing is rotated.
+    rotary_base: Base of rotary position embeddings (RoPE), usually 10000. At time step t, features i and i + d /
+    2 of the d features of a head are rotated by the angle t rotary_base^(-2 i / d). By default, queries and keys
+    are not rotated.
 
-    carry_state: Attend to time steps of earlier batches of the same stream, too. Needs causal; not for training.
+    carry_state: Whether to attend also to the time steps of earlier batches of the same stream. Requires
+    ``causal: true``. Not supported in training.
 
-    dropout_ratio: Probability that a weight is dropped in training; the other weights are divided by 1 -
-    ``dropout_ratio``."""
+    dropout_ratio: Probability that an attention weight is dropped in training. The other weights are divided by 1
+    - ``dropout_ratio``."""
 
 def Multiply(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y = x1 x2 ..., elementwise, for two or more sources of equal shape.  Beside images (N, C, H, W), a source may
-    be a gate of channels, (N, C) or (N, C, 1, 1), which multiplies all pixels of a channel. The gradient of a
-    source is the gradient of y times the other sources, summed over the pixels for a gate."""
+    r"""y = x1 x2 ..., elementwise, for two or more sources of equal shape.  If a source has images (N, C, H, W),
+    other sources may be gates of channels, (N, C) or (N, C, 1, 1). A gate multiplies all pixels of each channel.
+    The gradient of a source is the gradient of y times all other sources. For a gate, these products are summed
+    over the pixels."""
 
 def OneHot(
     *,
@@ -987,8 +994,9 @@ def OneHot(
     onehot_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Turn each number of the source into a one-hot row: (rows, vocab_size).  The column of the number has the value
-    1, all other columns 0. If no layer reads the rows themselves, only the index of the column is computed.
+    r"""Convert each number of the source to a one-hot row: (rows, vocab_size).  In each row, the column with the
+    index of the number is 1, and all other columns are 0. If no layer reads the rows themselves, only the indices
+    are computed.
 
     vocab_size: Length of a one-hot row."""
 
@@ -999,15 +1007,14 @@ def PaddingMask(
     paddingmask_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Mark the time steps that are not padding: (rows, 1) bool.  A value is true if the number of the source is not
-    ``padding``. With ``lengths`` the source has the length of each sequence, (N, 1), and time steps before that
-    length are true. MultiHeadAttention, TimePooling, GRU, LSTM and RNN ignore padding if they read the mask as an
-    additional source.
+    r"""Mark the time steps that are not padding: (rows, 1) bool.  A value is true if the number of the source differs
+    from ``padding``. With ``lengths``, the source has the length of each sequence, (N, 1), and a value is true if
+    its time step is within this length. MultiHeadAttention, TimePooling, GRU, LSTM and RNN ignore padding if they
+    read the mask as an additional source.
 
-    padding: The number of padding.
+    padding: The number that stands for padding.
 
-    lengths: Whether the source has the length of each sequence, one a row, instead of the numbers of its time
-    steps."""
+    lengths: Whether the source has the length of each sequence, instead of the numbers at its time steps."""
 
 def PixelSoftmaxLoss(
     *,
@@ -1021,19 +1028,18 @@ def PixelSoftmaxLoss(
     softmaxloss_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""SoftmaxLoss of each pixel of scores (N, C, H, W), as for segmentation.  It is the mean over all pixels that
-    count. The second source has the labels of the pixels as values, H W for each record in the order of rows,
-    e.g. a TargetInput with ``target_conf: {size: H W}``, which reads the field ``target`` of the records.  Its
-    output is p (N, H W, C). ``ignore_index`` and all other keys are those of SoftmaxLoss, for pixels.
+    r"""Softmax and cross entropy of each pixel of scores (N, C, H, W), for segmentation.  The loss is the mean over
+    all pixels that are not ignored. The second source has H W labels for each record, row by row. For example, a
+    TargetInput with ``target_conf: {size: H W}`` reads them from the field ``target`` of the records.  The output
+    is p (N, H W, C). The keys are the same as in SoftmaxLoss, but they apply to pixels instead of rows.
 
-    topk: A record counts as right when its label is among the best this many.
+    topk: A record counts as correct if its label is among the ``topk`` highest scores.
 
-    scale: Multiplies loss, accuracy and gradient.
+    scale: Factor of the loss, the accuracy and the gradient.
 
-    label_smoothing: Part of the target that is spread evenly over all classes, in tests too.
+    label_smoothing: Part of the target that is divided equally among all classes, in training and in tests.
 
-    ignore_index: Rows with this label count neither in the loss and its mean, nor in the accuracy and the
-    gradient.
+    ignore_index: Label of rows to ignore: in the loss and its mean, in the accuracy and in the gradient.
 
     class_weights: A weight for each class: the loss is the weighted sum of the losses, divided by the sum of the
     weights.
@@ -1059,10 +1065,10 @@ def Pooling(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""y (N, C, OH, OW) = the largest value of each window of x (N, C, H, W), or their mean: ``pool`` MAX or AVG.
-    Padding is never the largest value. If several values are equally large, the first one, row by row, gets the
-    gradient; with ``ties: all`` each of them gets it. The mean is the sum of the window's pixels divided by
-    kernel_y kernel_x. If ``count_include_pad`` is false, which is the default of CudnnPool, the sum is divided by
-    the number of pixels inside the image.
+    Padding is never the largest value. If several values are the largest, the first one, row by row, gets the
+    gradient. With ``ties: all``, each of them gets the gradient. The mean is the sum of the window's pixels
+    divided by kernel_y kernel_x. If ``count_include_pad`` is false, which is the default of CudnnPool, the sum is
+    divided by the number of pixels inside the image.
 
     kernel: Height and width of the window.
 
@@ -1082,11 +1088,12 @@ def Pooling(
 
     stride_y: Step of the window down.
 
-    pool: Take the largest value of a window, or the mean.
+    pool: Whether to compute the largest value of each window, or the mean.
 
-    ties: Which of equal largest values of a window get the gradient: the first, or all, as in SINGA's kPooling.
+    ties: Which value gets the gradient if several values of a window are the largest: the first one, or all of
+    them as in SINGA's kPooling.
 
-    count_include_pad: Whether padding counts in a mean; by default yes, except for CudnnPool."""
+    count_include_pad: Whether padding counts in a mean. The default is true, except for CudnnPool."""
 CPooling = Pooling
 CudnnPool = Pooling
 
@@ -1097,12 +1104,12 @@ def PositionalEmbedding(
     positionalembedding_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y = x + table[t], where x (T N, D) are rows of T time steps, and t is the time step of a row.  The table is a
-    param (max_length, D). Its initial values are normal with standard deviation 0.02.
+    r"""y = x + table[t], where t is the time step of each row of x (T N, D).  The table is a param (max_length, D).
+    Its initial values are normal with standard deviation 0.02.
 
-    max_length: Number of positions: the most time steps of a sequence.
+    max_length: Number of positions, which is the maximum number of time steps of a sequence.
 
-    carry_state: Continue the positions of the previous batch of the same stream. Not for training."""
+    carry_state: Whether positions continue from the previous batch of the same stream. Not supported in training."""
 
 def RBMHid(
     hdim: int,
@@ -1114,8 +1121,9 @@ def RBMHid(
 ) -> dict[str, Any]:
     r"""The hidden units of an RBM: probabilities sigmoid(v W^T + c), or means v W^T + c.  The source is the RBMVis,
     with visible units v (N, D). The params are W (H, D), which RBMVis and RBMHid share, and c (H,). The RBMVis
-    computes the gradient of W. The RBMHid adds 0 to it but counts as a sharer, so that W learns from half of the
-    gradient, as in SINGA. To use the whole gradient, set ``share_gradient: sum`` in one of the two.
+    computes the gradient of W, and the RBMHid adds nothing to it. The gradient of a shared param is the mean over
+    the layers that share it, so W learns from half of the gradient, as in SINGA. To use the whole gradient, set
+    ``share_gradient: sum`` for W in one of the two layers.
 
     hdim: Number of hidden units; set it in both layers.
 
@@ -1134,11 +1142,11 @@ def RBMVis(
     r"""The visible units of an RBM: the records x (N, ...), read as rows (N, D), and their reconstruction.  The
     ``srclayers`` are the layer with the records and the RBMHid. The values of images are in the order C, H, W.
     The params are W (H, D), where H is ``rbm_conf.hdim``, and b (D,).  A reconstruction is sigmoid(h W + b), or h
-    W + b for Gaussian units, where h is a sample of the hidden units. A hidden unit is 1 with its probability; a
-    Gaussian hidden unit is normal with its mean and variance 1. The reconstruction itself is not sampled. The
-    gradient of W is (h-^T v- - h+^T v+) / N, where - marks states of the model and + states given the records.
-    The metric "squared_error" is the mean over records of sum (x - v)^2, where v is the first reconstruction of
-    x.
+    W + b for Gaussian units, where h is a sample of the hidden units. In the sample, a hidden unit is 1 with its
+    probability, else 0. A Gaussian hidden unit is drawn from a normal distribution with the mean of the unit and
+    variance 1. The reconstruction itself is not sampled. The gradient of W is (h-^T v- - h+^T v+) / N, where -
+    marks states of the model and + states given the records.  The metric "squared_error" is the mean over records
+    of sum (x - v)^2, where v is the first reconstruction of x.
 
     hdim: Number of hidden units; set it in both layers.
 
@@ -1171,13 +1179,13 @@ def RNN(
 
     dim_hidden: Units of the hidden state.
 
-    bias_term: Whether there are biases. As in SINGA, there are none if the layer lists its weights and nothing
-    else.
+    bias_term: Whether the layer has biases. As in SINGA, it has none if the job lists only its weights as params.
 
-    reverse: Read the time steps from the last to the first. For a bidirectional layer, join two layers, one of
-    them reversed, by a Concate along axis 1.
+    reverse: Whether to read the time steps from the last to the first. For a bidirectional layer, join a layer
+    and a reversed layer by a Concate along axis 1.
 
-    carry_state: Start each batch with the last state of the previous batch, if it continues the same stream.
+    carry_state: Whether a batch starts with the last state of the previous batch, if both belong to the same
+    stream.
 
     activation: The function of the sum."""
 
@@ -1194,11 +1202,11 @@ def RNNDummy(
     r"""Random data, uniform in [``low``, ``high``), rounded down if ``integer`` is set.  In a test, from the second
     batch on, the output is instead the output of the layer ``dynamic_srclayer`` in the previous batch.
 
-    dynamic_srclayer: Layer whose output of the previous batch is this layer's data in a test.
+    dynamic_srclayer: Layer whose output of the previous batch is the output of this layer in a test.
 
     shape: Shape of the data, batch first.
 
-    integer: Round the random initial values down.
+    integer: Whether to round the random initial values down.
 
     low: Lower bound of the random initial values.
 
@@ -1207,7 +1215,7 @@ def RNNDummy(
 def RNNLabel(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Give each time step the number of the source at the next time step as its label."""
+    r"""Label each time step with the number that the source has at the next time step."""
 
 def ReLU(
     *,
@@ -1607,7 +1615,7 @@ def Reshape(
     r"""Reshape each record of x to ``shape``: y (N, ``shape``).  The values keep their order. Values of images are in
     the order C, H, W.
 
-    shape: Lengths of the axes of a record; one of them may be -1, which is inferred."""
+    shape: Lengths of the axes of a record. One length may be -1; it is then computed from the others."""
 
 def STanh(
     *,
@@ -1627,9 +1635,10 @@ def Sampling(
     ``probabilities`` the logarithm of the source. At temperature 0 the result is the column with the highest
     value, as in `ArgSort`.
 
-    temperature: Divides the logits: likely columns become likelier below 1; at 0 the most likely one is taken.
+    temperature: Divisor of the logits. Below 1, likely columns become more likely. At 0, the most likely column
+    is selected.
 
-    probabilities: Whether the source outputs probabilities, as Softmax does, and not logits."""
+    probabilities: Whether the source outputs probabilities, as a Softmax does, instead of logits."""
 
 def SiLU(
     **common: Unpack[Common],
@@ -1650,10 +1659,10 @@ def SigmoidCrossEntropyLoss(
     for multi-label classification. The first source x (N, D) has a score for each label. The second source t (N,
     D), for example a TargetInput, has a target in [0, 1] for each label; 1 means that the record has the label.
     The loss is computed from the scores, in a form that does not overflow. The mean is over records and labels.
-    The output is p (N, D). The metric "binary_accuracy" is the share of labels with (p > 0.5) == (t > 0.5). The
-    gradient is (p - t) / (N D). If the target requires a gradient, its gradient is -x / (N D).  A third source, a
-    WeightInput, has a weight for each record, which multiplies the record's loss and gradient. The metric
-    "binary_accuracy" counts all records alike."""
+    The output is p (N, D). The metric "binary_accuracy" is the fraction of labels with (p > 0.5) == (t > 0.5).
+    The gradient is (p - t) / (N D). If the target requires a gradient, its gradient is -x / (N D).  A third
+    source, a WeightInput, has a weight for each record, which multiplies the record's loss and gradient. The
+    metric "binary_accuracy" counts all records alike."""
 
 def Slice(
     *,
@@ -1663,7 +1672,7 @@ def Slice(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""Divide the source into ``num_slices`` nearly equal pieces along axis ``slice_dim``.  Each layer that reads the
-    Slice gets one piece. Axis 0 is the batch; in an unrolled net the batch of each time step is divided. Pieces
+    Slice gets one piece. Axis 0 is the batch. In an unrolled net, the batch of each time step is divided. Pieces
     of the batch are views, not copies.
 
     slice_dim: Axis along which the source is sliced; 0 is the batch.
@@ -1681,8 +1690,8 @@ def Softmax(
     images (N, C, H, W) n is 1, or H W for a softmax over the channels of each pixel; y is then (N, C, H, W). The
     gradient is y (gy - sum(gy y)).
 
-    num_softmax_per_instance: Softmaxes over equal parts of a row. For images 1, or the number of pixels for one
-    over the channels of each."""
+    num_softmax_per_instance: Number of equal parts of a row; each part has its own softmax. For images, set 1, or
+    the number of pixels for a softmax over the channels of each pixel."""
 CudnnSoftmax = Softmax
 
 def SoftmaxLoss(
@@ -1699,9 +1708,9 @@ def SoftmaxLoss(
     r"""Softmax and cross entropy: loss = scale / N sum -log p[label], of x (N, ...) read as rows (N, D).  SINGA's
     name CudnnSoftmaxLoss works, too. In SINGA that type reports only the loss, as a sum.  The output is p (N, D),
     with p = softmax(x). The metric "accuracy" is scale / N times the number of rows whose label is among the
-    ``topk`` highest scores; of equal scores the higher class comes first. The gradient is scale / N (p - onehot).
-    With ``label_smoothing`` e the target is (1 - e) onehot + e / D instead of onehot, after Szegedy et al.
-    (2016).  A third source, a WeightInput, has a weight w for each record. Then loss = scale / N sum -w log
+    ``topk`` highest scores. If scores are equal, the higher class comes first. The gradient is scale / N (p -
+    onehot).  With ``label_smoothing`` e the target is (1 - e) onehot + e / D instead of onehot, after Szegedy et
+    al. (2016).  A third source, a WeightInput, has a weight w for each record. Then loss = scale / N sum -w log
     p[label], and the gradient of a record is multiplied by its weight. The accuracy counts all records alike.
     With ``class_weights`` c, loss = scale / Z sum -c[label] log p[label], where Z = sum c[label], as in PyTorch's
     cross_entropy. Rows whose label is ``ignore_index`` have the weight 0. Z is the sum over the batch of the
@@ -1710,18 +1719,17 @@ def SoftmaxLoss(
     are ignored, the gradients are 0. Label smoothing multiplies the loss of all classes by the weight of the
     label; PyTorch multiplies each by the weight of its class.  The metrics are means over all rows that are not
     ignored. Class weights do not change the accuracy.  If ``mixup`` or ``cutmix`` in ``store_conf`` mixes two
-    records in each row, the loss is s loss(label) + (1 - s) loss(label'), where s is the share of the first
-    record. The accuracy counts the label with the larger share.  With ``focal_gamma`` g the loss of a row is -(1
+    records in each row, the loss is s loss(label) + (1 - s) loss(label'), where s is the weight of the first
+    record. The accuracy counts the label with the larger weight.  With ``focal_gamma`` g the loss of a row is -(1
     - p[label])^g log p[label], after Lin et al. (2017).
 
-    topk: A record counts as right when its label is among the best this many.
+    topk: A record counts as correct if its label is among the ``topk`` highest scores.
 
-    scale: Multiplies loss, accuracy and gradient.
+    scale: Factor of the loss, the accuracy and the gradient.
 
-    label_smoothing: Part of the target that is spread evenly over all classes, in tests too.
+    label_smoothing: Part of the target that is divided equally among all classes, in training and in tests.
 
-    ignore_index: Rows with this label count neither in the loss and its mean, nor in the accuracy and the
-    gradient.
+    ignore_index: Label of rows to ignore: in the loss and its mean, in the accuracy and in the gradient.
 
     class_weights: A weight for each class: the loss is the weighted sum of the losses, divided by the sum of the
     weights.
@@ -1749,7 +1757,8 @@ def Stack(
     r"""Join the T time steps of each sequence to one record: x (T N, D) becomes y (N, T, D).  Set ``unroll_len: 1``
     for this layer.
 
-    images: Make images (N, D, 1, T) with D channels, for a Convolution or Pooling over time with kernel_y 1."""
+    images: Whether to output images (N, D, 1, T) with D channels, for a Convolution or Pooling over time with
+    ``kernel_y: 1``."""
 
 def Tanh(
     *,
@@ -1781,10 +1790,11 @@ def TimePooling(
 ) -> dict[str, Any]:
     r"""Pool the time steps of each sequence to one record: x (T N, D) becomes y (N, D).  ``pool`` selects the mean of
     the time steps, their largest values, the first or the last time step. Set ``unroll_len: 1`` for this layer.
-    If the second source is a PaddingMask, time steps of padding are left out; a sequence of nothing but padding
-    gives zeros. If several values are equally large, the first one gets the gradient.
+    If the second source is a PaddingMask, padding is ignored, and the output for a sequence of padding only is
+    zeros. If several values are the largest, the first one gets the gradient.
 
-    pool: Take the mean of the time steps, the largest value of each feature, the first or the last time step."""
+    pool: What to compute: the mean of the time steps, the largest value of each feature, the first time step, or
+    the last one."""
 
 def TorchLoss(
     loss: str | Callable[..., Any],
@@ -1795,14 +1805,15 @@ def TorchLoss(
     **rest: Any,
 ) -> dict[str, Any]:
     r"""loss = f(x, ..., target), differentiated by PyTorch; the last source has the target.  The loss should be a
-    mean over records, as `torch.nn` has it by default: gradients of several workers are averaged. Its metric is
-    "loss". Predictions are the values of the first source.
+    mean over the records, as losses of `torch.nn` are by default, because the gradients of several workers are
+    averaged. The metric is "loss". Predictions are the values of the first source.
 
-    loss: A class, ``torch.nn:CrossEntropyLoss``, or a function, ``mymodels:my_loss``, of outputs and target.
+    loss: A class, such as ``torch.nn:CrossEntropyLoss``, or a function of outputs and target, such as
+    ``mymodels:my_loss``.
 
     args: Keyword arguments of the class, or of each call of the function.
 
-    target: What the loss reads of the last source: its labels, (N,) int64, or its data."""
+    target: What the loss reads from the last source: labels, (N,) int64, or data."""
 
 def TorchModule(
     module: str | Callable[..., Any],
@@ -1814,24 +1825,24 @@ def TorchModule(
     **rest: Any,
 ) -> dict[str, Any]:
     r"""y = module(x, ...), computed and differentiated by PyTorch: x and y (N, ...), one x for each source.  A module
-    that returns several tensors, in a tuple or dict, needs ``num_outputs``.  Params have the names of the
-    module's state dict, and its initial values. Buffers of floats, such as the running mean of a BatchNorm, are
-    averaged over the workers and kept in checkpoints. Buffers of integers are kept in checkpoints; each worker
-    has its own. A param with ``requires_grad`` False is not trained.  Random numbers, such as those of Dropout,
-    follow from the job's seed, layer, step and worker. A module computes the rows that its worker has: it can be
-    partitioned by records, not by features.
+    that returns several tensors, in a tuple or dict, needs ``num_outputs``.  The params have the names and the
+    initial values of the module's state dict. Buffers of floats, such as the running mean of a BatchNorm, are
+    averaged over the workers. Each worker has its own buffers of integers. Checkpoints include all of these
+    buffers. A param whose ``requires_grad`` is False is not trained.  Random numbers, such as the masks of
+    Dropout, depend only on the job's seed, the layer, the step and the worker. The layer can be partitioned by
+    records, but not by features.
 
-    module: The class of the module, or a function that returns one: ``mymodels:Encoder`` is Encoder of
+    module: The class of the module, or a function that returns a module: ``mymodels:Encoder`` is Encoder in
     mymodels.py.
 
     args: Keyword arguments of the class or function.
 
     num_outputs: Number of tensors that the module returns in a tuple, list or dict. The first layer that reads
-    the module gets the first tensor, the next one the second, and so on. By default the module returns one
-    tensor, for all readers.
+    this layer gets the first tensor, the second layer the second tensor, and so on. By default, the module
+    returns one tensor for all of these layers.
 
-    seed: Seed of the initial values, as ``torch.manual_seed`` takes it. By default it follows from the job's seed
-    and the name of the layer."""
+    seed: Seed of the initial values, for ``torch.manual_seed``. The default depends only on the job's seed and
+    the name of the layer."""
 
 def Transpose(
     axes: int | Sequence[int],
@@ -1839,9 +1850,9 @@ def Transpose(
     transpose_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Exchange two axes of x; ``axes`` names them.
+    r"""Exchange the two ``axes`` of x.
 
-    axes: The two axes to exchange, from 1 on; 0 is the batch."""
+    axes: The two axes to exchange. Axis 0, the batch, cannot be exchanged."""
 
 def TripletLoss(
     *,
@@ -1853,7 +1864,8 @@ def TripletLoss(
     a, records p that are similar to them, and records n that are not, each (N, ...) read as rows (N, D).
     PyTorch's TripletMarginLoss computes the same.
 
-    margin: How much farther away the negative record should be than the positive one."""
+    margin: The loss is 0 if the negative record is farther from the anchor than the positive record by this
+    distance."""
 
 def Unstack(
     **common: Unpack[Common],
@@ -1872,10 +1884,10 @@ def Upsample(
     is repeated. With ``mode: BILINEAR`` pixel i of y is x at the position (i + 1/2) / factor - 1/2, interpolated
     linearly between the two nearest pixels, on both axes.
 
-    factor: How many times as high and as wide images become.
+    factor: Factor by which height and width are multiplied.
 
-    mode: Repeat each pixel, or interpolate linearly between the centres of pixels; values are constant beyond the
-    outermost centres."""
+    mode: Whether to repeat each pixel, or to interpolate linearly between the centres of pixels. Beyond the
+    outermost centres, interpolated values are constant."""
 
 def WeightInput(
     *,
