@@ -210,6 +210,7 @@ def test_features_that_tell_the_label_alone_are_named() -> None:
     frame = pd.DataFrame({"churned": np.where(left, "Yes", "No"), "age": random.integers(18, 80, 600)})
     frame["survey"] = pd.Series(random.choice(["price", "service"], 600)).where(left)
     frame["refund"] = pd.Series(random.normal(size=600)).where(left & (random.random(600) < 0.3))
+    frame["credit"] = np.where(left & (random.random(600) < 0.8), random.gamma(2, size=600).round(2), 0)
     frame["status"] = np.where(left, "closed", random.choice(["new", "open"], 600))
     frame["end"] = np.where(left, random.normal(5, 1, 600), random.normal(50, 1, 600))
     # of 20 values of one class, 0.7 ** 20 is still likely by chance in some column
@@ -217,6 +218,7 @@ def test_features_that_tell_the_label_alone_are_named() -> None:
     assert leaks(frame, "churned") == [
         "survey, refund: a value only if churned is Yes. Pass --drop survey,refund unless they are known when you "
         "predict",
+        "credit: another value than 0.0 only if churned is Yes. Pass --drop credit unless it is known when you predict",
         "status, end: tells churned alone, nearly without an error. Pass --drop status,end unless they are known when "
         "you predict",
     ]

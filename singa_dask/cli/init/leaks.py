@@ -30,6 +30,8 @@ MAX_WRONG = 0.01
 MAX_LEFT = 1e-4
 # largest probability that values which are there in one class only are there by chance
 CHANCE = 1e-6
+# unusual values of one class are no leak if a smaller share of its records has them
+OFTEN = 0.25
 MAX_SHOWN = 6
 # an id repeats if it has MIN_REPEATED records on average; its records are alike if they differ at most UNLIKE times as
 # much as random records
@@ -123,29 +125,37 @@ def _reasons_of_label(output: OutputSurvey, values: pa.Array) -> Callable[[Colum
 
     def reason(feature: ColumnSurvey, known: pa.Array) -> str:
         present = ~missing_of(known)
-        with_value = classes[present]
-        only = with_value[0] if len(with_value) else 0
-        if len(with_value) < len(known) and (with_value == only).all() and shares[only] ** len(with_value) < CHANCE:
-            return f"a value only if {output.name} is {quoted(names[only])}"
-        if n_others < MIN_OTHERS or _n_wrong(feature, known, present, classes) > MAX_WRONG * n_others:
+        codes = _codes_of(feature, known, present)
+        most = int(np.bincount(codes).argmax())
+        usual = known[int(np.argmax(codes == most))].as_py()
+        for chosen, what, least in ((present, "a value", 0.0), (codes != most, f"another value than {usual}", OFTEN)):
+            found = classes[chosen]
+            only = found[0] if len(found) else 0
+            is_often = least * shares[only] * len(known) <= len(found) < len(known)
+            if is_often and (found == only).all() and shares[only] ** len(found) < CHANCE:
+                return f"{what} only if {output.name} is {quoted(names[only])}"
+        if n_others < MIN_OTHERS or _n_wrong(feature, codes, classes) > MAX_WRONG * n_others:
             return ""
         return f"tells {output.name} alone, nearly without an error"
 
     return reason
 
 
-def _n_wrong(feature: ColumnSurvey, values: pa.Array, present: npt.NDArray[np.bool_], classes: Codes) -> float:
+def _codes_of(feature: ColumnSurvey, values: pa.Array, present: npt.NDArray[np.bool_]) -> Codes:
+    """Return a code for each different value, in the order of numbers; missing values have a code of their own."""
+    if feature.kind == "number":
+        return np.unique(np.where(present, as_floats(values), -np.inf), return_inverse=True)[1]
+    texts = pc.if_else(pa.array(present), as_texts(values), None)
+    codes: Codes = texts.dictionary_encode("encode").indices.to_numpy().astype(np.int64)
+    return codes
+
+
+def _n_wrong(feature: ColumnSurvey, codes: Codes, classes: Codes) -> float:
     """Return in how many records the best rule is wrong that predicts the classes from one feature.
 
     The rule has a class for each category, or for each interval of numbers. Missing values are a category. Categories
     of one record, and intervals beyond one for each class, count as wrong.
     """
-    if feature.kind == "number":
-        numbers = np.where(present, as_floats(values), -np.inf)
-        codes = np.unique(numbers, return_inverse=True)[1]
-    else:
-        texts = pc.if_else(pa.array(present), as_texts(values), None)
-        codes = texts.dictionary_encode("encode").indices.to_numpy().astype(np.int64)
     pairs, counts = np.unique(codes * (classes.max() + 1) + classes, return_counts=True)
     order = np.lexsort((counts, pairs // (classes.max() + 1)))
     of_value, of_class = np.divmod(pairs[order], classes.max() + 1)

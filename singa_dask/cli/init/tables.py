@@ -321,7 +321,8 @@ def _doubts(used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey]) -> It
         alike = defaultdict[str, list[str]](list)
         for text in texts:
             alike[text.removesuffix(".").casefold()].append(repr(text))
-        yield from (f"{column}: {' and '.join(each)} are different {what}" for each in alike.values() if each[1:])
+        if pairs := [" and ".join(each) for each in alike.values() if each[1:]]:
+            yield f"{column}: {listed(pairs, 3)} are different {what}"
 
 
 def _with_lags(table: TableSurvey, options: InitOptions) -> tuple[TableSurvey, LagsConf]:
