@@ -167,11 +167,11 @@ def fault_of(field: str) -> FaultError | None:
 class PlainForm(NumberConf):
     """Format of the numbers in a CSV file for which the job sets no ``numbers``.
 
-    Strings are parsed to exactly the same numbers as in a CSV file. With ``booleans``, the words true and false are
-    numbers, too.
+    Strings are parsed to exactly the same numbers as in a CSV file.
     """
 
     booleans: bool = False
+    """Whether the words true and false are numbers, too."""
 
     def parse(self, texts: pa.Array) -> pa.Array:
         trimmed = pc.utf8_trim(texts, " \t")

@@ -61,12 +61,14 @@ def on_dask(
     def run(tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
         call = Guarded(partial(_call, datasets=datasets))
         waiting: dict[Future[T], bytes] = {}
+        submitted: list[Future[T]] = []
         done: SimpleQueue[Future[T]] = SimpleQueue()
         preferred = workers
 
         def submit(calls: Sequence[bytes]) -> None:
             where: Any = {"workers": preferred, "allow_other_workers": preferred is not None}
             futures = client.map(call, calls, key="singa-dask-task", pure=False, **where)
+            submitted.extend(futures)
             waiting.update(zip(futures, calls, strict=True))
             for future in futures:
                 future.add_done_callback(done.put)
@@ -88,7 +90,8 @@ def on_dask(
                 if waiting.pop(ended, None) is not None:
                     yield result_of(ended)
         finally:
-            client.cancel(list(waiting))
+            # also those that have ended: errors would keep them on the scheduler
+            client.cancel(submitted)
 
     return run
 
