@@ -354,3 +354,29 @@ def test_a_job_that_does_not_wait_is_refused_before_it_has_a_driver() -> None:
         assert not jobs.drivers.has("new")
 
     on_a_scheduler(test)
+
+
+def test_a_job_occupies_threads_before_it_begins() -> None:
+    spec = JobSpec(job_id="new", job=digits("single").to_json(), workers=[WORKER], assignments={}, client="me")
+    state = JobRecord(spec).state
+    # a job that is submitted meanwhile must not get the same threads
+    assert (state.phase, state.threads) == ("new", {WORKER: 2})
+
+
+@pytest.mark.parametrize("n_lost", [2, None])
+def test_a_request_is_repeated_until_a_dask_worker_answers(n_lost: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("singa_dask.runtime.job.scheduler.jobs.TICK_S", 0.0)
+    asked: list[str] = []
+
+    async def test(here: Here) -> None:
+        async def ask(worker: str, timeout_s: float, op: str, **arguments: Any) -> Any:
+            asked.append(arguments["what"])
+            if n_lost is None and len(asked) == 3:  # the job ends, while nobody answers
+                here.jobs.handle("sound", ev.Signal("SIGKILL", ""))
+            return TimeoutError() if n_lost is None or len(asked) <= n_lost else None
+
+        here.jobs.sites.ask = ask  # type: ignore[method-assign]
+        await here.jobs._perform(act.Request(WORKER, "stop"), here.records["sound"])
+
+    on_a_scheduler(test)
+    assert asked == ["stop"] * 3

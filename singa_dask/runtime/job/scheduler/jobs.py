@@ -16,7 +16,7 @@ from typing import Any
 from dask.utils import format_bytes
 from distributed import Scheduler, SchedulerPlugin, Status
 from distributed.scheduler import WorkerState, heartbeat_interval
-from tornado import gen
+from tornado import gen, util
 
 from singa_dask.conf import ClusterConf
 from singa_dask.conf.cluster import WorkersConf
@@ -520,8 +520,6 @@ class Jobs(SchedulerPlugin):
         for action in actions:
             if isinstance(action, act.Tell):
                 self._tell(job_id, action.what)
-            elif isinstance(action, act.Request):
-                self._ask_later(action.worker, Op.REQUEST, job_id=job_id, what=action.what)
             elif not isinstance(action, act.RunUnits):
                 add_callback(self._carry_out, record, action)
 
@@ -541,6 +539,16 @@ class Jobs(SchedulerPlugin):
 
     def _ask_later(self, worker: str, op: str, **arguments: Any) -> None:
         self.scheduler.loop.add_callback(self.sites.ask, worker, limit("answer"), op, **arguments)
+
+    @_perform.register(act.Request)
+    async def _do_request(self, action: act.Request, record: JobRecord) -> None:
+        """Repeat a request until the Dask worker answers; a stalled one may answer late, and must not miss a stop."""
+        job_id, state, incarnation = record.spec.job_id, record.state, record.state.incarnation
+        while state.incarnation == incarnation and action.worker in state.workers:
+            answer = await self.sites.ask(action.worker, limit("answer"), Op.REQUEST, job_id=job_id, what=action.what)
+            if not isinstance(answer, (OSError, util.TimeoutError)):
+                break
+            await gen.sleep(TICK_S)
 
     @_perform.register(act.Host)
     async def _do_host(self, action: act.Host, record: JobRecord) -> None:

@@ -116,11 +116,12 @@ class JobState:
 
     @property
     def threads(self) -> dict[str, int]:
-        """Number of units on each Dask worker. Each unit occupies a thread."""
+        """Number of units on each Dask worker, also of a job that is about to begin. Each unit occupies a thread."""
         n_units = Counter[str]()
-        for address, units in zip(self.workers, self.roster.layout.processes, strict=bool(self.workers)):
-            n_units[address] += len(units)
-        return n_units if self.phase != "ending" else {}
+        if self.phase in ("new", "starting", "running"):
+            for address, units in zip(self.roster.workers, self.roster.layout.processes, strict=True):
+                n_units[address] += len(units)
+        return n_units
 
     @property
     def workers(self) -> tuple[str, ...]:
