@@ -1,14 +1,10 @@
-"""Commands for trained nets: ``extract``, ``predict``, ``test``, ``sample``, ``serve``, ``export`` and ``import``."""
+"""Commands that compute with a trained net: ``extract``, ``predict``, ``test`` and ``sample``."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-import ipaddress
-import json
 import os
-import shlex
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -16,17 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from singa_dask import observe, runtime, serving
+from singa_dask import observe
 from singa_dask.cli.clusters import Signals, chosen_cluster
+from singa_dask.cli.new_records import parse_missing, reading_options, threshold_option
 from singa_dask.cli.options import (
-    cpu_option,
     init_from_option,
     job_options,
     json_option,
-    net_option,
     quiet_option,
     scheduler_options,
-    set_option,
     with_options,
 )
 from singa_dask.cli.outputs import output_option, overwrite_option
@@ -116,42 +110,6 @@ def extract(
                 echo(f"{url}: {plural(n, 'record')}", err=True)
 
 
-def _missing(context: click.Context, parameter: click.Parameter, value: str | None) -> str | float | None:
-    """Parse ``--missing``: ``error``, ``mean`` or a number."""
-    if value in (None, "error", "mean"):
-        return value
-    try:
-        return float(value)
-    except ValueError:
-        raise click.BadParameter(f"expected error, mean or a number, got {value!r}.") from None
-
-
-_threshold_option = click.option(
-    "--threshold",
-    metavar="P",
-    type=click.FloatRange(0, 1),
-    help="Predict the second of two classes if its probability is at least P.",
-)
-
-
-def _reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--missing`` and ``--unknown``, for gaps and new categories in records of a table."""
-    return with_options(
-        command,
-        click.option(
-            "--missing",
-            metavar="WHAT",
-            callback=_missing,
-            help="Fill for missing numbers in a table: error, mean (of the training data), or a number.",
-        ),
-        click.option(
-            "--unknown",
-            type=click.Choice(["error", "ignore"]),
-            help="Unknown or missing categories in a table: error, or ignore to encode them as zeros.",
-        ),
-    )
-
-
 # suffix -> format of predictions; other names are CSV
 FORMS = {
     ".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow", ".jsonl": "jsonl",
@@ -190,9 +148,9 @@ UNWRITTEN = (".json", ".npy", ".npz", ".pq", ".xls", ".xlsx")
     "--topk", metavar="K", type=click.IntRange(min=1), default=1, show_default=True, help="The K likeliest classes."
 )
 @click.option("--proba", is_flag=True, help="Write a column for each class, with its probability.")
-@_threshold_option
+@threshold_option
 @names_option("--keep", "Columns of --data to write, too, such as an id; by commas.")
-@_reading_options
+@reading_options
 def predict(
     urls: tuple[str, ...],
     backend: str | None,
@@ -284,7 +242,7 @@ def predict(
 @click.option(
     "--missing",
     metavar="WHAT",
-    callback=_missing,
+    callback=parse_missing,
     help="Fill for missing numbers in a table: error, mean (of the training data), or a number.",
 )
 @click.option(
@@ -494,225 +452,3 @@ def _stored_net(
         show_written=partial(reported, "written", quiet=quiet),
         log=(lambda line: None) if quiet else partial(echo, err=True),
     )
-
-
-POSITIVE = click.FloatRange(min=0, min_open=True)
-
-
-@click.command()
-@click.argument("run", metavar="RUN")
-@click.option("--host", metavar="HOST", default="127.0.0.1", show_default=True, help="Address to listen at.")
-@click.option(
-    "--port",
-    metavar="N",
-    type=click.IntRange(0, 65535),
-    default=8000,
-    show_default=True,
-    help="Port to listen at; 0 for any free port.",
-)
-@click.option("--step", metavar="N", type=click.IntRange(min=0), help="Step of the checkpoint; by default the newest.")
-@net_option
-@click.option("--layer", metavar="NAME", help="Layer to predict from, for requests that name none.")
-@_threshold_option
-@_reading_options
-@cpu_option
-@click.option(
-    "--threads",
-    metavar="N",
-    type=click.IntRange(min=0),
-    help="Threads that compute a layer, 0 for one per core; by default the job's. For a small net 1 is fastest.",
-)
-@click.option(
-    "--max-batch",
-    metavar="N",
-    type=click.IntRange(1, 65536),
-    default=64,
-    show_default=True,
-    help="Records that are computed together.",
-)
-@click.option(
-    "--max-wait-ms",
-    metavar="MS",
-    type=click.FloatRange(0, 10_000),
-    default=0.0,
-    show_default=True,
-    help="How long a batch that is not full waits for more records.",
-)
-@click.option(
-    "--max-queue",
-    metavar="N",
-    type=click.IntRange(min=1),
-    default=256,
-    show_default=True,
-    help="Requests in progress at a time; others get status 429.",
-)
-@click.option(
-    "--max-connections",
-    metavar="N",
-    type=click.IntRange(min=1),
-    default=512,
-    show_default=True,
-    help="Open connections, including idle ones; others get status 503.",
-)
-@click.option(
-    "--max-records",
-    metavar="N",
-    type=click.IntRange(min=1),
-    default=10_000,
-    show_default=True,
-    help="Records in a request.",
-)
-@click.option(
-    "--max-mb",
-    metavar="MB",
-    type=POSITIVE,
-    default=64.0,
-    show_default=True,
-    help="Size of a request's body, and of the values of an answer.",
-)
-@click.option(
-    "--timeout",
-    "timeout_s",
-    metavar="SECONDS",
-    type=POSITIVE,
-    default=30.0,
-    show_default=True,
-    help="Time for a request; late ones get status 408 or 503.",
-)
-def serve(
-    run: str,
-    host: str,
-    port: int,
-    step: int | None,
-    job_file: str | None,
-    layer: str | None,
-    threshold: float | None,
-    missing: str | float | None,
-    unknown: str | None,
-    cpu: bool,
-    threads: int | None,
-    max_wait_ms: float,
-    max_mb: float,
-    **limits: Any,
-) -> None:
-    """Answer requests for predictions over HTTP.
-
-    RUN is a run directory or a step of it; with --job any checkpoint, including SINGA's. POST /predict takes records as
-    JSON, as a NumPy array or as a picture; GET /health and GET /model describe the server. SIGTERM or Ctrl-C ends it
-    after the current requests, a second one at once. There is no authentication. Needs pip install 'singa-dask[serve]'.
-    """
-    from singa_dask.inference.model import load_model
-
-    # raise an error for a missing package before reading the net
-    server_type = serving.ModelServer
-    model = load_model(run, step, job=job_file, cpu=cpu, threads=threads, missing=missing, unknown=unknown)
-    limits |= {"max_wait_s": max_wait_ms / 1000, "max_bytes": int(max_mb * (1 << 20))}
-    server = server_type(model, serving.Limits(**limits), host, port, layer, threshold)
-    if not is_loopback(host):
-        echo(f"warning: others may reach {host}, and there is no authentication.", err=True)
-    n_signals = 0
-
-    def end(signal_name: str) -> None:
-        """Stop the server at the first signal, and the process at the second."""
-        nonlocal n_signals
-        n_signals += signal_name not in runtime.NOTICES
-        if n_signals > 1:
-            os._exit(128 + signal.Signals[signal_name])
-        if not server.app.ending:
-            echo(f"{signal_name}: shutting down.", err=True)
-            server.stop()
-
-    with Signals() as signals:
-        signals.hand_to(end)
-        with server:
-            echo(f"{model.name}, step {model.step}: {server.url}")
-            if records := server.app.examples:
-                body = shlex.quote(json.dumps({"records": records}, ensure_ascii=False))
-                echo(f"try: curl {server.url}/predict -H 'Content-Type: application/json' -d {body}", err=True)
-            server.wait()
-    counts = server.app.counts()
-    echo(
-        f"{plural(counts['requests'], 'request')}, {plural(counts['errors'], 'error')}; "
-        f"{plural(counts['records'], 'record')} in {plural(counts['batches'], 'batch', 'batches')}",
-        err=True,
-    )
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address is only reachable from this machine."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-@click.command()
-@click.argument("run", metavar="RUN")
-@output_option("-o", "--out", metavar="URL", required=True, help="File to write: .onnx, .py, .safetensors, .npz.")
-@click.option("--format", metavar="FORMAT", help="onnx, torch, safetensors or npz; by default chosen by the suffix.")
-@click.option(
-    "--layer",
-    "layers",
-    metavar="NAME",
-    multiple=True,
-    help="Output of the model, instead of what losses compare with labels or targets. Repeatable.",
-)
-@net_option
-@set_option
-@overwrite_option
-@quiet_option
-@click.pass_context
-def export(
-    context: click.Context,
-    run: str,
-    out: str,
-    format: str | None,
-    layers: tuple[str, ...],
-    job_file: str | None,
-    sets: tuple[str, ...],
-    quiet: bool,
-) -> None:
-    """Write a trained net as a file for other programs.
-
-    RUN is a run directory or a step of it; with --job any checkpoint, including SINGA's. ONNX has the test net, from
-    records as they are stored to the probabilities of a SoftmaxLoss, for batches of any size. model.py is the same net
-    as a PyTorch module, with model.weights.safetensors beside it. safetensors and npz have all params by name. The file
-    appears when it is complete.
-    """
-    from singa_dask.cli import job
-    from singa_dask.exports.exporting import export_job, job_of_run
-
-    conf = job.read(job_file, sets, None).job if job_file else job_of_run(run, sets)
-    done = export_job(conf, run, out, format, layers, context.meta["overwrite"], "--overwrite")
-    if quiet:
-        return
-    for note in done.notes:
-        echo(f"note: {note}", err=True)
-    for url in done.urls:
-        echo(url)
-
-
-@click.command("import")
-@click.argument("weights", metavar="WEIGHTS")
-@click.option("--job", "job_file", metavar="JOB.yaml", required=True, help="Job whose params the weights become.")
-@set_option
-@click.option(
-    "--map",
-    "map_file",
-    metavar="MAP.yaml",
-    help="Param of each array, as lines 'array: param'. Without it, arrays are matched by layer, name and shape.",
-)
-@click.option("--partial", is_flag=True, help="Allow missing params; they keep the job's initial values.")
-@click.option("-o", "--out", metavar="URL", required=True, help="Directory for the checkpoint, for --init-from.")
-def import_(weights: str, job_file: str, sets: tuple[str, ...], map_file: str | None, partial: bool, out: str) -> None:
-    """Make a checkpoint of weights from another program.
-
-    WEIGHTS is a safetensors or npz file, or a .pt or .pth file if PyTorch is installed. All missing, unused, ambiguous
-    or misshapen arrays are reported at once, and nothing is written. Without --map, the error has a map to complete.
-    """
-    from singa_dask.cli import job
-    from singa_dask.exports.importing import import_into, read_map
-    from singa_dask.exports.weights import read_weights
-
-    conf = job.read(job_file, sets, None).job
-    echo(import_into(conf, weights, read_weights(weights), out, read_map(map_file), partial))

@@ -71,9 +71,10 @@ MODULES = {
     **dict.fromkeys(("attach", "checkpoint", "kill", "list", "logs", "stack", "stop", "view"), "job_verbs"),
     **dict.fromkeys(("check", "layers", "schema"), "parts"),
     **dict.fromkeys(("ckpt", "diff", "plot", "show"), "runs"),
-    **dict.fromkeys(("export", "extract", "import", "predict", "sample", "serve", "test"), "inference"),
+    **dict.fromkeys(("extract", "predict", "sample", "test"), "inference"),
     "find-rate": "run",
     **dict.fromkeys(("graph", "validate"), "nets"),
+    "import": "export",
     "init": "init.command",
 }
 """Modules of commands, where they do not have the command's name."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from singa_dask.cli.inference import is_loopback
+from singa_dask.cli.serve import is_loopback
 from tests.cli.conftest import Call
 from tests.selection import mostly_soak
 from tests.serving.conftest import TIMEOUT_S, Slow, ask, digits_run

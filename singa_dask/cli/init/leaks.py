@@ -142,7 +142,7 @@ def _reasons_of_label(output: OutputSurvey, values: pa.Array) -> Callable[[Colum
 
 
 def _codes_of(feature: ColumnSurvey, values: pa.Array, present: npt.NDArray[np.bool_]) -> Codes:
-    """Return a code for each different value, in the order of numbers; missing values have a code of their own."""
+    """Return a code for each different value, in the order of numbers; missing values have one, too."""
     if feature.kind == "number":
         return np.unique(np.where(present, as_floats(values), -np.inf), return_inverse=True)[1]
     texts = pc.if_else(pa.array(present), as_texts(values), None)

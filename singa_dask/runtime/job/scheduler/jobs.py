@@ -542,7 +542,7 @@ class Jobs(SchedulerPlugin):
 
     @_perform.register(act.Request)
     async def _do_request(self, action: act.Request, record: JobRecord) -> None:
-        """Repeat a request until the Dask worker answers; a stalled one may answer late, and must not miss a stop."""
+        """Repeat a request until the Dask worker answers, because a stalled one must not miss a stop."""
         job_id, state, incarnation = record.spec.job_id, record.state, record.state.incarnation
         while state.incarnation == incarnation and action.worker in state.workers:
             answer = await self.sites.ask(action.worker, limit("answer"), Op.REQUEST, job_id=job_id, what=action.what)

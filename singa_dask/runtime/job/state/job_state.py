@@ -116,7 +116,7 @@ class JobState:
 
     @property
     def threads(self) -> dict[str, int]:
-        """Number of units on each Dask worker, also of a job that is about to begin. Each unit occupies a thread."""
+        """Number of units, and so of threads, on each Dask worker, also of a job that is about to begin."""
         n_units = Counter[str]()
         if self.phase in ("new", "starting", "running"):
             for address, units in zip(self.roster.workers, self.roster.layout.processes, strict=True):
