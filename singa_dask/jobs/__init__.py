@@ -1,8 +1,10 @@
 """Jobs and runs as Python objects.
 
-Users import them from `singa_dask`; the command line uses them, too. A job
+Users import them from `singa_dask`; the command line uses them, too.
+
+A job
     `job`: jobs from files or from Python. `net_values`, `nn`: nets in Python. `job_checks`: checks of a job's nets and
-    records. `datasets`: arrays and frames as data of a job.
+    records. `datasets`: arrays and frames as data of a job. `torch_jobs`, `torch_objects`: jobs of modules of PyTorch.
 A run
     `preparing`: chooses the run directory. `starting`: starts a run. `run`: the run itself. `cluster`: the Dask cluster
     of a run. `pages`: HTML for notebooks.

@@ -47,7 +47,7 @@ class Placement:
     silent_s : float
         Seconds without an answer after which another process counts as lost.
     start, buddy
-        See `ev.Host`.
+        See `act.Host`.
     rejoin : sequence of sequence or None
         Fields of `Rejoin`; None if all processes start together.
     """

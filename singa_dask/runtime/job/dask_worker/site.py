@@ -87,7 +87,7 @@ class Site(WorkerPlugin):
         hostings = list(self.hostings.values())
         if hostings:
             try:
-                await wait_for(worker.scheduler.singa_dask_leaving(worker=worker.address), limit("leaving"))
+                await wait_for(getattr(worker.scheduler, Op.LEAVING)(worker=worker.address), limit("leaving"))
             except Exception as error:
                 is_late = isinstance(error, LateError)
                 why = "does not answer" if is_late else f"cannot be reached: {text_of(error)}"
@@ -97,7 +97,7 @@ class Site(WorkerPlugin):
             for hosting in hostings:
                 await self._in_thread(hosting.wait, limit("has-ended"))
             with suppress(Exception):  # other processes may be reading snapshots from here
-                await wait_for(worker.scheduler.singa_dask_left(worker=worker.address), limit("has-ended"))
+                await wait_for(getattr(worker.scheduler, Op.LEFT)(worker=worker.address), limit("has-ended"))
         for hosting in list(self.hostings.values()):
             await self._close(hosting, "the Dask worker closes")
         self._threads.shutdown(wait=False)
@@ -136,7 +136,7 @@ class Site(WorkerPlugin):
             return {"error": f"process {process} at {self.worker.address}: {why}", "final": True}
         try:
             if hosting.trace is not None:
-                self._clock = await measure_clock(self.worker.scheduler.singa_dask_clock)
+                self._clock = await measure_clock(getattr(self.worker.scheduler, Op.CLOCK))
         except BaseException:
             await self._in_thread(hosting.end, "the scheduler does not tell its time")
             raise
@@ -265,7 +265,7 @@ class Site(WorkerPlugin):
             del self.hostings[hosting.key]
 
     def _request(self, job_id: str, what: str) -> None:
-        """Carry out an `ev.Request`."""
+        """Carry out an `act.Request`."""
         for hosting in self._of(job_id):
             hosting.request(what)
 
@@ -311,7 +311,7 @@ class Site(WorkerPlugin):
 
     async def _tell(self, there: Future[Any], **facts: Any) -> None:
         try:
-            there.set_result(await self.worker.scheduler.singa_dask_snapshot(**facts))
+            there.set_result(await getattr(self.worker.scheduler, Op.SNAPSHOT)(**facts))
         except Exception as error:
             there.set_exception(error)
 
