@@ -100,7 +100,7 @@ CONFINED = {
     "cupy_backends": GPU_FILES,
     "dask": {"comm", "runtime", "observe", "planner", "jobs", "inference", "estimators", "cli"},
     "distributed": {"comm", "runtime", "observe", "planner", "jobs", "inference", "estimators", "cli"},
-    "fsspec": {"fs/__init__.py", "fs/hdfs.py", "fs/hdfs_clients.py", "fs/host_files.py"},
+    "fsspec": {"fs/__init__.py", "fs/hdfs/clients.py", "fs/hdfs/filesystem.py", "fs/host_files.py"},
     "prometheus_client": {"runtime/dashboard/pages.py", "runtime/dashboard/prometheus.py"},
     "pydantic": {"conf"},
     "rich": {"observe", "cli"},

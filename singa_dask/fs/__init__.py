@@ -11,8 +11,7 @@ Read-ahead and cache
     `io_threads`, `daemon_threads`: threads that read. `retry`: repeated calls. `cache`: remote data on a local disk.
     `locks`: file locks. `mounts`: network filesystems, on which locks do not work.
 HDFS
-    `hdfs_clients`: selects the client for a URL. `hdfs`: the filesystem on hdfs-native. `hdfs_connection`: the clients
-    of a process. `hdfs_errors`, `hdfs_locations`, `hadoop_conf`: errors, block locations, configuration.
+    `hdfs`: selects the client for a URL; the filesystem on hdfs-native.
 Directories and names
     `host_files`, `part_folders`: files on the hosts of Dask workers. `patterns`: wildcards in URLs. `outputs`: checks
     of output files. `ownership`: decides which process may write to a directory.
@@ -43,8 +42,9 @@ from fsspec.exceptions import FSTimeoutError
 from fsspec.implementations.local import LocalFileSystem
 
 from singa_dask.errors import DataError, MissingPackageError, NoFileError, SingaError, nearest
-from singa_dask.fs import hdfs_clients, host_files
-from singa_dask.fs.hdfs import HdfsFileSystem
+from singa_dask.fs import host_files
+from singa_dask.fs.hdfs import clients as hdfs_clients
+from singa_dask.fs.hdfs.filesystem import HdfsFileSystem
 from singa_dask.redaction import reveal
 
 __all__ = [

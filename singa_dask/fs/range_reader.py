@@ -13,7 +13,7 @@ from singa_dask import fs
 from singa_dask.cancellation import check_cancelled
 from singa_dask.errors import DataError
 from singa_dask.fs.cache import Cache, key_of, open_cache
-from singa_dask.fs.hdfs_errors import with_errno
+from singa_dask.fs.hdfs.native_errors import with_errno
 from singa_dask.fs.host_files import cache_of
 from singa_dask.fs.mapped_file import map_file, note_read, read_ahead
 from singa_dask.fs.retry import repeated

@@ -16,7 +16,7 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.errors import DataError
-from singa_dask.fs.hdfs import HdfsReader
+from singa_dask.fs.hdfs.filesystem import HdfsReader
 from singa_dask.fs.range_reader import RangeReader
 
 CHANGED = "the file was (replaced|changed) while it was read"

@@ -20,9 +20,9 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.errors import DataError
-from singa_dask.fs import hadoop_conf, hdfs_locations
-from singa_dask.fs.hdfs_connection import HdfsConnection
-from singa_dask.fs.hdfs_errors import NOT_RESTORED, os_error
+from singa_dask.fs.hdfs import block_locations, hadoop_conf
+from singa_dask.fs.hdfs.connection import HdfsConnection
+from singa_dask.fs.hdfs.native_errors import NOT_RESTORED, os_error
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_paths_and_roots() -> None:
 
 
 def test_where_the_namenode_is_asked() -> None:
-    web = hdfs_locations.web_addresses
+    web = block_locations.web_addresses
     assert web("nn:8020", {}) == ["http://nn:9870", "http://nn:50070"]
     assert web("", {}) == []
     assert web("nn:8020", {"dfs.namenode.http-address": "other:1"}) == ["http://other:1"]
@@ -81,7 +81,7 @@ def test_hadoops_configuration_is_found(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.fixture
 def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Listen as the web server of a NameNode."""
-    monkeypatch.setattr(hdfs_locations, "_SILENT_UNTIL", {})
+    monkeypatch.setattr(block_locations, "_SILENT_UNTIL", {})
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         yield f"http://127.0.0.1:{server.getsockname()[1]}/"
 
@@ -95,7 +95,7 @@ def test_the_public_answer_of_webhdfs(monkeypatch: pytest.MonkeyPatch, web: str)
         return io.BytesIO(json.dumps({"BlockLocations": {"BlockLocation": [block]}}).encode())
 
     monkeypatch.setattr(urllib.request.OpenerDirector, "open", answer)
-    found = hdfs_locations.block_locations([web], "/a b", 9, "me")
+    found = block_locations.block_locations([web], "/a b", 9, "me")
     assert found == [{"hosts": ["a", "b"], "offset": 5, "length": 7}]
     assert asked == [f"{web}webhdfs/v1/a%20b?op=GETFILEBLOCKLOCATIONS&offset=0&length=9&user.name=me"]
 
@@ -112,12 +112,12 @@ def test_where_webhdfs_does_not_answer_there_are_no_locations(
 
     monkeypatch.setattr(urllib.request.OpenerDirector, "open", answer)
     for _ in range(3):
-        assert hdfs_locations.block_locations([web], "/a", 9, "me") == []
+        assert block_locations.block_locations([web], "/a", 9, "me") == []
     assert len(asked) == 1
 
 
 def test_a_web_port_that_drops_packets_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hdfs_locations, "_SILENT_UNTIL", {})
+    monkeypatch.setattr(block_locations, "_SILENT_UNTIL", {})
     tried: list[Any] = []
 
     def connect(address: Any, timeout: float) -> None:
@@ -126,7 +126,7 @@ def test_a_web_port_that_drops_packets_is_tried_once(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(socket, "create_connection", connect)
     for _ in range(3):
-        assert hdfs_locations.block_locations(["http://nn:9870", "http://nn:50070"], "/a", 9, "me") == []
+        assert block_locations.block_locations(["http://nn:9870", "http://nn:50070"], "/a", 9, "me") == []
     assert tried == [("nn", 9870), ("nn", 50070)]
 
 

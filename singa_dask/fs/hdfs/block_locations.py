@@ -14,7 +14,7 @@ import urllib.parse
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from singa_dask.fs.hadoop_conf import ha_namenodes, name_service
+from singa_dask.fs.hdfs.hadoop_conf import ha_namenodes, name_service
 from singa_dask.lazy import LazyModule
 
 http_client, request = LazyModule("http.client"), LazyModule("urllib.request")

@@ -25,8 +25,15 @@ from concurrent.futures import wait
 from typing import TYPE_CHECKING
 
 from singa_dask.fs.daemon_threads import DaemonThreads
-from singa_dask.fs.hadoop_conf import ha_namenodes, hadoop_settings, name_service
-from singa_dask.fs.hdfs_errors import DATANODES_FAILED, GSSAPI_LIBRARY, NEEDS_KERBEROS, REFUSED, os_error, with_errno
+from singa_dask.fs.hdfs.hadoop_conf import ha_namenodes, hadoop_settings, name_service
+from singa_dask.fs.hdfs.native_errors import (
+    DATANODES_FAILED,
+    GSSAPI_LIBRARY,
+    NEEDS_KERBEROS,
+    REFUSED,
+    os_error,
+    with_errno,
+)
 from singa_dask.fs.retry import Result, repeated
 from singa_dask.lazy import LazyModule
 
@@ -274,7 +281,7 @@ class HdfsConnection:
         return result
 
     def _advised(self, error: OSError) -> OSError:
-        """Add advice to an error that may come from authentication; mark a refusal of the NameNode as permanent."""
+        """Add advice to an error that may come from authentication; mark refusals of a NameNode as permanent."""
         text = str(error)
         if not self._uses_kerberos:
             if self._has_answered or REFUSED not in text:

@@ -16,8 +16,8 @@ from typing import Any
 import fsspec
 from fsspec.implementations.arrow import HadoopFileSystem
 
-from singa_dask.fs.hdfs import HdfsFileSystem
-from singa_dask.fs.hdfs_errors import with_errno
+from singa_dask.fs.hdfs.filesystem import HdfsFileSystem
+from singa_dask.fs.hdfs.native_errors import with_errno
 
 SCHEMES = ("hdfs://", "viewfs://")
 # timeouts in seconds: to connect, and to wait for data
