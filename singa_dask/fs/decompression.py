@@ -15,11 +15,11 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 
-from singa_dask import fs
 from singa_dask.errors import DataError
 from singa_dask.fs.mapped_file import map_file
 from singa_dask.fs.range_file import RangeFile
 from singa_dask.fs.sources import Bytes
+from singa_dask.fs.urls import MAX_DECOMPRESSED, Options
 
 DEFAULT_LIMIT_MB = 8192
 # maximum total bytes of decompressed files in the memory of this process; more are stored in temporary files
@@ -40,9 +40,9 @@ _HELD: weakref.WeakValueDictionary[int, _Held] = weakref.WeakValueDictionary()
 _ADDING = threading.Lock()
 
 
-def limit_of(storage_options: fs.Options) -> int:
+def limit_of(storage_options: Options) -> int:
     """Return the maximum number of decompressed bytes of a file, or of a block of it."""
-    return int((storage_options or {}).get(fs.MAX_DECOMPRESSED, DEFAULT_LIMIT_MB) * 1_000_000)
+    return int((storage_options or {}).get(MAX_DECOMPRESSED, DEFAULT_LIMIT_MB) * 1_000_000)
 
 
 def check_decompressed(where: str, n_bytes: int, limit: int) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import re
 
-from singa_dask import fs
 from singa_dask.errors import DataError
 from singa_dask.fs.decompression import gunzip, limit_of
 from singa_dask.fs.range_reader import RangeReader
 from singa_dask.fs.sources import Bytes, BytesInMemory
+from singa_dask.fs.urls import Options
 from singa_dask.texts import decode
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -24,7 +24,7 @@ OTHER_COMPRESSORS = {
 MARK_BYTES = 10
 
 
-def open_bytes(url: str, storage_options: fs.Options = None) -> Bytes:
+def open_bytes(url: str, storage_options: Options = None) -> Bytes:
     """Open a file as a source of bytes. A gzipped file is decompressed; see `gunzip`.
 
     Raises
@@ -56,7 +56,7 @@ def refuse_compressed(url: str, head: bytes) -> None:
             raise DataError(f"{url}: compressed with {name}. Decompress it, or compress it with gzip.")
 
 
-def decode_text(url: str, storage_options: fs.Options = None) -> str:
+def decode_text(url: str, storage_options: Options = None) -> str:
     """Return the text of a file, gzipped or not, with its line ends; see `singa_dask.texts.decode`."""
     with contextlib.closing(open_bytes(url, storage_options)) as source:
         return decode(bytes(source.read(0, source.size)), url)

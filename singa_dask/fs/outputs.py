@@ -7,9 +7,11 @@ import posixpath
 import shlex
 from collections.abc import Iterable
 
-from singa_dask import fs
 from singa_dask.errors import ConfigError
+from singa_dask.fs.files import exists, is_stream, look, ls
 from singa_dask.fs.patterns import is_pattern, matches
+from singa_dask.fs.urls import Options, absolute, local_path
+from singa_dask.fs.writing import check_writable
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 
@@ -21,7 +23,7 @@ def check_output(
     overwrite: bool,
     by: str,
     may_be_directory: bool = False,
-    storage_options: fs.Options = None,
+    storage_options: Options = None,
 ) -> str:
     """Return the absolute URL of an output file that may be written.
 
@@ -54,24 +56,24 @@ def check_output(
         raise ConfigError("-: expected the name of a file. For standard output, use /dev/stdout.")
     if url.lower().endswith(COMPRESSED):
         raise ConfigError(f"{url}: outputs are not compressed. Expected a name without {posixpath.splitext(url)[1]}.")
-    place = fs.absolute(url)
+    place = absolute(url)
     if any(_is_read(_real(place), source) for source in sources):
         raise ConfigError(f"{url}: this file is an input. Choose another name.")
-    path = fs.local_path(place)
-    found = None if path and fs.is_stream(path) else fs.look(place, storage_options)
+    path = local_path(place)
+    found = None if path and is_stream(path) else look(place, storage_options)
     if not may_be_directory and (found[0] if found else url.endswith("/")):
         verb = "is" if found else "names"
         raise ConfigError(f"{url}: this {verb} a directory. Expected a file, e.g. {_file_in(url)}.")
     if not overwrite and found:
         raise ConfigError(f"{url}: exists already. Expected a new file. Give {by} to replace it.")
     check_folder(url)
-    fs.check_writable(place, storage_options)
+    check_writable(place, storage_options)
     return place
 
 
 def check_folder(url: str) -> None:
     """Raise a ConfigError if a file's local directory does not exist."""
-    path = fs.local_path(fs.absolute(url))
+    path = local_path(absolute(url))
     if path and not os.path.isdir(folder := os.path.dirname(path)):
         raise ConfigError(f"{url}: no directory {folder}. Create it first: mkdir -p {shlex.quote(folder)}.")
 
@@ -83,7 +85,7 @@ def _file_in(url: str) -> str:
 
 def _real(url: str) -> str:
     """Resolve the links of a local path; return other URLs unchanged."""
-    path = fs.local_path(url)
+    path = local_path(url)
     return url if path is None else os.path.realpath(path)
 
 
@@ -92,13 +94,13 @@ def _is_read(place: str, source: str) -> bool:
 
     A directory counts as a source of the file only if all files in the directory have the same suffix.
     """
-    there = _real(fs.absolute(source))
+    there = _real(absolute(source))
     if there == place or there.rpartition("://")[0] != place.rpartition("://")[0]:
         return there == place
     if is_pattern(there):
         return any(_is_read(place, each) for each in matches(there))
     folder = posixpath.dirname(place)
-    if not f"{folder}/".startswith(f"{there.rstrip('/')}/") or not fs.exists(place):
+    if not f"{folder}/".startswith(f"{there.rstrip('/')}/") or not exists(place):
         return False
-    forms = {posixpath.splitext(name)[1] for name in fs.ls(folder) if name[0] not in "._"}
+    forms = {posixpath.splitext(name)[1] for name in ls(folder) if name[0] not in "._"}
     return forms == {posixpath.splitext(place)[1]}

@@ -8,8 +8,10 @@ import socket
 import time
 from typing import Any
 
-from singa_dask import fs
 from singa_dask.errors import DataError, ReplacedError, TakenOverError
+from singa_dask.fs.files import read_bytes
+from singa_dask.fs.urls import join
+from singa_dask.fs.writing import has_process, write_atomic
 
 OWNER = "owner.json"
 """File that names the owner of a directory."""
@@ -48,7 +50,7 @@ class Ownership:
         """
         facts = {"owner": self.owner, "epoch": self.epoch, "host": socket.gethostname(), "pid": os.getpid()}
         content = f"{json.dumps({**facts, 'time': time.time()})}\n"
-        fs.write_atomic(fs.join(self.directory, OWNER), content, check=self._check_newer)
+        write_atomic(join(self.directory, OWNER), content, check=self._check_newer)
 
     def _check_newer(self) -> None:
         there = read_owner(self.directory)
@@ -98,7 +100,7 @@ def read_owner(directory: str) -> dict[str, Any]:
         The directory cannot be read.
     """
     try:
-        there = json.loads(fs.read_bytes(fs.join(directory, OWNER)))
+        there = json.loads(read_bytes(join(directory, OWNER)))
     except DataError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return {}
@@ -111,4 +113,4 @@ def read_owner(directory: str) -> dict[str, Any]:
 def has_died(owner: dict[str, Any]) -> bool:
     """Return whether an owner, as `read_owner` returns it, was a process of this host that has ended."""
     pid = owner.get("pid")
-    return owner.get("host") == socket.gethostname() and isinstance(pid, int) and not fs.has_process(pid)
+    return owner.get("host") == socket.gethostname() and isinstance(pid, int) and not has_process(pid)

@@ -9,14 +9,15 @@ import fnmatch
 import re
 from collections.abc import Iterator, Sequence
 
-from singa_dask import fs
 from singa_dask.errors import DataError
+from singa_dask.fs.files import entries, exists
+from singa_dask.fs.urls import Options, join
 
 WILD = re.compile(r"[*?[]")
 BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 
-def is_pattern(url: str, storage_options: fs.Options = None) -> bool:
+def is_pattern(url: str, storage_options: Options = None) -> bool:
     """Return whether a URL has wildcards or braces, and no file has this name.
 
     A web URL with a query is never a pattern.
@@ -24,10 +25,10 @@ def is_pattern(url: str, storage_options: fs.Options = None) -> bool:
     path = url.rpartition("://")[2]
     if not (WILD.search(path) or BRACES.search(path)) or (url.startswith(("http://", "https://")) and "?" in path):
         return False
-    return not fs.exists(url, storage_options)
+    return not exists(url, storage_options)
 
 
-def matches(url: str, storage_options: fs.Options = None) -> list[str]:
+def matches(url: str, storage_options: Options = None) -> list[str]:
     """Return the URLs that match a pattern, sorted.
 
     Parameters
@@ -55,15 +56,15 @@ def _alternatives(url: str) -> list[str]:
     return [each for name in braces[1].split(",") for each in _alternatives(f"{before}{name}{after}")]
 
 
-def _below(place: str, names: Sequence[str], storage_options: fs.Options) -> Iterator[str]:
+def _below(place: str, names: Sequence[str], storage_options: Options) -> Iterator[str]:
     """Yield the matches of the remaining names of a pattern in a directory."""
     if not names:
         yield place
         return
     name, rest = names[0], names[1:]
-    literal = fs.join(place, name)
+    literal = join(place, name)
     is_wild = WILD.search(name) is not None
-    is_there = (is_wild or not rest) and fs.exists(literal, storage_options)
+    is_there = (is_wild or not rest) and exists(literal, storage_options)
     if is_there or not is_wild:
         if is_there or rest:
             yield from _below(literal, rest, storage_options)
@@ -71,7 +72,7 @@ def _below(place: str, names: Sequence[str], storage_options: fs.Options) -> Ite
     if name == "**":
         yield from _below(place, rest or ["*"], storage_options)
     for entry, is_folder in _entries(place, storage_options):
-        inside = fs.join(place, entry)
+        inside = join(place, entry)
         if entry.startswith(".") and not name.startswith("."):
             continue
         if name == "**":
@@ -81,10 +82,10 @@ def _below(place: str, names: Sequence[str], storage_options: fs.Options) -> Ite
             yield from _below(inside, rest, storage_options)
 
 
-def _entries(place: str, storage_options: fs.Options) -> list[tuple[str, bool]]:
+def _entries(place: str, storage_options: Options) -> list[tuple[str, bool]]:
     """Return (name, is a directory) of the entries of a directory; empty if it does not exist."""
     try:
-        return [entry[:2] for entry in fs.entries(place or ".", storage_options)]
+        return [entry[:2] for entry in entries(place or ".", storage_options)]
     except DataError as error:
         if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
             return []

@@ -9,14 +9,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from singa_dask import fs
 from singa_dask.cancellation import check_cancelled
 from singa_dask.errors import DataError
 from singa_dask.fs.cache import Cache, key_of, open_cache
-from singa_dask.fs.hdfs.native_errors import with_errno
+from singa_dask.fs.client_errors import NO_RANGES, errors_name, may_pass, message_of, with_errno
+from singa_dask.fs.files import open_local
 from singa_dask.fs.host_files import cache_of
 from singa_dask.fs.mapped_file import map_file, note_read, read_ahead
 from singa_dask.fs.retry import repeated
+from singa_dask.fs.urls import CACHE, Options, local_path, resolve
 from singa_dask.fs.versions import is_web, look_up, server_of, version_of, version_of_local, warn_of
 
 # seconds before each retry if a web server is busy or silent, and maximum seconds for all attempts together
@@ -56,16 +57,16 @@ class RangeReader:
     origin: tuple[int, int] | None = None
     common_version = ""
 
-    def __init__(self, url: str, storage_options: fs.Options = None) -> None:
+    def __init__(self, url: str, storage_options: Options = None) -> None:
         self.url = url
         self.cache: Cache | None = None
         self.version = ""
-        local = fs.local_path(url)
-        settings = (storage_options or {}).get(fs.CACHE) or cache_of(url)
+        local = local_path(url)
+        settings = (storage_options or {}).get(CACHE) or cache_of(url)
         self.is_local = local is not None
         if settings is not None and local is None:
             self.cache = open_cache(settings)
-        self._filesystem, self._path = fs.resolve(url, storage_options)
+        self._filesystem, self._path = resolve(url, storage_options)
         self._look_s = ASK_S if local is None else LOOK_S
         self._check_at = time.monotonic() + self._look_s
         # whether bytes have been read since the last `check_unchanged`
@@ -74,7 +75,7 @@ class RangeReader:
         self._view: memoryview | None = None
         self._reader: Any = None
         if local is not None:
-            with fs.errors_name(url), fs.open_local(local) as file:
+            with errors_name(url), open_local(local) as file:
                 self._opened = os.fstat(file.fileno())
                 self.size: int = self._opened.st_size
                 self.version = version_of_local(self._opened)
@@ -82,7 +83,7 @@ class RangeReader:
                 self._view = map_file(file) if self.size else memoryview(b"")
         elif hasattr(self._filesystem, "reader"):
             # send one request to the NameNode, and reuse the reader for all reads
-            with fs.errors_name(url):
+            with errors_name(url):
                 self._reader = self._filesystem.reader(self._path)
             self.size = self._reader.size
             self.version = self.common_version = repr((self.size, self._reader.modified))
@@ -135,11 +136,11 @@ class RangeReader:
             note_read(length)
             read_ahead(self._view, offset, length)
             return self._view[offset : offset + length]
-        with fs.errors_name(self.url):
+        with errors_name(self.url):
             data = self._read(offset, length) if length else b""
         self._look()
         if len(data) == self.size > length:
-            raise DataError(f"{self.url}: {fs.NO_RANGES}")
+            raise DataError(f"{self.url}: {NO_RANGES}")
         if len(data) != length:
             raise DataError(f"{self.url}: read {len(data)} bytes at offset {offset}, expected {length}.")
         return memoryview(data)
@@ -150,7 +151,7 @@ class RangeReader:
         HDFS may use another replica.
         """
         check_cancelled()
-        with fs.errors_name(self.url):
+        with errors_name(self.url):
             reader = self._reader and self._filesystem.reader(self._path)
             data = self._read(offset, length, reader)
         if reader and (reader.size, reader.modified) != (self._reader.size, self._reader.modified):
@@ -170,8 +171,8 @@ class RangeReader:
         try:
             return bytes(self._filesystem.cat_file(self._path, start=offset, end=offset + length))
         except Exception as error:
-            if fs.may_pass(error):
-                raise with_errno(OSError, errno.EIO, f"{self.url}: {fs.message_of(error)}") from error
+            if may_pass(error):
+                raise with_errno(OSError, errno.EIO, f"{self.url}: {message_of(error)}") from error
             raise
 
     def _info(self) -> Mapping[str, Any]:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
-from singa_dask import fs
+from singa_dask.fs.client_errors import errors_name
+from singa_dask.fs.urls import Options, join, resolve
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +38,9 @@ ASK_TIMES = 4
 _CHANGING: dict[str, bool] = {}
 
 
-def version(url: str, storage_options: fs.Options = None) -> str:
+def version(url: str, storage_options: Options = None) -> str:
     """Return a string that changes if a file is overwritten; empty if only the file's length is known."""
-    return version_of(look_up(url, *fs.resolve(url, storage_options)))
+    return version_of(look_up(url, *resolve(url, storage_options)))
 
 
 def version_of(info: Mapping[str, Any]) -> str:
@@ -77,7 +78,7 @@ def look_up(url: str, filesystem: Any, path: str) -> dict[str, Any]:
 
     ETags change from request to request if several servers behind one address compute different ETags.
     """
-    with fs.errors_name(url):
+    with errors_name(url):
         info = dict(filesystem.info(path))
         if "ETag" in info and is_web(url):
             if (server := server_of(url)) not in _CHANGING:
@@ -92,7 +93,7 @@ def version_of_local(found: os.stat_result) -> str:
     return repr((found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size))
 
 
-def versions(urls: Iterable[str], storage_options: fs.Options = None) -> dict[str, str]:
+def versions(urls: Iterable[str], storage_options: Options = None) -> dict[str, str]:
     """Return the `version` of each file, and of all files in each directory.
 
     A directory that has several of the files is listed once, to save requests for single files.
@@ -113,19 +114,19 @@ def versions(urls: Iterable[str], storage_options: fs.Options = None) -> dict[st
     return known
 
 
-def _listed(folder: str, storage_options: fs.Options) -> dict[str, Mapping[str, Any]]:
+def _listed(folder: str, storage_options: Options) -> dict[str, Mapping[str, Any]]:
     """Return the entries of a directory by name, without symbolic links."""
-    filesystem, path = fs.resolve(folder or ".", storage_options)
-    with fs.errors_name(folder):
+    filesystem, path = resolve(folder or ".", storage_options)
+    with errors_name(folder):
         entries = filesystem.ls(path, detail=True)
     return {posixpath.basename(entry["name"].rstrip("/")): entry for entry in entries if not entry.get("islink")}
 
 
-def _below(url: str, storage_options: fs.Options, info: Mapping[str, Any] | None) -> dict[str, str]:
-    filesystem, path = fs.resolve(url, storage_options)
-    with fs.errors_name(url):
+def _below(url: str, storage_options: Options, info: Mapping[str, Any] | None) -> dict[str, str]:
+    filesystem, path = resolve(url, storage_options)
+    with errors_name(url):
         info = info or look_up(url, filesystem, path)
         if info["type"] != "directory":
             return {url: version_of(info)}
         entries = filesystem.find(path, detail=True)
-    return {fs.join(url, posixpath.relpath(name, path)): version_of(entries[name]) for name in sorted(entries)}
+    return {join(url, posixpath.relpath(name, path)): version_of(entries[name]) for name in sorted(entries)}

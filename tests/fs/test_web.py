@@ -12,7 +12,7 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.errors import DataError, MissingPackageError
-from singa_dask.fs import range_reader
+from singa_dask.fs import range_reader, urls
 from singa_dask.fs.range_reader import RangeReader
 
 A, B = bytes(range(256)) * 400, bytes(range(255, -1, -1)) * 400
@@ -88,7 +88,7 @@ def test_ranges_of_a_server_that_fails_now_and_then(
     web: WebServer, faults: list[int | str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "silent" in faults:
-        monkeypatch.setattr(fs, "SILENT_S", 0.5)
+        monkeypatch.setattr(urls, "SILENT_S", 0.5)
     reader = RangeReader(web.url)
     web.faults = [*faults]
     assert bytes(reader.read(1000, 999)) == A[1000:1999] and not web.faults
@@ -111,7 +111,7 @@ def test_a_server_that_goes_on_failing(
 ) -> None:
     if fault == "silent":
         # it is waited for twice only
-        monkeypatch.setattr(fs, "SILENT_S", 0.4)
+        monkeypatch.setattr(urls, "SILENT_S", 0.4)
         monkeypatch.setattr(range_reader, "BACK_OFF_S", (0.0,))
     reader = RangeReader(web.url)
     n_attempts = 1 + len(range_reader.BACK_OFF_S)

@@ -6,9 +6,7 @@ and timeouts.
 
 from __future__ import annotations
 
-import errno
 import functools
-import posixpath
 import urllib.parse
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +15,6 @@ import fsspec
 from fsspec.implementations.arrow import HadoopFileSystem
 
 from singa_dask.fs.hdfs.filesystem import HdfsFileSystem
-from singa_dask.fs.hdfs.native_errors import with_errno
 
 SCHEMES = ("hdfs://", "viewfs://")
 # timeouts in seconds: to connect, and to wait for data
@@ -72,7 +69,7 @@ def _filesystem(client: str, url: urllib.parse.SplitResult, options: dict[str, A
     return filesystem
 
 
-def _is_web(filesystem: Any) -> bool:
+def is_webhdfs(filesystem: Any) -> bool:
     """Return whether a filesystem is fsspec's WebHDFS.
 
     The module of WebHDFS is not imported, because it requires the package requests.
@@ -82,33 +79,5 @@ def _is_web(filesystem: Any) -> bool:
 
 def set_timeout(filesystem: Any) -> None:
     """Set `TIMEOUT_S` for the requests of a WebHDFS filesystem; ignore other filesystems."""
-    if _is_web(filesystem) and not isinstance(filesystem.session.request, functools.partial):
+    if is_webhdfs(filesystem) and not isinstance(filesystem.session.request, functools.partial):
         filesystem.session.request = functools.partial(filesystem.session.request, timeout=TIMEOUT_S)
-
-
-def parent(filesystem: Any, path: str) -> str:
-    """Return the directory of a file. fsspec's WebHDFS returns a wrong directory for files in ``/``."""
-    return posixpath.dirname(path) if _is_web(filesystem) else str(filesystem._parent(path))
-
-
-def rename(filesystem: Any, source: str, target: str) -> None:
-    """Rename a file and replace an existing target, atomically if the filesystem can do this.
-
-    fsspec's own rename for WebHDFS does nothing if the target exists, and ignores the server's answer.
-
-    Raises
-    ------
-    OSError
-        WebHDFS refused the rename.
-    """
-    if not _is_web(filesystem):
-        if type(filesystem).mv is fsspec.AbstractFileSystem.mv:  # fsspec's default `mv` treats names as patterns
-            filesystem.cp_file(source, target)
-            filesystem.rm_file(source)
-        else:
-            filesystem.mv(source, target)
-        return
-    try:
-        filesystem._call("RENAME", method="put", path=source, destination=target, renameoptions="OVERWRITE")
-    except (RuntimeError, ValueError) as error:
-        raise with_errno(OSError, errno.EIO, f"{target}: cannot be replaced by a rename: {error}") from error

@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import wait
 from typing import TYPE_CHECKING
 
+from singa_dask.fs.client_errors import with_errno
 from singa_dask.fs.daemon_threads import DaemonThreads
 from singa_dask.fs.hdfs.hadoop_conf import ha_namenodes, hadoop_settings, name_service
 from singa_dask.fs.hdfs.native_errors import (
@@ -32,7 +33,6 @@ from singa_dask.fs.hdfs.native_errors import (
     NEEDS_KERBEROS,
     REFUSED,
     os_error,
-    with_errno,
 )
 from singa_dask.fs.retry import Result, repeated
 from singa_dask.lazy import LazyModule

@@ -15,10 +15,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import fsspec
 
+from singa_dask.fs.client_errors import with_errno
 from singa_dask.fs.hdfs.block_locations import block_locations, web_addresses
 from singa_dask.fs.hdfs.connection import HdfsConnection, connection
 from singa_dask.fs.hdfs.hadoop_conf import user_name
-from singa_dask.fs.hdfs.native_errors import with_errno
 from singa_dask.fs.range_file import RangeFile
 from singa_dask.fs.retry import patiently, repeated
 from singa_dask.lazy import LazyModule

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import re
 
+from singa_dask.fs.client_errors import with_errno
+
 # message of hdfs-native when the NameNode closes the connection, e.g. because the client does not use Kerberos
 REFUSED = "RPC listener disconnected"
 NEEDS_KERBEROS = (
@@ -80,11 +82,3 @@ def _said(text: str) -> str:
 
 def _unescaped(match: re.Match[str]) -> str:
     return {"n": "\n", "t": "\t", "r": "\r"}.get(match[1], match[1])
-
-
-def with_errno(kind: type[OSError], number: int, text: str) -> OSError:
-    """Return an `OSError` with an errno, whose message does not contain the number."""
-    # set errno afterwards, because an errno argument would add "[Errno ...]" to the text
-    error = kind(text)
-    error.errno = number
-    return error
