@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+from fsspec.implementations.local import LocalFileSystem
 
 from singa_dask.errors import DataError
 from singa_dask.fs.client_errors import errors_name, with_errno
@@ -104,18 +105,56 @@ def create(url: str, data: bytes, storage_options: Options = None) -> bool:
     """Create a file; return False if it exists or if another process creates it concurrently.
 
     On filesystems without exclusive creation, two concurrent callers may both succeed.
+
+    Raises
+    ------
+    DataError
+        The file cannot be written. On a local disk and on HDFS, the incomplete file is removed.
     """
     with resolved(url, storage_options) as (filesystem, path):
         make_folder(filesystem, parent(filesystem, path))
+        if "s3" in filesystem.protocol or is_webhdfs(filesystem):
+            return _create_without_mode(filesystem, path, data)
         try:
-            with filesystem.open(path, "xb") as file:
-                file.write(data)
-        except (OSError, ValueError, NotImplementedError) as error:
-            if info_of(filesystem, path) is not None:
-                return False
-            if isinstance(error, OSError):
+            file = filesystem.open(path, "xb")
+        except OSError:
+            if info_of(filesystem, path) is None:
                 raise
-            filesystem.pipe_file(path, data)  # the filesystem does not support mode "xb"
+            return False
+        except (ValueError, NotImplementedError):
+            return _create_without_mode(filesystem, path, data)
+        try:
+            with file:
+                file.write(data)
+        except FileExistsError:  # some filesystems create the file when it is closed
+            return False
+        except BaseException:
+            if isinstance(filesystem, LocalFileSystem | HdfsFileSystem):  # here, `open` has created the file
+                with contextlib.suppress(OSError):
+                    remove(filesystem, path)
+            raise
+    return True
+
+
+def _create_without_mode(filesystem: Any, path: str, data: bytes) -> bool:
+    """Create a file without the mode "xb"; return False if it exists.
+
+    In this mode, s3fs replaces an existing object if ``data`` is empty, and fsspec's WebHDFS cannot write.
+    """
+    if info_of(filesystem, path) is not None:
+        return False
+    if "s3" not in filesystem.protocol:
+        filesystem.pipe_file(path, data)
+        return True
+    try:
+        filesystem.pipe_file(path, data, IfNoneMatch="*")
+    except Exception as error:
+        if _is_unconditional(error):
+            filesystem.pipe_file(path, data)
+        elif isinstance(error, OSError) and info_of(filesystem, path) is not None:
+            return False
+        else:
+            raise
     return True
 
 

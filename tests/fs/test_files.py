@@ -186,6 +186,8 @@ def test_a_file_that_cannot_be_written_whole_is_named(tmp_path: Path) -> None:
             path.open("wb") as file,
         ):
             file.write(bytes(1 << 12))
+        with pytest.raises(DataError, match=r"/new\.bin: \[Errno 27\] File too large$"):
+            fs.create(str(tmp_path / "new.bin"), bytes(1 << 12))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not list(tmp_path.iterdir())

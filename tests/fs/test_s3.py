@@ -57,6 +57,14 @@ def test_writing(s3: S3Server) -> None:
     assert sorted(s3.objects) == ["a.bin", "y/d.bin"]
 
 
+@pytest.mark.parametrize("has_conditions", [True, False])
+def test_an_object_is_created_once(s3: S3Server, has_conditions: bool) -> None:
+    s3.has_conditions = has_conditions
+    assert fs.create("s3://lab/new/a", b"", s3.options) and fs.create("s3://lab/new/b", B, s3.options)
+    assert not fs.create("s3://lab/new/b", b"", s3.options) and not fs.create("s3://lab/new/a", B, s3.options)
+    assert (s3.objects["new/a"], s3.objects["new/b"]) == (b"", B)
+
+
 @pytest.mark.long
 def test_a_busy_server(s3: S3Server) -> None:
     reader = RangeReader("s3://lab/a.bin", s3.options)

@@ -10,6 +10,7 @@ import os
 import pickle
 import re
 import socket
+import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -101,6 +102,19 @@ def test_a_file_is_created_once(folder: str) -> None:
     assert fs.create(url, b"first")
     assert not fs.create(url, b"second")
     assert fs.read_bytes(url) == b"first"
+
+
+def test_a_file_that_exceeds_a_quota_is_not_created(mini: MiniHdfs) -> None:
+    if not mini.has_webhdfs:
+        pytest.skip("no WebHDFS: Debian's jersey jars are not here")
+    folder = f"{mini.url}/full"
+    fs.makedirs(folder)
+    quota = f"op=SETQUOTA&namespacequota=9&storagespacequota=9&user.name={fs.resolve(folder)[0].info('/')['owner']}"
+    urllib.request.urlopen(urllib.request.Request(f"{mini.http}/webhdfs/v1/full?{quota}", method="PUT")).close()
+    with pytest.raises(DataError, match=r"/full/file, offset 0: .*quota of /full is exceeded"):
+        fs.create(fs.join(folder, "file"), b"some")
+    assert fs.ls(folder) == []
+    fs.remove_tree(folder)
 
 
 def test_files_are_read_as_any_file(url: str) -> None:
@@ -348,6 +362,8 @@ def test_webhdfs_replaces_files(mini: MiniHdfs) -> None:
         for data in (b"old", b"the new one"):
             fs.write_atomic(url, data, options)
             assert fs.read_bytes(url, storage_options=options) == data
+        assert not fs.create(url, b"", options) and fs.create(f"{url}-new", b"", options)
+        fs.remove_tree(f"{url}-new", options)
         fs.write_atomic(f"{url}-other", b"moved", options)
         fs.move(f"{url}-other", url, options)
         assert fs.read_bytes(url, storage_options=options) == b"moved"
