@@ -14,12 +14,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from singa_dask import fs
-from singa_dask.errors import DataError
+from singa_dask.data.stores.arrays.npz import write_npz
+from singa_dask.errors import ConfigError, DataError
 from singa_dask.lazy import require
 from singa_dask.runtime.checkpoints.safetensors import tensor_chunks
 
 METADATA = "__metadata__"
-"""Entry of an npz file with the metadata as JSON."""
+"""Entry of a file with the metadata."""
 
 
 def metadata_texts(metadata: Mapping[str, Any]) -> dict[str, str]:
@@ -29,15 +30,23 @@ def metadata_texts(metadata: Mapping[str, Any]) -> dict[str, str]:
 
 def encode_safetensors(values: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> bytes:
     """Return the bytes of a safetensors file."""
+    _check_names(values)
     arrays = {name: np.ascontiguousarray(each) for name, each in values.items()}
     return b"".join(tensor_chunks(arrays, metadata_texts(metadata)))
 
 
 def encode_npz(values: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> bytes:
     """Return the bytes of an npz file."""
+    _check_names(values)
     file = io.BytesIO()
-    np.savez(file, allow_pickle=False, **{METADATA: np.array(json.dumps(dict(metadata)))}, **values)
+    write_npz(file, {METADATA: np.array(json.dumps(dict(metadata))), **values})
     return file.getvalue()
+
+
+def _check_names(values: Mapping[str, np.ndarray]) -> None:
+    """Raise ConfigError if an array has the name of the metadata."""
+    if METADATA in values:
+        raise ConfigError(f"a param is called {METADATA!r}, the name of a file's metadata. Rename it in the job.")
 
 
 def read_weights(url: str) -> dict[str, np.ndarray]:

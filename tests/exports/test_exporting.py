@@ -14,6 +14,7 @@ from safetensors import safe_open
 
 import singa_dask as sd
 from singa_dask.errors import ConfigError
+from singa_dask.exports.weights import encode_npz, encode_safetensors
 from tests.cli.conftest import TINY, Call, call, digits
 from tests.exports.test_importing import arrays
 from tests.exports.test_onnx import run
@@ -101,6 +102,17 @@ def test_params_by_name(trained: Path, tmp_path: Path, kind: str) -> None:
         np.testing.assert_array_equal(found[name], values)
     again = sd.import_weights(out, sd.load(tmp_path / "tiny.yaml"), tmp_path / "again")
     assert Path(again, "manifest.json").exists()
+
+
+def test_an_npz_has_params_of_any_name() -> None:
+    names = ["file", "allow_pickle", "self", "args", "kwds", "net/w.b"]
+    content = encode_npz({name: np.arange(k) for k, name in enumerate(names)}, {"job": "tiny"})
+    with np.load(io.BytesIO(content)) as file:
+        assert {name: len(file[name]) for name in names} == {name: k for k, name in enumerate(names)}
+        assert json.loads(str(file["__metadata__"])) == {"job": "tiny"}
+    for encode in (encode_npz, encode_safetensors):
+        with pytest.raises(ConfigError, match="a param is called '__metadata__'"):
+            encode({"__metadata__": np.zeros(2)}, {})
 
 
 @pytest.mark.parametrize(

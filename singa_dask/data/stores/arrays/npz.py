@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import struct
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, BinaryIO
 
 import numpy as np
@@ -71,7 +71,7 @@ class NpzStore(ColumnStore):
 
     @classmethod
     def write_rows(cls, file: BinaryIO, rows: Rechunker, class_names: Sequence[str] = ()) -> None:
-        """Write one array for each field, and one for class names, with `numpy.savez`.
+        """Write one array for each field, and one for class names.
 
         All records are in memory at the same time.
         """
@@ -79,7 +79,7 @@ class NpzStore(ColumnStore):
         arrays = {name: np.concatenate([block[name] for block in blocks]) for name in rows.schema}
         if class_names:
             arrays[CLASS_NAMES] = np.array(class_names)
-        np.savez(file, allow_pickle=False, **arrays)
+        write_npz(file, arrays)
 
     def open_columns(self) -> dict[str, ContiguousArray]:
         reader = self.open_source()
@@ -148,6 +148,17 @@ class NpzStore(ColumnStore):
         if is_numeric(array.kind) and size != member.file_size:
             raise ValueError(f"{member.filename} has {member.file_size} bytes, not {size}")
         return array
+
+
+def write_npz(file: IO[bytes], arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays by name as `numpy.savez` does.
+
+    `numpy.savez` cannot write an array with the name of one of its own parameters, such as ``file``.
+    """
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def _check_count(file: IO[bytes], archive: zipfile.ZipFile) -> None:
