@@ -57,7 +57,7 @@ class ContrastiveLoss(DistanceLoss):
 
     def setup(self) -> None:
         self.check_sizes(". Expected sources of the same size.")
-        self.check_weights()
+        self.check_constant(2, "1 or 0", "1 means that the records are alike. Read them e.g. from a TargetInput.")
         self.difference = self.buffer("difference", (self.sources[0].shape[0], self.sources[0].size))
         self.add_output((self.sources[0].shape[0], 1), dtype=self.context.param_dtype)
 

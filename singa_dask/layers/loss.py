@@ -20,9 +20,9 @@ from singa_dask.ops.contract import Array
 
 
 class Loss(Layer):
-    """Base of the loss layers. It checks the sizes of the sources and applies weights of records."""
+    """Base of the loss layers. It checks the shapes of the sources."""
 
-    traits = Traits(n_sources=(2, 3), role="loss", metrics=("loss",))
+    traits = Traits(n_sources=(2, 2), role="loss", metrics=("loss",))
     speed = Speed(time_foldable=True, capturable=True)
 
     def check_sizes(self, expected: str, n: int = 2) -> None:
@@ -39,27 +39,46 @@ class Loss(Layer):
                 message = f"{names[0]!r} has shape {x.shape}, and {names[k]!r} has {t.shape}{expected}"
                 raise ConfigError(Problem(("srclayers", k), message))
 
+    def check_constant(self, source: int, value: str, remedy: str) -> None:
+        """Check that a source has one constant value for each row of the first source.
+
+        Parameters
+        ----------
+        source : int
+            Index of the source.
+        value, remedy : str
+            What a value is, e.g. "a weight", and the sentence of the message that says where to read the values.
+
+        Raises
+        ------
+        ConfigError
+            The source has another shape, or requires a gradient.
+        """
+        n_rows, values, name = self.sources[0].shape[0], self.sources[source], self.conf.srclayers[source]
+        if values.shape[0] != n_rows or values.size != 1:
+            message = f"{name!r} has shape {values.shape}, expected {(n_rows, 1)}: {value} for each row."
+            raise ConfigError(Problem(("srclayers", source), message))
+        if values.requires_grad:
+            message = f"{name!r} learns. Expected constant values: {value} for each row. {remedy}"
+            raise ConfigError(Problem(("srclayers", source), message))
+
+
+class WeightedLoss(Loss):
+    """Base of the losses whose optional third source has a weight for each record."""
+
+    traits = Loss.traits.replace(n_sources=(2, 3))
+    speed = Loss.speed
+
     def check_weights(self) -> None:
-        """Check that the third source, if there is one, has one value for each row of the first source.
+        """Check that the third source, if there is one, has one constant weight for each row.
 
         Raises
         ------
         ConfigError
             The third source has another shape, or requires a gradient.
         """
-        if len(self.sources) < 3:
-            return
-        n_rows, weights = self.sources[0].shape[0], self.sources[2]
-        if weights.shape[0] != n_rows or weights.size != 1:
-            message = (
-                f"{self.conf.srclayers[2]!r} has shape {weights.shape}, expected {(n_rows, 1)}: a weight for each row."
-            )
-            raise ConfigError(Problem(("srclayers", 2), message))
-        if weights.requires_grad:
-            message = (
-                f"{self.conf.srclayers[2]!r} learns, but weights must be constant. Read them e.g. from a WeightInput."
-            )
-            raise ConfigError(Problem(("srclayers", 2), message))
+        if len(self.sources) > 2:
+            self.check_constant(2, "a weight", "Read weights e.g. from a WeightInput.")
 
     @property
     def weights(self) -> Array | None:
@@ -74,7 +93,7 @@ class Loss(Layer):
 
 
 @LAYERS.register()
-class EuclideanLoss(Loss):
+class EuclideanLoss(WeightedLoss):
     """Loss = sum (x - t)^2 / N, for a prediction x and a target t.
 
     As in SINGA, the gradient is (x - t) / N, which is the gradient of half the loss. If the target requires a gradient,
@@ -84,8 +103,8 @@ class EuclideanLoss(Loss):
     t)^2 / N, and the gradient is w (x - t) / N.
     """
 
-    traits = Loss.traits.replace(predicts="values")
-    speed = Loss.speed
+    traits = WeightedLoss.traits.replace(predicts="values")
+    speed = WeightedLoss.speed
 
     def setup(self) -> None:
         prediction = self.sources[0]
@@ -156,7 +175,7 @@ class HuberLoss(EuclideanLoss):
 
 
 @LAYERS.register()
-class SigmoidCrossEntropyLoss(Loss):
+class SigmoidCrossEntropyLoss(WeightedLoss):
     """Sigmoids and binary cross entropy: loss = mean of -t log p - (1 - t) log(1 - p), p = sigmoid(x).
 
     This loss is for multi-label classification. The first source x (N, D) has a score for each label. The second source
@@ -170,8 +189,8 @@ class SigmoidCrossEntropyLoss(Loss):
     metric "binary_accuracy" counts all records alike.
     """
 
-    traits = Loss.traits.replace(metrics=("loss", "binary_accuracy"), predicts="labels")
-    speed = Loss.speed
+    traits = WeightedLoss.traits.replace(metrics=("loss", "binary_accuracy"), predicts="labels")
+    speed = WeightedLoss.speed
 
     def setup(self) -> None:
         scores = self.sources[0]

@@ -16,7 +16,7 @@ from singa_dask.conf.kinds import Field, Many, NonNegative, Size
 from singa_dask.errors import ConfigError, Problem, listed
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes, check_labels, data_error
 from singa_dask.layers.contiguous import contiguous, contiguous_out
-from singa_dask.layers.loss import Loss
+from singa_dask.layers.loss import WeightedLoss
 from singa_dask.ops.contract import Array
 
 # maximum number of classes that an error names
@@ -203,7 +203,7 @@ _EQUAL = _EqualRows()
 
 
 @LAYERS.register("SoftmaxLoss", "CudnnSoftmaxLoss")
-class SoftmaxLoss(Loss):
+class SoftmaxLoss(WeightedLoss):
     """Softmax and cross entropy: loss = scale / N sum -log p[label], of x (N, ...) read as rows (N, D).
 
     SINGA's name CudnnSoftmaxLoss works, too. In SINGA that type reports only the loss, as a sum.
@@ -233,10 +233,10 @@ class SoftmaxLoss(Loss):
     """
 
     block: ClassVar[type[SoftmaxLossConf]] = SoftmaxLossConf
-    traits = Loss.traits.replace(
+    traits = WeightedLoss.traits.replace(
         consumes=("data", "labels"), metrics=("loss", "accuracy"), predicts="classes", mixes_labels=True
     )
-    speed = Loss.speed
+    speed = WeightedLoss.speed
     _is_compared = False
     factors: Buffer | None = None
     """Factors of the loss and of the gradient of each row, (2, N); None if all rows count alike."""

@@ -196,7 +196,9 @@ def test_weights_are_one_for_each_row_and_given(kind: str) -> None:
         ConfigError, match=r"srclayers\[2\]: 'src2' has shape \(4, 3\), expected \(4, 1\): a weight for each row"
     ):
         wire(kind, [*sources, source((4, 3), grad=False)])
-    with pytest.raises(ConfigError, match=r"'src2' learns, but weights must be constant"):
+    with pytest.raises(
+        ConfigError, match=r"learns\. Expected constant values: a weight for each row\. .* a WeightInput"
+    ):
         wire(kind, [*sources, source((4, 1))])
     with pytest.raises(ConfigError, match=r"Sigmoid takes 1 source layer, not 2"):
         wire("Sigmoid", [sources[0], weights_of(WEIGHTS)])
@@ -249,3 +251,11 @@ def test_records_at_one_place_that_differ_have_no_direction() -> None:
     backward(layer)
     assert layer.metrics.take()["loss"] == (pytest.approx(12.5), 1)
     assert x.grad is not None and not x.grad.any()
+
+
+def test_whether_records_are_alike_is_one_constant_for_each_row() -> None:
+    pair = [source((4, 3)), source((4, 3))]
+    with pytest.raises(ConfigError, match=r"'src2' has shape \(4, 3\), expected \(4, 1\): 1 or 0 for each row"):
+        wire("ContrastiveLoss", [*pair, source((4, 3), grad=False)])
+    with pytest.raises(ConfigError, match=r"learns\. Expected constant values: 1 or 0 for each row\. .* a TargetInput"):
+        wire("ContrastiveLoss", [*pair, source((4, 1))])
