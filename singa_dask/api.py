@@ -1,7 +1,8 @@
 """`register`, and the base classes that parts in user modules extend.
 
-Import them with ``from singa_dask import ...``. ===========================  ======================
-=================================================================
+Import them with ``from singa_dask import ...``.
+
+===========================  ======================  =================================================================
 part                         base class              defines
 ===========================  ======================  =================================================================
 layer                        `Layer`                 ``setup``, ``forward``, ``backward``
@@ -15,7 +16,7 @@ format of records            `Store`                 ``blocks``, ``schema``, ``r
 
 A part declares its keys with ``block = MyConf``, where MyConf extends `Conf`. A job sets these keys in the block
 ``my_conf`` beside the part's type, and the part reads them from ``self.options``. A part without such a class finds its
-options in ``self.conf.user_conf``; a store gets its options as keyword arguments. A job refers to a part by
+options in ``self.conf.user_conf``; a store without one gets its options as keyword arguments. A job refers to a part by
 ``module.Class`` or by its registered name.
 """
 

@@ -1,4 +1,4 @@
-"""All errors that this package raises on purpose.
+"""All errors and warnings of this package.
 
 ::
 
@@ -23,6 +23,8 @@
     │   ├── NumericError           a loss is not finite                                 exit 5
     │   └── LostUnitError          a process that hosted units is lost                  exit 4
     └── Aborted                    the job ends because another unit failed             exit 1
+    FaultError (ValueError)        a record is invalid; the caller makes it a DataError
+    DataWarning (UserWarning)      records can be read, but may not mean what was intended
 
 Messages read ``where: what is wrong. What was expected or is known. [What to do.]``
 """

@@ -134,7 +134,7 @@ class Sampler:
         self.fingerprint, self.last_batch, self.n_groups = fingerprint, last_batch, n_groups
         if not streams:
             most = math.gcd(batch_size, CANONICAL_STREAMS)
-            # # each stream keeps one run open, so allow at most ``window`` streams
+            # each stream keeps one run open, so allow at most ``window`` streams
             limit = most if runs is None else max(window, 1)
             streams = max(n for n in range(1, most + 1) if most % n == 0 and n <= limit)
         if batch_size % streams:

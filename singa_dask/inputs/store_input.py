@@ -231,7 +231,7 @@ class RecordInput(StoreInput):
 
 @LAYERS.register()
 class CSVInput(StoreInput):
-    """Reads text lines: a label (if ``has_label``), then numbers.
+    """Read text lines: a label (if ``has_label``), then numbers.
 
     They are separated by any character of ``separator``. A first line with the names of the columns is skipped.
     """

@@ -84,7 +84,7 @@ class ShardedStore(ViewStore):
                     self.stores.append(store)
                     self._check(store)
         except BaseException:
-            # # keep all opened stores, so that `close` also closes those that follow the failed one
+            # keep all opened stores, so that `close` also closes those that follow the failed one
             self.stores = opened
             raise
 
