@@ -468,10 +468,14 @@ class Layer(HasBlock):
         if labels is None:
             hint = f" Does {self.conf.type} declare that it consumes them? See Traits.consumes."
             hint = "" if "labels" in self.sources[source].consumed_as else hint
-            raise data_error(self, f"source {self.conf.srclayers[source]!r} has no labels.{hint}")
+            raise self.data_error(f"source {self.conf.srclayers[source]!r} has no labels.{hint}")
         if n_classes is not None:
             check_labels(self, source, labels, n_classes)
         return labels
+
+    def data_error(self, message: str) -> DataError:
+        """Return the error to raise for records that the layer cannot use."""
+        return DataError(f"layer {self.name}: {message}")
 
     def add_metric(
         self, name: str, total: Scalar | None, count: float | None = None, *, scale: float = 1.0, n: float = 1.0
@@ -539,18 +543,13 @@ def check_axes(layer: Layer, expected: str, *counts: int) -> None:
         raise ConfigError(Problem(("partition_dim",), "images without channels have no features to share. Use 0."))
 
 
-def data_error(layer: Layer, message: str) -> DataError:
-    """Return the error that a layer raises for records that it cannot use."""
-    return DataError(f"layer {layer.name}: {message}")
-
-
 def check_labels(layer: Layer, source: int, labels: Array, n_classes: int) -> None:
     """Raise DataError if a label of a source is not in [0, n_classes)."""
     # as unsigned numbers, negative labels are large, so one comparison is enough
     if np.maximum.reduce(labels.view(f"u{labels.itemsize}"), axis=None) >= n_classes:
         wrong = labels[(labels < 0) | (labels >= n_classes)][0]
         bounds = f"from {layer.conf.srclayers[source]!r} must be 0 to {n_classes - 1}, for {n_classes} classes"
-        raise data_error(layer, f"label {wrong} is out of range. Labels {bounds}.")
+        raise layer.data_error(f"label {wrong} is out of range. Labels {bounds}.")
 
 
 def check_all_steps(layer: Layer) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from singa_dask.conf import Phase
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Positive
-from singa_dask.layers.base import LAYERS, data_error
+from singa_dask.layers.base import LAYERS
 from singa_dask.layers.loss import Loss
 from singa_dask.ops.contract import Array
 
@@ -66,7 +66,7 @@ class ContrastiveLoss(DistanceLoss):
         if isinstance(alike, np.ndarray) and not ((alike == 0) | (alike == 1)).all():
             source = self.conf.srclayers[2]
             message = f"{source!r} has values other than 0 and 1. Expected 1 if the two records are alike, else 0."
-            raise data_error(self, message)
+            raise self.data_error(message)
 
     def forward(self, phase: Phase) -> None:
         difference = self.difference.data

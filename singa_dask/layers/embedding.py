@@ -10,7 +10,7 @@ from singa_dask.conf import InitConf, LayerConf, Phase
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Count, Size
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Layer, check_axes, data_error
+from singa_dask.layers.base import LAYERS, Layer, check_axes
 from singa_dask.layers.contiguous import contiguous, contiguous_out
 from singa_dask.layers.feature import RecordIds
 from singa_dask.layers.traits import Connection, Speed, Traits
@@ -92,8 +92,7 @@ class Numbers(Layer):
         """Raise DataError unless all numbers are in [``least``, ``n``)."""
         if numbers.min() < least or numbers.max() >= n:
             wrong = numbers[(numbers < least) | (numbers >= n)][0]
-            raise data_error(
-                self,
+            raise self.data_error(
                 f"{wrong} is out of range. Numbers from {self.conf.srclayers[0]!r} must be "
                 f"{least} to {n - 1}, as vocab_size is {n}.",
             )
@@ -274,8 +273,7 @@ class PositionalEmbedding(Layer):
             return
         position = 0 if self.state is None or self.context.stream_start else int(self.state[0])
         if position + self.site.n_steps > self.max_length:
-            raise data_error(
-                self,
+            raise self.data_error(
                 f"there is no position {position}. Expected at most {self.max_length} time steps, "
                 "as positionalembedding_conf.max_length says.",
             )

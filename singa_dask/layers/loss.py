@@ -14,7 +14,7 @@ from singa_dask.conf import Phase
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Positive
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Layer, data_error
+from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.traits import Speed, Traits
 from singa_dask.ops.contract import Array
 
@@ -204,7 +204,7 @@ class SigmoidCrossEntropyLoss(WeightedLoss):
         if isinstance(targets, np.ndarray) and not (targets.min() >= 0 and targets.max() <= 1):
             wrong = float(targets[~((targets >= 0) & (targets <= 1))][0])
             source = self.conf.srclayers[1]
-            raise data_error(self, f"target {wrong:g} from {source!r} is out of range. Expected a value from 0 to 1.")
+            raise self.data_error(f"target {wrong:g} from {source!r} is out of range. Expected a value from 0 to 1.")
 
     def forward(self, phase: Phase) -> None:
         x, t = self.rows(0), self.rows(1)

@@ -11,7 +11,7 @@ from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import choice
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.attention import HIDDEN
-from singa_dask.layers.base import LAYERS, Buffer, Layer, check_all_steps, check_axes, data_error, split_mask
+from singa_dask.layers.base import LAYERS, Buffer, Layer, check_all_steps, check_axes, split_mask
 from singa_dask.layers.embedding import INITIAL_PLACES, Numbers
 from singa_dask.layers.traits import Speed, Traits
 from singa_dask.layers.window import PAD, STRIDE
@@ -55,8 +55,7 @@ class PaddingMask(Numbers):
         if self.takes_lengths:
             if numbers.min() < 0 or numbers.max() > n_steps:
                 wrong = numbers[(numbers < 0) | (numbers > n_steps)][0]
-                raise data_error(
-                    self,
+                raise self.data_error(
                     f"length {wrong} from {self.conf.srclayers[0]!r} is out of range. Expected 0 to "
                     f"{n_steps}, the time steps.",
                 )

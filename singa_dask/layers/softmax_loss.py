@@ -14,7 +14,7 @@ from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field, Many, NonNegative, Size
 from singa_dask.errors import ConfigError, Problem, listed
-from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes, check_labels, data_error
+from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes, check_labels
 from singa_dask.layers.contiguous import contiguous, contiguous_out
 from singa_dask.layers.loss import WeightedLoss
 from singa_dask.ops.contract import Array
@@ -304,8 +304,7 @@ class SoftmaxLoss(WeightedLoss):
         self._is_compared, source = True, self.conf.srclayers[1]
         names = self.context.classes_of(source)
         if len(names) > self.n_classes and self.ignored is None:
-            raise data_error(
-                self,
+            raise self.data_error(
                 f"{source!r} has {len(names)} classes, {listed(names, MAX_SHOWN)}, but there are scores for "
                 f"{self.n_classes}. Set num_output: {len(names)} in the layer of the scores.",
             )
@@ -359,7 +358,7 @@ class PixelSoftmaxLoss(SoftmaxLoss):
             labels: Array = values.astype(np.int32)
         if (wrong := values != labels).any():
             source = self.conf.srclayers[1]
-            raise data_error(self, f"label {values[wrong][0]:g} from {source!r} is not an integer.")
+            raise self.data_error(f"label {values[wrong][0]:g} from {source!r} is not an integer.")
         return labels
 
     def rows(self, source: int = 0) -> Array:

@@ -10,7 +10,7 @@ from singa_dask.conf import Phase
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Called, Field
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Layer, LayerSite, data_error
+from singa_dask.layers.base import LAYERS, Layer, LayerSite
 from singa_dask.layers.torch_tensors import call, drawing, find, import_torch, seed_of, tensor_of, write_grad
 from singa_dask.layers.traits import Traits
 
@@ -99,7 +99,7 @@ class TorchLoss(Layer):
         with torch.set_grad_enabled(training), drawing(seed_of(self.random_key(self.site.batch_shard.index))):
             loss = self.loss(*self._inputs, wanted, **self.args)
         if loss.ndim:
-            raise data_error(self, f"the loss has shape {tuple(loss.shape)}, expected one number.")
+            raise self.data_error(f"the loss has shape {tuple(loss.shape)}, expected one number.")
         self._loss = loss if training else None
         self.add_metric("loss", float(loss.detach()))
 
