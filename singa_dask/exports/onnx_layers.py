@@ -35,7 +35,9 @@ from singa_dask.layers import (
     sequence,
     upsample,
 )
+from singa_dask.layers.numbers import Numbers
 from singa_dask.layers.outputs import ArgSort
+from singa_dask.layers.time_steps import HIDDEN
 from singa_dask.layers.window import Windowed
 from singa_dask.lazy import require
 from singa_dask.ops.numpy.elementwise import STANH_X, STANH_Y
@@ -458,7 +460,7 @@ def _char_rnn(graph: OnnxGraph, layer: CharRNN) -> str:
     return graph.input(layer.conf_name, (BATCH, layer.options.unroll_len), np.int64)
 
 
-def numbers(graph: OnnxGraph, layer: embedding.Numbers, x: str) -> str:
+def numbers(graph: OnnxGraph, layer: Numbers, x: str) -> str:
     """Return the integers that a layer reads: (rows,) int64, first time step first; all columns as (N, k)."""
     source, site = layer.sources[0], layer.site
     x = graph.add("Cast", graph.rows(x, source), to=graph.onnx.TensorProto.INT64)
@@ -514,7 +516,7 @@ def _time_pooling(graph: OnnxGraph, layer: sequence.TimePooling, x: str, mask: s
         return graph.add("ReduceMean" if layer.pool == "AVG" else "ReduceMax", steps, axes, keepdims=0)
     valid = graph.add("Cast", graph.reshape(mask, layer.n_steps, -1, 1), to=graph.onnx.TensorProto.FLOAT)
     if layer.pool == "MAX":
-        seen = graph.add("Where", graph.reshape(mask, layer.n_steps, -1, 1), steps, graph.constant(attention.HIDDEN))
+        seen = graph.add("Where", graph.reshape(mask, layer.n_steps, -1, 1), steps, graph.constant(HIDDEN))
         has_steps = graph.add("ReduceMax", valid, axes, keepdims=0)
         return graph.add("Mul", graph.add("ReduceMax", seen, axes, keepdims=0), has_steps)
     if layer.pool != "AVG":
@@ -585,7 +587,7 @@ def _multi_head_attention(graph: OnnxGraph, layer: attention.MultiHeadAttention,
     if layer.mask is not None:
         valid = graph.add("Transpose", graph.reshape(names[layer.mask], layer.n_keys, -1), perm=[1, 0])
         valid = graph.add("Unsqueeze", valid, graph.integers([1, 2]))
-        scores = graph.add("Where", valid, scores, graph.constant(attention.HIDDEN))
+        scores = graph.add("Where", valid, scores, graph.constant(HIDDEN))
     if layer.causal:
         later = np.triu(np.full((layer.n_steps, layer.n_keys), np.finfo(np.float32).min, np.float32), 1)
         scores = graph.add("Add", scores, graph.constant(later))

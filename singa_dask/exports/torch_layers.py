@@ -41,7 +41,9 @@ from singa_dask.layers import (
     torch_module,
     upsample,
 )
+from singa_dask.layers.numbers import Numbers
 from singa_dask.layers.outputs import ArgSort
+from singa_dask.layers.time_steps import HIDDEN
 from singa_dask.ops.numpy.elementwise import STANH_X, STANH_Y
 
 RESERVED = {"F", "Path", "classes", "load", "load_file", "nn", "self", "torch"}
@@ -499,7 +501,7 @@ def _char_rnn(module: TorchSource, layer: CharRNN) -> str:
     return module.input(layer.conf_name)
 
 
-def numbers(module: TorchSource, layer: embedding.Numbers, x: str) -> str:
+def numbers(module: TorchSource, layer: Numbers, x: str) -> str:
     """Return the integers that a layer reads: (rows,) int64, first time step first; all columns as (N, k)."""
     source, site = layer.sources[0], layer.site
     rows = module.rows(x, source)
@@ -545,7 +547,7 @@ def _time_pooling(module: TorchSource, layer: sequence.TimePooling, x: str, mask
         return steps + {"AVG": ".mean(dim=0)", "MAX": ".amax(dim=0)", "FIRST": "[0]", "LAST": "[-1]"}[layer.pool]
     valid = module.let(f"{mask}.unflatten(0, ({layer.n_steps}, -1))", "valid")
     if layer.pool == "MAX":
-        return f"{steps}.masked_fill(~{valid}, {attention.HIDDEN}).amax(dim=0) * {valid}.any(dim=0)"
+        return f"{steps}.masked_fill(~{valid}, {HIDDEN}).amax(dim=0) * {valid}.any(dim=0)"
     if layer.pool == "AVG":
         return f"({steps} * {valid}).sum(dim=0) / {valid}.sum(dim=0).clamp(min=1)"
     # take the first valid time step, or for LAST the first one in reverse order
@@ -622,7 +624,7 @@ def _attention_by_formula(
     scores = f"{heads[0]} @ {heads[1]}.transpose(2, 3) * {layer.scale!r}"
     valid = mask and module.let(f"{mask}.reshape({layer.n_keys}, -1).T[:, None, None]", "valid")
     if mask:
-        scores = f"({scores}).masked_fill(~{valid}, {attention.HIDDEN})"
+        scores = f"({scores}).masked_fill(~{valid}, {HIDDEN})"
     if layer.causal:
         scores = f'({scores}).masked_fill({later}, float("-inf"))'
     attended = module.let(f"({scores}).softmax(dim=3){mask and f' * {valid}'} @ {heads[2]}", "attended")

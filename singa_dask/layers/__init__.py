@@ -9,7 +9,8 @@ Used by all layers
     what layers measure. `context` has the values that all layers of a net share. `feedback` is for layers that close a
     cycle, `forwarding` for layers that pass on their sources.
 Used by several families
-    `window`: windows that move over images. `fused_params`: the params of several gates in one array. `contiguous`:
+    `window`: windows that move over images. `time_steps`: the time steps of a layer, and padding masks. `numbers`: the
+    base of layers that read integers. `fused_params`: the params of several gates in one array. `contiguous`:
     copies of arrays in C order. `torch_tensors`: PyTorch's tensors in our memory, and its random numbers.
 Inserted by the net
     `connection`: Split, Slice and Concate. `bridge`: edges between two workers.

@@ -11,10 +11,11 @@ from singa_dask.conf import Phase
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Field, Size
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Buffer, Layer, check_all_steps, check_axes, split_mask
+from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes
 from singa_dask.layers.feature import Feature
 from singa_dask.layers.neuron import linear_gradients
 from singa_dask.layers.param import ZEROS, glorot
+from singa_dask.layers.time_steps import HIDDEN, check_all_steps, split_mask
 from singa_dask.layers.traits import Speed, Traits
 from singa_dask.ops.contract import Array
 
@@ -46,10 +47,6 @@ class _Projection(NamedTuple):
     source: Feature
     rows: slice
     product: Buffer
-
-
-# Added to the scores of padding, so that the exponentials of these scores are 0.
-HIDDEN = -1e30
 
 
 @LAYERS.register()

@@ -8,8 +8,8 @@ from singa_dask.conf import Phase
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Many, Size
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Layer, check_all_steps, check_axes
-from singa_dask.layers.sequence import time_steps
+from singa_dask.layers.base import LAYERS, Layer, check_axes
+from singa_dask.layers.time_steps import check_all_steps, time_steps
 from singa_dask.layers.traits import Speed
 from singa_dask.ops.contract import Array
 

@@ -15,6 +15,8 @@ from singa_dask.ops.contract import Array, DType
 
 ZEROS, ONES = (InitConf(type="Constant", value=value) for value in (0.0, 1.0))
 ORTHOGONAL = InitConf(type="Orthogonal")
+NORMAL = InitConf(type="Gaussian", std=0.02)
+"""Initial values of positions and class tokens."""
 
 
 def glorot(fan_in: int, fan_out: int) -> InitConf:

@@ -10,9 +10,10 @@ from singa_dask.conf import Phase
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import choice
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.attention import HIDDEN
-from singa_dask.layers.base import LAYERS, Buffer, Layer, check_all_steps, check_axes, split_mask
-from singa_dask.layers.embedding import INITIAL_PLACES, Numbers
+from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes
+from singa_dask.layers.numbers import Numbers
+from singa_dask.layers.param import NORMAL
+from singa_dask.layers.time_steps import HIDDEN, check_all_steps, split_mask, time_steps
 from singa_dask.layers.traits import Speed, Traits
 from singa_dask.layers.window import PAD, STRIDE
 from singa_dask.ops.contract import Array
@@ -64,25 +65,6 @@ class PaddingMask(Numbers):
 
     def forward(self, phase: Phase) -> None:
         pass
-
-
-def time_steps(layer: Layer) -> int:
-    """Return the number of time steps of the source, for a layer that turns a sequence into one record.
-
-    Raises
-    ------
-    ConfigError
-        The layer itself has several time steps, or its source has only one.
-    """
-    check_axes(layer, "rows", 2)
-    if layer.site.n_steps > 1:
-        message = f"{layer.conf.type} makes one record of all time steps. Set 1, here and in the layers that read it."
-        raise ConfigError(Problem(("unroll_len",), message))
-    n_steps = layer.sources[0].n_steps
-    if n_steps == 1:
-        message = f"{layer.conf.srclayers[0]!r} has one time step. Expected several, which are read at once."
-        raise ConfigError(Problem(("srclayers", 0), message))
-    return n_steps
 
 
 class TimePoolingConf(Conf):
@@ -200,7 +182,7 @@ class ClassToken(Layer):
             raise ConfigError(Problem(("unroll_len",), message))
         self.n_rows = x.shape[0] // x.n_steps
         self.add_output((x.shape[0] + self.n_rows, x.shape[1]), overwritable=True)
-        self.token = self.add_param(x.shape[1:], initial=INITIAL_PLACES)
+        self.token = self.add_param(x.shape[1:], initial=NORMAL)
         self.index = self.ops.row_index(np.zeros(self.n_rows, np.int64), 1)
 
     def forward(self, phase: Phase) -> None:
