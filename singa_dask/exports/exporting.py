@@ -16,8 +16,8 @@ from singa_dask.errors import ConfigError
 from singa_dask.exports import onnx_layers, torch_layers
 from singa_dask.exports.converters import ONNX_CONVERTERS, TORCH_CONVERTERS, Converter, Converters
 from singa_dask.exports.exported_net import ExportedNet, input_facts, net_of_params
-from singa_dask.exports.onnx_layers import OnnxGraph
-from singa_dask.exports.torch_layers import TorchSource
+from singa_dask.exports.onnx_graph import OnnxGraph
+from singa_dask.exports.torch_source import TorchSource
 from singa_dask.exports.weights import encode_npz, encode_safetensors
 from singa_dask.fs.open_bytes import decode_text
 from singa_dask.fs.outputs import check_output

@@ -10,10 +10,10 @@ import pytest
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.errors import ConfigError
-from singa_dask.exports import onnx_layers
+from singa_dask.exports import onnx_graph
 from singa_dask.exports.converters import ONNX_CONVERTERS, TORCH_CONVERTERS
 from singa_dask.exports.exporting import CONVERTERS, encode_onnx
-from singa_dask.exports.onnx_layers import OnnxGraph
+from singa_dask.exports.onnx_graph import OnnxGraph
 from singa_dask.layers import LAYERS, Context, Layer
 from singa_dask.testing.case import Case
 from tests.exports.nets import ROOT, Values, compute, exported, layer_cases, read_job, wired
@@ -205,7 +205,7 @@ def test_carried_time_steps_are_refused() -> None:
 
 
 def test_more_bytes_than_a_file_of_onnx_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_layers, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(onnx_graph, "MAX_BYTES", 1 << 20)
     with pytest.raises(
         ConfigError, match=r"x: the params have [\d,]+ bytes, but an ONNX file holds at most 2 GiB\. Use safetensors"
     ):
