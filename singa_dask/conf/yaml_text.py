@@ -21,7 +21,7 @@ BREAK = re.compile("[\n\r\x85\u2028\u2029]")
 BYTE = f"byte-{secrets.token_hex(8)}-"
 TAG = "tag:yaml.org,2002:"
 # maximum length of a mapping in one line, the same as in Python's writer
-BRIEF = 100
+MAX_FLOW = 100
 FORMS = [
     ("null", r"~|null|Null|NULL|", "~nN"),
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
@@ -60,7 +60,7 @@ class _BriefDumper(_Dumper):
     """Writes a short mapping in one line."""
 
     def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:
-        node: yaml.MappingNode = super().represent_mapping(tag, mapping, flow_style=len(repr(mapping)) <= BRIEF)
+        node: yaml.MappingNode = super().represent_mapping(tag, mapping, flow_style=len(repr(mapping)) <= MAX_FLOW)
         return node
 
 
