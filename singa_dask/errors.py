@@ -31,11 +31,9 @@ Messages read ``where: what is wrong. What was expected or is known. [What to do
 
 from __future__ import annotations
 
-import difflib
-import re
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import ClassVar, NamedTuple
@@ -44,7 +42,6 @@ from singa_dask.redaction import redact
 
 MORE_MEMORY = "Set a smaller batchsize, use more workers, or raise the limits of the process (ulimit -v, -u)."
 NO_THREAD = ("can't start new thread", "can't allocate lock")
-ENCLOSED = re.compile(r"'[^']*'|\"[^\"]*\"|\(.*\)")
 A_BUG = "This is a bug in singa-dask, not in your job. Please report it with the lines above."
 
 
@@ -317,37 +314,6 @@ class LostUnitError(UnitError):
 
 class Aborted(SingaError):
     """Raised in a waiting worker or server when the job ends because another one failed."""
-
-
-def listed(names: Sequence[str], limit: int = 20) -> str:
-    """Return at most ``limit`` names for a message: ``a, b, c and 4 more``.
-
-    See `quoted` for names with commas.
-    """
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return f"{', '.join(map(quoted, names[:limit]))}{more}"
-
-
-def quoted(name: str) -> str:
-    """Return a name as it is shown in a list: in quotes if it has a comma, or blanks at its ends.
-
-    Commas within quotes or parentheses do not count.
-    """
-    has_comma = "," in name and "," in ENCLOSED.sub("", name)
-    return repr(name) if has_comma or name != name.strip() else name
-
-
-def question_of(name: str, known: Iterable[str]) -> str:
-    """Return a question such as ``"Did you mean 'X'? "``; empty if no known name is similar."""
-    close = nearest(name, known)
-    return f"Did you mean {close!r}? " if close else ""
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the known name that is most similar to a mistyped one; empty if none is similar."""
-    folded = {candidate.lower(): candidate for candidate in known}
-    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
-    return folded[close[0]] if close else ""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -8,39 +8,15 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Generic, TypeVar, cast
 
 from singa_dask import modules
-from singa_dask.errors import ConfigError, listed, question_of
+from singa_dask.errors import ConfigError
+from singa_dask.wording import suggest
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
-MANY = 20
-"""Names beyond which a list of them hides the hint before it."""
-
-
-def suggest(name: str, known: Iterable[str]) -> str:
-    """Suggest the intended name for a mistyped one, and list the known names.
-
-    Returns
-    -------
-    str
-        A text such as ``"Did you mean 'X'? Known: A, B, X."``. The question is left out if no known name is similar,
-        and the list if there is a question and the list is long.
-    """
-    names = sorted(known)
-    return hint_at(question_of(name, names).rstrip(), names)
-
-
-def hint_at(hint: str, known: Iterable[str]) -> str:
-    """Return a hint, and the known names if there is no hint or the names are few.
-
-    For example ``"Did you mean 'X'? Known: A, X."``.
-    """
-    names = sorted(known)
-    shown = f"Known: {listed(names, len(names))}."
-    return shown if not hint else hint if len(names) > MANY else f"{hint} {shown}"
 
 
 class Registry(Generic[T]):

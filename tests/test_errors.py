@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from singa_dask import errors
-from singa_dask.errors import ConfigError, Mark, Problem, listed
+from singa_dask.errors import ConfigError, Mark, Problem
 
 
 @pytest.mark.parametrize(
@@ -54,18 +53,6 @@ def test_builtin_kin() -> None:
 )
 def test_a_problem_shows_where_it_is(problem: Problem, text: str) -> None:
     assert str(problem) == text
-
-
-@pytest.mark.parametrize(
-    ("names", "text"), [((), ""), (["a"], "a"), (("a", "b"), "a, b"), (list("abcdef"), "a, b and 4 more")]
-)
-def test_a_list_of_names_ends_with_how_many_more_there_are(names: Sequence[str], text: str) -> None:
-    assert listed(names, 2) == text
-
-
-def test_a_name_with_a_comma_is_in_quotes() -> None:
-    names = ["Plus, basic", "família", " pro", "'a, b' (2 of 3)", "fee (net, yearly)", ""]
-    assert listed(names) == "'Plus, basic', família, ' pro', 'a, b' (2 of 3), fee (net, yearly), "
 
 
 def test_config_error_takes_words_one_problem_or_many() -> None:

@@ -49,6 +49,7 @@ LEVELS = {
     "shown": 0,
     "texts": 1,
     "version": 0,
+    "wording": 0,
 }
 # Levels of the rooms inside a room. Its ``__init__`` stands above them.
 INNER_LEVELS = {

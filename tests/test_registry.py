@@ -14,7 +14,7 @@ from singa_dask.data import stores
 from singa_dask.data.stores import STORES
 from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS
-from singa_dask.registry import Registry, suggest
+from singa_dask.registry import Registry
 
 
 @pytest.fixture
@@ -76,11 +76,6 @@ def test_unknown_name(parts: Registry[Any]) -> None:
 def test_a_name_is_taken_once(parts: Registry[Any], name: str) -> None:
     with pytest.raises(ValueError, match="registered twice"):
         parts.register(name)(object)
-
-
-def test_suggest_asks_only_when_something_is_close() -> None:
-    assert suggest("xyz", ["b", "a"]) == "Known: a, b."
-    assert suggest("ALPHA", ["alpha", "beta"]) == "Did you mean 'alpha'? Known: alpha, beta."
 
 
 def test_a_name_with_a_dot_is_that_of_a_class_in_a_module() -> None:

@@ -13,8 +13,9 @@ from singa_dask.cli.clusters import Signals, chosen_cluster
 from singa_dask.cli.options import quiet_option, scheduler_options
 from singa_dask.cli.printing import echo
 from singa_dask.cli.reading import Reading, reading_options
-from singa_dask.errors import ConfigError, listed
+from singa_dask.errors import ConfigError
 from singa_dask.shown import plural
+from singa_dask.wording import listed
 
 
 @click.command()

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data.types import Arrays, Field
-from singa_dask.errors import listed
 from singa_dask.shown import plural
+from singa_dask.wording import listed
 
 # the highest class number may be at most this multiple of the number of distinct labels
 MAX_SPARSE = 10

@@ -26,8 +26,9 @@ from singa_dask.cli.options import (
 from singa_dask.cli.outputs import output_option, overwrite_option
 from singa_dask.cli.printing import echo
 from singa_dask.cli.reading import names_option
-from singa_dask.errors import ConfigError, listed
+from singa_dask.errors import ConfigError
 from singa_dask.shown import plural
+from singa_dask.wording import listed
 
 if TYPE_CHECKING:
     from singa_dask.inference.stored import Computation, DistributedNet, Workers

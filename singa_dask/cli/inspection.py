@@ -25,8 +25,9 @@ from singa_dask.data.stores.label_match import find_label, has_several_labels, l
 from singa_dask.data.stores.manifest_writer import check_manifests
 from singa_dask.data.stores.tables.part_store import PartStore
 from singa_dask.data.types import Arrays, TableColumn
-from singa_dask.errors import DataError, listed
+from singa_dask.errors import DataError
 from singa_dask.shown import plural
+from singa_dask.wording import listed
 
 # bytes of decoded records in a sample
 SAMPLE_BYTES = 1 << 26

@@ -8,8 +8,8 @@ from typing import Any
 
 from singa_dask.cli.printing import TextColumn, table
 from singa_dask.data.codecs.tokens import TextMeasure
-from singa_dask.errors import listed
 from singa_dask.shown import by_shape, plural
+from singa_dask.wording import listed
 
 WIDTH = 80
 KEY = 13

@@ -17,7 +17,7 @@ from singa_dask.data.stores.tables.table_files import format_of, table_files
 from singa_dask.data.stores.tables.table_options import NAMING
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.fs.patterns import is_pattern
-from singa_dask.registry import suggest
+from singa_dask.wording import suggest
 
 
 def described(url: str, reading: Reading) -> Store:

@@ -9,7 +9,7 @@ from pathlib import Path
 from singa_dask.conf import yaml_text
 from singa_dask.conf.tree import TreeEntry, TreeMap
 from singa_dask.errors import ConfigError, Mark, Problem
-from singa_dask.registry import suggest
+from singa_dask.wording import suggest
 
 # built-in clusters whose numbers of two are all the number of workers, as each worker has a server beside it
 SIZED = ("allreduce", "hogwild")

@@ -11,7 +11,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from singa_dask.conf.foreign_names import suggest_key, written_out
 from singa_dask.redaction import HIDDEN
-from singa_dask.registry import suggest
+from singa_dask.wording import suggest
 
 PLAIN = "plain"
 MISPLACED_KEY = "unknown_key"

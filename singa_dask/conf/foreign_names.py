@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from difflib import get_close_matches
 
-from singa_dask.registry import hint_at, suggest
+from singa_dask.wording import hint_at, suggest
 
 INNER_PRODUCT = ("dense", "fc", "fullyconnected", "linear")
 MAX_POOLING, AVERAGE_POOLING = (f"Set type: Pooling, with pooling_conf: {{pool: {pool}}}." for pool in ("MAX", "AVG"))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from singa_dask.conf.tree import Items, Scalar, Tree, TreeEntry, TreeMap, child, items, named, text
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.registry import suggest
+from singa_dask.wording import suggest
 
 SCHEMA: dict[str, Any] = {
     "Block": {

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Count, NonNegative, Shorthand, Size
-from singa_dask.registry import suggest
+from singa_dask.wording import suggest
 
 Mode: TypeAlias = Literal["auto", "min", "max"]
 

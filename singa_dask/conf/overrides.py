@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from singa_dask.conf import yaml_text
 from singa_dask.conf.tree import Items, Scalar, Tree, TreeEntry, TreeMap, named
 from singa_dask.errors import ConfigError, Mark, Problem
-from singa_dask.registry import suggest
+from singa_dask.wording import suggest
 
 KEY = r"[^.\[\]=]+(?:\[[^\]]+\])*"
 SET = re.compile(rf"({KEY}(?:\.{KEY})*)=(.*)", re.DOTALL)

@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.layer import PHASES, LayerConf
-from singa_dask.registry import suggest
+from singa_dask.wording import suggest
 
 
 def check_wiring(layers: Sequence[LayerConf]) -> Iterator[Finding]:

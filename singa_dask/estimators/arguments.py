@@ -16,7 +16,7 @@ import numpy as np
 from distributed import Client
 
 from singa_dask.conf.layer import PHASES
-from singa_dask.errors import ConfigError, listed
+from singa_dask.errors import ConfigError
 from singa_dask.inputs import StoreInput
 from singa_dask.inputs.record_shapes import stored_shape
 from singa_dask.inputs.store_conf import StoreConf
@@ -25,8 +25,8 @@ from singa_dask.jobs.job import Job, as_job
 from singa_dask.jobs.net_values import Net, layer
 from singa_dask.jobs.torch_jobs import files_of, module_layer
 from singa_dask.layers import LAYERS
-from singa_dask.registry import suggest
 from singa_dask.runtime import blind_workers
+from singa_dask.wording import listed, suggest
 
 C = TypeVar("C", bound=type)
 

@@ -13,11 +13,11 @@ from sklearn.utils import check_array
 from singa_dask.arrays import Array
 from singa_dask.data.codecs.category_names import NameNumbers, distinct_names
 from singa_dask.data.codecs.table_facts import are_too_many
-from singa_dask.errors import listed, warn_caller
+from singa_dask.errors import warn_caller
 from singa_dask.estimators.not_numbers import naming_values
 from singa_dask.jobs.cluster import compute_on
 from singa_dask.jobs.datasets.lazy_parts import map_parts, parts_of
-from singa_dask.registry import suggest
+from singa_dask.wording import listed, suggest
 
 UNKNOWN = ("error", "ignore")
 # matches texts such as 22.1%, $1,200 or (5.00); a column with more than MANY_NUMBERS different ones hardly has

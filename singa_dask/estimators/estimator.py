@@ -28,7 +28,7 @@ from singa_dask.arrays import Array
 from singa_dask.data.codecs.category_names import name_key
 from singa_dask.data.codecs.class_values import BOOLEAN, INTEGER, NUMBER, class_values
 from singa_dask.data.codecs.scaling import Scaling
-from singa_dask.errors import ConfigError, listed, warn_caller
+from singa_dask.errors import ConfigError, warn_caller
 from singa_dask.estimators import arguments, fit_records, sparse
 from singa_dask.estimators.local_fit import OTHER_NET, FittedNet, LocalFit, Stopping
 from singa_dask.estimators.not_numbers import naming_values
@@ -41,9 +41,9 @@ from singa_dask.jobs.datasets.records import Dataset
 from singa_dask.jobs.job import Job
 from singa_dask.jobs.run import AnyRun, urls_of
 from singa_dask.jobs.starting import train
-from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.lookup import find_steps
 from singa_dask.shown import STDERR
+from singa_dask.wording import listed, suggest
 
 E = TypeVar("E", bound="SingaEstimator")
 

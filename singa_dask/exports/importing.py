@@ -22,9 +22,9 @@ from singa_dask.exports.exported_net import net_of_params
 from singa_dask.exports.matching import TURNS, MapEntry, Matching, ParamPlace, param_places
 from singa_dask.exports.weights import array_of, read_weights
 from singa_dask.fs.open_bytes import decode_text
-from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.author import write_file, write_manifest
 from singa_dask.runtime.checkpoints.checkpoint import SavedTensor, write_part
+from singa_dask.wording import suggest
 
 logger = logging.getLogger(__name__)
 

@@ -14,10 +14,11 @@ from typing import IO, Any
 from fsspec.core import has_magic
 from fsspec.implementations.local import LocalFileSystem
 
-from singa_dask.errors import DataError, NoFileError, SingaError, nearest
+from singa_dask.errors import DataError, NoFileError, SingaError
 from singa_dask.fs.client_errors import NO_RANGES, errors_name, refusal
 from singa_dask.fs.hdfs.clients import is_webhdfs
 from singa_dask.fs.urls import Options, local_path, resolve, resolved
+from singa_dask.wording import nearest
 
 # protocols of object stores, where only the bucket (the first part of a path) is a real directory
 OBJECTS = frozenset(("s3", "gs"))

@@ -25,7 +25,6 @@ from singa_dask.layers import Layer
 from singa_dask.layers.metrics import Totals
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array, Ops
-from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.planning.devices import explain_memory_errors
 from singa_dask.runtime.planning.machine import ThreadPools, n_threads
@@ -34,6 +33,7 @@ from singa_dask.runtime.planning.whole_pass import is_sequential
 from singa_dask.shown import plural
 from singa_dask.training import ALGORITHMS, Algorithm
 from singa_dask.training.pass_metrics import PassMetrics, State
+from singa_dask.wording import suggest
 
 SharedValues = dict[str, tuple[Array, int]]
 """Values and version of each param, by name."""

@@ -18,7 +18,7 @@ from singa_dask.comm.remote_import import Guarded
 from singa_dask.conf import Phase
 from singa_dask.conf.layer import PHASES
 from singa_dask.data.codecs.class_values import classes_of
-from singa_dask.errors import ConfigError, DataError, listed
+from singa_dask.errors import ConfigError, DataError
 from singa_dask.inference.model import Model, find_source, load_model
 from singa_dask.inference.predicted_layers import has_classes, predicted_layer
 from singa_dask.inference.records import is_of
@@ -28,6 +28,7 @@ from singa_dask.inference.threshold import refuse_with_probabilities
 from singa_dask.jobs.cluster import check_client, compute_on, find_cluster
 from singa_dask.jobs.datasets.lazy_parts import parts_of
 from singa_dask.jobs.run import AnyRun
+from singa_dask.wording import listed
 
 AnyPath = str | os.PathLike[str]
 AnyModel = Model | AnyRun

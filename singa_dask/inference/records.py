@@ -37,12 +37,13 @@ from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.codecs.values import is_numeric, value_name
 from singa_dask.data.stores.images.image_decoding import decode_image, image_pixels
 from singa_dask.data.types import Arrays, Field
-from singa_dask.errors import DataError, listed, question_of
+from singa_dask.errors import DataError
 from singa_dask.inference.net import SizedNets
 from singa_dask.inputs import StoreInput
 from singa_dask.inputs.record_shapes import check_shape
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.inputs.targets import LabelInput, TargetInput, WeightInput
+from singa_dask.wording import listed, question_of
 
 # number of rows of a data frame that are searched for gaps at a time
 CHUNK_ROWS = 1 << 16

@@ -29,7 +29,7 @@ from singa_dask.data.stores import STORES, open_store
 from singa_dask.data.stores.class_names import write_options
 from singa_dask.data.stores.tables.table_columns import read_columns
 from singa_dask.data.types import Arrays
-from singa_dask.errors import ConfigError, DataError, listed, warn_caller
+from singa_dask.errors import ConfigError, DataError, warn_caller
 from singa_dask.fs.outputs import check_output
 from singa_dask.inference.derived_job import inference_job, with_data
 from singa_dask.inference.layer_values import LayerValues, Predicted, merge_kept, read_kept, value_names
@@ -63,6 +63,7 @@ from singa_dask.jobs.cluster import find_cluster
 from singa_dask.jobs.datasets.hosts import placed_job
 from singa_dask.net import NeuralNet
 from singa_dask.training.pass_metrics import PassMetrics
+from singa_dask.wording import listed
 
 Computation = Callable[[Sequence[InferenceTask]], Iterator[TaskResult]]
 

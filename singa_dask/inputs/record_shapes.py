@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data.stores import Store
-from singa_dask.errors import DataError, listed
+from singa_dask.errors import DataError
 from singa_dask.inputs.store_conf import StoreConf
+from singa_dask.wording import listed
 
 
 def stored_shape(conf: StoreConf) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from singa_dask.data.loading import Loader
 from singa_dask.data.stores import Store
 from singa_dask.data.stores.label_match import has_several_labels
 from singa_dask.data.types import Arrays
-from singa_dask.errors import ConfigError, DataError, Problem, listed
+from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.inputs.augmentation import Augmentation, Mixing, check_augment
 from singa_dask.inputs.input_context import InputContext
 from singa_dask.inputs.normalisation import Normalisation, check_statistics
@@ -31,6 +31,7 @@ from singa_dask.inputs.store_reader import StoreReader
 from singa_dask.layers.base import LAYERS, LayerSite
 from singa_dask.layers.feature import RecordIds
 from singa_dask.ops.contract import Array
+from singa_dask.wording import listed
 
 
 class StoreInput(StoreReader):

@@ -13,11 +13,12 @@ from singa_dask.conf import Phase
 from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field, Many, NonNegative, Size
-from singa_dask.errors import ConfigError, Problem, listed
+from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes, check_labels
 from singa_dask.layers.contiguous import contiguous, contiguous_out
 from singa_dask.layers.loss import WeightedLoss
 from singa_dask.ops.contract import Array
+from singa_dask.wording import listed
 
 # maximum number of classes that an error names
 MAX_SHOWN = 10

@@ -28,7 +28,7 @@ from singa_dask.net.proportions import check_proportions, find_proportions
 from singa_dask.net.replay import Replays
 from singa_dask.net.wiring import Wiring, pass_on_reads
 from singa_dask.ops.contract import Ops
-from singa_dask.registry import suggest
+from singa_dask.wording import suggest
 
 
 class NeuralNet:

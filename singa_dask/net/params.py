@@ -10,7 +10,7 @@ from singa_dask.errors import Problem
 from singa_dask.layers import Param
 from singa_dask.net.nodes import Node
 from singa_dask.net.wiring import Wiring
-from singa_dask.registry import suggest
+from singa_dask.wording import suggest
 
 
 @dataclass

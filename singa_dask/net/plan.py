@@ -20,7 +20,7 @@ from singa_dask.net.nodes import Node, NodeOutput, split_node
 from singa_dask.net.order import topological_order
 from singa_dask.net.partition import cut_by_features, partition
 from singa_dask.net.unroll import merge, unroll
-from singa_dask.registry import suggest
+from singa_dask.wording import suggest
 
 
 def plan(net: NetConf, phase: Phase, n_workers: int = 1) -> list[Node]:

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from singa_dask.errors import ConfigError
 from singa_dask.planner.model import Cluster, Link, Machine
-from singa_dask.registry import suggest
 from singa_dask.runtime.planning.machine import cpu_count, machine_memory
+from singa_dask.wording import suggest
 
 MAX_SLOTS = 64
 """Maximum number of processes of a hypothetical cluster that has fewer hosts."""

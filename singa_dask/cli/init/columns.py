@@ -32,9 +32,10 @@ from singa_dask.data.stores.tables.csv_records import SEPARATORS, check_charset,
 from singa_dask.data.stores.tables.open_parts import OpenParts, open_part
 from singa_dask.data.stores.tables.table_files import LINES, format_of, table_files
 from singa_dask.data.types import RecordRun
-from singa_dask.errors import DataError, listed
+from singa_dask.errors import DataError
 from singa_dask.fs.open_bytes import open_bytes
 from singa_dask.texts import charset_of, refuse_wide, split_lines
+from singa_dask.wording import listed
 
 # only SEEN_BYTES are read of tables larger than MAX_BYTES, but at least MIN_BYTES of each file
 MAX_BYTES, SEEN_BYTES, MIN_BYTES = 1 << 28, 1 << 26, 1 << 16

@@ -15,8 +15,9 @@ from singa_dask.cli.options import cluster_options
 from singa_dask.cli.outputs import output_option, overwrite_option
 from singa_dask.cli.printing import echo
 from singa_dask.cli.reading import join_names, mark_options, names_option, text_options
-from singa_dask.errors import ConfigError, DataError, listed, quoted
+from singa_dask.errors import ConfigError, DataError
 from singa_dask.shown import by_shape, plural
+from singa_dask.wording import listed, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,7 +11,8 @@ import pyarrow as pa
 from singa_dask.cli.init.columns import ColumnSurvey, TableSurvey
 from singa_dask.cli.init.records import Note
 from singa_dask.data.codecs.dates import DateConf
-from singa_dask.errors import ConfigError, listed
+from singa_dask.errors import ConfigError
+from singa_dask.wording import listed
 
 # minimum number of different values of each part in a table. With fewer, the part says little about other records
 ENOUGH = {"year": 2, "month": 12, "weekday": 7, "hour": 2}

@@ -13,7 +13,7 @@ from singa_dask.cli.init.columns import ColumnSurvey, TableSurvey, show_value
 from singa_dask.cli.init.records import InitOptions, OutputSurvey, Rows
 from singa_dask.data.codecs.category_names import in_order, plain_name
 from singa_dask.data.codecs.columns import as_texts
-from singa_dask.errors import listed
+from singa_dask.wording import listed
 
 # maximum number of categories that a warning lists
 MAX_SHOWN = 6

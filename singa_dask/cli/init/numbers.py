@@ -20,7 +20,8 @@ from singa_dask.cli.init.records import InitOptions, OutputSurvey, UnsureError
 from singa_dask.data.codecs.columns import as_texts
 from singa_dask.data.codecs.numbers import BLANK, MISSING, NumberConf, Spelling
 from singa_dask.data.stores.tables.table_csv import CsvPart
-from singa_dask.errors import ConfigError, DataError, listed
+from singa_dask.errors import ConfigError, DataError
+from singa_dask.wording import listed
 
 PLAIN, IN_POINTS = NumberConf(), NumberConf(thousands=".", decimal=",")
 # pairs (thousands separator, decimal mark) to try, and the pattern that each mark needs between digits

@@ -38,9 +38,10 @@ from singa_dask.data.stores.store import backends_holding
 from singa_dask.data.stores.tables.open_parts import open_part
 from singa_dask.data.stores.tables.table_files import table_files
 from singa_dask.data.stores.texts.vocabulary import vocabulary_of
-from singa_dask.errors import DataError, listed
+from singa_dask.errors import DataError
 from singa_dask.fs.open_bytes import decode_text
 from singa_dask.fs.patterns import is_pattern
+from singa_dask.wording import listed
 
 # minimum height and width of an image for a convolutional net
 MIN_SIDE = 12

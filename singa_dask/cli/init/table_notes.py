@@ -14,7 +14,7 @@ from singa_dask.cli.init.numbers import Spellings
 from singa_dask.cli.init.records import Note, OutputSurvey
 from singa_dask.data.codecs.columns import is_number
 from singa_dask.data.codecs.lags import LagsConf
-from singa_dask.errors import listed
+from singa_dask.wording import listed
 
 # maximum number of columns that are listed as left out for the same reason
 MAX_SHARED = 6

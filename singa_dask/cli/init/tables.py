@@ -83,9 +83,9 @@ from singa_dask.data.codecs.tokens import TextMeasure
 from singa_dask.data.stores import open_store
 from singa_dask.data.stores.images.image_decoding import IMAGE_SUFFIXES
 from singa_dask.data.stores.split import SplitConf
-from singa_dask.errors import ConfigError, DataError, listed
-from singa_dask.registry import suggest
+from singa_dask.errors import ConfigError, DataError
 from singa_dask.shown import plural
+from singa_dask.wording import listed, suggest
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask.data.codecs.values import is_list
-from singa_dask.errors import DataError, Remedy, listed, question_of
+from singa_dask.errors import DataError, Remedy
 from singa_dask.lazy import LazyModule
+from singa_dask.wording import listed, question_of
 
 pc = LazyModule("pyarrow.compute")
 

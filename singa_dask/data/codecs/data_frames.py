@@ -13,7 +13,8 @@ import pyarrow as pa
 from singa_dask.data.codecs.columns import refuse_twice
 from singa_dask.data.codecs.dates import date_texts
 from singa_dask.data.codecs.numbers import NumberConf, Spelling, refusal
-from singa_dask.errors import DataError, Remedy, listed
+from singa_dask.errors import DataError, Remedy
+from singa_dask.wording import listed
 
 # maximum number of words among numbers that a message names
 MAX_WORDS = 5

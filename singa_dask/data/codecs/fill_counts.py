@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from singa_dask.data.codecs.percents import Percents, percent_warnings
-from singa_dask.errors import listed, quoted
 from singa_dask.shown import plural
+from singa_dask.wording import listed, quoted
 
 
 @dataclass(frozen=True)

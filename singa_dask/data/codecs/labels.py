@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.errors import DataError, FaultError, Remedy, listed
+from singa_dask.errors import DataError, FaultError, Remedy
+from singa_dask.wording import listed
 
 LABEL_NAMES = ("label", "labels", "y", "class", "target", "targets")
 """In all formats, a field with one of these names, in upper or lower case, is the label."""

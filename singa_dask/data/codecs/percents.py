@@ -12,7 +12,7 @@ from singa_dask.data.codecs.columns import as_floats, column_kind, whole
 from singa_dask.data.codecs.numbers import PERCENT, Spelling
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.errors import listed
+from singa_dask.wording import listed
 
 # a single value looks like a fraction if it is more than LOW standard deviations of the training data below the mean,
 # and 100 times the value is at most NEAR of them from the mean

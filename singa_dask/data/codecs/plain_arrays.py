@@ -14,7 +14,8 @@ from singa_dask.data.codecs.category_names import NameNumbers
 from singa_dask.data.codecs.class_values import class_values, numbers_of_values
 from singa_dask.data.codecs.labels import find_wrong_label
 from singa_dask.data.codecs.values import is_numeric
-from singa_dask.errors import DataError, listed
+from singa_dask.errors import DataError
+from singa_dask.wording import listed
 
 TEXTS = "UTSO"
 REAL = (bool, int, float, np.bool_, np.integer, np.floating)

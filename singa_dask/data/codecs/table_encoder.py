@@ -17,8 +17,9 @@ from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.codecs.values import find_wrong_weight, is_list
 from singa_dask.data.types import Arrays, Field
-from singa_dask.errors import DataError, Remedy, listed
+from singa_dask.errors import DataError, Remedy
 from singa_dask.lazy import LazyModule
+from singa_dask.wording import listed
 
 pc = LazyModule("pyarrow.compute")
 

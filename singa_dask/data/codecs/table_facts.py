@@ -12,7 +12,8 @@ import numpy.typing as npt
 from singa_dask.data.codecs.dates import DateConf
 from singa_dask.data.codecs.numbers import NO_SPELLING, Spelling
 from singa_dask.data.codecs.tokens import TextCodec
-from singa_dask.errors import DataError, listed
+from singa_dask.errors import DataError
+from singa_dask.wording import listed
 
 # maximum number of categories that are learned from a column
 MAX_CATEGORIES = 10_000

@@ -12,7 +12,8 @@ from singa_dask.data.codecs.labels import is_point, labels_among
 from singa_dask.data.codecs.numbers import NO_SPELLING, Spelling
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.tokens import TextCodec
-from singa_dask.errors import DataError, Remedy, question_of
+from singa_dask.errors import DataError, Remedy
+from singa_dask.wording import question_of
 
 # prefixes of the names of Arrow types with several values
 ARRAYS = ("list", "large_list", "fixed_size_list", "fixed_size_binary", "extension")

@@ -42,7 +42,7 @@ from singa_dask.data.stores.label_match import check_label
 from singa_dask.data.stores.store import STORES, Store
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.fs.outputs import check_folder, check_output
-from singa_dask.registry import suggest
+from singa_dask.wording import suggest
 
 # files in the plan's directory: identity of the plan; mean record; marker that the output is complete and can be moved
 PLAN_FILE, MEAN, DONE = "plan.json", "mean", "done"

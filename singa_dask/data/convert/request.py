@@ -11,7 +11,7 @@ from singa_dask import fs
 from singa_dask.data.convert.source_kinds import kind_options
 from singa_dask.data.stores.store import STORES, Store
 from singa_dask.errors import ConfigError
-from singa_dask.registry import suggest
+from singa_dask.wording import suggest
 
 # kind of the sources -> pattern of their keys
 KEYS = {"cifar": "%05d"}

@@ -9,9 +9,10 @@ from collections.abc import Collection
 from singa_dask import fs
 from singa_dask.conf.yaml_text import read_plain
 from singa_dask.data.stores.shards import NUMBERS
-from singa_dask.errors import ConfigError, DataError, listed
+from singa_dask.errors import ConfigError, DataError
 from singa_dask.fs.open_bytes import decode_text
 from singa_dask.fs.patterns import is_pattern
+from singa_dask.wording import listed
 
 # maximum number of directory entries that are tried as folders
 MAX_LOOKED_AT = 16

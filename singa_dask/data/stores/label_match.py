@@ -12,7 +12,8 @@ import numpy.typing as npt
 from singa_dask.data.codecs.category_names import NameNumbers
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
-from singa_dask.errors import DataError, listed
+from singa_dask.errors import DataError
+from singa_dask.wording import listed
 
 Labels = npt.NDArray[np.int32]
 

@@ -22,7 +22,8 @@ from singa_dask.data.codecs.record_schema import fields_of, show_schema
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.store import MANIFEST_DIR, Store, advice_for
 from singa_dask.data.types import Block, Field, FileSum
-from singa_dask.errors import DataError, listed
+from singa_dask.errors import DataError
+from singa_dask.wording import listed
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,10 @@ from singa_dask.data.stores.hugging_face import name_sets, saved_files
 from singa_dask.data.stores.lakes import refuse_lake
 from singa_dask.data.stores.shards import check_splits, shard_urls
 from singa_dask.data.stores.store import STORES, Store
-from singa_dask.errors import DataError, listed
+from singa_dask.errors import DataError
 from singa_dask.fs.cache import open_cache
 from singa_dask.fs.patterns import is_pattern
+from singa_dask.wording import listed
 
 # backends that read a directory of files as one store
 DIRECTORIES = ("parquet", "image-parquet", "jsonl")

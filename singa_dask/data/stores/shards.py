@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from singa_dask import fs
 from singa_dask.data.stores.lakes import refuse_lake
 from singa_dask.data.stores.store import MANIFEST_DIR, SPLIT
-from singa_dask.errors import DataError, NoFileError, listed
+from singa_dask.errors import DataError, NoFileError
 from singa_dask.fs.patterns import matches
+from singa_dask.wording import listed
 
 NUMBERS = re.compile(r"(.*)-(\d{5})-of-(\d{5})(.*)")
 

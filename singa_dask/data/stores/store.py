@@ -30,8 +30,9 @@ from singa_dask.data.types import Arrays, Block, Field, FileSum, Records, TableC
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.fs.io_threads import map_ahead, open_threads
 from singa_dask.fs.sources import Bytes
-from singa_dask.registry import Registry, suggest
+from singa_dask.registry import Registry
 from singa_dask.shown import plural
+from singa_dask.wording import suggest
 
 # directory next to the data that holds manifests
 MANIFEST_DIR = "_singa"

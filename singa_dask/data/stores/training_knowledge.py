@@ -13,7 +13,8 @@ from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.label_match import LabelMatch, find_label, find_label_type, has_several_labels, label_table
 from singa_dask.data.stores.store import Store
-from singa_dask.errors import DataError, listed
+from singa_dask.errors import DataError
+from singa_dask.wording import listed
 
 
 class TrainingKnowledge:

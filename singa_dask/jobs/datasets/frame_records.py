@@ -13,10 +13,11 @@ from singa_dask.data.codecs.columns import as_floats, show_columns
 from singa_dask.data.codecs.data_frames import HINT, as_column, as_table, names_of
 from singa_dask.data.codecs.plain_arrays import as_array
 from singa_dask.data.stores.blocks import rows_per_block
-from singa_dask.errors import DataError, listed
+from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.records import check_count, check_weights, place_of
 from singa_dask.lazy import LazyModule
 from singa_dask.shown import plural
+from singa_dask.wording import listed
 
 pc, pq = LazyModule("pyarrow.compute"), LazyModule("pyarrow.parquet")
 

@@ -39,7 +39,7 @@ from typing import Any
 
 from singa_dask import fs
 from singa_dask.conf.yaml_text import read_plain, redact_job
-from singa_dask.errors import ConfigError, DataError, TakenOverError, listed
+from singa_dask.errors import ConfigError, DataError, TakenOverError
 from singa_dask.fs.ownership import OWNER, Ownership, has_died, read_owner
 from singa_dask.observe.event_texts import layer_metrics, log_text
 from singa_dask.observe.files.heartbeat import HEARTBEAT, LOST_S, Heartbeat, is_alive
@@ -48,6 +48,7 @@ from singa_dask.observe.files.trace_file import SPANS, TRACE, TraceFile
 from singa_dask.observe.json_values import to_json
 from singa_dask.observe.learning import PREFERRED_PHASES, sentences
 from singa_dask.redaction import redact
+from singa_dask.wording import listed
 
 logger = logging.getLogger(__name__)
 

@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from singa_dask.conf import ClusterConf
-from singa_dask.errors import ClusterError, NotNowError, listed
+from singa_dask.errors import ClusterError, NotNowError
 from singa_dask.runtime.planning.layout import Layout, pack, plan_processes
 from singa_dask.shown import plural
+from singa_dask.wording import listed
 
 SHOWN = 8
 """Maximum number of Dask workers that each list in an error names."""

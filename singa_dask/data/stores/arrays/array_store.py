@@ -22,10 +22,11 @@ from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import StoreOptions, advice_for
 from singa_dask.data.types import Arrays, Block, Field
-from singa_dask.errors import DataError, listed
+from singa_dask.errors import DataError
 from singa_dask.fs.checksums import checksum_of
 from singa_dask.fs.decompression import check_decompressed, limit_of
 from singa_dask.fs.sources import Range
+from singa_dask.wording import listed
 
 VALUE_NAMES = ("images", "image", "pixel", "pixels", "data", "x", "features")
 CLASS_NAMES = ("class_names", "classes", "names")

@@ -23,9 +23,10 @@ from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.range_store import describe
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, LabelOptions
-from singa_dask.errors import DataError, listed
+from singa_dask.errors import DataError
 from singa_dask.fs.decompression import limit_of, read_member
 from singa_dask.fs.sources import Bytes, BytesInMemory
+from singa_dask.wording import listed
 
 ZIP_MAGIC = b"PK\x03\x04"
 LOCAL_HEADER_BYTES = 30

@@ -29,9 +29,10 @@ from singa_dask.data.stores.range_store import DAMAGE, RangeStore
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, LabelOptions
 from singa_dask.data.types import Arrays, Block, Field
-from singa_dask.errors import DataError, listed
+from singa_dask.errors import DataError
 from singa_dask.fs.decompression import check_decompressed, limit_of
 from singa_dask.fs.sources import Bytes
+from singa_dask.wording import listed
 
 
 @STORES.register("arrow")

@@ -32,10 +32,11 @@ from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, LabelOptions
 from singa_dask.data.types import Arrays, Block, Field
-from singa_dask.errors import DataError, Remedy, listed
+from singa_dask.errors import DataError, Remedy
 from singa_dask.fs.decompression import check_decompressed, limit_of
 from singa_dask.fs.sources import Range
 from singa_dask.lazy import LazyModule
+from singa_dask.wording import listed
 
 pq = LazyModule("pyarrow.parquet")
 

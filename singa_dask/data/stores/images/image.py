@@ -29,13 +29,14 @@ from singa_dask.data.stores.manifest import find_manifest, name_of
 from singa_dask.data.stores.store import MANIFEST_DIR, SPLIT, STORES, Store, StoreOptions, advice_for
 from singa_dask.data.types import Arrays, Field, FileSum
 from singa_dask.data.warn_once import warn_once
-from singa_dask.errors import DataError, MissingPackageError, listed
+from singa_dask.errors import DataError, MissingPackageError
 from singa_dask.fs.checksums import checksum_of
 from singa_dask.fs.io_threads import decode_threads, map_ahead
 from singa_dask.fs.open_bytes import decode_text
 from singa_dask.redaction import readable
 from singa_dask.shown import plural
 from singa_dask.texts import split_lines
+from singa_dask.wording import listed
 
 logger = logging.getLogger(__name__)
 

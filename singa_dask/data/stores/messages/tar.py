@@ -29,11 +29,12 @@ from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES, StoreOptions
 from singa_dask.data.types import Arrays
 from singa_dask.data.warn_once import warn_once
-from singa_dask.errors import DataError, Remedy, listed
+from singa_dask.errors import DataError, Remedy
 from singa_dask.fs.range_file import RangeFile
 from singa_dask.fs.sources import SCANNED_BYTES, Bytes, ReadAhead, scan_ahead
 from singa_dask.shown import plural
 from singa_dask.texts import decode
+from singa_dask.wording import listed
 
 logger = logging.getLogger(__name__)
 

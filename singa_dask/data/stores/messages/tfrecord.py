@@ -21,10 +21,11 @@ from singa_dask.data.stores.images.image_decoding import ImageOptions, decode_im
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES, LabelOptions
 from singa_dask.data.types import Arrays
-from singa_dask.errors import DataError, FaultError, Remedy, data_error, listed
+from singa_dask.errors import DataError, FaultError, Remedy, data_error
 from singa_dask.fs.checksums import checksum_of, masked
 from singa_dask.fs.open_bytes import open_bytes
 from singa_dask.fs.sources import Bytes, ReadAhead
+from singa_dask.wording import listed
 
 HEAD_BYTES, TAIL_BYTES = 12, 4
 IMAGE_NAMES = ("image/encoded", "image_raw", "image", "images", "pixel", "data", "x")

@@ -27,7 +27,8 @@ from singa_dask.data.stores.tables.table_files import TableFile
 from singa_dask.data.stores.tables.table_json import JsonPart
 from singa_dask.data.stores.tables.table_learner import TableLearner
 from singa_dask.data.types import Arrays, Field, RecordRun
-from singa_dask.errors import DataError, FaultError, Remedy, data_error, listed, question_of
+from singa_dask.errors import DataError, FaultError, Remedy, data_error
+from singa_dask.wording import listed, question_of
 
 PIXEL_KEYS = ("pixel", "pixels", "image", "images")
 VALUE_KEYS = ("features", "data", "x", *PIXEL_KEYS)

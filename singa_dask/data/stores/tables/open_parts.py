@@ -18,9 +18,10 @@ from singa_dask.data.stores.tables.table_in_memory import read_whole
 from singa_dask.data.stores.tables.table_parquet import ParquetPart
 from singa_dask.data.stores.tables.table_part import OpenRuns, TablePart
 from singa_dask.data.types import RecordRun
-from singa_dask.errors import DataError, Remedy, question_of
+from singa_dask.errors import DataError, Remedy
 from singa_dask.fs.sources import Bytes
 from singa_dask.lazy import LazyModule
+from singa_dask.wording import question_of
 
 table_json = LazyModule("singa_dask.data.stores.tables.table_json")
 

@@ -24,8 +24,9 @@ from singa_dask.data.stores.tables.table_files import (
     with_outer_keys,
 )
 from singa_dask.data.stores.tables.table_part import TablePart
-from singa_dask.errors import ConfigError, DataError, question_of
+from singa_dask.errors import ConfigError, DataError
 from singa_dask.lazy import LazyModule
+from singa_dask.wording import question_of
 
 pc = LazyModule("pyarrow.compute")
 

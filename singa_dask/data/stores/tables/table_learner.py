@@ -24,8 +24,9 @@ from singa_dask.data.stores.tables.table_files import LINES, kind_of_key
 from singa_dask.data.stores.tables.table_index import Runs, TableBlock, TableIndex
 from singa_dask.data.stores.tables.table_part import TablePart
 from singa_dask.data.warn_once import warn_once
-from singa_dask.errors import DataError, Remedy, question_of
+from singa_dask.errors import DataError, Remedy
 from singa_dask.fs.io_threads import decode_threads, io_threads, map_ahead
+from singa_dask.wording import question_of
 
 logger = logging.getLogger(__name__)
 

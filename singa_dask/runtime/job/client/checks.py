@@ -18,7 +18,6 @@ from singa_dask.inputs.writers import Writer
 from singa_dask.layers import LAYERS, Layer
 from singa_dask.net import NeuralNet, whole_params
 from singa_dask.ops import OPS
-from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.planning import devices, job_plan, layout, machine
 from singa_dask.runtime.planning.nets import Nets, add_passes, build_net, build_nets
@@ -26,6 +25,7 @@ from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.shown import plural
 from singa_dask.training import ALGORITHMS, check_initialisers
 from singa_dask.training.pass_metrics import PassMetrics
+from singa_dask.wording import suggest
 
 MAX_MEMORY = 1 << 46
 

@@ -15,10 +15,11 @@ from distributed.client import FutureCancelledError
 from distributed.protocol.pickle import dumps, loads
 
 from singa_dask.comm.remote_import import Guarded
-from singa_dask.errors import Aborted, ClusterError, LostUnitError, UnloadableError, listed
+from singa_dask.errors import Aborted, ClusterError, LostUnitError, UnloadableError
 from singa_dask.runtime.job.client.cluster import present_workers
 from singa_dask.runtime.job.dask_worker.part_files import reading
 from singa_dask.runtime.job.limits import limit
+from singa_dask.wording import listed
 
 LOOK_S = 2.0
 """Seconds between two checks for a cancelled job and for lost Dask workers."""

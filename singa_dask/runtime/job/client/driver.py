@@ -14,7 +14,7 @@ from distributed import Client
 
 from singa_dask import fs
 from singa_dask.data.stores.tables.table_scan import TableScan
-from singa_dask.errors import ClusterError, LeftQueueError, NotNowError, ReplacedError, UnitError, listed, text_of
+from singa_dask.errors import ClusterError, LeftQueueError, NotNowError, ReplacedError, UnitError, text_of
 from singa_dask.fs import host_files
 from singa_dask.observe.files.run_directory import check_ended
 from singa_dask.runtime.job.client.calls import UNANSWERED, ask_jobs
@@ -33,6 +33,7 @@ from singa_dask.runtime.job.names import SIGNAL_CODES, Op
 from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.state.submission import JobSpec, Submission
 from singa_dask.runtime.planning.layout import plan_processes
+from singa_dask.wording import listed
 
 
 @dataclass(frozen=True)

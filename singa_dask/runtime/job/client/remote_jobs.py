@@ -9,12 +9,13 @@ from distributed import Client
 
 from singa_dask import version
 from singa_dask.comm.remote_import import load_on_scheduler
-from singa_dask.errors import ConfigError, listed
+from singa_dask.errors import ConfigError
 from singa_dask.lazy import LazyModule
 from singa_dask.redaction import redact
 from singa_dask.runtime.job.client.calls import ask_jobs, expecting_answer
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import JOBS, Op, this_user
+from singa_dask.wording import listed
 
 # loaded only to compare run directories
 fs = LazyModule("singa_dask.fs")
