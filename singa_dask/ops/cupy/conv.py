@@ -27,9 +27,9 @@ from singa_dask.ops.contract import ConvWindow, Pair
 from singa_dask.ops.cupy import cudnn
 from singa_dask.ops.cupy.choices import choices_in, fastest, folder_of
 from singa_dask.ops.cupy.cublas import workspace
-from singa_dask.ops.cupy.device import Array, CupyDevice, elapsed
+from singa_dask.ops.cupy.device import Array, CupyDevice, elapsed, is_dense
 from singa_dask.ops.cupy.elementwise import CupyElementwise
-from singa_dask.ops.cupy.launch import THREADS, blocks, is_dense, sum_type
+from singa_dask.ops.cupy.launch import THREADS, blocks, sum_type
 from singa_dask.ops.cupy.linear import CupyLinear
 from singa_dask.ops.cupy.weights import StepWeights
 from singa_dask.ops.numpy.images import parts_of_groups
@@ -82,7 +82,10 @@ class CupyConv(CupyLinear, CupyElementwise):
         def run(way: Way) -> Array:
             if way is None:
                 for part, filters, bias, channels in parts_of_groups(groups, (x, 1), (weights, 0), (b, 0), (y, 1)):
-                    source, target = self._dense("group x", part), self._output_buffer("group y", channels, y.dtype)
+                    source, target = (
+                        self._made_dense("group x", part),
+                        self._output_buffer("group y", channels, y.dtype),
+                    )
                     for columns, images in self._unfolded(source, target, w.shape[2:], *how):
                         self.linear(columns, rows_of(filters), bias, pixels_of(images))
                     self._commit(target, channels)
@@ -97,7 +100,7 @@ class CupyConv(CupyLinear, CupyElementwise):
                 self.relu(pixels_of(y), pixels_of(y))
             return y
 
-        run(self._way(run, cudnn.FORWARD, x.shape, w.shape, y.shape, *how, x.dtype, b is not None, relu))
+        run(self._timed_way(run, cudnn.FORWARD, x.shape, w.shape, y.shape, *how, x.dtype, b is not None, relu))
         if y is not out:
             self.copy(y, out)
 
@@ -110,14 +113,14 @@ class CupyConv(CupyLinear, CupyElementwise):
                 self._run_plan(way, {cudnn.IMAGES: gx, cudnn.WEIGHTS: weights, cudnn.OUTPUTS: gy})
                 return gx
             for part, filters, channels in parts_of_groups(window.groups, (gy, 1), (weights, 0), (gx, 1)):
-                source, target = self._dense("group gy", part), self._output_buffer("group gx", channels, gx.dtype)
+                source, target = self._made_dense("group gy", part), self._output_buffer("group gx", channels, gx.dtype)
                 for columns, images, g in self._pieces_of_columns(target, source, w.shape[2:], sum_type(gy.dtype)):
                     self.gemm(pixels_of(g), rows_of(filters), columns)
                     self._move_windows("fold", columns, images, g, w.shape[2:], *how)
                 self._commit(target, channels)
             return gx
 
-        run(self._way(run, cudnn.GRAD_INPUT, out.shape, w.shape, gy.shape, *how, gy.dtype))
+        run(self._timed_way(run, cudnn.GRAD_INPUT, out.shape, w.shape, gy.shape, *how, gy.dtype))
         if gx is not out:
             self.copy(gx, out)
 
@@ -138,12 +141,12 @@ class CupyConv(CupyLinear, CupyElementwise):
             if not len(x):
                 total[...] = 0
             for part, grads, weights in parts_of_groups(window.groups, (x, 1), (gy, 1), (total, 0)):
-                source, target = self._dense("group x", part), self._dense("group gy", grads)
+                source, target = self._made_dense("group x", part), self._made_dense("group gy", grads)
                 for i, (columns, g) in enumerate(self._unfolded(source, target, out.shape[2:], *how)):
                     self.linear_grad_weight(columns, pixels_of(g), rows_of(weights), accumulate=i > 0)
             return total
 
-        total = run(self._way(run, cudnn.GRAD_WEIGHT, x.shape, out.shape, gy.shape, *how, x.dtype))
+        total = run(self._timed_way(run, cudnn.GRAD_WEIGHT, x.shape, out.shape, gy.shape, *how, x.dtype))
         if accumulate:
             ADD_TO(total, out)
         elif total is not out:
@@ -212,7 +215,7 @@ class CupyConv(CupyLinear, CupyElementwise):
                 self.use_stream(self.gpu.stream)
         return graph
 
-    def _way(self, run: Callable[[Way], Array], *wanted: Any) -> Way:
+    def _timed_way(self, run: Callable[[Way], Array], *wanted: Any) -> Way:
         """Return the algorithm for a `CudnnConvolution`.
 
         The first call with these fields chooses the algorithm, and may run all of them.
@@ -220,10 +223,16 @@ class CupyConv(CupyLinear, CupyElementwise):
         try:
             return self._ways[wanted]
         except KeyError:
-            way = self._ways[wanted] = self._choose(cudnn.CudnnConvolution(*wanted, tf32=self.precision == "tf32"), run)
+            way = self._ways[wanted] = self._time_ways(
+                cudnn.CudnnConvolution(*wanted, tf32=self.precision == "tf32"), run
+            )
             return way
 
-    def _choose(self, wanted: cudnn.CudnnConvolution, run: Callable[[Way], Array]) -> Way:
+    def _time_ways(self, wanted: cudnn.CudnnConvolution, run: Callable[[Way], Array]) -> Way:
+        """Return the fastest algorithm for a convolution, known from earlier or by timing all of them.
+
+        Small convolutions, and convolutions in a capture, are not timed.
+        """
         if not self._looked_for_cudnn:
             self._looked_for_cudnn = True
             self._cudnn = find_cudnn(self.gpu)

@@ -21,6 +21,7 @@ from singa_dask.arrays import Array as HostArray
 from singa_dask.arrays import DType
 from singa_dask.errors import ConfigError, DeviceMemoryError
 from singa_dask.ops.bfloat16 import BFLOAT16
+from singa_dask.ops.numpy.memory import channels_last
 
 # An array in GPU memory. CuPy has no type hints, so mypy treats this type as Any.
 Array: TypeAlias = cupy.ndarray
@@ -176,7 +177,7 @@ class CupyDevice:
     def put(self, values: HostArray, out: Array) -> None:
         """Copy small host values to a device array of the same shape and dtype, in order with kernels."""
         self.forbid_capture("something is copied to it")
-        if out.nbytes > SMALL_BYTES or not dense(out):
+        if out.nbytes > SMALL_BYTES or not has_no_gaps(out):
             with self.upload(values) as copy:
                 out[...] = copy
             return
@@ -205,7 +206,7 @@ class CupyDevice:
         Waits for earlier kernels.
         """
         self.forbid_capture("something is read from it")
-        if not dense(x):
+        if not has_no_gaps(x):
             with self.activate():
                 x = x.copy()
         copy: HostArray = laid_out_like(x, np.empty(x.size, x.dtype))
@@ -350,9 +351,14 @@ def _in_memory(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, .
     return tuple(sorted(range(len(shape)), key=lambda axis: -steps[axis]))
 
 
-def dense(x: Array) -> bool:
+def has_no_gaps(x: Array) -> bool:
     """Return whether an array has no gaps in memory, whatever the order of its axes."""
     return bool(x.flags.c_contiguous or x.transpose(in_memory(x)).flags.c_contiguous)
+
+
+def is_dense(x: Array) -> bool:
+    """Return whether images lie in memory as N, H, W, C without gaps, and rows as N, C."""
+    return bool((channels_last(x) if x.ndim == 4 else x).flags.c_contiguous)
 
 
 def laid_out_like(x: Array, flat: Array) -> Array:

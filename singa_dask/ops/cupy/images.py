@@ -76,7 +76,7 @@ class CupyImages(CupyElementwise):
         return np.dtype(np.uint8 if kernel[0] * kernel[1] <= BYTE_PLACES else np.int32)
 
     def max_pool(self, x: Array, out: Array, where: Array | None, kernel: Pair, stride: Pair, pad: Pair) -> None:
-        source, y = self._dense("x", x), self._output_buffer("y", out, x.dtype)
+        source, y = self._made_dense("x", x), self._output_buffer("y", out, x.dtype)
         if where is None:
             self._pool("max_pool", (source, y), y, source, y, (kernel, stride, pad))
         else:
@@ -84,20 +84,20 @@ class CupyImages(CupyElementwise):
         self._commit(y, out)
 
     def max_pool_grad(self, gy: Array, where: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair) -> None:
-        g, gx = self._dense("gy", gy), self._output_buffer("gx", out, gy.dtype)
+        g, gx = self._made_dense("gy", gy), self._output_buffer("gx", out, gy.dtype)
         self._pool("max_pool_grad", (g, where, gx), gx, gx, g, (kernel, stride, pad))
         self._commit(gx, out)
 
     def max_pool_grad_ties(
         self, x: Array, y: Array, gy: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair
     ) -> None:
-        source, largest, g = (self._dense(name, values) for name, values in (("x", x), ("y", y), ("gy", gy)))
+        source, largest, g = (self._made_dense(name, values) for name, values in (("x", x), ("y", y), ("gy", gy)))
         gx = self._output_buffer("gx", out, gy.dtype)
         self._pool("max_pool_grad_ties", (source, largest, g, gx), gx, gx, g, (kernel, stride, pad))
         self._commit(gx, out)
 
     def avg_pool(self, x: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool) -> None:
-        source, y = self._dense("x", x), self._output_buffer("y", out, x.dtype)
+        source, y = self._made_dense("x", x), self._output_buffer("y", out, x.dtype)
         self._pool("avg_pool", (source, y), y, source, y, (kernel, stride, pad), np.bool_(count_pad))
         self._commit(y, out)
 
@@ -110,15 +110,15 @@ class CupyImages(CupyElementwise):
         self._avg_pool_grad(y, gy, out, (kernel, stride, pad), count_pad)
 
     def _avg_pool_grad(self, y: Array | None, gy: Array, out: Array, how: Any, count_pad: bool) -> None:
-        g, gx = self._dense("gy", gy), self._output_buffer("gx", out, gy.dtype)
-        relu = gx if y is None else self._dense("y", y)
+        g, gx = self._made_dense("gy", gy), self._output_buffer("gx", out, gy.dtype)
+        relu = gx if y is None else self._made_dense("y", y)
         self._pool("avg_pool_grad", (g, relu, gx), gx, gx, g, how, np.bool_(count_pad), np.bool_(y is not None))
         self._commit(gx, out)
 
     def global_avg_pool(self, x: Array, out: Array) -> None:
         n_rows, n_channels, *sizes = x.shape
         mean = self.gpu.function("sums", "pixel_means", X=x.dtype, Y=out.dtype)
-        arrays = (self._dense("x", x), out, *strides_of(out))
+        arrays = (self._made_dense("x", x), out, *strides_of(out))
         if x.size:
             mean((-(-n_channels // WARP), n_rows), (THREADS,), (*arrays, np.int64(math.prod(sizes)), *ints(n_channels)))
 

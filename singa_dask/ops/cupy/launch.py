@@ -10,7 +10,6 @@ import numpy as np
 from singa_dask.arrays import DType
 from singa_dask.ops.cupy.device import Array, in_memory
 from singa_dask.ops.cupy.value_kernel import PACK_BYTES
-from singa_dask.ops.numpy.memory import channels_last
 
 # Threads per block in elementwise kernels.
 THREADS = 256
@@ -19,18 +18,13 @@ WARP = 32
 MAX_BLOCKS = 1 << 14
 
 
-def is_dense(x: Array) -> bool:
-    """Return whether images lie in memory as N, H, W, C without gaps, and rows as N, C."""
-    return bool((channels_last(x) if x.ndim == 4 else x).flags.c_contiguous)
-
-
 def strides_of(x: Array) -> tuple[np.int64, ...]:
     """Return the strides of an array in values, as arguments of a kernel."""
     return tuple(np.int64(step // x.itemsize) for step in x.strides)
 
 
 def flattened(x: Array) -> Array:
-    """Return a view (n,) of a dense array in the order of its memory."""
+    """Return a view (n,) of an array without gaps in the order of its memory."""
     return x.transpose(in_memory(x)).reshape(-1)
 
 

@@ -13,8 +13,8 @@ from cupy.cuda import runtime
 
 from singa_dask.arrays import Array as HostArray
 from singa_dask.arrays import DType
-from singa_dask.ops.cupy.device import SMALL_BYTES, Array, CupyDevice, dense, event, laid_out_like
-from singa_dask.ops.cupy.launch import THREADS, blocks, flattened, is_dense
+from singa_dask.ops.cupy.device import SMALL_BYTES, Array, CupyDevice, event, has_no_gaps, is_dense, laid_out_like
+from singa_dask.ops.cupy.launch import THREADS, blocks, flattened
 from singa_dask.ops.cupy.value_kernel import CAST, casts, in_memory_order
 from singa_dask.ops.numpy.memory import NumpyMemory, in_layout
 
@@ -216,13 +216,13 @@ class CupyMemory(NumpyMemory):
 
     def flat(self, name: str, x: Array) -> Array:
         """Return all values as a contiguous array (n,): a view, or a copy in the scratch memory ``name``."""
-        if not dense(x):
+        if not has_no_gaps(x):
             copy = self.scratch(name, x.shape, x.dtype)
             self.copy(x, copy)
             x = copy
         return flattened(x)
 
-    def _dense(self, name: str, x: Array) -> Array:
+    def _made_dense(self, name: str, x: Array) -> Array:
         """Return x without gaps, as kernels require: x itself, or a copy in scratch memory."""
         if is_dense(x):
             return x

@@ -33,7 +33,7 @@ class CupyNormalisation(CupyLinear):
         return self.features(shape, sum_type(dtype))
 
     def lrn(self, x: Array, out: Array, work: Array | None, size: int, alpha: float, beta: float, knorm: float) -> None:
-        source, y = self._dense("x", x), self._output_buffer("y", out, x.dtype)
+        source, y = self._made_dense("x", x), self._output_buffer("y", out, x.dtype)
         how = (size, alpha, beta, knorm)
         if work is None:
             self._lrn("lrn", (source, y), *how)
@@ -44,7 +44,7 @@ class CupyNormalisation(CupyLinear):
     def lrn_grad(
         self, x: Array, gy: Array, out: Array, work: Array, size: int, alpha: float, beta: float, knorm: float
     ) -> None:
-        source, g, gx = self._dense("x", x), self._dense("gy", gy), self._output_buffer("gx", out, x.dtype)
+        source, g, gx = self._made_dense("x", x), self._made_dense("gy", gy), self._output_buffer("gx", out, x.dtype)
         self._lrn("lrn_grad", (source, g, work, gx), size, alpha, beta, knorm)
         self._commit(gx, out)
 
@@ -76,7 +76,7 @@ class CupyNormalisation(CupyLinear):
         relu: bool = False,
         work: Array | None = None,
     ) -> None:
-        source, y = self._dense("x", x), self._output_buffer("y", out, x.dtype)
+        source, y = self._made_dense("x", x), self._output_buffer("y", out, x.dtype)
         rows = _Rows(self, source, scale.dtype, y)
         known = (scale, shift, mean, var, rows.factors)
         if training:
@@ -101,8 +101,8 @@ class CupyNormalisation(CupyLinear):
         y: Array | None = None,
         work: Array | None = None,
     ) -> None:
-        source, g = self._dense("x", x), self._dense("gy", gy)
-        output, relu = (g, False) if y is None else (self._dense("y", y), True)
+        source, g = self._made_dense("x", x), self._made_dense("gy", gy)
+        output, relu = (g, False) if y is None else (self._made_dense("y", y), True)
         gx = None if out is None else self._output_buffer("gx", out, x.dtype)
         rows = _Rows(self, source, scale.dtype, g, output, *(() if gx is None else (gx,)))
         *statistics, rate = running or (mean, var, grad_scale, grad_shift, 0.0)
@@ -116,7 +116,7 @@ class CupyNormalisation(CupyLinear):
     # -- layer and group normalisation -----------------------------------------------------------------------
 
     def group_norm(self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float) -> None:
-        source, y = self._dense("x", x), self._output_buffer("y", out, x.dtype)
+        source, y = self._made_dense("x", x), self._output_buffer("y", out, x.dtype)
         self._on_groups("group_norm", (source, scale, shift, mean, var, y), mean, eps)
         self._commit(y, out)
 
@@ -136,7 +136,7 @@ class CupyNormalisation(CupyLinear):
         if _is_rows(x, mean):
             self.layer_norm_grad(x, gy, scale, mean, var, out, grad_scale, grad_shift, eps, accumulate)
             return
-        source, g = self._dense("x", x), self._dense("gy", gy)
+        source, g = self._made_dense("x", x), self._made_dense("gy", gy)
         if out is not None:
             gx = self._output_buffer("gx", out, x.dtype)
             self._on_groups("group_norm_grad", (source, g, scale, mean, var, gx), mean, eps)
@@ -184,9 +184,9 @@ class CupyNormalisation(CupyLinear):
 
         If ``out`` is given, the gradient of x, plus ``more``, is written to it.
         """
-        source, g = self._dense("x", x), self._dense("gy", gy)
+        source, g = self._made_dense("x", x), self._made_dense("gy", gy)
         gx = None if out is None else self._output_buffer("gx", out, x.dtype)
-        arrays = (source, g, g if more is None else self._dense("more", more), scale, mean, var)
+        arrays = (source, g, g if more is None else self._made_dense("more", more), scale, mean, var)
         written = (source if gx is None else gx, grad_scale, grad_shift)
         function, block, sizes = self._on_rows_of("row_norm_grad", (*arrays, *written), scale.dtype, eps)
         n_parts = min(ROW_PARTS, max(1, -(-len(x) // block[1])))
