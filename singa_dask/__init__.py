@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from singa_dask.api import register
     from singa_dask.conf import Conf, Phase
     from singa_dask.data.stores import Store, open_store
+    from singa_dask.data.stores.range_store import RangeStore
+    from singa_dask.data.stores.store import StoreOptions
     from singa_dask.data.types import Arrays, Block, Field
     from singa_dask.errors import ConfigError, DataError, DataWarning, Problem
     from singa_dask.estimators import SingaClassifier as SingaClassifier
@@ -60,6 +62,7 @@ __all__ = [
     "Param",
     "Phase",
     "Problem",
+    "RangeStore",
     "RateCurve",
     "RecordIds",
     "RecordInput",
@@ -70,6 +73,7 @@ __all__ = [
     "Store",
     "StoreConf",
     "StoreInput",
+    "StoreOptions",
     "Traits",
     "Updater",
     "__version__",
@@ -98,6 +102,8 @@ __getattr__ = lazy_names(
         "api": ["register"],
         "conf": ["Conf", "Phase"],
         "data.stores": ["Store", "open_store"],
+        "data.stores.range_store": ["RangeStore"],
+        "data.stores.store": ["StoreOptions"],
         "data.types": ["Arrays", "Block", "Field"],
         "errors": ["ConfigError", "DataError", "DataWarning", "Problem"],
         # not in __all__, so that "from singa_dask import *" does not need scikit-learn

@@ -2,17 +2,19 @@
 
 Import them with ``from singa_dask import ...``.
 
-===========================  ======================  =================================================================
-part                         base class              defines
-===========================  ======================  =================================================================
-layer                        `Layer`                 ``setup``, ``forward``, ``backward``
-parser of records            `StoreInput`            ``parse``
-update rule                  `Updater`               ``rule``, ``state_names``
-learning rate over time      `Schedule`              ``__call__``
-initial values of params     `Initialiser`           ``fill``
-how one batch is trained     `Algorithm`, or `BP`    ``train_one_batch``, ``test_one_batch``
-format of records            `Store`                 ``blocks``, ``schema``, ``read_block``, ``close``
-===========================  ======================  =================================================================
+=======
+===========================  =========================  ==============================================================
+part                         base class                 defines
+===========================  =========================  ==============================================================
+layer                        `Layer`                    ``setup``, ``forward``, ``backward``
+parser of records            `StoreInput`               ``parse``
+update rule                  `Updater`                  ``rule``, ``state_names``
+learning rate over time      `Schedule`                 ``__call__``
+initial values of params     `Initialiser`              ``fill``
+how one batch is trained     `Algorithm`, or `BP`       ``train_one_batch``, ``test_one_batch``
+format, ranges of files      `RangeStore`               ``index``, ``decode``
+format, any other records    `Store`                    ``blocks``, ``schema``, ``read_block``, ``close``
+===========================  =========================  ==============================================================
 
 A part declares its keys with ``block = MyConf``, where MyConf extends `Conf`. A job sets these keys in the block
 ``my_conf`` beside the part's type, and the part reads them from ``self.options``. A part without such a class finds its

@@ -426,6 +426,7 @@ class Layer(HasBlock):
 
         Write the gradient to it, in the order of `rows`.
         """
+        # output_grad is grad, or an error if there is none: callers have checked that the source has a gradient
         grad = self.sources[source].output_grad
         with contiguous_out(self.ops, grad, "grad rows") as memory:
             yield memory if memory.ndim == 2 else memory.reshape(len(grad), -1)

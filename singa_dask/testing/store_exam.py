@@ -15,7 +15,8 @@ from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError, PartError
 from singa_dask.testing.examine import compare, examine
 
-FIELDS = {"pixel": "uint8", "data": "float32", "label": "int32"}
+FIELDS = {"pixel": "uint8", "data": "float32", "label": "int32", "target": "float32", "weight": "float32"}
+"""Fields that layers of singa-dask read -> type of their values. A parser of a user may read others."""
 
 
 def check_store(kind: str | type[Store], url: str, **options: Any) -> list[str]:
@@ -53,8 +54,18 @@ def check_blocks(store: Store) -> None:
         raise PartError("blocks have to be numbered 0, 1, 2, ... in the order of reading: Block(id, n, file, ...).")
     if not store.count or any(block.n < 1 for block in store.blocks):
         raise PartError("a block has no records. Leave empty ones out; raise DataError if there are none at all.")
-    if unknown := {name: str(field.dtype) for name, field in store.schema.items()}.items() - FIELDS.items():
-        raise PartError(f"the schema has {dict(unknown)}. Known are {FIELDS}.")
+
+
+def check_schema(store: Store) -> None:
+    """Check that fields hold numbers, of the types that layers expect."""
+    if not store.schema:
+        raise PartError("the schema is empty. Set schema to a Field for each array that read_block returns.")
+    actual = {name: str(field.dtype) for name, field in store.schema.items()}
+    if wrong := {name: FIELDS[name] for name in actual if actual[name] != FIELDS.get(name, actual[name])}:
+        raise PartError(f"the schema has { {name: actual[name] for name in wrong} }. Expected {wrong}.")
+    if others := [name for name, field in store.schema.items() if getattr(field.dtype, "kind", "O") not in "biuf"]:
+        types = {name: actual[name] for name in others}
+        raise PartError(f"the schema has {types}. Expected np.dtype of numbers or bools; store text as its bytes.")
 
 
 def check_reading(store: Store) -> None:
@@ -123,6 +134,7 @@ def check_missing(open_store: Callable[[str], Store], url: str) -> None:
 
 STORE_ASPECTS: dict[str, Callable[[Store], None]] = {
     "blocks": check_blocks,
+    "schema": check_schema,
     "reading": check_reading,
     "fetching": check_fetched,
     "travel": check_travel,

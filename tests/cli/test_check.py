@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import ROOT, Call
+from tests.snippets import read_blocks
 
 DOUBLE = """\
 from singa_dask import Layer
@@ -28,11 +29,14 @@ class Double(Layer):
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the working directory, with a wrong layer and the parts of the examples."""
+    """Return the working directory, with a wrong layer, the parts of the examples, and a store of the docs."""
     monkeypatch.chdir(tmp_path)
     for path in (ROOT / "examples/parts").glob("*.py"):
         shutil.copy(path, tmp_path)
     (tmp_path / "mine.py").write_text(DOUBLE)
+    store = next(block for block in read_blocks(ROOT / "docs/parts.md") if block.file_name == "readings.py")
+    (tmp_path / "readings.py").write_text(store.text)
+    (tmp_path / "readings.txt").write_text("0.5 1\n-1.5 0\n2 1")
     (tmp_path / "text").write_text("To be, or not to be, that is the question. " * 40)
     return tmp_path
 
@@ -54,6 +58,7 @@ def test_a_wrong_layer_ends_with_what_to_do(call: Call, folder: Path) -> None:
         ("swish.Swish", "--module", "swish.py", "--shape", "6x3", "--steps", "2"),
         ("lion.Lion", "--learning-rate", "0.01", "--conf", '{"user_conf": {"beta1": 0.8}}'),
         ("letters.Letters", "--data", "text", "--conf", '{"window": 8, "block_records": 100}'),
+        ("readings.Readings", "--data", "readings.txt", "--conf", '{"block_lines": 2}'),
         pytest.param(("SoftmaxLoss", "--classes", "3"), marks=pytest.mark.long),
         ("LayerNorm", "--conf", '{"layernorm_conf": {"epsilon": 0.1}}'),
     ],

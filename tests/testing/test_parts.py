@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from singa_dask.conf.updater import LRGenConf
 from singa_dask.data.stores import Store
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import DataError, PartError
+from singa_dask.layers import Layer
 from singa_dask.testing import check_layer, check_store, check_updater
-from singa_dask.training import Updater
+from singa_dask.training import Schedule, Updater
 
 ROOT = Path(__file__).parents[2]
 Array = np.ndarray[Any, Any]
@@ -166,6 +168,26 @@ class Doubles(Bytes):
         return np.dtype(np.float64)
 
 
+class Words(Bytes):
+    def __init__(self, url: str, storage_options: Any = None, step: int = 4) -> None:
+        super().__init__(url, storage_options, step)
+        self.schema = {"word": Field(np.dtype("S6"))}
+
+    def read_block(self, block_id: int) -> Arrays:
+        return {"word": super().read_block(block_id)["pixel"].copy().view("S6")[:, 0]}
+
+
+class OtherField(Bytes):
+    """A right store with a field that only a parser of its user reads."""
+
+    def __init__(self, url: str, storage_options: Any = None, step: int = 4) -> None:
+        super().__init__(url, storage_options, step)
+        self.schema = {"depth": Field(np.dtype(np.uint16), (step // 2,))}
+
+    def read_block(self, block_id: int) -> Arrays:
+        return {"depth": super().read_block(block_id)["pixel"].copy().view(np.uint16)}
+
+
 class AllAtOnce(Bytes):
     def read_block(self, block_id: int) -> Arrays:
         return {"pixel": self.values}
@@ -205,7 +227,8 @@ def records(tmp_path: Path) -> str:
         (NumberedFromOne, "blocks have to be numbered 0, 1, 2"),
         (LosesOptions, "a pickled store reads other records. Pass all options"),
         (Unnamed, "the error of a missing file does not name it"),
-        (Doubles, "the schema has {'pixel': 'float64'}"),
+        (Doubles, "the schema has {'pixel': 'float64'}. Expected {'pixel': 'uint8'}."),
+        (Words, "the schema has {'word': '|S6'}. Expected np.dtype of numbers"),
         (AllAtOnce, "Expected {'pixel': ((8, 6), dtype('uint8'))}, of the schema and block.n"),
         (OtherRows, "pixel from read_rows is"),
         (OneBuffer, "Return new memory each time, or a view of the file"),
@@ -220,8 +243,9 @@ def test_a_wrong_store_is_found(cls: type[Store], says: str, records: str) -> No
         check_store(cls, records, step=6)
 
 
-def test_a_right_store_passes(records: str) -> None:
-    assert check_store(Bytes, records, step=6) == []
+@pytest.mark.parametrize("cls", [Bytes, OtherField])
+def test_a_right_store_passes(cls: type[Store], records: str) -> None:
+    assert check_store(cls, records, step=6) == []
 
 
 def classes_in(text: str) -> dict[str, Any]:
@@ -231,16 +255,22 @@ def classes_in(text: str) -> dict[str, Any]:
     return found
 
 
-def test_the_layers_of_the_documentation_pass() -> None:
+def test_the_parts_of_the_documentation_pass() -> None:
     blocks = re.findall(r"```python\n(# \w+\.py\n.*?)```", (ROOT / "docs/parts.md").read_text(), re.DOTALL)
     notebook = json.loads((ROOT / "docs/notebooks/own-layer.ipynb").read_text())
     cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
     blocks += re.findall(r'text = """\n(.*?)"""', "\n".join(cells), re.DOTALL)
     blocks.append((ROOT / "examples/parts/swish.py").read_text())
     found = [each for text in blocks for each in classes_in(text).values() if getattr(each, "__module__", "") == "own"]
-    assert {each.__name__ for each in found} >= {"Double", "Scale", "Swish"}
+    assert {each.__name__ for each in found} >= {"Double", "Scale", "Swish", "HeavyBall", "Halving", "Readings"}
     for each in found:
-        check_layer(each, [(3, 4)])
+        if issubclass(each, Layer):
+            check_layer(each, [(3, 4)])
+        elif issubclass(each, Updater):
+            check_updater(each)
+        elif issubclass(each, Schedule):
+            rate = each(LRGenConf(type="Fixed", base_lr=0.1))
+            assert [rate(0), rate(999), rate(1000)] == [0.1, 0.1, 0.05]
 
 
 def test_the_update_rule_of_the_examples_passes() -> None:
