@@ -5,6 +5,7 @@ Another layer reads the features of the same records.
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import numpy as np
@@ -91,10 +92,10 @@ class TargetInput(_TableInput):
 
     def _check_records(self, store: Store) -> None:
         super()._check_records(store)
-        shape = store.schema["target"].shape
-        if shape != tuple(self.store_conf.shape):
-            message = f"the records have {shape[0]} targets, expected {self.store_conf.shape[0]}"
-            raise DataError(f"{store.url}: {message}. Set target_conf: {{size: {shape[0]}}}.")
+        n = math.prod(store.schema["target"].shape)
+        if n != self.store_conf.shape[0]:
+            message = f"the records have {n} targets, expected {self.store_conf.shape[0]}"
+            raise DataError(f"{store.url}: {message}. Set target_conf: {{size: {n}}}.")
 
     def parse(self, arrays: Arrays) -> tuple[Any, Any]:
         return arrays["target"], arrays.get("label")

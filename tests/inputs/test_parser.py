@@ -15,6 +15,7 @@ from singa_dask.data.stores import Store, open_store
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.inputs import InputContext, StoreInput
+from singa_dask.inputs.targets import TargetInput
 from singa_dask.layers import Feature, Layer
 from singa_dask.net import memory, wiring
 from singa_dask.ops import get_ops
@@ -162,6 +163,23 @@ def test_a_store_is_told_what_user_conf_says(counting: str) -> None:
     told = "memory://none: Counting: got an unexpected keyword argument 'frist'"
     # later versions of Python go on with a suggestion
     assert str(caught.value).startswith(f"store_conf.path: {told}")
+
+
+class Targets(Counting):
+    """The same numbers as targets, which are no arrays."""
+
+    def __init__(self, url: str, storage_options: Any = None, first: int = 0) -> None:
+        super().__init__(url, storage_options, first)
+        self.schema |= {"target": Field(np.dtype(np.float32))}
+
+    def read_block(self, block_id: int) -> Arrays:
+        return {**super().read_block(block_id), "target": np.arange(self.first, self.first + 10, dtype=np.float32)}
+
+
+def test_targets_of_a_store_may_be_numbers() -> None:
+    stored = {"path": "memory://none", "backend": f"{__name__}.Targets", "shape": [1], "has_label": False}
+    values, _ = batch(make(TargetInput, **stored, user_conf={"first": 3}))
+    assert values.tolist() == [[3], [4], [5], [6]]
 
 
 def test_a_store_of_ours_is_told_it_too() -> None:
