@@ -24,8 +24,8 @@ from singa_dask.inputs.store_input import StoreInput
 from singa_dask.layers.base import LAYERS, LayerSite
 
 
-class _TableInput(StoreInput):
-    """Base of layers that read other fields of the records of another input layer.
+class _BesideInput(StoreInput):
+    """Base of layers that read other fields of the same records beside a layer of the features.
 
     Both layers have the same ``store_conf``. Its shape, mean and std describe the features. If the other layer mixes
     records, this layer mixes its values with the same weights.
@@ -67,7 +67,7 @@ class TargetConf(Conf):
 
 
 @LAYERS.register()
-class TargetInput(_TableInput):
+class TargetInput(_BesideInput):
     """Read the targets of records: (batchsize / n_workers, targets).
 
     Use the layer as the second source of a regression loss, such as EuclideanLoss. In a table with named columns, the
@@ -109,7 +109,7 @@ class LabelConf(Conf):
 
 
 @LAYERS.register()
-class LabelInput(_TableInput):
+class LabelInput(_BesideInput):
     """Read one of several labels of records: (batchsize / n_workers, 1), labels as floats.
 
     Use the layer as the second source of a SoftmaxLoss. The ``store_conf`` of the layer that reads the features lists
@@ -137,7 +137,7 @@ class LabelInput(_TableInput):
 
 
 @LAYERS.register()
-class WeightInput(_TableInput):
+class WeightInput(_BesideInput):
     """Read the weights of records: (batchsize / n_workers, 1).
 
     Use the layer as the third source of a loss layer. In a table with named columns, the weights are the column that
