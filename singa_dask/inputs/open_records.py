@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-from collections.abc import Callable
 
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores import STORES, Store, detect, open_store
@@ -13,12 +11,9 @@ from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.data.stores.tables.table_csv import CsvPart
 from singa_dask.data.stores.tables.table_files import table_files
 from singa_dask.data.stores.tables.table_options import NAMING, NamedColumns
-from singa_dask.data.warn_once import warn_once
 from singa_dask.errors import DataError
 from singa_dask.fs.patterns import is_pattern
 from singa_dask.inputs.store_conf import StoreConf, as_single, options_of
-
-logger = logging.getLogger(__name__)
 
 # keys of store_conf that are options of some formats, except for the options of CSVInput
 FORMAT_KEYS = (*NAMING, "encoding", *ImageOptions.model_fields)
@@ -67,40 +62,7 @@ def _open_table(conf: StoreConf, cls: type[Store] | None, facts: TableFacts | No
     return TableStore(conf.path, options_of(conf), **{**options, **conf.user_conf})
 
 
-def open_named(conf: StoreConf, backend: str | None, facts: TableFacts | None, plain: Callable[[], Store]) -> Store:
-    """Open records by position; by name if they have the columns of ``facts`` in another order.
-
-    ``plain`` is a function that opens the records by position. It is also called if the columns have no names. Columns
-    that the net does not read are ignored.
-
-    Raises
-    ------
-    DataError
-        The store cannot be opened, or lacks a column.
-    """
-    if facts is None:
-        return plain()
-    store, failure = None, DataError(conf.path)
-    try:
-        store = plain()
-    except DataError as error:
-        failure = error
-    if store is not None and store.table_facts is not None and store.table_facts.names == facts.names:
-        return store
-    named = _open_by_name(conf, backend, facts, store)
-    if store is None:
-        if named is None:
-            raise failure
-        return named
-    if named is not None:
-        store.close()
-    elif store.table_facts is None and "data" in store.schema:
-        said = "the columns have no names, so they are read in the order of the training data"
-        warn_once(logger, f"{conf.path}: {said}")
-    return named or store
-
-
-def _open_by_name(conf: StoreConf, backend: str | None, facts: TableFacts, plain: Store | None) -> Store | None:
+def open_by_name(conf: StoreConf, backend: str | None, facts: TableFacts, plain: Store | None) -> Store | None:
     """Open the columns that ``facts`` names.
 
     ``plain`` is the store opened by position, or None if opening it failed. The result is None if the columns have no

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from functools import partial
 from typing import ClassVar
 
 from singa_dask import fs
 from singa_dask.conf import Phase
+from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.loading import Survey
 from singa_dask.data.stores import Store, open_store
 from singa_dask.data.stores.label_match import LabelMatch, find_label, find_label_type
 from singa_dask.data.stores.split import SplitStore
+from singa_dask.data.warn_once import warn_once
+from singa_dask.errors import DataError
 from singa_dask.inputs.input_context import InputContext
-from singa_dask.inputs.open_records import open_named, open_records
+from singa_dask.inputs.open_records import open_by_name, open_records
 from singa_dask.inputs.read_plan import ReadPlan
 from singa_dask.inputs.record_shapes import stored_shape
 from singa_dask.inputs.store_conf import StoreConf, options_of
+
+logger = logging.getLogger(__name__)
 
 
 class RecordSource:
@@ -74,14 +79,40 @@ class RecordSource:
         facts = self.context.knowledge.table_of(self.layer, self._learns)
         if conf.is_table:
             opened = open_records(conf, backend, facts)
+        elif facts is None:
+            opened = self.open_plain(backend)
         else:
-            opened = open_named(conf, backend, facts, partial(self.open_plain, backend))
+            opened = self._open_like(facts, backend)
         # a table applies the split itself, because its statistics cover only its part; wrap stores without this option
         return opened if conf.split is None or "split" in opened.option_names() else SplitStore(opened, conf.split)
 
     def open_plain(self, backend: str | None) -> Store:
         """Open the store without using names of columns."""
         return open_records(self.conf, backend)
+
+    def _open_like(self, facts: TableFacts, backend: str | None) -> Store:
+        """Open the store by position; by name if it has the columns of ``facts`` in another order.
+
+        Columns that the net does not read are ignored. Raises a `DataError` if a column is missing.
+        """
+        conf, store, failure = self.conf, None, DataError(self.conf.path)
+        try:
+            store = self.open_plain(backend)
+        except DataError as error:
+            failure = error
+        if store is not None and store.table_facts is not None and store.table_facts.names == facts.names:
+            return store
+        named = open_by_name(conf, backend, facts, store)
+        if store is None:
+            if named is None:
+                raise failure
+            return named
+        if named is not None:
+            store.close()
+        elif store.table_facts is None and "data" in store.schema:
+            said = "the columns have no names, so they are read in the order of the training data"
+            warn_once(logger, f"{conf.path}: {said}")
+        return named or store
 
     def open_checked(self) -> Store:
         """Open the store, and check it against the job and the training data.

@@ -170,9 +170,6 @@ class StoreInput(StoreReader):
         if problems:
             raise ConfigError(problems)
 
-    def open_checked(self) -> Store:
-        return self.source.open_checked()
-
     def _check_labels(self, store: Store) -> None:
         """Check that the layer reads a single label for each record."""
         if not has_several_labels(store) or not self.store_conf.has_label:

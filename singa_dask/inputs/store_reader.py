@@ -17,6 +17,7 @@ from singa_dask.data.stores import Store
 from singa_dask.data.types import Arrays
 from singa_dask.inputs.input import InputLayer
 from singa_dask.inputs.input_context import InputContext
+from singa_dask.inputs.record_source import RecordSource
 from singa_dask.layers.base import LayerSite
 from singa_dask.ops.contract import Array
 
@@ -25,6 +26,7 @@ class StoreReader(InputLayer):
     """An input layer that reads batches from a store. The store is opened for the first batch."""
 
     context: InputContext
+    source: RecordSource
     mixing = (0.0, 0.0)
     """Parameters ``mixup`` and ``cutmix`` of the job; both are 0 if records are not mixed."""
     counts_filled = False
@@ -37,10 +39,6 @@ class StoreReader(InputLayer):
         self._cursor: Mapping[str, Any] | None = None
         self._n_ahead = 0
         self._fed: Batch | None = None
-
-    def open_checked(self) -> Store:
-        """Open the store, and check that it fits the job."""
-        raise NotImplementedError
 
     def make_loader(self, store: Store) -> Loader:
         """Return a loader that reads this worker's records from a store."""
@@ -92,7 +90,7 @@ class StoreReader(InputLayer):
     def _open(self) -> Loader:
         try:
             with self._waiting(": opens the store"):
-                self._store = self.open_checked()
+                self._store = self.source.open_checked()
                 self._store.counts_filled = self.counts_filled
                 self._store.scaling = self.context.knowledge.scaling_of(self.conf_name)
                 self._loader = self.make_loader(self._store)

@@ -61,7 +61,7 @@ def _made_up(layer: StoreInput) -> dict[str, Array]:
     fields = {name: Field(np.dtype(np.float32), tuple(shape)) for name in ("data", "target", "weight")}
     fields["label"] = Field(np.dtype(np.int32))
     with contextlib.suppress(DataError, ConfigError):
-        with layer.open_checked() as store:
+        with layer.source.open_checked() as store:
             fields = dict(store.schema)
         layer.read_statistics()
     return {name: np.full((n, *each.shape), int(name != "label"), each.dtype) for name, each in fields.items()}

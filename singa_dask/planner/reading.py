@@ -47,7 +47,7 @@ def measure_reading(job: JobConf, warns: bool = True) -> tuple[float, float]:
         if isinstance(layer, StoreInput):
             layer.plan.warns = False
             try:
-                with layer.open_checked() as store, layer.make_loader(store) as loader:
+                with layer.source.open_checked() as store, layer.make_loader(store) as loader:
                     loader.prefetch = False  # otherwise the loader would also read batches that are not counted
                     _read(loader, WARM_UP_S, store.count)
                     cpu_s, n_bytes = time.process_time(), loader.reader.bytes_read

@@ -245,7 +245,7 @@ def test_a_group_of_workers_resumes_and_skips_wrong_records(tmp_path: Path, run_
 
 def labels_of(layer: Any) -> list[int]:
     """Return the labels of the first records of a store."""
-    with layer.open_checked() as store:
+    with layer.source.open_checked() as store:
         return layer.source.labels.apply(store.read_block(0))["label"].tolist()
 
 

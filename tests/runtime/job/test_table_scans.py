@@ -79,7 +79,7 @@ def test_each_file_is_scanned_once_and_then_no_more(
     assert sorted(scanned) == files
     assert said == [f"{tmp_path}/table: the Dask workers look where records begin in 4 files"]
     for net in build_nets(job).values():
-        with net.layers[0].open_checked() as store:
+        with net.layers[0].source.open_checked() as store:
             assert store.count == 12000
     assert not survey(job.to_json(), None, 60, (), 1).unscanned
     assert sorted(scanned) == files and len(said) == 1

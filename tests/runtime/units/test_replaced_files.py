@@ -15,6 +15,7 @@ from singa_dask import fs
 from singa_dask.conf import JobConf
 from singa_dask.data.stores import Store
 from singa_dask.inputs import StoreInput
+from singa_dask.inputs.record_source import RecordSource
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from tests.cli.conftest import DIGITS
 from tests.runtime.harness import ALLREDUCE, Outcome, mlp
@@ -42,15 +43,15 @@ def reasons(outcome: Outcome) -> set[str]:
 
 
 def test_workers_that_open_two_versions_of_a_file(url: str, run_job: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, lock = StoreInput.open_checked, threading.Lock()
+    real, lock = RecordSource.open_checked, threading.Lock()
 
-    def open_and_replace(layer: StoreInput) -> Store:
+    def open_and_replace(source: RecordSource) -> Store:
         with lock:
-            store = real(layer)
+            store = real(source)
             fs.write_atomic(url, DATA)
             return store
 
-    monkeypatch.setattr(StoreInput, "open_checked", open_and_replace)
+    monkeypatch.setattr(RecordSource, "open_checked", open_and_replace)
     outcome = run_job(remote(url, cluster=ALLREDUCE))
     (reason,) = reasons(outcome)
     assert f"{url}: the file was replaced while the job started: " in reason
@@ -108,14 +109,14 @@ JOB = """
 @pytest.fixture
 def run_on_two_tables(tmp_path: Path, run_job: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Outcome]:
     """Return what trains on two workers that each see a table of its own, as two hosts do that each have a copy."""
-    real, file, other = StoreInput.open_checked, tmp_path / "animals.csv", tmp_path / "other.csv"
+    real, file, other = StoreInput._open, tmp_path / "animals.csv", tmp_path / "other.csv"
 
-    def open_own(layer: StoreInput) -> Store:
+    def open_own(layer: StoreInput) -> Any:
         if layer.site.batch_shard.index:
             layer.source.conf = layer.store_conf.model_copy(update={"path": str(other)})
         return real(layer)
 
-    monkeypatch.setattr(StoreInput, "open_checked", open_own)
+    monkeypatch.setattr(StoreInput, "_open", open_own)
 
     def run(one: str, another: str) -> Outcome:
         file.write_text(one)

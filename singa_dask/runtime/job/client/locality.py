@@ -129,7 +129,7 @@ def _survey_stores(job: str, resume: str | None, scanned_bytes: float) -> Survey
                         surveys[layer.name] = found
                     elif layer.store_conf.backend in TABLES:
                         with suppress(SingaError, OSError):  # the processes of the job will report the error
-                            layer.open_checked().close()
+                            layer.source.open_checked().close()
             except UnscannedError as error:
                 unscanned.setdefault(error.scan.name, error.scan)
     located = {name: survey for name, survey in surveys.items() if any(survey.hosts)}

@@ -59,7 +59,7 @@ def measure(layer: StoreInput, index: int, count: int) -> GroupMoments:
         Records cannot be read, or a value is not finite.
     """
     conf = layer.store_conf
-    with layer.open_checked() as store:
+    with layer.source.open_checked() as store:
         # do not read ahead: the sampled groups are far apart
         store.limit_runs(1)
         # a block belongs to the group of the GROUP_BYTES in which its first record begins
