@@ -60,7 +60,7 @@ class TaskResult(NamedTuple):
     state : State
         State of the `PassMetrics` of the task.
     filled : dict of int to FillCounts
-        Number of missing values that the first input layer has filled in, by block; see `Store.filled`.
+        Number of missing values that the first input layer has filled in, by block; see `Store.begin_counting`.
     """
 
     task: InferenceTask

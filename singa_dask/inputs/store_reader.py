@@ -39,6 +39,7 @@ class StoreReader(InputLayer):
         self._cursor: Mapping[str, Any] | None = None
         self._n_ahead = 0
         self._fed: Batch | None = None
+        self._filled: dict[int, FillCounts] = {}
 
     def make_loader(self, store: Store) -> Loader:
         """Return a loader that reads this worker's records from a store."""
@@ -91,8 +92,9 @@ class StoreReader(InputLayer):
         try:
             with self._waiting(": opens the store"):
                 self._store = self.source.open_checked()
-                self._store.counts_filled = self.counts_filled
-                self._store.scaling = self.context.knowledge.scaling_of(self.conf_name)
+                if self.counts_filled:
+                    scaling = self.context.knowledge.scaling_of(self.conf_name)
+                    self._filled = self._store.begin_counting(scaling)
                 self._loader = self.make_loader(self._store)
             self.context.cancellation.on_cancel(self._abort)
             self.context.cancellation.check()
@@ -138,8 +140,8 @@ class StoreReader(InputLayer):
         return self._store.record_files(first, stop) if self._store else []
 
     def filled(self) -> dict[int, FillCounts]:
-        """Return how many missing values the store has filled in, by block; see `Store.filled`."""
-        return dict(self._store.filled) if self._store else {}
+        """Return how many missing values the store has filled in, by block; see `Store.begin_counting`."""
+        return dict(self._filled)
 
     # -- statistics ---------------------------------------------------------------------------------
 
@@ -221,3 +223,4 @@ class StoreReader(InputLayer):
         if self._store is not None:
             self._store.close()
         self._loader = self._store = None
+        self._filled = {}

@@ -226,9 +226,9 @@ def test_fractions_in_a_percent_column_are_warned_of(tmp_path: Path) -> None:
         for path, numbers in (("new.csv", without_signs), ("new.parquet", {}), ("new.jsonl", {})):
             keys = reading | {"facts": known.to_dict(), "numbers": numbers}
             with TableStore(str(tmp_path / path), **keys) as store:
-                store.counts_filled, store.scaling = True, scaling
+                filled = store.begin_counting(scaling)
                 store.read_block(0)
-                warned.append(" ".join(FillCounts.total(store.filled.values()).warnings()))
+                warned.append(" ".join(FillCounts.total(filled.values()).warnings()))
         assert all("0.56 is read as 0.56 %" in each for each in warned if each)
         return [bool(each) for each in warned]
 

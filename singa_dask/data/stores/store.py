@@ -115,14 +115,6 @@ class Store(ABC):
         Whether the file has values of more than 32 bits, which ``data`` rounds to float32; see `widen`.
     left_out : int
         Number of records that are skipped because they have missing values.
-    gaps : str
-        Message about gaps in the times of a series with ``lags``; empty if there are none.
-    counts_filled : bool
-        Whether to count missing values that are filled in while blocks are read.
-    scaling : Scaling, optional
-        Mean and deviation of the values in the training data, to judge plain numbers in percent columns.
-    filled : dict of int to FillCounts
-        How many missing values were filled in, for each block that was read. Empty unless they are counted.
     n_history : int
         Number of records at the beginning that are not predicted. They only provide earlier values for later records.
     runs : (n_blocks,) int64, optional
@@ -175,9 +167,6 @@ class Store(ABC):
     is_converted: bool = False
     rounds_data: bool = False
     left_out: int = 0
-    gaps: str = ""
-    counts_filled: bool = False
-    scaling: Scaling | None = None
     n_history: int = 0
     runs: npt.NDArray[np.int64] | None = None
     n_later: int = 0
@@ -186,7 +175,6 @@ class Store(ABC):
 
     def __init__(self, url: str, storage_options: fs.Options = None, **options: Any) -> None:
         self.url = url
-        self.filled: dict[int, FillCounts] = {}
         self.storage_options = dict(storage_options or {})
         self.options = self.checked_options(url, options)
 
@@ -396,10 +384,26 @@ class Store(ABC):
         return int(self.starts[-1])
 
     def warnings(self) -> tuple[str, ...]:
-        """Return warnings for the user: how many records are skipped, and which gaps their times have."""
+        """Return warnings for the user, e.g. how many records are skipped."""
+        if not self.left_out:
+            return ()
         left_out = plural(self.left_out, "record is", "records are")
-        text = f"{self.url}: {left_out} left out for missing values; {self.count} are read."
-        return tuple(filter(None, (text if self.left_out else "", self.gaps)))
+        return (f"{self.url}: {left_out} left out for missing values; {self.count} are read.",)
+
+    def begin_counting(self, scaling: Scaling | None) -> dict[int, FillCounts]:
+        """Count the missing values that are filled in from now on.
+
+        Parameters
+        ----------
+        scaling : Scaling, optional
+            Mean and deviation of the values in the training data, to judge plain numbers in percent columns.
+
+        Returns
+        -------
+        dict of int to FillCounts
+            The counts of each block, added when the block is read. Stays empty if the format fills nothing in.
+        """
+        return {}
 
     def limit_runs(self, n: int) -> None:  # noqa: B027 - only stores that have runs
         """Keep at most ``n`` partly read `runs` in memory."""

@@ -207,6 +207,6 @@ def test_missing_texts_that_count_as_empty_are_counted(tmp_path: Path, form: str
     url = written(tmp_path, ["a b", "", "c", ""], form)
     texts = {"text": {"length": 2}}
     with TableStore(url, features=["text"], label="label", texts=texts, blank_texts=True) as store:
-        store.counts_filled = True
+        filled = store.begin_counting(None)
         read_all(store)
-        assert sum(counts.filled["text"] for counts in store.filled.values()) == 2
+        assert sum(counts.filled["text"] for counts in filled.values()) == 2

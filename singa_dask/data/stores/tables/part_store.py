@@ -11,8 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from singa_dask.data.codecs.columns import as_texts, column_kind, missing_of, whole
+from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.codecs.percents import count_percents
 from singa_dask.data.codecs.salvage import bisect_rows
+from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_encoder import TableEncoder
 from singa_dask.data.stores.manifest import Manifest, find_manifest, name_of
 from singa_dask.data.stores.range_store import RangeStore, file_bytes, rest_of, summed_bytes
@@ -37,6 +39,9 @@ class PartStore(RangeStore):
     """The files, and how they are read."""
     _named: Sequence[TableFile] = ()
     """The files of a time series, which is read into memory."""
+    _filled: dict[int, FillCounts] | None = None
+    """The counts of `begin_counting`, or None."""
+    _scaling: Scaling | None = None
 
     @property
     def _parts(self) -> OpenParts:
@@ -121,6 +126,10 @@ class PartStore(RangeStore):
         # False for a file that is not open, because opening a remote file takes requests
         return self._parts.find(self._pieces[block_id].file) is not None and super().is_cached(block_id)
 
+    def begin_counting(self, scaling: Scaling | None) -> dict[int, FillCounts]:
+        self._filled, self._scaling = {}, scaling
+        return self._filled
+
     def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
         piece = self._pieces[block_id]
         written = self._table.written(piece, self._columns, data)
@@ -129,11 +138,11 @@ class PartStore(RangeStore):
         arrays = self._encoder.encode(table, place)
         if _length(arrays) != piece.kept:
             raise DataError(f"{self.url}, block {block_id}: the file has changed since it was opened.")
-        if "data" in arrays and self.counts_filled:
-            self.filled[block_id] = counts = self._encoder.count_filled(table, arrays["data"])
+        if "data" in arrays and self._filled is not None:
+            self._filled[block_id] = counts = self._encoder.count_filled(table, arrays["data"])
             kinds = {each.name: column_kind(each.type) for each in written.schema}
             spelling = self._table.spec.spelling
-            counts.percents.update(count_percents(table, self._index.facts, spelling, kinds, self.scaling))
+            counts.percents.update(count_percents(table, self._index.facts, spelling, kinds, self._scaling))
         return arrays
 
     def read_texts(self, block_id: int, names: Sequence[str]) -> dict[str, pa.Array]:

@@ -93,6 +93,11 @@ class TableStore(PartStore):
     )  # fmt: skip
     suffixes: ClassVar[tuple[str, ...]] = WHOLE_SUFFIXES
     lists_files = True
+    _gaps = ""
+    """Message about gaps in the times of a series with ``lags``; empty if there are none."""
+
+    def warnings(self) -> tuple[str, ...]:
+        return (*super().warnings(), *filter(None, [self._gaps]))
 
     def manifest_options(self) -> dict[str, Any]:
         options = super().manifest_options()
@@ -183,7 +188,7 @@ class TableStore(PartStore):
         n, predicted = len(series), {*lags.columns}.isdisjoint((*spec.label, *spec.target))
         if n:
             if not self.options["forecasts"]:  # later steps of a forecast read the same records
-                self.gaps = lags.check_order(self.url, series)
+                self._gaps = lags.check_order(self.url, series)
             if spec.missing == "error" and not learner.tolerant:
                 numbers = {*lags.columns}.difference(spec.categories)
                 lags.refuse_gaps(series, numbers, place_of, spec.true_columns)
