@@ -196,8 +196,10 @@ class JsonLinesStore(PartStore):
     def index(self) -> None:
         parts, block_bytes = OpenParts([TableFile(self.url)], self._open_part), self.options["block_bytes"]
         part = cast(ArraysPart, parts(0))
-        spec, where = TableSpec(part.keys, (part.label,) if part.label else ()), (self.url, self.storage_options)
-        self._table = TableLearner(*where, parts, "jsonl", block_bytes, spec, tolerant=True)
+        spec = TableSpec(part.keys, (part.label,) if part.label else ())
+        self._table = TableLearner(
+            self.url, self.storage_options, parts, format="jsonl", block_bytes=block_bytes, spec=spec, tolerant=True
+        )
         classes = self.options["classes"] or (self.manifest.class_names if self.manifest else ())
         if classes and part.kinds.get(part.label) == "string":
             self._table.spec = replace(spec, categories={part.label: tuple(classes)})

@@ -121,14 +121,14 @@ class TableStore(PartStore):
             self.url,
             self.storage_options,
             OpenParts(files, partial(self._open_part, format)),
-            format,
-            options["block_bytes"],
-            spec,
-            known,
-            RowSelection(options["split"]),
-            options["may_be_empty"],
-            options["tolerant"],
-            self._names_of_missing(spec.spelling.na_values),
+            format=format,
+            block_bytes=options["block_bytes"],
+            spec=spec,
+            known=known,
+            selection=RowSelection(options["split"]),
+            may_be_empty=options["may_be_empty"],
+            tolerant=options["tolerant"],
+            listed=self._names_of_missing(spec.spelling.na_values),
         )
         files[:] = with_outer_keys(files, self._wanted(), lambda: self._parts(0).names)
         # get versions before opening a file, so that a file that is replaced in between has another version

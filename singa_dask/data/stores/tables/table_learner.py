@@ -7,7 +7,7 @@ import functools
 import logging
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 import pyarrow as pa
 
@@ -71,6 +71,7 @@ class TableLearner:
     url: str
     storage_options: fs.Options
     parts: OpenParts
+    _: KW_ONLY
     format: str
     block_bytes: int
     spec: TableSpec

@@ -70,7 +70,9 @@ class TextStore(PartStore):
         parts = OpenParts([TableFile(self.url)], self._open_part)
         names = parts(0).names
         spec = TableSpec(names[n_labels:], names[:n_labels])
-        self._table = TableLearner(self.url, self.storage_options, parts, "csv", options["block_bytes"], spec)
+        self._table = TableLearner(
+            self.url, self.storage_options, parts, format="csv", block_bytes=options["block_bytes"], spec=spec
+        )
         part = self._lines
         index = self._table.learn(self._known_runs(part.first_line))
         self._use(self._without_torn_line(index) if options["truncated"] else index)
