@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.jobs import ROOT
 from singa_dask import fs
 from singa_dask.conf import load
-from singa_dask.data.convert import convert
+from singa_dask.data.convert import ConvertRequest, convert
 from singa_dask.runtime import Driver, JobRun, Result, plan_processes
 from singa_dask.runtime.job.client.cluster import embedded_cluster
 from tests.hdfs.cluster import MiniHdfs
@@ -52,7 +52,7 @@ def main() -> None:
         urls = {name: fs.join(mini.url, "fashion", f"{name}.arrow") for name in STORES}
         for name, prefix in STORES.items():
             files = [f"{given.data}/{prefix}-{kind}-ubyte.gz" for kind in ("images-idx3", "labels-idx1")]
-            convert("idx", files, urls[name])
+            convert(ConvertRequest("idx", files, urls[name]))
         for shuffle in ("none", "block"):
             result = run(urls, fs.join(mini.url, "runs"), shuffle, given.epochs)
             step_ms = 1e3 * BATCH / result.samples_per_s

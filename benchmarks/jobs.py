@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.contender import Net, trained_layers
 from singa_dask.conf import JobConf, load
-from singa_dask.data.convert import convert
+from singa_dask.data.convert import ConvertRequest, convert
 
 __all__ = ["BATCH", "ROOT", "WIDTHS", "job_on_made_records", "mnist_mlp"]
 
@@ -28,7 +28,7 @@ def mnist_mlp(folder: str, steps: int, momentum: float = 0.0, cluster: dict[str,
             images=random.integers(0, 256, (2048, 28, 28), np.uint8),
             labels=random.integers(0, 10, 2048).astype(np.uint8),
         )
-        convert("npz", [f"{folder}/digits.npz"], str(path))
+        convert(ConvertRequest("npz", [f"{folder}/digits.npz"], str(path)))
     job = load(str(ROOT / "configs/mnist/mlp.yaml")).job.model_dump(mode="json")
     layers = job["neuralnet"]["layer"]
     layers[0]["store_conf"].update(path=str(path), random_skip=0)
@@ -45,7 +45,7 @@ def job_on_made_records(net: Net, folder: str) -> dict[str, Any]:
     images = random.integers(0, 256, (10 * net.n_rows, *net.shape), np.uint8)
     labels = random.integers(0, net.n_classes, len(images)).astype(np.int32)
     np.savez(Path(folder) / "made.npz", images=images, labels=labels)
-    convert("npz", [f"{folder}/made.npz"], f"{folder}/made.arrow", mean=f"{folder}/mean.arrow")
+    convert(ConvertRequest("npz", [f"{folder}/made.npz"], f"{folder}/made.arrow", mean=f"{folder}/mean.arrow"))
     store = {"path": f"{folder}/made.arrow", "mean_file": f"{folder}/mean.arrow", "std_value": 64}
     store |= {"batchsize": net.n_rows, "shape": list(net.shape)}
     data = {"name": "data", "type": "RecordInput", "store_conf": store}

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from singa_dask.conf import ClusterConf, JobConf, Phase, load
-from singa_dask.data.convert import convert
+from singa_dask.data.convert import ConvertRequest, convert
 from singa_dask.inputs.text import CharRNNConf
 from singa_dask.layers import Layer
 from singa_dask.planner.costs import MeasuredCosts
@@ -97,10 +97,10 @@ def job_of(net: Net, folder: str) -> JobConf:
             made, random = f"{folder}/{Path(net.config).stem}", np.random.default_rng(0)
             images = random.integers(0, 256, (4 * net.measured, *store["shape"]), np.uint8)
             np.savez(f"{made}.npz", images=images, labels=random.integers(0, 10, len(images)).astype(np.int32))
-            mean = {"mean": f"{made}-mean.arrow"} if "mean_file" in store else {}
-            convert("npz", [f"{made}.npz"], f"{made}.arrow", **mean)
+            mean = f"{made}-mean.arrow" if "mean_file" in store else ""
+            convert(ConvertRequest("npz", [f"{made}.npz"], f"{made}.arrow", mean=mean))
             store |= {"path": f"{made}.arrow", "backend": "arrow", "random_skip": 0}
-            store |= {"mean_file": mean["mean"]} if mean else {}
+            store |= {"mean_file": mean} if mean else {}
     job = with_batch(JobConf.model_validate({**raw, "disp_freq": 0, "train_steps": 1000}), net.measured)
     return with_initialisers(job, build_nets(job)[Phase.TRAIN])
 

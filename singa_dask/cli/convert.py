@@ -54,7 +54,10 @@ def convert(
     kind: str,
     sources: tuple[str, ...],
     destination: str,
+    to: str | None,
     split: str | None,
+    mean: str | None,
+    verify: bool,
     overwrite: bool,
     reading: Reading,
     vocabulary: str | None,
@@ -83,8 +86,8 @@ def convert(
     """
     from singa_dask.cli.opening import by_columns
     from singa_dask.cli.tasks import shown
+    from singa_dask.data.convert import ConvertRequest, parse_split, run_here
     from singa_dask.data.convert import convert as convert_records
-    from singa_dask.data.convert import parse_split, run_here
 
     if kind == "conf":
         _convert_job(sources, destination, _replacing(overwrite))
@@ -99,15 +102,21 @@ def convert(
                 client, patience = cluster
                 patience.until(lambda: runtime.threads_by_host(client))
                 run, everywhere = runtime.on_dask(client), runtime.on_each_worker(client)
-            written = convert_records(
+            request = ConvertRequest(
                 kind,
                 sources,
                 destination,
-                **options,
-                split=parse_split(split) if split else None,
-                storage_options=reading.storage_options,
+                backend=to or "",
+                split=parse_split(split) if split else {},
+                mean=mean or "",
                 reading=named,
-                writing={"compression": compression} if compression else None,
+                writing={"compression": compression} if compression else {},
+                **options,
+            )
+            written = convert_records(
+                request,
+                verify=verify,
+                storage_options=reading.storage_options,
                 run=shown(run, int, quiet),
                 log=(lambda text: None) if quiet else (lambda text: echo(text, err=True)),
                 before_replacing=_replacing(overwrite),

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from singa_dask.data.convert import convert
 from tests.cli.conftest import ROOT, Call
+from tests.converting import convert
 
 N_STEPS = 12
 

@@ -15,7 +15,6 @@ from rich.console import Console
 
 from singa_dask.cli import tasks
 from singa_dask.cli.tasks import shown
-from singa_dask.data.convert import convert
 from singa_dask.data.convert import plan as convert_plan
 from singa_dask.data.convert import tasks as convert_tasks
 from singa_dask.data.convert.tasks import Task, reporting
@@ -23,6 +22,7 @@ from singa_dask.errors import DataError
 from singa_dask.runtime import local_cluster, on_dask, on_each_worker
 from tests.cli.conftest import Call
 from tests.contracts.records import pixels, written
+from tests.converting import convert
 
 OPTIONS: dict[str, Any] = {"shuffle": 3, "split": {"a": 0.6, "b": 0.3}, "shards": 3, "verify": True}
 

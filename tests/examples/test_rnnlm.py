@@ -12,13 +12,13 @@ import pytest
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import Phase
-from singa_dask.data.convert import convert
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.inputs import InputContext
 from singa_dask.layers import Feature, Layer
 from singa_dask.testing.case import forward, metric, source, wire
 from singa_dask.testing.layer_exam import check_gradients
 from tests.cli.conftest import ROOT
+from tests.converting import convert
 
 # number, class, and where the class begins and ends: 7 words in 3 classes
 WORDS = np.array([[0, 0, 0, 2], [1, 0, 0, 2], [2, 1, 2, 5], [3, 1, 2, 5], [4, 1, 2, 5], [5, 2, 5, 7], [6, 2, 5, 7]])

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from singa_dask import fs
-from singa_dask.data.convert import convert
 from singa_dask.data.convert import plan as convert_plan
 from singa_dask.data.convert.tasks import Task
 from singa_dask.data.stores import open_store
 from tests.contracts.records import assert_same, pixels, read_all, written
+from tests.converting import convert
 
 OPTIONS: dict[str, Any] = {"shuffle": 3, "split": {"a": 0.6, "b": 0.3}, "shards": 3, "verify": True}
 

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from singa_dask import fs
-from singa_dask.data.convert import convert
 from singa_dask.data.stores import open_store
 from singa_dask.errors import DataError
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.contracts.records import assert_same, pixels, read_all, written
+from tests.converting import convert
 from tests.hdfs.cluster import READY_WITHIN_S
 from tests.hdfs.conftest import start_or_skip
 from tests.hdfs.epochs import check_epoch

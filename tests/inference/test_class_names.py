@@ -12,7 +12,6 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data.convert import convert
 from singa_dask.data.stores import open_store
 from singa_dask.errors import ConfigError
 from singa_dask.inference.derived_job import inference_job, with_data
@@ -21,6 +20,7 @@ from singa_dask.inference.tasks import InferenceTask, inspect_net, plan_tasks
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.job.client.checks import prepare
 from tests.contracts.foreign import example, frame, png
+from tests.converting import convert
 from tests.data.stores.test_class_names import picture_folder
 from tests.runtime.harness import Outcome
 

@@ -13,7 +13,6 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.conf import ClusterConf, JobConf, Phase
-from singa_dask.data.convert import convert
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.inference import tasks
 from singa_dask.inference.derived_job import inference_job, with_data
@@ -24,6 +23,7 @@ from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.job.client import dask_tasks
 from singa_dask.runtime.job.client.checks import prepare
 from singa_dask.runtime.planning.nets import build_nets
+from tests.converting import convert
 from tests.runtime.harness import Outcome
 from tests.runtime.processes import small_cluster
 

@@ -10,13 +10,13 @@ import pytest
 from pydantic import ValidationError
 
 from singa_dask.conf import Phase
-from singa_dask.data.convert import convert
 from singa_dask.data.stores import STORES
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.inputs.open_records import open_records
 from singa_dask.inputs.record_shapes import check_shape
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.net import memory
+from tests.converting import convert
 from tests.inputs.test_input import layer_of, read
 from tests.net.jobs import build, layer
 

@@ -5,6 +5,6 @@ decides which files to write. `tasks` has the units of work.
 """
 
 from singa_dask.data.convert.conversion import Run, convert, run_here
-from singa_dask.data.convert.request import backend_of, parse_split
+from singa_dask.data.convert.request import ConvertRequest, backend_of, parse_split
 
-__all__ = ["Run", "backend_of", "convert", "parse_split", "run_here"]
+__all__ = ["ConvertRequest", "Run", "backend_of", "convert", "parse_split", "run_here"]

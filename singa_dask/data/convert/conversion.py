@@ -26,8 +26,8 @@ from singa_dask.data.convert.plan import (
     part_url,
     source_versions,
 )
-from singa_dask.data.convert.request import KEYS, ConvertRequest, backend_of, check_request, key_options, reader_options
-from singa_dask.data.convert.source_kinds import kinds, open_source
+from singa_dask.data.convert.request import ConvertRequest, backend_of, check_request, key_options
+from singa_dask.data.convert.source_kinds import open_source
 from singa_dask.data.convert.tasks import (
     ORDER,
     POSITIONS,
@@ -40,9 +40,8 @@ from singa_dask.data.convert.tasks import (
 )
 from singa_dask.data.stores.label_match import check_label
 from singa_dask.data.stores.store import STORES, Store
-from singa_dask.errors import ConfigError, DataError
+from singa_dask.errors import DataError
 from singa_dask.fs.outputs import check_folder, check_output
-from singa_dask.wording import suggest
 
 # files in the plan's directory: identity of the plan; mean record; marker that the output is complete and can be moved
 PLAN_FILE, MEAN, DONE = "plan.json", "mean", "done"
@@ -56,20 +55,10 @@ def run_here(tasks: Sequence[Task]) -> Iterable[int]:
 
 
 def convert(
-    kind: str,
-    sources: Sequence[str],
-    destination: str,
+    request: ConvertRequest,
     *,
-    to: str | None = None,
-    shuffle: int | None = None,
-    split: Mapping[str, float] | None = None,
-    limit: int | None = None,
-    shards: int = 1,
-    mean: str | None = None,
     verify: bool = False,
     storage_options: fs.Options = None,
-    reading: Mapping[str, Any] | None = None,
-    writing: Mapping[str, Any] | None = None,
     run: Run = run_here,
     log: Callable[[str], None] = lambda text: None,
     before_replacing: Callable[[Sequence[str]], None] = lambda urls: None,
@@ -81,34 +70,11 @@ def convert(
 
     Parameters
     ----------
-    kind : str
-        Format of the sources, one of `source_kinds.kinds`: idx, cifar, csv, npz, image-folder, ...
-    sources, destination : URLs
-        With ``split``, ``{split}`` in the destination is replaced by the name of the part. If the destination has no
-        ``{split}``, the name is inserted before its suffix.
-    to : str, optional
-        Backend of the store. By default the suffix of the destination decides.
-    shuffle : int, optional
-        Seed of a random order of the records. By default, records keep the order of the sources.
-    split : mapping of name to share, optional
-        Share of the records in each part, e.g. ``{"train": 0.8, "test": 0.2}``. If records have labels, the split is
-        stratified by label; if they have several labels, by the first label.
-    limit : int, optional
-        Maximum number of records.
-    shards : int
-        Number of stores for each part, named ``name-00000-of-00004.suffix``. To open them as one store, use a pattern
-        as URL.
-    mean : str, optional
-        URL for the mean record of the first part. The file is a store with one record without label. With the suffix
-        .bin, it has the format of SINGA's ``image_mean.bin``.
+    request : ConvertRequest
     verify : bool
         Whether to read the written records and compare them with the sources.
     storage_options : mapping, optional
         Options of the filesystems of all URLs.
-    reading, writing : mapping, optional
-        Options of the source's reader (csv: separator, has_label, shape; images: resize, channels; text: vocabulary,
-        window; words: vocabulary, class_size) and of the store's writer (arrow, parquet: compression, block_bytes;
-        kvfile: keys; lmdb: records_per_value; csv: separator).
     run : function
         Executes the tasks of one step in any order, and yields their results. It is called once per step.
     log : function
@@ -128,30 +94,16 @@ def convert(
     Raises
     ------
     ConfigError
-        An argument is invalid.
+        The request is invalid.
     DataError
         A source cannot be read, or the verification failed.
     """
-    if kind not in kinds():
-        raise ConfigError(f"unknown kind of source {kind!r}. {suggest(kind, kinds())}")
-    backend = to or backend_of(destination)
-    request = ConvertRequest(
-        kind=kind,
-        sources=tuple(map(fs.absolute, sources)),
-        destination=fs.absolute(destination),
-        backend=backend,
-        shuffle=shuffle,
-        split=dict(split or {}),
-        limit=limit,
-        shards=shards,
-        mean=fs.absolute(mean or ""),
-        reading=reader_options(kind, reading or {}, fs.absolute(destination)),
-        writing={**key_options(backend, KEYS.get(kind, "%08d")), **(writing or {})},
-    )
-    check_request(request)
     # check the directories now, because a vocabulary next to the destination is written before the plan is known
-    stores = [part_url(destination, part) for part in split] if split else [destination]
-    for url in (*stores, *([mean] if mean else [])):
+    folders = [part_url(request.destination, part) for part in request.split] or [request.destination]
+    folders += [request.mean] if request.mean else []
+    request = request.resolved()
+    check_request(request)
+    for url in folders:
         check_folder(url)
     session = secrets.token_hex(8)
     try:

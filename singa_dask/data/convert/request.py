@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from singa_dask import fs
-from singa_dask.data.convert.source_kinds import kind_options
+from singa_dask.data.convert.source_kinds import kind_options, kinds
 from singa_dask.data.stores.store import STORES, Store
 from singa_dask.errors import ConfigError
 from singa_dask.wording import suggest
@@ -21,19 +21,65 @@ BASICS = ("class_names", "table_facts")
 
 @dataclass(frozen=True)
 class ConvertRequest:
-    """The arguments of `convert`, with absolute URLs."""
+    """The sources and the targets of a conversion.
+
+    Attributes
+    ----------
+    kind : str
+        Format of the sources, one of `source_kinds.kinds`: idx, cifar, csv, npz, image-folder, ...
+    sources, destination : URLs
+        With ``split``, ``{split}`` in the destination is replaced by the name of the part. If the destination has no
+        ``{split}``, the name is inserted before its suffix.
+    backend : str
+        Format of the store. By default the suffix of the destination decides.
+    shuffle : int or None
+        Seed of a random order of the records. By default, records keep the order of the sources.
+    split : mapping of name to share
+        Share of the records in each part, e.g. ``{"train": 0.8, "test": 0.2}``. If records have labels, the split is
+        stratified by label; if they have several labels, by the first label.
+    limit : int or None
+        Maximum number of records.
+    shards : int
+        Number of stores for each part, named ``name-00000-of-00004.suffix``. To open them as one store, use a pattern
+        as URL.
+    mean : str
+        URL for the mean record of the first part. The file is a store with one record without label. With the suffix
+        .bin, it has the format of SINGA's ``image_mean.bin``.
+    reading, writing : mapping
+        Options of the source's reader (csv: separator, has_label, shape; images: resize, channels; text: vocabulary,
+        window; words: vocabulary, class_size) and of the store's writer (arrow, parquet: compression, block_bytes;
+        kvfile: keys; lmdb: records_per_value; csv: separator).
+    """
 
     kind: str
-    sources: tuple[str, ...]
+    sources: Sequence[str]
     destination: str
-    backend: str
-    shuffle: int | None
-    split: Mapping[str, float]
-    limit: int | None
-    shards: int
-    mean: str
-    reading: Mapping[str, Any]
-    writing: Mapping[str, Any]
+    backend: str = ""
+    shuffle: int | None = None
+    split: Mapping[str, float] = field(default_factory=dict)
+    limit: int | None = None
+    shards: int = 1
+    mean: str = ""
+    reading: Mapping[str, Any] = field(default_factory=dict)
+    writing: Mapping[str, Any] = field(default_factory=dict)
+
+    def resolved(self) -> ConvertRequest:
+        """Return the request with absolute URLs, and the defaults of options that depend on others.
+
+        Raises a `ConfigError` if the kind is unknown, or no format has the suffix of the destination.
+        """
+        if self.kind not in kinds():
+            raise ConfigError(f"unknown kind of source {self.kind!r}. {suggest(self.kind, kinds())}")
+        backend, destination = self.backend or backend_of(self.destination), fs.absolute(self.destination)
+        return replace(
+            self,
+            sources=tuple(map(fs.absolute, self.sources)),
+            destination=destination,
+            backend=backend,
+            mean=fs.absolute(self.mean),
+            reading=_reader_options(self.kind, self.reading, destination),
+            writing={**key_options(backend, KEYS.get(self.kind, "%08d")), **self.writing},
+        )
 
 
 def check_request(request: ConvertRequest) -> None:
@@ -48,7 +94,7 @@ def check_request(request: ConvertRequest) -> None:
         backend_of(request.mean)
 
 
-def reader_options(kind: str, options: Mapping[str, Any], destination: str) -> dict[str, Any]:
+def _reader_options(kind: str, options: Mapping[str, Any], destination: str) -> dict[str, Any]:
     """Return the options of the reader. By default, a vocabulary is next to the destination."""
     if "vocabulary" not in kind_options(kind):
         return dict(options)

@@ -13,11 +13,11 @@ import pytest
 
 from singa_dask.data.codecs.labels import as_labels
 from singa_dask.data.codecs.record import encode_record
-from singa_dask.data.convert import convert
 from singa_dask.data.stores import STORES, open_store
 from singa_dask.errors import DataError
 from tests.contracts import foreign
 from tests.contracts.records import read_all, write_pairs, written
+from tests.converting import convert
 from tests.data.stores.test_lmdb import datum, write_values
 
 N, WRONG = 5, 3

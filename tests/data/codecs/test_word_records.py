@@ -14,13 +14,13 @@ from singa_dask.api import REGISTRIES
 from singa_dask.conf import Phase
 from singa_dask.data.codecs.protobuf import BYTES, VARINT, key, varint
 from singa_dask.data.codecs.record import encode_record
-from singa_dask.data.convert import convert
 from singa_dask.data.stores import open_store
 from singa_dask.data.stores.texts.vocabulary import read_words, split_words
 from singa_dask.errors import DataError
 from singa_dask.testing.case import wire
 from tests.cli.conftest import ROOT
 from tests.contracts.records import read_all, write_pairs
+from tests.converting import convert
 
 
 def word_record(word: str, *numbers: int) -> bytes:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.data.convert import convert
 from singa_dask.data.stores import open_store
 from singa_dask.data.stores.texts.vocabulary import classes_of, count_words, read_words, split_words
 from singa_dask.errors import DataError
 from tests.contracts.records import read_all
+from tests.converting import convert
 
 TEXT = "the cat\tsat  on the mat\r\n\nthe end"
 

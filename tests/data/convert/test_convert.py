@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from singa_dask.data.convert import backend_of, convert, parse_split
+from singa_dask.data.convert import backend_of, parse_split
 from singa_dask.data.stores import open_store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError
 from tests.contracts.records import SUFFIX, assert_same, floats, pixels, read_all
+from tests.converting import convert
 from tests.selection import mostly_soak
 
 DIGITS = Path(__file__).parents[3] / "data" / "digits"
@@ -176,7 +177,7 @@ def test_npz_without_images(tmp_path: Path) -> None:
     [
         ({"kind": "ixd"}, r"unknown kind of source 'ixd'\. Did you mean 'idx'\?"),
         ({"destination": "out.xyz"}, r"out\.xyz: cannot detect the format to write"),
-        ({"to": "arow"}, "unknown store backend 'arow'"),
+        ({"backend": "arow"}, "unknown store backend 'arow'"),
         ({"split": {"a": 0.9, "b": 0.2}}, "sum to at most 1"),
         ({"reading": {"separator": ","}}, "unknown option 'separator' of sources of kind idx"),
         ({"writing": {"compresion": "lz4"}}, "unknown option 'compresion' of what is written.*'compression'"),
@@ -185,7 +186,7 @@ def test_npz_without_images(tmp_path: Path) -> None:
 def test_arguments_that_make_no_sense(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     arguments = {"kind": "idx", "sources": sources(tmp_path, "idx", RECORDS), "destination": str(tmp_path / "o.arrow")}
     with pytest.raises(ConfigError, match=message):
-        convert(**{**arguments, **changes})  # type: ignore[arg-type]
+        convert(**{**arguments, **changes})
 
 
 def test_parse_split() -> None:

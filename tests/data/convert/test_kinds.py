@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from singa_dask.data.convert import convert
 from singa_dask.data.convert.source_kinds import open_source
 from singa_dask.data.stores import STORES, open_store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from tests.contracts.foreign import FOREIGN, png, shape_of, tar, write_foreign
 from tests.contracts.records import SUFFIX, assert_same, floats, pixels, read_all, written
+from tests.converting import convert
 from tests.data.convert.test_convert import each_with_another
 from tests.selection import few_examples, mostly_soak
 

@@ -18,14 +18,15 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from singa_dask import fs
-from singa_dask.data.convert import convert, tasks
 from singa_dask.data.convert import plan as convert_plan
+from singa_dask.data.convert import tasks
 from singa_dask.data.convert.tasks import Task
 from singa_dask.data.stores import open_store
 from singa_dask.data.stores.images import image
 from singa_dask.errors import DataError
 from tests.contracts.foreign import write_foreign
 from tests.contracts.records import assert_same, floats, pixels, read_all, written
+from tests.converting import convert
 from tests.selection import few_examples, mostly_long
 
 OPTIONS: dict[str, Any] = {"shuffle": 3, "split": {"a": 0.6, "b": 0.3}, "shards": 3}

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from singa_dask.data.convert import convert
 from singa_dask.data.loading import BadPolicy, Loader
 from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.errors import DataError
+from tests.converting import convert
 
 N, BATCH = 40, 4
 COLUMNS: dict[str, Any] = {

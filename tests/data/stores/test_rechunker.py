@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.data.convert import convert
 from singa_dask.data.stores import STORES, open_store
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from tests.contracts.records import SUFFIX, floats, pixels
+from tests.converting import convert
 from tests.selection import few_examples, mostly_long
 
 

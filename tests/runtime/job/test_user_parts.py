@@ -13,11 +13,11 @@ from distributed import Client
 
 from singa_dask.cli import job as job_file
 from singa_dask.conf import JobConf
-from singa_dask.data.convert import convert
 from singa_dask.errors import UnitError
 from singa_dask.runtime import local_cluster
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.cli.conftest import TINY
+from tests.converting import convert
 from tests.runtime.harness import Outcome
 from tests.runtime.processes import ROOT, Driven, check_gone, cluster, residue
 from tests.selection import circles

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import JobConf, Phase, load
-from singa_dask.data.convert import convert
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.units import run_unit
 from singa_dask.runtime.units.unit_host import UnitHost
+from tests.converting import convert
 from tests.runtime.harness import ALLREDUCE, SINGLE, Outcome, mlp
 from tests.selection import circles
 

@@ -16,7 +16,6 @@ from singa_dask.api import REGISTRIES
 from singa_dask.cli import job as job_file
 from singa_dask.comm.message import Message
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data.convert import convert
 from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS
 from singa_dask.layers.bridge import IN_FLIGHT
@@ -28,6 +27,7 @@ from singa_dask.runtime.units.mailbox import Mailbox
 from singa_dask.runtime.units.pending import merge_positions
 from singa_dask.runtime.units.trainer import Trainer
 from singa_dask.runtime.units.worker import disconnected_workers
+from tests.converting import convert
 from tests.runtime import parts
 from tests.runtime.harness import Outcome, mlp
 from tests.runtime.processes import ROOT, Driven, kill_worker
