@@ -6,10 +6,10 @@ import gzip
 
 import numpy as np
 
-from singa_dask import Block, Conf, DataError, Field, Store, register
+from singa_dask import Block, DataError, Field, Store, StoreOptions, register
 
 
-class LettersConf(Conf):
+class LettersOptions(StoreOptions):
     """Options of texts."""
 
     window: int = 16
@@ -25,7 +25,7 @@ class Letters(Store):
     Label 0 is a blank, 1 a small letter, 2 a capital, 3 anything else.
     """
 
-    block = LettersConf
+    block = LettersOptions
 
     def __init__(self, url, storage_options=None, **options):
         super().__init__(url, storage_options, **options)
