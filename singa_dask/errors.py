@@ -6,7 +6,8 @@
     ├── ConfigError (ValueError)   a job file or a request is wrong                     exit 2
     │   └── UnusableCheckpointError   also a CheckpointError: the initial checkpoint    exit 2
     ├── ClusterError               no Dask cluster, or it cannot run the job            exit 3
-    │   ├── NotNowError            no room, or no answer; a queued job tries again        exit 3
+    │   ├── NotNowError            no room; a queued job tries again                    exit 3
+    │   ├── NoAnswerError          the scheduler does not answer                        exit 3
     │   ├── LeftQueueError         the job was stopped while queued                     exit by signal
     │   └── UnloadableError        a Dask process cannot load this package              exit 3
     ├── DataError (OSError)        records cannot be found, read or parsed              exit 1
@@ -149,10 +150,11 @@ class ClusterError(SingaError):
 
 
 class NotNowError(ClusterError):
-    """A job cannot start now: the cluster has no room or does not answer.
+    """A job cannot start now, because the cluster has no room. A queued job tries again."""
 
-    A queued job tries again.
-    """
+
+class NoAnswerError(ClusterError):
+    """The scheduler does not answer, so it is not known whether it has done what was asked."""
 
 
 class UnloadableError(ClusterError):

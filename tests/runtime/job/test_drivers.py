@@ -263,6 +263,7 @@ def test_a_job_in_line_waits_for_dask_workers_that_may_be_back(error: Exception,
             "/run: another process writes there now.",
         ),
         (UnheardError("the scheduler does not answer."), True, ["a", "b"], 2, ""),
+        (UnheardError("the scheduler does not answer."), False, [], 1, "the scheduler does not answer."),
     ],
     ids=repr,
 )

@@ -9,12 +9,21 @@ from typing import Any, cast
 import pytest
 from distributed import Client
 
-from singa_dask.errors import ClusterError, ConfigError, DataError, NotNowError, SingaError, UnloadableError
+from singa_dask.errors import (
+    ClusterError,
+    ConfigError,
+    DataError,
+    NoAnswerError,
+    NotNowError,
+    ReplacedError,
+    SingaError,
+    UnloadableError,
+)
 from singa_dask.runtime import Driver
 from singa_dask.runtime.job.client import detached, driver_host, job_run
 from singa_dask.runtime.job.client import driver as module
 from singa_dask.runtime.job.client.dask_tasks import on_dask
-from singa_dask.runtime.job.client.driver import Lease
+from singa_dask.runtime.job.client.driver import Lease, UnheardError
 from singa_dask.runtime.job.client.driver_host import DriverHost
 from singa_dask.runtime.job.client.job_run import JobRun
 from singa_dask.runtime.job.client.locality import Placed
@@ -63,6 +72,55 @@ def test_the_scheduler_says_whether_a_job_that_it_refuses_may_ask_again(again: b
     with pytest.raises(ClusterError, match="no") as caught:
         driver._submit(Placed(["w"], {}, []))
     assert isinstance(caught.value, NotNowError) == again
+
+
+class Unanswered(Driver):
+    """A driver whose submission is answered only if its place in the queue is asked for once more."""
+
+    def __init__(self, directory: Path, **given: Any) -> None:
+        run = JobRun.of(digits("single"), run_url=str(directory), job_id="job")
+        client = cast("Client", SimpleNamespace(id="me"))
+        super().__init__(run, client, on_event=lambda event: None, **given)
+        self._has_started = True
+        self.asked: list[str] = []
+        cast("Any", self._follower).ask = self._answer
+        cast("Any", self._follower).follow_to_its_end = lambda: None
+
+    def _answer(self, op: str, **given: Any) -> Any:
+        self.asked.append(op)
+        if op == Op.TURN:
+            return {"ahead": [], "end": {}}
+        if self.asked.count(Op.TURN) < 2:
+            raise NoAnswerError("the scheduler has not answered for 60 s.")
+        return "", False
+
+    def _prepare(self) -> None:
+        pass
+
+    def _place(self) -> Placed:
+        return Placed(["w"], {}, [])
+
+    def _wait_for_signal(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "asked"),
+    [
+        ({"lease": Lease(1, has_begun=False)}, UnheardError, [Op.SUBMIT]),
+        ({"lease": Lease(1, has_begun=False, is_saved=True), "queue": True}, UnheardError, [Op.SUBMIT]),
+        ({}, NoAnswerError, [Op.SUBMIT]),
+        ({"queue": True}, ReplacedError, [Op.TURN, Op.SUBMIT] * 2),
+    ],
+)
+def test_a_submission_without_an_answer_may_run(
+    given: dict[str, Any], error: type[Exception], asked: list[str], tmp_path: Path
+) -> None:
+    """Its driver does not end it: the next one follows it, or the scheduler keeps it in the queue."""
+    driver = Unanswered(tmp_path, **given)
+    with pytest.raises(error) as caught:
+        driver.run()
+    assert (caught.type, driver.asked, driver.has_begun) == (error, asked, True)
 
 
 @pytest.mark.parametrize("answers", [[("no.", True)] * 2, [("no.", False)], [("no.", True), ("", False)]], ids=str)

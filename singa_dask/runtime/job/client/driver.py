@@ -14,7 +14,15 @@ from distributed import Client
 
 from singa_dask import fs
 from singa_dask.data.stores.tables.table_scan import TableScan
-from singa_dask.errors import ClusterError, LeftQueueError, NotNowError, ReplacedError, UnitError, text_of
+from singa_dask.errors import (
+    ClusterError,
+    LeftQueueError,
+    NoAnswerError,
+    NotNowError,
+    ReplacedError,
+    UnitError,
+    text_of,
+)
 from singa_dask.fs import host_files
 from singa_dask.observe.files.run_directory import check_ended
 from singa_dask.runtime.job.client.calls import UNANSWERED, ask_jobs
@@ -62,9 +70,9 @@ class Lease:
 
 
 class UnheardError(ReplacedError):
-    """The scheduler does not answer.
+    """The scheduler does not answer the driver of a detached job.
 
-    It saved the job earlier, so it will start another driver when it is back.
+    It starts another driver once it answers again.
     """
 
 
@@ -184,7 +192,12 @@ class Driver:
             self._prepare()
             self._begin_queued()
         else:
-            self._begin()
+            try:
+                self._begin()
+            except NoAnswerError as error:
+                if self._lease is None:
+                    raise
+                raise UnheardError(str(error)) from error  # the job may run
         over = self._follower.follow_to_its_end()
         if over is None:
             raise ReplacedError(ELSEWHERE)
@@ -208,7 +221,7 @@ class Driver:
                     self._begin()
                     return
                 except Exception as error:
-                    if not isinstance(error, NotNowError):
+                    if not isinstance(error, NotNowError | NoAnswerError):
                         self._tell_left({"reason": text_of(error), "exit_code": getattr(error, "exit_code", 1)})
                         raise
                     why = str(error)

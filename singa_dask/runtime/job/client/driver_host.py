@@ -71,7 +71,7 @@ class DriverHost(WorkerPlugin):
         try:
             self._carry_out(run, lease)
         except UnheardError as error:
-            failure = {"reason": str(error), "elsewhere": True}
+            failure = {"reason": str(error), "elsewhere": True, "again": True}
         except ReplacedError:
             return
         except SingaError as error:

@@ -11,7 +11,7 @@ from typing import Any
 from distributed import Client
 
 from singa_dask.cancellation import pause
-from singa_dask.errors import ClusterError, LostUnitError, NotNowError, ReplacedError
+from singa_dask.errors import ClusterError, LostUnitError, NoAnswerError, ReplacedError
 from singa_dask.runtime.job.client.calls import GONE, UNANSWERED, ask_jobs
 from singa_dask.runtime.job.job_end import Failure, JobEnd
 from singa_dask.runtime.job.limits import limit
@@ -110,7 +110,7 @@ class Follower:
 
         Raises
         ------
-        NotNowError
+        NoAnswerError
             The scheduler is gone, or did not answer in time.
         """
         over = None
@@ -128,7 +128,7 @@ class Follower:
                 self._note_answer()
                 return answer
         self._unheard_since = None
-        raise NotNowError(over.reason)
+        raise NoAnswerError(over.reason)
 
     def follow_to_its_end(self) -> JobEnd | None:
         """Follow the job as `follow` does. If that raises an error, stop the job with a checkpoint.

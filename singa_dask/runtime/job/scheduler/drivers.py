@@ -285,11 +285,11 @@ class Drivers:
         if not self.renew(job_id, number):
             return
         driven = self._driven[job_id]
-        if failure.get("elsewhere"):
+        if failure.get("again") and self._queue.has(job_id):  # the job has not started
+            self._wait_again(driven, failure["reason"])
+        elif failure.get("elsewhere"):
             driven.barred[driven.worker] = failure["reason"]
             self._start(driven)
-        elif failure.get("again") and self._queue.has(job_id):  # the job did not fit any more
-            self._wait_again(driven, failure["reason"])
         else:
             self._end(driven, failure)
 
