@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,9 @@ from distributed import Scheduler
 
 from singa_dask.runtime.job.client.job_run import JobRun
 from singa_dask.runtime.job.names import JOBS
+from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.scheduler.jobs import dask_setup
+from singa_dask.runtime.job.scheduler.saved_jobs import SavedJobs
 from singa_dask.runtime.job.scheduler.views import Views
 from tests.runtime.job.test_drivers import World
 from tests.runtime.processes import digits
@@ -204,6 +207,31 @@ def test_nobody_waits_for_a_state_that_cannot_be_read(state: Path) -> None:
     state.write_text("a file in place of the directory")
     refused = restarted().drivers.detach(run_of("job"))
     assert f"{state}: the state of an earlier scheduler cannot be read" in refused
+
+
+def test_jobs_do_not_wait_for_a_state_whose_storage_hangs(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(state, "kept")
+    answers, read = threading.Event(), SavedJobs._read
+    monkeypatch.setattr(SavedJobs, "_read", lambda saved: answers.wait(60) and read(saved))
+    facts = JobFacts.of_run({**run_of("attached"), "queue": False}).to_dict()
+
+    async def go() -> None:
+        async with Scheduler(host="127.0.0.1", port=0, dashboard_address="127.0.0.1:0") as scheduler:
+            await dask_setup(scheduler)
+            jobs = scheduler.plugins[JOBS]
+            with dask.config.set({"distributed.singa-dask.answer": "0s"}):
+                assert f"{state}: the scheduler has not yet read" in await jobs._detach(run_of("new"), "me")
+                assert (await jobs._turn(facts=facts, client="me"))["ahead"] == []
+            answers.set()
+            while not jobs.queue.has("kept"):
+                await asyncio.sleep(0)
+            assert (await jobs._turn(facts=facts, client="me"))["ahead"] == ["kept"]
+            assert await jobs._detach(run_of("new"), "me") == ""
+
+    try:
+        asyncio.run(asyncio.wait_for(go(), 60))
+    finally:
+        answers.set()
 
 
 def test_a_scheduler_with_jobs_from_a_preload_module_takes_them_up_once(state: Path) -> None:

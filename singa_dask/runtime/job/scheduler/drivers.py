@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 from distributed import Scheduler, Status
 from distributed.comm.addressing import get_address_host
 from distributed.utils import TimeoutError as LateError  # type: ignore[attr-defined]
+from tornado import gen, util
 from tornado.locks import Event
 
 from singa_dask.conf import ClusterConf
@@ -106,7 +108,7 @@ class Drivers:
     Attributes
     ----------
     restored : Event
-        Set once `restore` has ended.
+        Set once `restore` has ended, or takes longer than the limit ``question``.
     """
 
     def __init__(
@@ -163,12 +165,24 @@ class Drivers:
     # -- jobs of an earlier scheduler --------------------------------------------------------------------------------
 
     async def restore(self) -> None:
-        """Restore the jobs that an earlier scheduler has saved: running jobs first, then the queue in order."""
+        """Restore the jobs that an earlier scheduler has saved: running jobs first, then the queue in order.
+
+        Until they are read, no detached job is taken. If their storage hangs, other jobs do not wait for it.
+        """
+        url, loading = self._saved.url, gen.convert_yielded(self._saved.load())
+        if url:
+            self._unreadable = f"{url}: the scheduler has not yet read the detached jobs of an earlier one. Try again."
         try:
-            saved, aside = await self._saved.load()
+            with suppress(util.TimeoutError):
+                await gen.with_timeout(timedelta(seconds=limit("question")), loading, Exception)
+            if not loading.done():
+                logger.warning("%s Other jobs start meanwhile.", self._unreadable)
+                self.restored.set()
+            saved, aside = await loading
             for job_id, facts in aside.items():
                 self._history.add_facts(_facts_aside(job_id, **facts))
             self._take_up(saved)
+            self._unreadable = ""
         except Exception as error:
             self._unreadable = f"{self._saved.url}: the state of an earlier scheduler cannot be read: {text_of(error)}"
             logger.error("%s No detached job is taken until the scheduler is started again.", self._unreadable)

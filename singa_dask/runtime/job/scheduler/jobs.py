@@ -7,8 +7,9 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from datetime import timedelta
 from functools import singledispatchmethod
 from inspect import isawaitable
 from typing import Any
@@ -201,7 +202,8 @@ class Jobs(SchedulerPlugin):
 
     async def _detach(self, run: Mapping[str, Any], client: str) -> str:
         job_id = run["job_id"]
-        await self.drivers.restored.wait()
+        with suppress(util.TimeoutError):  # then it is refused
+            await self.drivers.restored.wait(timedelta(seconds=limit("late")))
         refusal = "" if run["queue"] else self._queue_refusal(job_id, run["priority"])
         if refusal := refusal or self.drivers.detach(run, client):
             return refusal
