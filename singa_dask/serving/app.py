@@ -81,11 +81,9 @@ class App:
         self._threshold = threshold
         if threshold is not None:
             model.check_threshold(threshold, self._layer or model.output)
-        self.batcher = Batcher(model, limits)
         self.ending = False
         self.statuses: Counter[int] = Counter()
         self._n_open = self._bytes_open = 0
-        self._readers = ThreadPoolExecutor(N_READERS, thread_name_prefix="serve-reads")
         some = self._layer or next(reversed(model.layers))
         self._shape, self._columns = model.record(some)
         example = model.example(some)
@@ -94,6 +92,9 @@ class App:
         self._n_history = max(len(self.examples) - 1, 0)
         if self._n_history:
             self._columns = tuple(self.examples[0])
+        # the threads begin last, because the lines above may raise errors
+        self.batcher = Batcher(model, limits)
+        self._readers = ThreadPoolExecutor(N_READERS, thread_name_prefix="serve-reads")
         try:
             self.batcher.warm_up(model.zeros(some), some)
         except BaseException:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import threading
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -212,6 +213,21 @@ def test_a_net_that_keeps_state(model: sd.Model, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(model._net(model.output), "sequential", "gru")
     with pytest.raises(ConfigError, match=r"layer 'gru' keeps state from batch to batch. Expected a net whose"):
         ModelServer(model, Limits(4))
+
+
+def test_a_model_that_cannot_be_served_leaves_no_threads(model: sd.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: Any) -> Any:
+        raise ConfigError("no.")
+
+    before = set(threading.enumerate())
+    for step in ("record", "columns", "zeros"):
+        with monkeypatch.context() as patched:
+            patched.setattr(model, step, refuse)
+            with pytest.raises(ConfigError, match="no"):
+                ModelServer(model, Limits(4))
+    for thread in set(threading.enumerate()) - before:
+        thread.join(60)
+        assert not thread.is_alive(), thread.name
 
 
 def test_a_layer_that_is_not_there(model: sd.Model) -> None:
