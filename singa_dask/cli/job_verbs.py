@@ -14,6 +14,7 @@ from singa_dask.cli.clusters import Signals, jobs_of
 from singa_dask.cli.options import cluster_options, job_argument
 from singa_dask.cli.printing import TextColumn, ago, echo, table, terminal_width
 from singa_dask.errors import CheckpointError, ClusterError, ConfigError, SingaError
+from singa_dask.runtime.job.limits import limit
 from singa_dask.shown import plural, shown
 
 LOOK_S = 0.2
@@ -233,9 +234,15 @@ def _follow(follower: runtime.Follower) -> runtime.JobEnd | None:
 def tell_learning(jobs: runtime.RemoteJobs, job_id: str, on_event: Callable[[dict[str, Any]], None]) -> None:
     """Wait for the summary of a detached job, and pass what it says about learning to ``on_event``.
 
-    For other jobs `run` does so.
+    For other jobs `run` does so. A driver on a silent Dask worker may never write the summary, so the wait is limited.
     """
+    end = time.monotonic() + limit("answer")
     while (facts := jobs.view(job_id)).get("driver"):
+        if time.monotonic() >= end:
+            where = f"its driver on the Dask worker at {facts['driver']} has not written the summary"
+            late = f"{where} within {limit('answer'):g} s. singa-dask show {facts['run_url']} reads it later."
+            on_event({"event": "notice", "unit": "driver", "level": "WARNING", "message": f"{job_id}: {late}"})
+            return
         time.sleep(LOOK_S)
     if facts["detached"]:
         for line in observe.read_summary(facts["run_url"]).get("learning", {}).get("sentences", ()):

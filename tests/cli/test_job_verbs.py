@@ -10,8 +10,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import dask.config
 import pytest
 
 from singa_dask.cli import job_verbs
@@ -138,6 +140,17 @@ def test_a_verb_needs_a_cluster(call: Call, verb: str, monkeypatch: pytest.Monke
     result = call(verb, "digits")
     assert result.exit_code == 2
     assert "which cluster? Pass --scheduler ADDRESS or --scheduler-file FILE" in result.stderr
+
+
+def test_a_driver_on_a_silent_dask_worker_is_not_waited_for_without_end() -> None:
+    jobs: Any = SimpleNamespace(view=lambda job_id: {"driver": "tcp://here:1", "detached": True, "run_url": "/run"})
+    said: list[str] = []
+    with dask.config.set({"distributed.singa-dask.answer": "0s"}):
+        job_verbs.tell_learning(jobs, "job", lambda event: said.append(event["message"]))
+    assert said == [
+        "job: its driver on the Dask worker at tcp://here:1 has not written the summary within 0 s. "
+        "singa-dask show /run reads it later."
+    ]
 
 
 def test_an_empty_list_is_said(call: Call, tmp_path: Path) -> None:
