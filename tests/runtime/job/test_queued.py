@@ -74,6 +74,20 @@ def test_the_scheduler_says_whether_a_job_that_it_refuses_may_ask_again(again: b
     assert isinstance(caught.value, NotNowError) == again
 
 
+def test_a_bug_in_a_check_is_not_taken_for_a_scheduler_without_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: Any) -> None:
+        raise KeyError("a screw is loose")
+
+    monkeypatch.setattr(detached, "install_jobs", lambda client: None)
+    monkeypatch.setattr(detached, "ask_jobs", lambda client, op, **given: {})
+    monkeypatch.setattr(detached, "check_ended", fail)
+    run = JobRun.of(digits("single"), run_url=str(tmp_path), job_id="job")
+    with pytest.raises(KeyError, match="a screw is loose"):
+        detached.detach(cast("Any", SimpleNamespace(id="me", scheduler=None)), run)
+
+
 class Unanswered(Driver):
     """A driver whose submission is answered only if its place in the queue is asked for once more."""
 

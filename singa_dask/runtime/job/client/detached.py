@@ -39,8 +39,10 @@ def detach(client: Client, run: JobRun) -> dict[str, Any]:
     """
     install_jobs(client)
     try:
+        with expecting_answer(client):
+            runs = ask_jobs(client, Op.RUNS, run_url=run.run_url)
+        check_ended(run.run_url, run.job_id, runs)
         with expecting_answer(client, " The job may run."):
-            check_ended(run.run_url, run.job_id, ask_jobs(client, Op.RUNS, run_url=run.run_url))
             if refusal := ask_jobs(client, Op.DETACH, run=asdict(run), client=client.id):
                 raise ClusterError(refusal)
             while (progress := ask_jobs(client, Op.DETACHED, job_id=run.job_id))["state"] == "starting":
