@@ -82,3 +82,6 @@ def test_nobody_waits_for_workers_that_were_done_on_a_dask_worker_that_is_gone()
     assert [(each.process, each.left, each.endpoints) for each in told] == [(p, done, {}) for p in range(3)]
     world.deliver(ev.Gone("w3", "it is gone"))
     assert told == [each for each in world.done_actions if isinstance(each, act.Join)]
+    world.deliver(ev.Joined(0, 1, error="w1 does not answer: TimeoutError()."))
+    world.run(3.0)
+    assert [*told, told[1]] == [each for each in world.done_actions if isinstance(each, act.Join)]

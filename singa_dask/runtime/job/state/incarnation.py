@@ -35,6 +35,8 @@ class Incarnation:
         For each process, the Dask worker that keeps a second copy of its snapshots; an empty string if none does.
     gone : set of int
         Processes whose units were done and whose Dask workers are gone.
+    untold : set of int
+        Processes that have not received the newest `Join`, so that it is sent again.
     """
 
     roster: Roster
@@ -45,6 +47,7 @@ class Incarnation:
     threads: set[int] = field(default_factory=set)
     buddies: list[str] = field(default_factory=list)
     gone: set[int] = field(default_factory=set)
+    untold: set[int] = field(default_factory=set)
 
     def take_threads(self, n: int) -> None:
         """Record a worker's number of threads.

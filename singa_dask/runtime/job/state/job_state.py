@@ -333,7 +333,11 @@ class JobState:
 
     @_take.register(ev.Joined)
     def _on_joined(self, event: ev.Joined) -> None:
-        if self._replacement is None and self.phase == "running" and self.roster.has(event.process, event.incarnation):
+        if not self.roster.has(event.process, event.incarnation):
+            return
+        if event.error:
+            self._incarnation.untold.add(event.process)
+        elif self._replacement is None and self.phase == "running":
             self._actions.append(act.Request(self._first_worker, "snapshot"))
 
     @_take.register(ev.Leaving)
@@ -408,6 +412,8 @@ class JobState:
 
     @_take.register(ev.Tick)
     def _on_tick(self, event: ev.Tick | None = None) -> None:
+        if self._incarnation.untold:
+            self._replace_buddies()
         late = self._deadline is not None and self._now >= self._deadline
         if self._stop_until is not None and self._now >= self._stop_until:
             self._stop_until = None
@@ -664,11 +670,12 @@ class JobState:
             return
         roster, there, incarnation = self.roster, self._placer.reachable(self._workers), self._incarnation
         gone = {p for p, worker in enumerate(roster.workers) if worker not in there and incarnation.is_done(p)}
-        is_told, incarnation.gone = gone == incarnation.gone, gone
+        untold = incarnation.untold if gone == incarnation.gone else {*range(len(roster.workers))}
+        incarnation.gone, incarnation.untold = gone, set()
         for process, buddy in enumerate(buddies_of(roster, self._workers)):
             # a process that started without a buddy takes no snapshots, so it needs no new buddy
             is_new = incarnation.buddies[process] not in ("", *there) and buddy != ""
-            if (is_new or not is_told) and process not in gone:
+            if (is_new or process in untold) and process not in gone:
                 incarnation.buddies[process] = buddy if is_new else incarnation.buddies[process]
                 where = roster.incarnations[process], roster.workers[process], process
                 left = incarnation.worker_units_in(gone)
