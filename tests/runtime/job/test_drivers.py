@@ -392,6 +392,7 @@ def test_a_scheduler_that_was_replaced_takes_and_starts_nothing(tmp_path: Path) 
         assert "A newer scheduler has taken over" in await world.drivers.save("running", incarnation=1)
         assert not world.drivers.renew("running", 1)
         assert "A newer scheduler has taken over" in world.detach("another")
+        world.drivers.tick()
         assert world.history.facts["waits"].state == "failed"
         assert world.drivers.detached("waits")["failure"]["exit_code"] == 3
         assert world.drivers._driven["failed"].failure["reason"] == "of its own"

@@ -43,7 +43,7 @@ class Jobs(dict[str, Any]):
 
 def run(what: Callable[[], Awaitable[None]]) -> None:
     async def live() -> None:
-        await what()
+        await asyncio.wait_for(what(), 60)
 
     asyncio.run(live())
 
@@ -115,7 +115,12 @@ def test_a_write_that_is_late_does_not_bring_back_the_job(url: str, monkeypatch:
     assert incarnations(url) == {"other": 0}
 
 
-def test_a_scheduler_that_falls_asleep_in_a_write_changes_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("answer", ["60s", "1ms"])
+def test_a_scheduler_that_falls_asleep_in_a_write_changes_nothing(
+    answer: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It learns of the newer one also if the write ends after its timeout."""
+
     async def replace() -> None:
         older, newer = Jobs(url, job=0), Jobs(url, job=1)
         await older.kept.load()
@@ -128,12 +133,18 @@ def test_a_scheduler_that_falls_asleep_in_a_write_changes_nothing(url: str, monk
             check()
 
         monkeypatch.setattr(older.kept._owner, "check", sleep)
-        late = asyncio.ensure_future(older.kept.save("job"))
-        await asyncio.to_thread(asleep.wait, 60)
+        with dask.config.set({"distributed.singa-dask.answer": answer}):
+            late = asyncio.ensure_future(older.kept.save("job"))
+            await asyncio.to_thread(asleep.wait, 60)
+            if answer == "1ms":
+                assert "cannot be saved" in await late
         await newer.kept.load()
         assert await newer.kept.save("job") == ""
         awake.set()
-        assert "A newer scheduler has taken over" in await late
+        while not older.kept.taken_over:
+            await asyncio.sleep(0)
+        assert "A newer scheduler has taken over" in older.kept.taken_over
+        assert await late
 
     run(replace)
     assert incarnations(url) == {"job": 1}

@@ -209,10 +209,6 @@ class Drivers:
         why = await self._saved.save(job_id)
         if why:
             self._tell(job_id, {"event": "log", "level": "WARNING", "message": why})
-        if self.taken_over:
-            for other, waiting in self._driven.items():
-                if not waiting.has_ended and other not in self._jobs and other not in self._history.facts:
-                    self._end(waiting, {"reason": why, "exit_code": ClusterError.exit_code, "error": ""})
         return why
 
     @property
@@ -370,12 +366,17 @@ class Drivers:
         return [(job_id, driven.run["run_url"]) for job_id, driven in self._driven.items() if not driven.has_ended]
 
     def tick(self) -> bool:
-        """Start missing drivers, and drivers on silent Dask workers, again; return whether any job is left."""
-        now = time.monotonic()
+        """Start missing drivers, and drivers on silent Dask workers, again; return whether any job is left.
+
+        Once a newer scheduler has taken over, end the jobs that have not started.
+        """
+        now, taken_over = time.monotonic(), self.taken_over
         for job_id, driven in list(self._driven.items()):
             # keep an ended job for a while, because the client may still ask for its result
             if driven.has_ended and now - driven.since > limit("client"):
                 del self._driven[job_id]
+            elif taken_over and not (driven.has_ended or job_id in self._jobs or job_id in self._history.facts):
+                self._end(driven, {"reason": taken_over, "exit_code": ClusterError.exit_code, "error": ""})
             elif not driven.has_ended and self._is_silent(driven.worker):
                 if self._choose(driven):  # if no other Dask worker is left, wait for the silent one
                     self._start(driven)

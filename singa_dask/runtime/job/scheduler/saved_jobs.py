@@ -107,10 +107,7 @@ class SavedJobs:
         writing = gen.convert_yielded(self._save(job_id))  # started separately, so that it continues after the timeout
         try:
             await gen.with_timeout(timedelta(seconds=limit("answer")), writing, quiet_exceptions=Exception)
-        except TakenOverError as error:
-            if not self.taken_over:
-                self.taken_over = TAKEN_OVER.format(error)
-                logger.warning("%s", self.taken_over)
+        except TakenOverError:
             return self.taken_over
         except Exception as error:
             file = fs.join(self.url, f"{job_id}{SUFFIX}")
@@ -126,7 +123,13 @@ class SavedJobs:
             text = "" if facts is None else json.dumps(facts)
             if text and text == self._saved.get(job_id):
                 return  # each process of an incarnation calls this method, and the first call has written the file
-            await self._in_thread(self._write, f"{job_id}{SUFFIX}", text)
+            try:
+                await self._in_thread(self._write, f"{job_id}{SUFFIX}", text)
+            except TakenOverError as error:
+                if not self.taken_over:
+                    self.taken_over = TAKEN_OVER.format(error)
+                    logger.warning("%s", self.taken_over)
+                raise
             self._saved[job_id] = text
             if not text:
                 del self._saved[job_id]
