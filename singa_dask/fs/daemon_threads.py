@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +38,7 @@ class DaemonThreads:
     def __init__(self, n: int, name: str) -> None:
         self.n, self._name = n, name
         self._calls: deque[Callable[[], object]] = deque()
+        self._futures: set[Future[Any]] = set()
         # RLock is written in C, so a signal handler cannot raise between acquiring the lock and entering the body
         self._queue_lock = threading.RLock()
         self._changed = threading.Condition(self._queue_lock)
@@ -61,9 +62,15 @@ class DaemonThreads:
                 self._changed.notify()
 
     def future(self, function: Callable[[], R]) -> Future[R]:
-        """Run a function and return the future of its result."""
+        """Run a function and return the future of its result. `close` cancels the future if the call still waits."""
         future: Future[R] = Future()
-        self.submit(partial(_answer, future, function))
+        with self._queue_lock:
+            self._futures.add(future)
+            self.submit(partial(_answer, future, function))
+            is_closed = self._is_closed
+        future.add_done_callback(self._futures.discard)
+        if is_closed:
+            future.cancel()
         return future
 
     def _work(self) -> None:
@@ -89,7 +96,10 @@ class DaemonThreads:
         with self._queue_lock:
             self._is_closed = True
             self._calls.clear()
+            futures = list(self._futures)
             self._changed.notify_all()
+        for future in futures:  # a running call completes its future itself
+            future.cancel()
 
 
 def _answer(future: Future[R], call: Callable[[], R]) -> None:

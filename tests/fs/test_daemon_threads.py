@@ -33,9 +33,11 @@ def test_closing_drops_what_has_not_begun_and_waits_for_nothing() -> None:
 
     writer.submit(hang)
     writer.submit(lambda: seen.append("dropped"))
+    waiting = writer.future(lambda: seen.append("dropped"))
     assert begun.wait(60)
     writer.close()
     writer.submit(lambda: seen.append("too late"))
+    assert all(future.cancelled() for future in (waiting, writer.future(lambda: seen.append("too late"))))
     assert seen == []
     (thread,) = (each for each in threading.enumerate() if each.name == "checkpoint-1")
     assert thread.daemon
