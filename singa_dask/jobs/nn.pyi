@@ -164,7 +164,7 @@ def CSVInput(
     store_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Reads text lines: a label (if ``has_label``), then numbers.  They are separated by any character of
+    r"""Read text lines: a label (if ``has_label``), then numbers.  They are separated by any character of
     ``separator``. A first line with the names of the columns is skipped.
 
     backend: Format of the store; detected if empty.
