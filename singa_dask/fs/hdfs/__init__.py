@@ -9,3 +9,5 @@
 `native_errors`, `block_locations`, `hadoop_conf`
     Errors of hdfs-native, block locations of files, and Hadoop's configuration.
 """
+
+__all__: list[str] = []
