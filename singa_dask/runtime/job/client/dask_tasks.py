@@ -162,8 +162,9 @@ def result_of(ended: Future[T]) -> T:
     except KilledWorker as error:
         last = error.last_worker
         raise LostUnitError(
-            f"{error.allowed_failures + 1} Dask workers died while they ran a task, perhaps because their memory was "
-            f"full. The last one, {last.address}, had {format_bytes(last.memory_limit)}. See the logs of their nannies."
+            f"Dask workers were lost: {error.allowed_failures + 1} died while running a task, perhaps because their "
+            f"memory was full. The last one, {last.address}, had {format_bytes(last.memory_limit)}. See the logs of "
+            "their nannies."
         ) from error
     except FutureCancelledError as error:
         raise _lost("their scheduler is gone or was restarted") from error
