@@ -70,7 +70,7 @@ def shared_id_warnings(table: TableSurvey, outputs: Sequence[OutputSurvey], trai
     for each in table.columns:
         if not ID.fullmatch(each.name) or each.kind not in ("number", "string") or each.name == output.name:
             continue
-        ids = _codes(each.values.take(pa.array(rows)))
+        ids = _codes_of(each.kind, each.values.take(pa.array(rows)))
         n_ids = int(ids.max()) + 1
         are_shared = np.isin(ids[len(train) :], ids[: len(train)]).mean() > 0.5
         if MIN_REPEATED * n_ids <= len(rows) and are_shared and _are_alike(output, ids, targets):
@@ -81,16 +81,10 @@ def shared_id_warnings(table: TableSurvey, outputs: Sequence[OutputSurvey], trai
             )
 
 
-def _codes(values: pa.Array) -> Codes:
-    """Return a code from 0 on for each different value; missing values are one."""
-    codes: Codes = as_texts(values).fill_null("").dictionary_encode().indices.to_numpy().astype(np.int64)
-    return codes
-
-
 def _are_alike(output: OutputSurvey, ids: Codes, targets: pa.Array) -> bool:
     """Return whether records of an id are much more alike in a label or target than random records are."""
     if output.is_label:
-        classes = _codes(targets)
+        classes = _codes_of("string", targets)
         n_classes = int(classes.max()) + 1
 
         def unlike(labels: Codes) -> float:
@@ -125,7 +119,7 @@ def _reasons_of_label(output: OutputSurvey, values: pa.Array) -> Callable[[Colum
 
     def reason(feature: ColumnSurvey, known: pa.Array) -> str:
         present = ~missing_of(known)
-        codes = _codes_of(feature, known, present)
+        codes = _codes_of(feature.kind, known)
         most = int(np.bincount(codes).argmax())
         usual = known[int(np.argmax(codes == most))].as_py()
         for chosen, what, least in ((present, "a value", 0.0), (codes != most, f"another value than {usual}", OFTEN)):
@@ -141,9 +135,10 @@ def _reasons_of_label(output: OutputSurvey, values: pa.Array) -> Callable[[Colum
     return reason
 
 
-def _codes_of(feature: ColumnSurvey, values: pa.Array, present: npt.NDArray[np.bool_]) -> Codes:
+def _codes_of(kind: str, values: pa.Array) -> Codes:
     """Return a code for each different value, in the order of numbers; missing values have one, too."""
-    if feature.kind == "number":
+    present = ~missing_of(values)
+    if kind == "number":
         return np.unique(np.where(present, as_floats(values), -np.inf), return_inverse=True)[1]
     texts = pc.if_else(pa.array(present), as_texts(values), None)
     codes: Codes = texts.dictionary_encode("encode").indices.to_numpy().astype(np.int64)

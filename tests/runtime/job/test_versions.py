@@ -50,7 +50,7 @@ def test_a_scheduler_without_the_package_is_refused(client: Client, monkeypatch:
 
 
 def test_a_scheduler_without_a_shared_library_of_the_package_is_refused(client: Client, tmp_path: Path) -> None:
-    """The error is an OSError, as that of a lost connection is."""
+    """The error is an OSError. A lost connection raises one, too."""
     (tmp_path / "with_a_library.py").write_text("raise OSError('libfast.so: cannot open shared object file')")
     client.run_on_scheduler(exec, f"import sys; sys.path.append({str(tmp_path)!r})", {})
     with pytest.raises(UnloadableError, match=r"the scheduler cannot load the package: libfast\.so: cannot open"):
