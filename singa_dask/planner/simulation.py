@@ -35,11 +35,11 @@ from singa_dask.runtime.planning import machine
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import build_net
 from singa_dask.runtime.units.barriers import Coordinator
+from singa_dask.runtime.units.lockstep import Lockstep
 from singa_dask.runtime.units.mailbox import Mailbox
 from singa_dask.runtime.units.router import Router
 from singa_dask.runtime.units.server import UpdateCounts
 from singa_dask.runtime.units.unit_host import calls_server, make_server, make_stub
-from singa_dask.runtime.units.worker import Lockstep
 from singa_dask.runtime.units.worker_metrics import group_rows
 from singa_dask.runtime.units.worker_params import WorkerParams
 from singa_dask.training import ALGORITHMS

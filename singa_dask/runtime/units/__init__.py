@@ -5,10 +5,10 @@ A process
     messages. `barriers`: units wait for each other. `job_of_thread`: the job of each thread, for logs. `unit_errors`:
     describes the error that ended a unit.
 A worker
-    `worker`: runs the steps. `trainer`: computes batches. `worker_params`: exchanges params with servers.
-    `host_mirror`: copies of a GPU's params in host memory. `mailbox`: arrays from other workers of the group.
-    `run_state`: the current step, and the steps at which the group stops or saves. `initial_state`: initial values and
-    positions. `evaluation`: tests during training.
+    `worker`: runs the steps. `channel`: its messages. `lockstep`: keeps a group's workers together. `trainer`: computes
+    batches. `worker_params`: exchanges params with servers. `host_mirror`: copies of a GPU's params in host memory.
+    `mailbox`: arrays from other workers of the group. `run_state`: the current step, and the steps at which the group
+    stops or saves. `initial_state`: initial values and positions. `evaluation`: tests during training.
 A server
     `server`: updates slices of the params.
 Checkpoints

@@ -24,9 +24,10 @@ from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, step_url
 from singa_dask.runtime.checkpoints.manifest import make_manifest
 from singa_dask.runtime.checkpoints.retention import Retention
 from singa_dask.runtime.planning.job_plan import JobPlan
+from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.pending import Event, Pending
 from singa_dask.runtime.units.reporter import FIRST, Reporter, SaveLater
-from singa_dask.runtime.units.run_state import Channel, RunState, is_due
+from singa_dask.runtime.units.run_state import RunState, is_due
 from singa_dask.runtime.units.snapshot_schedule import SnapshotSchedule
 from singa_dask.runtime.units.trainer import Trainer
 

@@ -15,7 +15,8 @@ from singa_dask.conf.metrics import EarlyStoppingConf, is_less_better, split_met
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.metrics import Totals, add_totals
 from singa_dask.runtime.planning.nets import phase_name
-from singa_dask.runtime.units.run_state import Channel, RunState, is_due
+from singa_dask.runtime.units.channel import Channel
+from singa_dask.runtime.units.run_state import RunState, is_due
 from singa_dask.runtime.units.trainer import Trainer
 from singa_dask.shown import plural
 from singa_dask.training.pass_metrics import PassMetrics

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 from singa_dask.comm.message import Address, Message
 from singa_dask.runtime.checkpoints.checkpoint import Save
 from singa_dask.runtime.checkpoints.layer_states import LayerState, write_states
+from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.pending import Event
-from singa_dask.runtime.units.run_state import Channel, RunState
+from singa_dask.runtime.units.run_state import RunState
 from singa_dask.runtime.units.trainer import Trainer
 
 FIRST = Address.worker(0, 0)

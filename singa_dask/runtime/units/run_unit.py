@@ -25,11 +25,11 @@ from singa_dask.ops.contract import Ops
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, Save, write_part
 from singa_dask.runtime.planning import devices, machine
 from singa_dask.runtime.planning.nets import add_passes, build_nets
+from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.host_mirror import HostMirror
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.job_of_thread import in_job
 from singa_dask.runtime.units.profiler import profiled
-from singa_dask.runtime.units.run_state import Channel
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.unit_errors import explain
 from singa_dask.runtime.units.unit_host import UnitHost, calls_server, make_server

@@ -18,8 +18,9 @@ from singa_dask.ops.contract import Array, Ops
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.layer_states import LayerState, take_states
 from singa_dask.runtime.planning.nets import Nets, phase_name
+from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.learning import LearningFacts
-from singa_dask.runtime.units.run_state import Channel, is_due
+from singa_dask.runtime.units.run_state import is_due
 from singa_dask.runtime.units.step_timer import StepTimer
 from singa_dask.runtime.units.worker_metrics import WorkerMetrics
 from singa_dask.runtime.units.worker_params import WorkerParams

@@ -33,10 +33,10 @@ from singa_dask.runtime.checkpoints.snapshots import StorePart, store_in_memory
 from singa_dask.runtime.planning import devices, job_plan, layout, machine
 from singa_dask.runtime.planning.layout import Rejoin
 from singa_dask.runtime.units.barriers import Coordinator
+from singa_dask.runtime.units.channel import Emit
 from singa_dask.runtime.units.job_of_thread import in_job
 from singa_dask.runtime.units.profiler import Trace
 from singa_dask.runtime.units.router import Router
-from singa_dask.runtime.units.run_state import Emit
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.unit_errors import may_succeed_again
 from singa_dask.runtime.units.worker import Worker

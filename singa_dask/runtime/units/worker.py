@@ -9,7 +9,7 @@ import hashlib
 import json
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -17,17 +17,17 @@ from singa_dask.comm.message import Address, Message
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import DataError
 from singa_dask.inputs.store_input import StoreInput
-from singa_dask.layers.bridge import IN_FLIGHT, BridgeSrc
-from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.author import Author
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import Nets
+from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.checkpointing import Checkpointing, describe_params
 from singa_dask.runtime.units.evaluation import Evaluation
 from singa_dask.runtime.units.initial_state import InitialState
+from singa_dask.runtime.units.lockstep import Lockstep
 from singa_dask.runtime.units.profiler import Profiler, Trace
 from singa_dask.runtime.units.reporter import SaveLater
-from singa_dask.runtime.units.run_state import Channel, RunState
+from singa_dask.runtime.units.run_state import RunState
 from singa_dask.runtime.units.trainer import Trainer
 from singa_dask.runtime.units.worker_params import WorkerParams
 
@@ -254,49 +254,3 @@ class Worker:
         except DataError as error:
             return str(error)
         return ""
-
-
-def disconnected_workers(n_workers: int, bridges: Iterable[tuple[int, int]]) -> list[int]:
-    """Return the lowest worker of each component of workers that no bridges connect to worker 0.
-
-    A component is a set of workers that are connected by bridges, directly or through each other.
-    """
-    components = list(range(n_workers))
-    for one, other in bridges:
-        low, high = sorted((components[one], components[other]))
-        components = [low if component == high else component for component in components]
-    return sorted({*components} - {0})
-
-
-class Lockstep:
-    """Keeps a worker in lockstep with worker 0 if no bridges connect them; also a worker without layers.
-
-    Attributes
-    ----------
-    ahead : int
-        Maximum number of steps that one worker can be ahead of another. It is 0 if the net is not partitioned, because
-        each worker then waits for the gradients of all others in every step. It is larger in a partitioned net, where
-        bridges may be one-way or connect only some of the workers.
-    """
-
-    def __init__(self, net: NeuralNet) -> None:
-        worker, n_workers = net.context.worker, net.context.n_workers
-        self.ahead = IN_FLIGHT * n_workers if net.is_partitioned else 0
-        self._context = net.context
-        self._n_steps = 0
-        bridges = [
-            (node.worker, node.peer)
-            for layer, node in zip(net.all_layers, net.nodes, strict=True)
-            if isinstance(layer, BridgeSrc) and node.worker is not None
-        ]
-        others = disconnected_workers(n_workers, bridges) if net.is_partitioned else []
-        self._me = worker
-        self._peers = others if worker == 0 else [0] if worker in others else []
-
-    def step(self) -> None:
-        """Begin a step, once no worker in lockstep is too far behind; raise Aborted if the job ends meanwhile."""
-        for peer in self._peers:
-            self._context.bridges.send(peer, f"step of {self._me}", (), ())
-            if self._n_steps >= IN_FLIGHT:
-                self._context.bridges.receive(f"step of {peer}")
-        self._n_steps += 1

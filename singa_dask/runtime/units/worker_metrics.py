@@ -14,7 +14,7 @@ from singa_dask.layers.metrics import Totals
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.planning.machine import core_wait_s
 from singa_dask.runtime.planning.nets import Nets, phase_name
-from singa_dask.runtime.units.run_state import Channel
+from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.step_timer import StepTimer
 from singa_dask.runtime.units.worker_params import WorkerParams
 from singa_dask.training import displayed_rate

@@ -23,10 +23,10 @@ from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import find, load_values
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import build_nets
+from singa_dask.runtime.units.lockstep import disconnected_workers
 from singa_dask.runtime.units.mailbox import Mailbox
 from singa_dask.runtime.units.pending import merge_positions
 from singa_dask.runtime.units.trainer import Trainer
-from singa_dask.runtime.units.worker import disconnected_workers
 from tests.converting import convert
 from tests.runtime import parts
 from tests.runtime.harness import Outcome, mlp

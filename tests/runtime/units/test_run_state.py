@@ -9,7 +9,8 @@ import pytest
 from singa_dask.cancellation import Cancellation
 from singa_dask.comm.message import Address, Message
 from singa_dask.errors import Aborted
-from singa_dask.runtime.units.run_state import Channel, RunState
+from singa_dask.runtime.units.channel import Channel
+from singa_dask.runtime.units.run_state import RunState
 from tests.runtime.harness import mlp
 
 FIRST, SECOND = Address.worker(0, 0), Address.worker(0, 1)
