@@ -251,7 +251,7 @@ class SimulatedJob(SimulatedCluster):
             self.deliver(cut(error=why))
 
         def cut(**facts: Any) -> ev.Cut:
-            return ev.Cut(action.incarnation, process=action.process, **facts)
+            return ev.Cut(action.incarnation, action.process, action.request, **facts)
 
         def do(node: Node) -> None:
             each = node.hostings.get(action.process)
@@ -268,7 +268,7 @@ class SimulatedJob(SimulatedCluster):
 
     def _do_join(self, action: act.Join) -> None:
         def joined(error: str = "") -> None:
-            self.deliver(ev.Joined(action.incarnation, process=action.process, error=error))
+            self.deliver(ev.Joined(action.incarnation, action.process, action.request, error))
 
         def do(node: Node) -> None:
             each = node.hostings.get(action.process)

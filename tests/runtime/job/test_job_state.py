@@ -196,7 +196,13 @@ def test_events_of_a_process_that_was_replaced_change_nothing() -> None:
     world.run(5.0)
     assert world.incarnations[2] == 1
     old = ev.Reported(0, Address.worker(2, 0), {"state": "failed", "reason": "an old one.", "exit_code": 9, "step": 5})
-    for event in (old, ev.Ended(0, "w2", {}, 2), ev.Cut(0, 2, error="old"), ev.Joined(0, 2, "old"), ev.Hosted(0, 2)):
+    for event in (
+        old,
+        ev.Ended(0, "w2", {}, 2),
+        ev.Cut(0, 2, 1, error="old"),
+        ev.Joined(0, 2, 1, "old"),
+        ev.Hosted(0, 2),
+    ):
         assert world.state.handle(event, world.now, world.facts()) == []
     assert world.run_until_over(60.0)["failure"] is None
 
@@ -413,7 +419,7 @@ def until_cut_off(world: World, address: str) -> None:
 def test_late_answers_of_other_incarnations_do_not_count_while_processes_are_replaced() -> None:
     world = running("four-groups", 5)
     until_cut_off(world, "w2")
-    for late in (ev.Cut(7, 0, {2: 0}, "late"), ev.Ended(7, "w2", {}, 2), ev.Joined(7, 0, "late")):
+    for late in (ev.Cut(7, 0, 1, {2: 0}, "late"), ev.Ended(7, "w2", {}, 2), ev.Joined(7, 0, 1, "late")):
         world.deliver(late)
     what = world.run_until_over(60.0)
     assert what["restarts"] == 1

@@ -28,6 +28,22 @@ def test_a_move_to_more_dask_workers_waits_for_a_snapshot_or_a_checkpoint() -> N
     assert world.position[0] >= step
 
 
+def test_a_checkpoint_from_before_a_move_was_due_does_not_begin_it() -> None:
+    world = world_of("allreduce", 1, nthreads=4, n_steps=100_000)
+    world.snapshot = lambda: None  # type: ignore[method-assign]
+    world.run(7.0)
+    world.join(Node("more", "host-of-more", 4))
+    world.run(20.0)
+    assert world.asked_for_checkpoints
+    world.deliver(ev.Saved(0, 1, "step-1"))  # it was begun long before, and its storage was slow
+    world.run(2.0)
+    assert world.state.incarnation == 0, "all steps since would be lost"
+    step = world.position[0]
+    world.deliver(ev.Saved(0, step, f"step-{step}"))
+    world.run(2.0)
+    assert world.state.incarnation == 1
+
+
 def test_a_job_that_is_to_move_can_be_stopped() -> None:
     world = world_of("allreduce", 1, nthreads=4, n_steps=100_000)
     world.snapshot = lambda: None  # type: ignore[method-assign]
@@ -75,13 +91,27 @@ def test_nobody_waits_for_workers_that_were_done_on_a_dask_worker_that_is_gone()
     done = (Address.worker(3, 0), Address.worker(3, 1))
     for worker in done:
         world.deliver(ev.Reported(0, worker, {"state": "done", "step": 100_000}))
+    deliver, late = world.deliver, list[ev.Joined]()
+
+    def deliver_later(event: object) -> None:
+        if isinstance(event, ev.Joined) and event.process == 1:
+            late.append(event)
+        else:
+            deliver(event)
+
+    world.deliver = deliver_later  # type: ignore[method-assign]
     world.kill(world.nodes["w3"])
     world.run(3.0)
     assert len(world.state.restarts) == 0
     told = [each for each in world.done_actions if isinstance(each, act.Join)]
     assert [(each.process, each.left, each.endpoints) for each in told] == [(p, done, {}) for p in range(3)]
-    world.deliver(ev.Gone("w3", "it is gone"))
+    deliver(ev.Gone("w3", "it is gone"))
     assert told == [each for each in world.done_actions if isinstance(each, act.Join)]
-    world.deliver(ev.Joined(0, 1, error="w1 does not answer: TimeoutError()."))
+    failed = late[0]._replace(error="w1 does not answer: TimeoutError().")
+    deliver(failed)
     world.run(3.0)
-    assert [*told, told[1]] == [each for each in world.done_actions if isinstance(each, act.Join)]
+    again = [each for each in world.done_actions if isinstance(each, act.Join)]
+    assert again == [*told, told[1]._replace(request=again[-1].request)]
+    deliver(failed)  # an answer to the first request, though the second has none yet
+    world.run(3.0)
+    assert again == [each for each in world.done_actions if isinstance(each, act.Join)]

@@ -38,11 +38,12 @@ def replaced(lost: int, done: tuple[int, ...], manifest: Mapping[str, Any]) -> t
     replacement = Replacement(incarnation, [lost], points, Placer(LAYOUT, CLUSTER))
     gone = {f"tcp://{process}" for process in (lost, *done)}
     present = {address: facts for address, facts in WORKERS.items() if address not in gone}
-    replacement.begin(0.0, present, "it was lost")
+    asked = replacement.begin(0.0, present, "it was lost")
     actions = []
-    for process in {0, 1, 2, 3} - {lost}:
-        applied = {lost: 10} if process == 3 else {}
-        actions = replacement.handle(ev.Cut(0, process, applied), 0.0, present)
+    for each in asked:
+        if isinstance(each, act.CutOff):
+            applied = {lost: 10} if each.process == 3 else {}
+            actions = replacement.handle(ev.Cut(0, each.process, each.request, applied), 0.0, present)
     (host,) = [each for each in actions if isinstance(each, act.Host)]
     joins = replacement.handle(ev.Hosted(host.incarnation, lost, "tcp://new"), 0.0, present)
     assert not replacement.failed
@@ -75,10 +76,44 @@ def test_a_group_goes_on_after_the_step_that_all_servers_have() -> None:
         Incarnation(Roster.of(0, layout, list(workers)[:5])), [0], points, Placer(layout, cluster)
     )
     del workers["tcp://0"]
-    replacement.begin(0.0, workers, "it was lost")
+    asked = [each for each in replacement.begin(0.0, workers, "it was lost") if isinstance(each, act.CutOff)]
     actions = []
-    for process, applied in ((1, {}), (2, {}), (3, {0: 10}), (4, {0: 9})):
-        actions = replacement.handle(ev.Cut(0, process, applied), 0.0, workers)
+    for each, applied in zip(asked, ({}, {}, {0: 10}, {0: 9}), strict=True):
+        actions = replacement.handle(ev.Cut(0, each.process, each.request, applied), 0.0, workers)
     (host,) = [each for each in actions if isinstance(each, act.Host)]
     assert host.rejoin is not None
     assert host.rejoin.steps == {0: 10}
+
+
+def test_an_answer_to_an_earlier_request_is_not_taken_for_a_later_one() -> None:
+    """The survivors were told of a new buddy before, and one of them answers late."""
+    incarnation = Incarnation(Roster.of(0, LAYOUT, list(WORKERS)[:4]), dict(enumerate(WORKERS)))
+    early = {process: incarnation.ask(process) for process in range(4)}
+    points = RestartPoints("")
+    points.add_snapshot(8, snapshot(["tcp://1"]), list(WORKERS))
+    replacement = Replacement(incarnation, [1], points, Placer(LAYOUT, CLUSTER))
+    present = {address: facts for address, facts in WORKERS.items() if address != "tcp://1"}
+    for each in replacement.begin(0.0, present, "it was lost"):
+        assert isinstance(each, act.CutOff)
+        replacement.handle(ev.Cut(0, each.process, each.request, {1: 10}), 0.0, present)
+    joins = replacement.handle(ev.Hosted(1, 1, "tcp://new"), 0.0, present)
+    assert [each.process for each in joins] == [0, 2, 3]
+    for each in joins[:2]:
+        assert replacement.handle(ev.Joined(0, each.process, each.request), 0.0, present) == []
+    for error in ("", "it does not answer"):
+        assert replacement.handle(ev.Joined(0, 3, early[3], error), 0.0, present) == []
+    assert (replacement.phase, replacement.failed) == ("joining", "")
+    assert replacement.handle(ev.Joined(0, 3, joins[2].request), 0.0, present)
+    assert replacement.phase == "running"
+
+
+def test_a_process_that_is_done_and_gone_need_not_answer_any_more() -> None:
+    incarnation = Incarnation(Roster.of(0, LAYOUT, list(WORKERS)[:4]))
+    replacement = Replacement(incarnation, [1], RestartPoints(""), Placer(LAYOUT, CLUSTER))
+    present = {address: facts for address, facts in WORKERS.items() if address != "tcp://1"}
+    asked = {each.process: each.request for each in replacement.begin(0.0, present, "it was lost")}
+    incarnation.reports["worker-2-0"] = {"state": "done", "step": 30}
+    del present["tcp://2"]
+    replacement.handle(ev.Gone("tcp://2", "it is gone"), 0.0, present)
+    replacement.handle(ev.Cut(0, 2, asked[2], error="tcp://2 does not answer"), 0.0, present)
+    assert (replacement.phase, replacement.failed) == ("ending", "")

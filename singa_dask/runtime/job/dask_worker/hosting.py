@@ -82,6 +82,8 @@ class Hosting(UnitHost):
         Id of the job and number of the process.
     buddy : str
         Dask worker that keeps a second copy of the process's snapshots. It may change.
+    last_request : int
+        Number of the newest `act.Join` that the process has received.
     reports : dict of str to dict
         Report of each unit that has ended.
     mounts : ExitStack
@@ -108,6 +110,7 @@ class Hosting(UnitHost):
         )
         self.placement = placement
         self.buddy = placement.buddy
+        self.last_request = 0
         self.key = self.job_id, self.process
         self.reports: dict[str, dict[str, Any]] = {}
         self.mounts = ExitStack()

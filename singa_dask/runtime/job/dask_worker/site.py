@@ -242,18 +242,21 @@ class Site(WorkerPlugin):
         job_id: str,
         incarnation: int,
         process: int,
+        request: int,
         endpoints: Mapping[int, str],
         left: Sequence[Sequence[Any]],
         buddy: str,
     ) -> dict[str, Any]:
         """Pass to a process the endpoints of replacement processes, and its new ``buddy``.
 
-        See `Router.join`.
+        See `Router.join`. A ``request`` that arrives after a later one is ignored.
         """
         hosting = self.hostings.get((job_id, process))
         if hosting is None or hosting.incarnation != incarnation:
             return {"error": f"process {process} of the job is not on {self.worker.address}"}
-        hosting.buddy = buddy
+        if request < hosting.last_request:
+            return {"error": f"process {process} of the job has had a later request"}
+        hosting.last_request, hosting.buddy = request, buddy
         hosting.router.join({int(p): address for p, address in endpoints.items()}, {Address(*unit) for unit in left})
         return {}
 

@@ -592,17 +592,17 @@ class Jobs(SchedulerPlugin):
         arguments = {"processes": list(action.processes), "groups": list(action.groups)}
         job_id = record.spec.job_id
         answer = await self.sites.ask_process(job_id, action, Op.CUT, **arguments)
-        self.handle(job_id, ev.Cut(action.incarnation, action.process, **answer))
+        self.handle(job_id, ev.Cut(action.incarnation, action.process, action.request, **answer))
 
     @_perform.register(act.Join)
     async def _do_join(self, action: act.Join, record: JobRecord) -> None:
         left = [list(unit) for unit in action.left]
-        facts = {"endpoints": dict(action.endpoints), "left": left, "buddy": action.buddy}
+        facts = {"request": action.request, "endpoints": dict(action.endpoints), "left": left, "buddy": action.buddy}
         job_id = record.spec.job_id
         if action.buddy:
             self.scheduler.loop.add_callback(self.sites.install, action.buddy)
         answer = await self.sites.ask_process(job_id, action, Op.JOIN, **facts)
-        self.handle(job_id, ev.Joined(action.incarnation, action.process, **answer))
+        self.handle(job_id, ev.Joined(action.incarnation, action.process, action.request, **answer))
 
     @_perform.register(act.Over)
     async def _do_over(self, action: act.Over, record: JobRecord) -> None:

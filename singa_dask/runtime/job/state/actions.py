@@ -68,11 +68,15 @@ class EndIncarnation(NamedTuple):
 
 
 class CutOff(NamedTuple):
-    """Disconnect a process from ``processes``, which run the workers of ``groups``."""
+    """Disconnect a process from ``processes``, which run the workers of ``groups``.
+
+    ``request`` is the number that the answer repeats.
+    """
 
     incarnation: int
     worker: str
     process: int
+    request: int
     processes: tuple[int, ...]
     groups: tuple[int, ...]
 
@@ -82,6 +86,8 @@ class Join(NamedTuple):
 
     Attributes
     ----------
+    request : int
+        Number that the answer repeats.
     endpoints : mapping of int to str
         Address of each replacement process.
     left : tuple of Address
@@ -93,6 +99,7 @@ class Join(NamedTuple):
     incarnation: int
     worker: str
     process: int
+    request: int
     endpoints: Mapping[int, str]
     left: tuple[Address, ...] = ()
     buddy: str = ""

@@ -129,6 +129,8 @@ class Cut(NamedTuple):
 
     Attributes
     ----------
+    request : int
+        Number of the `CutOff`.
     applied : mapping of int to int
         For each worker group to replace: the newest step whose gradients all its servers in this process have applied.
     error : str
@@ -137,6 +139,7 @@ class Cut(NamedTuple):
 
     incarnation: int
     process: int
+    request: int
     applied: Mapping[int, int] = {}
     error: str = ""
 
@@ -144,11 +147,12 @@ class Cut(NamedTuple):
 class Joined(NamedTuple):
     """A process has received the endpoints of replacement processes, or could not.
 
-    If it could not, ``error`` says why.
+    If it could not, ``error`` says why. ``request`` is the number of the `Join`.
     """
 
     incarnation: int
     process: int
+    request: int
     error: str = ""
 
 

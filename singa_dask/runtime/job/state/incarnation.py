@@ -8,6 +8,7 @@ from typing import Any
 
 from singa_dask.comm.message import Address
 from singa_dask.runtime.job.state import actions as act
+from singa_dask.runtime.job.state import events as ev
 from singa_dask.runtime.job.state.placer import Roster
 from singa_dask.runtime.planning.layout import Rejoin
 from singa_dask.runtime.planning.worker_choice import WorkerFacts
@@ -37,6 +38,10 @@ class Incarnation:
         Processes whose units were done and whose Dask workers are gone.
     untold : set of int
         Processes that have not received the newest `Join`, so that it is sent again.
+    requests : dict of int to int
+        For each process that has not answered yet, the number of the newest `CutOff` or `Join`.
+    n_requests : int
+        Number of the last `CutOff` or `Join`.
     """
 
     roster: Roster
@@ -48,6 +53,21 @@ class Incarnation:
     buddies: list[str] = field(default_factory=list)
     gone: set[int] = field(default_factory=set)
     untold: set[int] = field(default_factory=set)
+    requests: dict[int, int] = field(default_factory=dict)
+    n_requests: int = 0
+
+    def ask(self, process: int) -> int:
+        """Return the number of a new `CutOff` or `Join`. Answers to earlier ones of the process no longer count."""
+        self.n_requests += 1
+        self.requests[process] = self.n_requests
+        return self.n_requests
+
+    def take_answer(self, event: ev.Cut | ev.Joined) -> bool:
+        """Return whether an event answers the newest request to a process, and was not taken before."""
+        is_newest = self.requests.get(event.process) == event.request
+        if is_current := is_newest and self.roster.has(event.process, event.incarnation):
+            del self.requests[event.process]
+        return is_current
 
     def take_threads(self, n: int) -> None:
         """Record a worker's number of threads.

@@ -16,7 +16,9 @@ from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import NOTICES, SIGNAL_CODES
 from singa_dask.runtime.job.state import actions as act
 from singa_dask.runtime.job.state import events as ev
+from singa_dask.runtime.job.state.deadlines import Deadlines
 from singa_dask.runtime.job.state.incarnation import Incarnation, host_actions, run_actions
+from singa_dask.runtime.job.state.move import Move
 from singa_dask.runtime.job.state.placer import Placer, Roster, buddies_of
 from singa_dask.runtime.job.state.replacement import Replacement, processes_to_replace
 from singa_dask.runtime.job.state.restarts import RestartPoints, Restarts
@@ -73,20 +75,15 @@ class JobState:
         self._signal = ""
         self._stopped_by = ""
         self.steps: dict[str, int] = {}
-        self._deadline: float | None = None
-        self._place_at = 0.0
-        self._all_told_at = 0.0  # when all Dask workers that fell silent together have been found
+        self._deadlines = Deadlines()
         self._now = 0.0
         self._workers: Mapping[str, WorkerFacts] = {}
         self._actions: list[Any] = []
         self._trains = self._has_trained = False
         self._replacement: Replacement | None = None
-        # why units are about to move (empty if they are not), and whether the reason is a Dask worker that leaves soon
-        self._moving, self._is_urgent = "", False
-        self._aborted_since: float | None = None  # since when units have been aborted for an unknown reason
+        self._move: Move | None = None
         self._n_signals = 0  # number of signals from the job's client
         self._is_alone = False  # whether the client is gone
-        self._stop_until: float | None = None
         self._checkpoint_from = -1  # minimum step of a requested checkpoint; -1 if none is requested
 
     @property
@@ -210,8 +207,7 @@ class JobState:
         if event.unit == str(FIRST):
             self._request_checkpoint()
         if len(self._incarnation.started) == len(self._layout.units) and self.phase == "running":
-            if not self._moving:
-                self._deadline = None
+            self._deadlines.end("start")
             self._stop_units()
             self._replace_buddies()
 
@@ -234,18 +230,19 @@ class JobState:
         self._points.add_checkpoint(event.step, event.url)
         if event.step >= self._checkpoint_from:
             self._checkpoint_from = -1
-        self._move_saved(event.incarnation)
+        self._begin_move(event)
 
     @_take.register(ev.Snapshotted)
     def _on_snapshotted(self, event: ev.Snapshotted) -> None:
         if event.incarnation in self.roster.incarnations:
             self._points.add_snapshot(event.step, event.manifest, self._workers)
-            self._move_saved(event.incarnation)
+            self._begin_move(event)
 
-    def _move_saved(self, incarnation: int) -> None:
+    def _begin_move(self, saved: ev.Saved | ev.Snapshotted) -> None:
         """Move the units, if they were waiting only for their state to be saved."""
-        if incarnation in self.roster.incarnations and self._moving and self.phase == "running":
-            self._move()
+        is_current = saved.incarnation in self.roster.incarnations and self.phase == "running"
+        if is_current and self._move is not None and self._move.is_ready(saved.step):
+            self._move_units(self._move)
 
     def groups_of(self) -> dict[str, list[str]]:
         """Return, for each Dask worker, the worker groups that make no steps without it.
@@ -303,20 +300,19 @@ class JobState:
 
     def _are_aborted(self) -> bool:
         """Return whether units were aborted ``limit("aborted")`` ago, and no failed unit has explained why."""
-        if self._replacement is not None or all(
-            report["state"] != "aborted" for report in self._incarnation.reports.values()
-        ):
-            self._aborted_since = None
-        elif self._aborted_since is None:
-            self._aborted_since = self._now
-        return self._aborted_since is not None and self._now - self._aborted_since >= limit("aborted")
+        reports = self._incarnation.reports.values()
+        if self._replacement is not None or all(report["state"] != "aborted" for report in reports):
+            self._deadlines.end("aborted")
+        elif "aborted" not in self._deadlines:
+            self._deadlines.begin("aborted", self._now)
+        return self._deadlines.has_passed("aborted", self._now)
 
     @_take.register(ev.Gone)
     def _on_gone(self, event: ev.Gone) -> None:
         self._placer.leaving.discard(event.worker)
         self._placer.suspects.forget(event.worker)
         if event.worker in self._workers:  # the Dask worker is silent but not gone, so others may be silent, too
-            self._all_told_at = self._now + SILENT_TOGETHER_S
+            self._deadlines.begin("losses", self._now, SILENT_TOGETHER_S)
         else:
             self._points.forget(event.worker)
         if self.phase in ("starting", "running"):
@@ -333,7 +329,7 @@ class JobState:
 
     @_take.register(ev.Joined)
     def _on_joined(self, event: ev.Joined) -> None:
-        if not self.roster.has(event.process, event.incarnation):
+        if not self._incarnation.take_answer(event):
             return
         if event.error:
             self._incarnation.untold.add(event.process)
@@ -344,7 +340,7 @@ class JobState:
     def _on_leaving(self, event: ev.Leaving) -> None:
         self._placer.leaving.add(event.worker)
         if self.phase in ("starting", "running") and event.worker in self.roster.workers:
-            self._prepare_move(f"the Dask worker at {event.worker} leaves", urgent=True)
+            self._prepare_move(f"the Dask worker at {event.worker} leaves", is_urgent=True)
 
     @_take.register(ev.Ended)
     def _on_ended(self, event: ev.Ended) -> None:
@@ -393,11 +389,11 @@ class JobState:
         if self.phase == "placing" and self._is_saved:
             self._finish()
             return
-        if not self._signal or self.phase != "running" or (self._deadline is not None and not self._moving):
+        if not self._signal or self.phase != "running" or ("start" in self._deadlines and self._move is None):
             return
-        self._moving, self._deadline = "", None
+        self._move = None
         if self._is_alone:
-            self._stop_until = self._now + limit("stop")
+            self._deadlines.begin("stop", self._now)
         self._actions += [act.Request(worker, "stop") for worker in self.roster.workers]
 
     @_take.register(ev.ClientGone)
@@ -414,26 +410,26 @@ class JobState:
     def _on_tick(self, event: ev.Tick | None = None) -> None:
         if self._incarnation.untold:
             self._replace_buddies()
-        late = self._deadline is not None and self._now >= self._deadline
-        if self._stop_until is not None and self._now >= self._stop_until:
-            self._stop_until = None
+        now, is_up = self._now, self.phase in ("starting", "running")
+        if self._deadlines.has_passed("stop", now):
+            self._deadlines.end("stop")
             self._fail(CLIENT_GONE)
-        elif self.phase == "ending" and late:
+        elif self.phase == "ending" and self._deadlines.has_passed("ended", now):
             for worker in self._incarnation.ending:
-                self._placer.suspects.add(self._now, worker)
+                self._placer.suspects.add(now, worker)
             self._after_incarnation()
-        elif self.phase in ("starting", "running") and self._moving and late:
-            self._move_without_snapshot()
-        elif self.phase in ("starting", "running") and late:
+        elif is_up and self._move is not None and self._move.is_late(now):
+            self._move_without_snapshot(self._move)
+        elif is_up and self._move is None and self._deadlines.has_passed("start", now):
             self._fail_to_start()
-        elif self.phase == "placing" and self._now >= self._place_at:
+        elif self.phase == "placing":
             self._place()
         elif self.phase == "running" and self._are_aborted():
             self._recover_ended()
-        elif self.phase == "running" and not self._moving and not self._signal and self._deadline is None:
+        elif self.phase == "running" and not (self._move or self._signal or "start" in self._deadlines):
             # a job can use more processes than it has now: it moves when there are more Dask workers
-            if n := self._placer.room(self._now, self._workers, self.roster.workers):
-                self._prepare_move(f"there is room for {n} processes", urgent=False)
+            if n := self._placer.room(now, self._workers, self.roster.workers):
+                self._prepare_move(f"there is room for {n} processes", is_urgent=False)
 
     # -- changes of the placement -------------------------------------------------------------------------------
 
@@ -471,9 +467,10 @@ class JobState:
             self._fail(Failure(reason, ClusterError.exit_code))
 
     def _end_incarnation(self, reason: str) -> None:
-        self._moving, self._trains, self._replacement, self._aborted_since = "", False, None, None
+        self._move, self._trains, self._replacement = None, False, None
         self.phase, self._ended_by = "ending", reason
-        self._deadline = self._now + limit("ended")
+        self._deadlines.end("start", "aborted")
+        self._deadlines.begin("ended", self._now)
         forget = self._is_done or self._failure is not None
         self._incarnation.ending = self._placer.reachable(self._workers).intersection(self.roster.workers)
         self._actions += [
@@ -484,15 +481,14 @@ class JobState:
 
     def _after_incarnation(self) -> None:
         """Continue after the last unit of an incarnation has ended."""
-        self._deadline = None
+        self._deadlines.end("ended")
         if self._is_done or self._failure is not None or self._is_saved:
             self._finish()
             return
         self.phase = "placing"
         self._placer.begin(self._now)
-        self._place_at = max(self._now + self.restarts.backoff_s(), self._all_told_at)
-        if self._now >= self._place_at:
-            self._place()
+        self._deadlines.begin("pause", self._now, self.restarts.backoff_s())
+        self._place()
 
     def _finish(self) -> None:
         self.phase = "over"
@@ -519,6 +515,8 @@ class JobState:
 
         Fail the job if the wait was too long.
         """
+        if any(self._deadlines.is_waiting(wait, self._now) for wait in ("pause", "losses")):
+            return
         try:
             placement = self._placer.place(self._now, self._workers, self.roster.workers, self._warn)
         except ClusterError as error:
@@ -534,7 +532,8 @@ class JobState:
         lost = [unit for unit, report in self._incarnation.reports.items() if report["state"] == "lost"]
         self._incarnation = Incarnation(roster)
         self._placer.look_at(self._workers, roster.workers)
-        self.phase, self._deadline = "starting", self._now + limit("start")
+        self.phase = "starting"
+        self._deadlines.begin("start", self._now)
         self.steps = {}
         if roster.incarnation > self.spec.first_incarnation:
             self.restarts.lose(self._now, reached)
@@ -586,7 +585,9 @@ class JobState:
 
     def _replace(self, lost: Sequence[int], reason: str) -> bool:
         """Replace only the lost processes, if other worker groups can continue; return whether they can."""
-        can = self.phase == "running" and self._trains and self._deadline is None and not self._signal
+        can = (
+            self.phase == "running" and self._trains and not (self._move or self._signal or "start" in self._deadlines)
+        )
         can = can and not self._incarnation.has_ended_servers()
         processes = processes_to_replace(self.roster.layout, lost) if can else None
         if processes is None or self._refusal():
@@ -642,23 +643,21 @@ class JobState:
 
     # -- moves to other Dask workers -------------------------------------------------------------------------------
 
-    def _prepare_move(self, why: str, urgent: bool) -> None:
+    def _prepare_move(self, why: str, is_urgent: bool) -> None:
         """Request a snapshot. Once it is complete, the units move to new Dask workers."""
-        self._moving, self._is_urgent = why, urgent
-        self._deadline = self._now + limit("hand-over")
-        self._actions.append(act.Request(self._first_worker, "snapshot"))
+        self._move = Move(why, is_urgent, self.reached)
+        self._actions.append(self._move.save("snapshot", self._now, self._first_worker))
 
-    def _move_without_snapshot(self) -> None:
+    def _move_without_snapshot(self, move: Move) -> None:
         """Handle a snapshot that was not taken in time before a move.
 
         If a Dask worker leaves, move the units immediately. Otherwise request a checkpoint, because the job may take no
         snapshots.
         """
-        if self._is_urgent:
-            self._move()
+        if move.is_urgent:
+            self._move_units(move)
         else:
-            self._deadline = self._now + limit("hand-over")
-            self._actions.append(act.Request(self._first_worker, "checkpoint"))
+            self._actions.append(move.save("checkpoint", self._now, self._first_worker))
 
     def _replace_buddies(self) -> None:
         """Choose new buddies for processes whose buddies are lost; `_on_joined` then requests a snapshot.
@@ -679,9 +678,9 @@ class JobState:
                 incarnation.buddies[process] = buddy if is_new else incarnation.buddies[process]
                 where = roster.incarnations[process], roster.workers[process], process
                 left = incarnation.worker_units_in(gone)
-                self._actions.append(act.Join(*where, {}, left, incarnation.buddies[process]))
+                self._actions.append(act.Join(*where, incarnation.ask(process), {}, left, incarnation.buddies[process]))
 
-    def _move(self) -> None:
-        self._warn(f"{self._moving}: placing the units again.")
+    def _move_units(self, move: Move) -> None:
+        self._warn(f"{move.why}: placing the units again.")
         self.restarts.lose(self._now, self._incarnation.known_step(self.steps))
-        self._end_incarnation(f"placing the units again: {self._moving}")
+        self._end_incarnation(f"placing the units again: {move.why}")

@@ -83,7 +83,7 @@ class Replacement:
         self._applied: dict[int, int] = {}
         self._hosted: dict[int, str] = {}
         self._missing: set[str] = set()
-        self._joining: set[int] = set()
+        self._ending: set[int] = set()
         self._deadline = self._now = 0.0
 
     @property
@@ -103,10 +103,13 @@ class Replacement:
         roster = self._incarnation.roster
         ending = [p for p in self._processes if roster.workers[p] in workers and workers[roster.workers[p]].usable]
         self._survivors = [p for p in self._survivors if not self._has_left(p, workers)]
-        self._ending, self._cutting = set(ending), set(self._survivors)
+        self._ending = set(ending)
         processes, groups = tuple(self._processes), tuple(self.groups)
         return [
-            *(act.CutOff(roster.incarnations[p], roster.workers[p], p, processes, groups) for p in self._survivors),
+            *(
+                act.CutOff(roster.incarnations[p], roster.workers[p], p, self._incarnation.ask(p), processes, groups)
+                for p in self._survivors
+            ),
             *(act.EndIncarnation(roster.incarnations[p], roster.workers[p], reason, process=p) for p in ending),
         ]
 
@@ -127,14 +130,17 @@ class Replacement:
             self._take_loss(event)
         elif isinstance(event, ev.Began | ev.Reported) and event.incarnation == roster.incarnation:
             self._missing.discard(str(event.unit))
-        elif isinstance(event, ev.Ended | ev.Cut | ev.Hosted | ev.Joined):
-            if event.process is not None and roster.has(event.process, event.incarnation):
-                actions = self._take_answer(event)
-        if self.phase == "ending" and not self._ending and not self._cutting:
+        elif isinstance(event, ev.Cut | ev.Joined):
+            if event.process in self._survivors and self._incarnation.take_answer(event):
+                self._take_answer(event)
+        elif isinstance(event, ev.Ended | ev.Hosted) and event.process is not None:
+            if roster.has(event.process, event.incarnation) and event.process in self._processes:
+                actions = self._take_hosted(event) if isinstance(event, ev.Hosted) else self._take_end(event.process)
+        if self.phase == "ending" and not self._ending and not self._unanswered:
             self.phase = "placing"
         if self.phase == "placing" and not self.failed:
             actions += self._place(now, workers)
-        if self.phase == "joining" and not self._joining and not self.failed:
+        if self.phase == "joining" and not self._unanswered and not self.failed:
             actions += self._run(workers)
         if self.phase == "running" and not self._missing:
             self.phase = "done"
@@ -142,16 +148,18 @@ class Replacement:
             self.failed = self.failed or f"units do not start again within {limit('start'):g} s."
         return actions
 
-    def _take_answer(self, event: ev.Ended | ev.Cut | ev.Hosted | ev.Joined) -> list[Any]:
-        if isinstance(event, ev.Ended):
-            self._ending.discard(event.process or 0)
-        elif isinstance(event, ev.Cut):
-            self._take_applied(event)
-        elif isinstance(event, ev.Hosted):
-            return self._take_hosted(event)
-        elif self.phase == "joining":
-            self.failed = self.failed or event.error
-            self._joining.discard(event.process)
+    @property
+    def _unanswered(self) -> set[int]:
+        """Survivors that have not answered their `CutOff` or `Join`."""
+        return self._incarnation.requests.keys() & set(self._survivors)
+
+    def _take_answer(self, event: ev.Cut | ev.Joined) -> None:
+        self.failed = self.failed or event.error
+        for group, step in event.applied.items() if isinstance(event, ev.Cut) else ():
+            self._applied[int(group)] = min(step, self._applied.get(int(group), step))
+
+    def _take_end(self, process: int) -> list[Any]:
+        self._ending.discard(process)
         return []
 
     def _take_loss(self, event: ev.Gone) -> None:
@@ -161,18 +169,9 @@ class Replacement:
             self._ending -= on_it
             on_it -= set(self._processes)
         left = {p for p in on_it if p > 0 and self._incarnation.is_done(p)} - set(self._processes)
-        self._cutting -= left
-        self._joining -= left
         self._survivors = [p for p in self._survivors if p not in left]
         if on_it - left:
             self.failed = f"the Dask worker at {event.worker} was lost while others were replaced: {event.reason}."
-
-    def _take_applied(self, event: ev.Cut) -> None:
-        if event.error:
-            self.failed = event.error
-        self._cutting.discard(event.process)
-        for group, step in event.applied.items():
-            self._applied[int(group)] = min(step, self._applied.get(int(group), step))
 
     def _place(self, now: float, workers: Mapping[str, WorkerFacts]) -> list[Any]:
         """Once there are Dask workers for the new processes, return the actions that host them."""
@@ -213,7 +212,7 @@ class Replacement:
         return self._incarnation.worker_units_in(gone)
 
     def _take_hosted(self, event: ev.Hosted) -> list[Any]:
-        if self.phase != "hosting" or event.process not in self._processes:
+        if self.phase != "hosting":
             return []
         if event.error:
             if not event.final:
@@ -225,16 +224,10 @@ class Replacement:
         if len(self._hosted) < len(self._processes):
             return []
         self.phase = "joining"
-        self._joining = set(self._survivors)
         self._incarnation.endpoints |= self._hosted
-        roster = self._incarnation.roster
-        left = self._left()
-        return [
-            act.Join(
-                roster.incarnations[p], roster.workers[p], p, dict(self._hosted), left, self._incarnation.buddies[p]
-            )
-            for p in self._survivors
-        ]
+        incarnation, roster, left = self._incarnation, self._incarnation.roster, self._left()
+        where = [(roster.incarnations[p], roster.workers[p], p, incarnation.ask(p)) for p in self._survivors]
+        return [act.Join(*each, dict(self._hosted), left, incarnation.buddies[each[2]]) for each in where]
 
     def _run(self, workers: Mapping[str, WorkerFacts]) -> list[Any]:
         """Return the actions that start the units, now that survivors know the new processes' endpoints."""
