@@ -349,7 +349,10 @@ def row_at_end(jobs: runtime.RemoteJobs, job_id: str, over: runtime.JobEnd) -> d
 def of_cluster(scheduler: str | None, scheduler_file: str | None) -> list[dict[str, Any]]:
     """Return the rows of the jobs of a cluster."""
     with jobs_of(scheduler, scheduler_file) as jobs:
-        return jobs.rows()
+        rows = jobs.rows()
+        if jobs.unread:
+            echo(jobs.unread, err=True)
+        return rows
 
 
 def of_runs(url: str, scheduler: str | None, scheduler_file: str | None) -> list[dict[str, Any]]:

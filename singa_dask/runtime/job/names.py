@@ -48,6 +48,7 @@ class Op:
     LIST = "singa_dask_list"
     VIEW = "singa_dask_view"
     RUNS = "singa_dask_runs"
+    UNREAD = "singa_dask_unread"
     LEAVING = "singa_dask_leaving"
     LEFT = "singa_dask_left"
     HOST = "singa_dask_host"

@@ -71,9 +71,9 @@ class World:
     def detach(self, job_id: str = "job") -> str:
         return self.drivers.detach({"job_id": job_id})
 
-    def queue(self, job_id: str, priority: int = 0) -> str:
+    def queue(self, job_id: str, priority: int = 0, **fields: Any) -> str:
         run = {"job_id": job_id, "job": digits("single").to_json(), "owner": "me@here", "run_url": "/run"}
-        return self.drivers.detach({**run, "queue": True, "priority": priority})
+        return self.drivers.detach({**run, "queue": True, "priority": priority, **fields})
 
     def start_next(self, has_room: bool) -> list[str]:
         """Look whether the first queued job may start; return the jobs with drivers."""
@@ -100,6 +100,17 @@ def test_drivers_are_spread_and_start_elsewhere_when_one_is_lost() -> None:
     assert world.drivers.is_driven("1")
     world.drivers.driven("1", 2, {})
     assert not world.drivers.is_driven("1")
+
+
+def test_a_late_driver_of_an_ended_job_does_not_end_a_new_job_with_its_id() -> None:
+    world = World("h/a")
+    world.detach()
+    world.drivers.driven("job", 1, {"reason": "a disk is full.", "exit_code": 1})
+    with pytest.raises(RuntimeError, match="DRIVEN cannot follow ENDED"):
+        world.drivers._driven["job"].drive("h/a")
+    assert world.detach() == ""
+    world.drivers.driven("job", 1, {})
+    assert world.drivers.is_driven("job")
 
 
 def test_a_driver_is_started_where_somebody_answers() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from singa_dask.errors import ConfigError
-from singa_dask.runtime.job.client.remote_jobs import match_job
+from singa_dask.runtime.job.client.remote_jobs import RemoteJobs, match_job
+from singa_dask.runtime.job.names import Op
 
 ENDED, RUNNING = 1.0, None
 
@@ -76,3 +77,14 @@ def test_long_lists_are_cut() -> None:
 def test_nothing_means_no_job() -> None:
     with pytest.raises(ConfigError, match=r"^'': there is no such job"):
         match_job("", rows(("alone-20261102-120000-bbbb", RUNNING)))
+
+
+def test_of_an_unknown_job_it_is_said_that_not_all_jobs_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs, unread = RemoteJobs(cast("Any", None)), "/state: the scheduler has not yet read the detached jobs."
+    monkeypatch.setattr(jobs, "_ask", lambda op, **given: {Op.UNREAD: unread}.get(op))
+    monkeypatch.setattr(jobs, "rows", lambda: KNOWN)
+    jobs.unread = unread
+    assert jobs.find("aaaa")["id"].endswith("aaaa")
+    for ask in (jobs.find, jobs.stop):
+        with pytest.raises(ConfigError, match=r"has not yet read the detached jobs\.$"):
+            ask("digits-20261104-120000-gggg")

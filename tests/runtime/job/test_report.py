@@ -29,6 +29,16 @@ def test_metrics_of_a_group_do_not_depend_on_who_reports_first() -> None:
     assert len(losses) == 1
 
 
+def test_late_metrics_of_a_group_that_has_restarted_hold_up_nothing() -> None:
+    merger = MetricsMerger(2)
+    event: dict[str, Any] = {"event": "metrics", "phase": "train", "group": 0, "step": 3, "metrics": {"loss": [2, 1]}}
+    assert merger.add({**event, "worker": 0, "incarnation": 1}) is None
+    assert merger.add({**event, "worker": 1, "incarnation": 0, "metrics": {"loss": [100, 1]}}) is None
+    merged = merger.add({**event, "worker": 1, "incarnation": 1})
+    assert merged is not None
+    assert merged["metrics"] == {"loss": 2.0}
+
+
 def test_the_staleness_of_all_servers_is_in_order() -> None:
     one = {"applied": 5, "refused": 0, "staleness": {"0": 2, "more": 1, "10": 2}, "staleness_sum": 120}
     two = {"applied": 4, "refused": 2, "staleness": {"9": 1, "0": 2}, "staleness_sum": 9}

@@ -15,7 +15,7 @@ import pytest
 from distributed import Scheduler
 
 from singa_dask.runtime.job.client.job_run import JobRun
-from singa_dask.runtime.job.names import JOBS
+from singa_dask.runtime.job.names import JOBS, Op
 from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.scheduler.jobs import dask_setup
 from singa_dask.runtime.job.scheduler.saved_jobs import SavedJobs
@@ -227,6 +227,37 @@ def test_jobs_do_not_wait_for_a_state_whose_storage_hangs(state: Path, monkeypat
                 await asyncio.sleep(0)
             assert (await jobs._turn(facts=facts, client="me"))["ahead"] == ["kept"]
             assert await jobs._detach(run_of("new"), "me") == ""
+
+    try:
+        asyncio.run(asyncio.wait_for(go(), 60))
+    finally:
+        answers.set()
+
+
+def test_nobody_is_told_that_there_are_no_jobs_while_they_are_read(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that is stopped meanwhile does not start."""
+    keep(state, "kept", "stopped")
+    answers, read = threading.Event(), SavedJobs._read
+    monkeypatch.setattr(SavedJobs, "_read", lambda saved: answers.wait(60) and read(saved))
+
+    async def go() -> None:
+        async with Scheduler(host="127.0.0.1", port=0, dashboard_address="127.0.0.1:0") as scheduler:
+            await dask_setup(scheduler)
+            jobs, ask = scheduler.plugins[JOBS], scheduler.handlers
+            with dask.config.set({"distributed.singa-dask.answer": "0s"}):
+                assert f"{state}: the scheduler has not yet read" in await ask[Op.UNREAD]()
+                assert await ask[Op.SIGNAL](job_id="stopped", name="SIGTERM", by="me")
+            waiting = [ask[Op.UNREAD](), ask[Op.RUNS](run_url="/run"), ask[Op.EVENTS](job_id="kept")]
+            waits = [asyncio.ensure_future(each) for each in waiting]
+            answers.set()
+            assert await asyncio.gather(*waits) == ["", {"kept": True, "stopped": False}, []]
+            assert list(jobs.queue.facts()) == ["kept"]
+            assert jobs.history.facts["stopped"].reason == "stopped by me while it was queued"
+            assert await ask[Op.SIGNAL](job_id="another", name="SIGTERM") is None
+            while (state / "stopped.job.json").exists():
+                await asyncio.sleep(0)
 
     try:
         asyncio.run(asyncio.wait_for(go(), 60))

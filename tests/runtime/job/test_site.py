@@ -83,6 +83,21 @@ def test_a_process_whose_job_ends_while_it_starts_does_not_stay(when: str, monke
     assert (ended, site.hostings) == (["the end"], {})
 
 
+def test_a_late_request_changes_nothing_after_a_later_one() -> None:
+    """It was sent before, and delayed by a network; or it was meant for an earlier incarnation."""
+    site, requested = Site(), []
+    hosting: Any = SimpleNamespace(incarnation=4, job_id="job", last_request=0, buddy="first", request=requested.append)
+    hosting.router = SimpleNamespace(join=lambda endpoints, left: None)
+    site.hostings, site.worker = {("job", 0): hosting}, cast("Any", SimpleNamespace(address="here"))
+    assert site._join("job", 4, 0, 7, {}, [], "newest") == {}
+    assert "later request" in site._join("job", 4, 0, 6, {}, [], "lost")["error"]
+    assert hosting.buddy == "newest"
+    site._request("job", 3, "stop")
+    assert requested == []
+    site._request("job", 5, "checkpoint")  # other processes of the job were replaced
+    assert requested == ["checkpoint"]
+
+
 def test_a_task_of_an_incarnation_that_is_over_runs_no_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     site = Site()
     site.hostings = {("job", 0): cast("Any", SimpleNamespace(incarnation=4))}

@@ -14,7 +14,7 @@ from singa_dask.runtime import RemoteJobs
 from singa_dask.runtime.job.client.driver import Lease
 from singa_dask.runtime.job.client.install import install_jobs
 from singa_dask.runtime.job.names import JOBS
-from singa_dask.runtime.job.scheduler.drivers import _Driven
+from singa_dask.runtime.job.scheduler.driven import DrivenJob
 from tests.runtime.processes import digits, driver_of, wait_until
 
 pytestmark = pytest.mark.cluster
@@ -22,9 +22,9 @@ pytestmark = pytest.mark.cluster
 
 def drive(job_id: str, dask_scheduler: Any) -> None:
     """Have the scheduler know the first driver of a job, which nobody starts."""
-    dask_scheduler.plugins[JOBS].drivers._driven[job_id] = _Driven(
-        {"job_id": job_id, "run_url": ""}, "", number=1, worker="gone"
-    )
+    driven = DrivenJob({"job_id": job_id, "run_url": ""}, "")
+    driven.drive("gone")
+    dask_scheduler.plugins[JOBS].drivers._driven[job_id] = driven
 
 
 def in_line(dask_scheduler: Any) -> list[str]:

@@ -287,8 +287,25 @@ def test_a_client_that_was_gone_before_its_job_came_ends_it(is_gone: bool, monke
         monkeypatch.setattr(jobs.scheduler, "loop", SimpleNamespace(call_later=lambda s, *call: later.append(call)))
         monkeypatch.setattr(jobs, "_do", lambda record, actions: None)
         assert await jobs.submit(spec_of("new")) == ("", False)
-        calls = [(do, job_id) for do, *given in later for job_id in given if job_id == "new"]
-        assert calls == ([(jobs._check_client, "new")] if is_gone else [])
+        calls = [call for call in later if "new" in call]
+        assert calls == ([(jobs._check_client, "new", 1)] if is_gone else [])
+
+    on_a_scheduler(test)
+
+
+def test_a_client_that_was_back_meanwhile_has_as_long_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(here: Here) -> None:
+        jobs, timers, ended = here.jobs, list[Callable[[], None]](), list[str]()
+        later = SimpleNamespace(call_later=lambda s, do, *given: timers.append(lambda: do(*given)))
+        monkeypatch.setattr(jobs.scheduler, "loop", later)
+        monkeypatch.setattr(jobs, "handle", lambda job_id, event: ended.append(job_id))
+        del jobs.records["broken"]
+        for _ in range(2):  # it is lost, comes back, and is lost again
+            jobs.remove_client(jobs.scheduler, "me")
+        timers[0]()
+        assert ended == []
+        timers[1]()
+        assert ended == ["sound"]
 
     on_a_scheduler(test)
 

@@ -11,6 +11,7 @@ import pytest
 
 from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.scheduler.views import Views, _line_of
+from tests.runtime.job.test_drivers import World
 
 HERE, THERE = "tcp://127.0.0.1:1", "tcp://127.0.0.1:2"
 
@@ -92,6 +93,16 @@ def test_a_signal_reaches_a_job_wherever_it_is() -> None:
     answers = [Views(jobs).signal(job_id, "SIGTERM") for job_id in ("runs", "driven", "in line", "gone")]
     assert answers == [True, True, True, None]
     assert asked[:2] == ["runs for runs", "driven for driven"]
+
+
+def test_part_files_of_jobs_that_are_queued_are_in_use() -> None:
+    """Otherwise the next dataset that is written on a host would delete them."""
+    world = World("h/a")
+    for job_id in ("queued", "ended"):
+        world.queue(job_id, datasets=[["data", f"token-of-{job_id}", []]])
+    world.drivers.driven("ended", 0, {})
+    jobs: Any = SimpleNamespace(records={}, drivers=world.drivers)
+    assert Views(jobs).tokens() == ["token-of-queued"]
 
 
 def test_which_jobs_of_a_run_directory_have_not_ended() -> None:

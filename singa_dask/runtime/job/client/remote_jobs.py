@@ -30,10 +30,16 @@ class RemoteJobs:
     """Lists, describes, stops and ends jobs by calls to the scheduler.
 
     Every method raises `ClusterError` if the scheduler does not answer.
+
+    Attributes
+    ----------
+    unread : str
+        Why the last rows lack the detached jobs of an earlier scheduler; empty if they do not.
     """
 
     def __init__(self, client: Client) -> None:
         self.client = client
+        self.unread = ""
 
     def rows(self, ended: bool = True) -> list[dict[str, Any]]:
         """Return a row for each job, the newest first; without ended jobs if not ``ended``. See `Views.list`."""
@@ -41,6 +47,7 @@ class RemoteJobs:
             load_on_scheduler(self.client, version.__name__, limit("load"))
             if not self.client.get_metadata([JOBS], default=False):
                 return []
+        self.unread = self._ask(Op.UNREAD)
         rows: dict[str, dict[str, Any]] = {}
         page = self._ask(Op.LIST)
         if not ended:
@@ -52,7 +59,11 @@ class RemoteJobs:
 
     def find(self, piece: str) -> dict[str, Any]:
         """Return the row of the job that ``piece`` refers to; see `match_job`."""
-        return match_job(piece, self.rows())
+        rows = self.rows()
+        try:
+            return match_job(piece, rows)
+        except ConfigError as error:
+            raise ConfigError(f"{error} {self.unread}".rstrip()) from None
 
     def view(self, job_id: str) -> dict[str, Any]:
         """Return a description of a job; see `Views.view`."""
@@ -84,7 +95,7 @@ class RemoteJobs:
     def _ask_job(self, op: str, job_id: str, **arguments: Any) -> Any:
         answer = self._ask(op, job_id=job_id, **arguments)
         if answer is None:
-            raise ConfigError(f"{job_id}: the job has ended.")
+            raise ConfigError(f"{job_id}: {self._ask(Op.UNREAD) or 'the job has ended.'}")
         return answer
 
     def _ask(self, op: str, **arguments: Any) -> Any:

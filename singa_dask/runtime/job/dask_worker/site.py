@@ -267,10 +267,11 @@ class Site(WorkerPlugin):
         if self.hostings.get(hosting.key) is hosting:
             del self.hostings[hosting.key]
 
-    def _request(self, job_id: str, what: str) -> None:
-        """Carry out an `act.Request`."""
+    def _request(self, job_id: str, incarnation: int, what: str) -> None:
+        """Carry out an `act.Request`. Processes of later incarnations ignore it, as they get requests of their own."""
         for hosting in self._of(job_id):
-            hosting.request(what)
+            if hosting.incarnation <= incarnation:
+                hosting.request(what)
 
     def _metrics(self, worker: Worker) -> dict[str, Any]:
         progress: dict[str, list[dict[str, Any]]] = {job_id: [] for job_id in list(self.store.jobs)}

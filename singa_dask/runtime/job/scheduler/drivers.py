@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -20,10 +20,10 @@ from tornado.locks import Event
 
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError, text_of
-from singa_dask.fs.host_files import Catalog
 from singa_dask.redaction import redact
 from singa_dask.runtime.job.limits import limit, state_url
 from singa_dask.runtime.job.names import DRIVERS, Op, in_use, stopped
+from singa_dask.runtime.job.scheduler.driven import DrivenJob, Phase
 from singa_dask.runtime.job.scheduler.history import History
 from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.scheduler.job_queue import QUEUED, JobQueue
@@ -47,48 +47,6 @@ def _facts_aside(job_id: str, reason: str, saved: str) -> JobFacts:
 
 AGAIN_S = 5.0
 """Seconds until Dask workers that could not run a driver are tried again."""
-
-
-@dataclass
-class _Driven:
-    """A detached job and its driver.
-
-    Attributes
-    ----------
-    run : mapping
-        Fields of the `JobRun`.
-    host : str
-        Host of the client. The paths of the job most likely exist there.
-    number : int
-        Number of the newest driver. Each new driver gets the next number.
-    worker : str
-        Dask worker where the driver runs; empty if no driver runs.
-    barred : dict of str to str
-        For each Dask worker that could not run the driver, the reason.
-    passing : str
-        A reason in ``barred`` that may be temporary; empty if there is none.
-    since : float
-        Time at which the state last changed.
-    not_before : float
-        Earliest time of the next start, if the last driver found that the job does not fit on the cluster.
-    first_incarnation : int
-        First incarnation of the job under this scheduler.
-    incarnation : int
-        Newest incarnation of the job; -1 before the first.
-    """
-
-    run: Mapping[str, Any]
-    host: str
-    number: int = 0
-    worker: str = ""
-    barred: dict[str, str] = field(default_factory=dict)
-    passing: str = ""
-    since: float = 0.0
-    not_before: float = 0.0
-    first_incarnation: int = 0
-    incarnation: int = -1
-    has_ended: bool = False
-    failure: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Drivers:
@@ -128,10 +86,12 @@ class Drivers:
         self._queue = queue
         self._tell = tell
         self._is_silent = is_silent
-        self._driven: dict[str, _Driven] = {}
+        self._driven: dict[str, DrivenJob] = {}
         self._saved = SavedJobs(scheduler, state_url(), self._facts_to_save)
         self.restored = Event()
+        self._has_read = Event()
         self._unreadable = ""
+        self._stops: dict[str, tuple[str, str]] = {}  # signal and sender for jobs that may still be read
 
     # -- detaching ---------------------------------------------------------------------------------------------------
 
@@ -155,7 +115,8 @@ class Drivers:
         self._history.drop(job_id)
         comm = self._scheduler.client_comms.get(client)
         host = get_address_host(comm.comm.peer_address) if comm is not None and comm.comm is not None else ""
-        self._driven[job_id] = driven = _Driven(run, host)
+        before = self._driven.get(job_id)  # a late driver of an ended job with this id must not have a valid number
+        self._driven[job_id] = driven = DrivenJob(run, host, before.number if before else 0)
         if run.get("queue"):
             self._join(run, client)
         else:
@@ -186,19 +147,33 @@ class Drivers:
         except Exception as error:
             self._unreadable = f"{self._saved.url}: the state of an earlier scheduler cannot be read: {text_of(error)}"
             logger.error("%s No detached job is taken until the scheduler is started again.", self._unreadable)
+            if self._stops:
+                logger.error("These jobs were stopped, but continue then: %s", ", ".join(self._stops))
         finally:
+            self._stops.clear()
+            self._has_read.set()
             self.restored.set()
+
+    async def wait_until_read(self) -> str:
+        """Wait until the jobs of an earlier scheduler are read, at most for the limit ``late``.
+
+        Return why they are not known; empty if they are.
+        """
+        with suppress(util.TimeoutError):
+            await self._has_read.wait(timedelta(seconds=limit("late")))
+        return self._unreadable
 
     def _take_up(self, saved: list[dict[str, Any]]) -> None:
         saved.sort(key=lambda each: (each["incarnation"] < 0, each["place"]))
         for i, each in enumerate(saved):
             run = each["run"]
             # a driver that still runs for the earlier scheduler has a lower number, so its calls are refused
-            driven = _Driven(run, each["host"], each["number"] + 1)
-            driven.first_incarnation, driven.incarnation = each["incarnation"] + 1, each["incarnation"]
-            self._driven[run["job_id"]] = driven
+            driven = DrivenJob(run, each["host"], each["number"] + 1, each["incarnation"] + 1, each["incarnation"])
+            self._driven[driven.job_id] = driven
             # restored jobs come before new jobs of the same priority; jobs that ran come first of all
             self._join(run, rank=(-run["priority"] if each["incarnation"] < 0 else -math.inf, i - len(saved)))
+            if driven.job_id in self._stops:
+                self.stop(driven.job_id, *self._stops[driven.job_id])
 
     async def save(self, job_id: str, incarnation: int = -1) -> str:
         """Save a detached job with its newest incarnation. Return why that failed; empty if it succeeded."""
@@ -236,7 +211,7 @@ class Drivers:
         ``check_room`` takes the ``cluster`` block of a job, and raises `ClusterError` if the job does not fit.
         """
         driven = self._driven.get(self._queue.first)
-        if driven is None or driven.has_ended or driven.worker or time.monotonic() < driven.not_before:
+        if driven is None or driven.phase is not Phase.WAITING or time.monotonic() < driven.not_before:
             return
         try:
             check_room(self._queue.clusters()[0])
@@ -298,38 +273,44 @@ class Drivers:
         if failure.get("again") and self._queue.has(job_id):  # the job has not started
             self._wait_again(driven, failure["reason"])
         elif failure.get("elsewhere"):
-            driven.barred[driven.worker] = failure["reason"]
+            driven.bar(driven.worker, failure["reason"])
             self._start(driven)
         else:
             self._end(driven, failure)
 
-    def _wait_again(self, driven: _Driven, why: str) -> None:
+    def _wait_again(self, driven: DrivenJob, why: str) -> None:
         """Return a job to its position in the queue, where it waits without a driver."""
-        self._queue.note(driven.run["job_id"], why)
-        driven.worker, driven.not_before = "", time.monotonic() + AGAIN_S
-        driven.passing = ""
-        driven.barred.clear()
+        self._queue.note(driven.job_id, why)
+        driven.wait(AGAIN_S)
 
     def stop(self, job_id: str, name: str, by: str = "") -> bool:
-        """Stop a detached job that has not begun; return whether there is such a job."""
+        """Stop a detached job that has not begun; return whether there is such a job.
+
+        While the jobs of an earlier scheduler are read, an unknown job may be one of them. It is then stopped once it
+        is read.
+        """
         driven = self._driven.get(job_id)
-        if driven is None or driven.has_ended or job_id in self._jobs or job_id in self._history.facts:
+        if job_id in self._jobs or job_id in self._history.facts:
+            return False
+        if driven is None and not self._has_read.is_set() and not self._queue.has(job_id):
+            self._stops[job_id] = name, by
+            return True
+        if driven is None or driven.has_ended:
             return False
         self._queue.stop(job_id, name, by)
         self._end(driven, stopped("before the job had started" if driven.worker else QUEUED, name, by))
         return True
 
-    def _end(self, driven: _Driven, failure: Mapping[str, Any]) -> None:
-        driven.has_ended, driven.failure, driven.since = True, failure, time.monotonic()
+    def _end(self, driven: DrivenJob, failure: Mapping[str, Any]) -> None:
+        driven.end(failure)
         if failure:
-            self._queue.leave(driven.run["job_id"], failure)
-            catalogs = [Catalog.of(catalog) for catalog in driven.run.get("datasets", ())]
+            self._queue.leave(driven.job_id, failure)
             # the datasets of a job that still runs are deleted at its end
-            if catalogs and driven.run["job_id"] not in self._jobs:
-                self._scheduler.loop.add_callback(self._sites.drop, catalogs)
-        self._history.trim(driven.run["job_id"])
+            if driven.catalogs and driven.job_id not in self._jobs:
+                self._scheduler.loop.add_callback(self._sites.drop, driven.catalogs)
+        self._history.trim(driven.job_id)
         if self._saved.url:
-            self._scheduler.loop.add_callback(self.save, driven.run["job_id"])
+            self._scheduler.loop.add_callback(self.save, driven.job_id)
 
     # -- methods for `Jobs` ------------------------------------------------------------------------------------------
 
@@ -348,18 +329,23 @@ class Drivers:
 
     def worker_of(self, job_id: str) -> str:
         """Return the Dask worker where the driver of a job runs; empty if no driver runs."""
-        return self._driven[job_id].worker if self.is_driven(job_id) else ""
+        return self._driven[job_id].worker if job_id in self._driven else ""
 
     def lose(self, worker: str) -> None:
         """Start the drivers of a lost Dask worker again, on other Dask workers."""
         for driven in self._driven.values():
-            if driven.worker == worker and not driven.has_ended:
+            if driven.worker == worker:
                 self._start(driven)
 
     @property
     def workers(self) -> set[str]:
         """Dask workers where drivers run."""
-        return {driven.worker for driven in self._driven.values() if driven.worker and not driven.has_ended}
+        return {driven.worker for driven in self._driven.values() if driven.worker}
+
+    def tokens(self) -> list[str]:
+        """Return the tokens of the part files that detached jobs read, also queued ones."""
+        live = [driven for driven in self._driven.values() if not driven.has_ended]
+        return [catalog.token for driven in live for catalog in driven.catalogs]
 
     def run_urls(self) -> list[tuple[str, str]]:
         """Return id and run directory of each detached job whose run directory is not complete yet."""
@@ -377,10 +363,10 @@ class Drivers:
                 del self._driven[job_id]
             elif taken_over and not (driven.has_ended or job_id in self._jobs or job_id in self._history.facts):
                 self._end(driven, {"reason": taken_over, "exit_code": ClusterError.exit_code, "error": ""})
-            elif not driven.has_ended and self._is_silent(driven.worker):
+            elif driven.phase is Phase.DRIVEN and self._is_silent(driven.worker):
                 if self._choose(driven):  # if no other Dask worker is left, wait for the silent one
                     self._start(driven)
-            elif not driven.has_ended and not driven.worker and not self._queue.has(job_id):
+            elif driven.phase is Phase.WAITING and not self._queue.has(job_id):
                 if now - driven.since > AGAIN_S:
                     driven.barred.clear()
                 self._start(driven)
@@ -388,34 +374,29 @@ class Drivers:
 
     # -- Dask workers ------------------------------------------------------------------------------------------------
 
-    def _start(self, driven: _Driven) -> None:
+    def _start(self, driven: DrivenJob) -> None:
         """Start a driver on the best Dask worker. Without a suitable Dask worker, end the job or wait for one."""
         if self.taken_over:
             return
-        job_id = driven.run["job_id"]
+        job_id = driven.job_id
         has_begun = job_id in self._jobs or job_id in self._history.facts
-        worker = self._choose(driven)
-        now = time.monotonic()
-        if driven.worker or not driven.since:
-            driven.since = now
-        driven.worker = worker
-        why = " ".join(dict.fromkeys(driven.barred.values()))
-        if worker:
-            driven.number += 1
+        driven.drive(self._choose(driven))
+        why, waited_s = " ".join(dict.fromkeys(driven.barred.values())), time.monotonic() - driven.since
+        if driven.worker:
             self._scheduler.loop.add_callback(self._drive, driven, driven.number, has_begun)
-        elif not has_begun and (driven.barred or now - driven.since > limit("driver")):
+        elif not has_begun and (driven.barred or waited_s > limit("driver")):
             reason = f"no Dask worker can run the driver of the job: {why or 'the cluster has no workers.'}"
             self._end(driven, {"reason": reason, "exit_code": ClusterError.exit_code, "error": ""})
-        elif driven.barred and now - driven.since < 1:
+        elif driven.barred and waited_s < 1:
             message = f"no process writes the run directory: {why}"
             self._tell(job_id, {"event": "log", "level": "WARNING", "message": message})
 
-    def _choose(self, driven: _Driven) -> str:
+    def _choose(self, driven: DrivenJob) -> str:
         """Return the best Dask worker for a driver, if possible on the host of the client.
 
         The result is empty if there is none.
         """
-        n_drivers = [driven.worker for driven in self._driven.values() if not driven.has_ended]
+        n_drivers = [driven.worker for driven in self._driven.values()]
         usable = {
             address: (known.host != driven.host, n_drivers.count(address), len(known.processing), address)
             for address, known in self._scheduler.workers.items()
@@ -423,8 +404,8 @@ class Drivers:
         }
         return min(usable, key=usable.__getitem__, default="")
 
-    async def _drive(self, driven: _Driven, number: int, has_begun: bool) -> None:
-        worker, job_id = driven.worker, driven.run["job_id"]
+    async def _drive(self, driven: DrivenJob, number: int, has_begun: bool) -> None:
+        worker, job_id = driven.worker, driven.job_id
         answer: Any = None
         await self.save(job_id)
         if self.renew(job_id, number):  # False if, during the save, the job was stopped or got another driver
@@ -435,9 +416,7 @@ class Drivers:
             answer = await self._sites.ask(worker, limit("answer"), Op.DRIVE, **facts)
         if isinstance(answer, BaseException) and self.renew(job_id, number):
             why = f"{worker}: {text_of(answer).removesuffix('.')}."
-            driven.barred[worker] = why
-            if isinstance(answer, OSError | LateError):
-                driven.passing = why
+            driven.bar(worker, why, passes=isinstance(answer, OSError | LateError))
             if driven.passing and self._queue.has(job_id) and not self._choose(driven):
                 self._wait_again(driven, driven.passing)
             else:

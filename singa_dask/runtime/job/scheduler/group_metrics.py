@@ -49,8 +49,11 @@ class MetricsMerger:
         key = (event["phase"], event["group"], event["step"])
         if event["step"] <= self._shown.get(key[:2], -1):
             return None
-        reported = self._reported.setdefault(key, [])
-        if reported and reported[0].get("incarnation", 0) != event.get("incarnation", 0):
+        reported, incarnation = self._reported.setdefault(key, []), event.get("incarnation", 0)
+        newest = max((report.get("incarnation", 0) for report in reported), default=incarnation)
+        if incarnation < newest:
+            return None  # a late report of a group that has restarted
+        if incarnation > newest:
             reported.clear()
         reported.append(event)
         if len(reported) < self.n_workers:

@@ -7,9 +7,8 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import timedelta
 from functools import singledispatchmethod
 from inspect import isawaitable
 from typing import Any
@@ -105,9 +104,9 @@ class Jobs(SchedulerPlugin):
         self._retire = scheduler.handlers[RETIRE]
         handlers: dict[str, Callable[..., Any]] = {
             Op.SUBMIT: self.submit,
-            Op.REFUSAL: self.refusal,
+            Op.REFUSAL: self._when_read(self.refusal),
             Op.ROOM: self._room_for,
-            Op.EVENTS: self.events,
+            Op.EVENTS: self._when_read(self.events),
             Op.SNAPSHOT: self._on_event,
             Op.DETACH: self._detach,
             Op.DETACHED: self.drivers.detached,
@@ -120,12 +119,13 @@ class Jobs(SchedulerPlugin):
             Op.LEFT: lambda worker: self._wait_for_departure({worker}),
             Op.SERVERS: self.sites.servers,
             Op.LIST: views.list,
-            Op.VIEW: views.view,
-            Op.RUNS: views.runs_in,
-            Op.SIGNAL: views.signal,
-            Op.CHECKPOINT: views.checkpoint,
-            Op.STACKS: views.stacks,
-            Op.TOKENS: views.tokens,
+            Op.VIEW: self._when_read(views.view),
+            Op.RUNS: self._when_read(views.runs_in),
+            Op.UNREAD: self.drivers.wait_until_read,
+            Op.SIGNAL: self._when_read(views.signal),
+            Op.CHECKPOINT: self._when_read(views.checkpoint),
+            Op.STACKS: self._when_read(views.stacks),
+            Op.TOKENS: self._when_read(views.tokens),
         }
         self._nthreads = 0
         scheduler.handlers.update({op: _guard(op, handler) for op, handler in handlers.items()})
@@ -145,6 +145,18 @@ class Jobs(SchedulerPlugin):
         self._keep_ticking()
 
     # -- handlers for clients and Dask workers -----------------------------------------------------------------------
+
+    def _when_read(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a handler that first waits for the jobs of an earlier scheduler, unless it concerns a known job."""
+
+        async def handle(**arguments: Any) -> Any:
+            job_id = arguments.get("job_id", "")
+            if not (self.drivers.has(job_id) or self.queue.has(job_id) or job_id in self.history.facts):
+                await self.drivers.wait_until_read()
+            answer = handler(**arguments)
+            return await answer if isawaitable(answer) else answer
+
+        return handle
 
     def refusal(self, job_id: str, priority: int | None = None) -> str:
         """Return why a new job would be refused; empty if it would not.
@@ -202,8 +214,7 @@ class Jobs(SchedulerPlugin):
 
     async def _detach(self, run: Mapping[str, Any], client: str) -> str:
         job_id = run["job_id"]
-        with suppress(util.TimeoutError):  # then it is refused
-            await self.drivers.restored.wait(timedelta(seconds=limit("late")))
+        await self.drivers.wait_until_read()  # after the limit, the job is refused
         refusal = "" if run["queue"] else self._queue_refusal(job_id, run["priority"])
         if refusal := refusal or self.drivers.detach(run, client):
             return refusal
@@ -322,11 +333,13 @@ class Jobs(SchedulerPlugin):
         """End the jobs of a client that has left, unless it reconnects soon. Detached jobs continue."""
         for job_id, record in self.records.items():
             if record.spec.client == client and not record.spec.driver:
-                scheduler.loop.call_later(limit("client"), self._check_client, job_id)
+                record.n_client_losses += 1
+                scheduler.loop.call_later(limit("client"), self._check_client, job_id, record.n_client_losses)
 
-    def _check_client(self, job_id: str) -> None:
+    def _check_client(self, job_id: str, loss: int) -> None:
+        """End a job whose client is gone since its ``loss``. A client that came back has as long after a later loss."""
         record = self.records.get(job_id)
-        if record is not None and record.spec.client not in self.scheduler.clients:
+        if record is not None and record.n_client_losses == loss and record.spec.client not in self.scheduler.clients:
             self.handle(job_id, ev.ClientGone())
 
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[WorkerState]) -> list[WorkerState]:
@@ -469,7 +482,7 @@ class Jobs(SchedulerPlugin):
             if known is None:
                 continue
             for progress in known.metrics.get(SITE, {}).get(job_id, ()):
-                if progress["incarnation"] in state.roster.incarnations:
+                if state.roster.has(progress["process"], progress["incarnation"]):
                     waits |= progress["waits"]
                     record.show(record.activity.add_progress, progress, known.last_seen)
                     mine = told.setdefault(address, {})
@@ -547,7 +560,8 @@ class Jobs(SchedulerPlugin):
         """Repeat a request until the Dask worker answers, because a stalled one must not miss a stop."""
         job_id, state, incarnation = record.spec.job_id, record.state, record.state.incarnation
         while state.incarnation == incarnation and action.worker in state.workers:
-            answer = await self.sites.ask(action.worker, limit("answer"), Op.REQUEST, job_id=job_id, what=action.what)
+            facts = {"job_id": job_id, "incarnation": incarnation, "what": action.what}
+            answer = await self.sites.ask(action.worker, limit("answer"), Op.REQUEST, **facts)
             if not isinstance(answer, (OSError, util.TimeoutError)):
                 break
             await gen.sleep(TICK_S)

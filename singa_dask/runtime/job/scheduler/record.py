@@ -42,6 +42,8 @@ class JobRecord:
         By incarnation (only the newest), the JSON that all its processes get; see `Sites.share`.
     futures : dict of Future to (int, int)
         Incarnation and process of each Dask task that runs units.
+    n_client_losses : int
+        How often the connection to the job's client was lost.
     began : float
         Start of the job, in seconds since the epoch.
     activity : Activity
@@ -59,6 +61,7 @@ class JobRecord:
         self.merger = MetricsMerger(self.state.cluster.nworkers_per_group)
         self.began, self._began_at = time.time(), time.monotonic()
         self.activity = Activity()
+        self.n_client_losses = 0
         self._is_shown = True
         self.events = EventLog(KEPT_EVENTS)
         self._n_events = 0

@@ -42,8 +42,9 @@ class Views:
         self._jobs = jobs
 
     def tokens(self) -> Sequence[str]:
-        """Return the tokens of the part files that jobs read."""
-        return [catalog.token for record in self._jobs.records.values() for catalog in record.spec.catalogs]
+        """Return the tokens of the part files that running jobs and queued detached jobs read."""
+        running = [catalog.token for record in self._jobs.records.values() for catalog in record.spec.catalogs]
+        return [*running, *self._jobs.drivers.tokens()]
 
     def list(self, before: str = "") -> list[dict[str, Any]]:
         """Return rows of all jobs that have not ended, the newest first, then a page of ended jobs.
@@ -238,13 +239,15 @@ def processes_of(record: JobRecord, scheduler: Scheduler) -> list[dict[str, Any]
     for process, facts in enumerate(state.roster.describe()):
         known = scheduler.workers.get(facts["address"])
         hosted = known.metrics.get(SITE, {}).get(record.spec.job_id, ()) if known else ()
-        mine: Mapping[str, Any] = next((entry for entry in hosted if entry["process"] == process), {})
+        incarnation = state.roster.incarnations[process]
+        current = [each for each in hosted if (each["process"], each["incarnation"]) == (process, incarnation)]
+        mine: Mapping[str, Any] = current[0] if current else {}
         where: dict[str, Any] = {"name": "", "host": "", "cpu": None, "memory": None, "memory_limit": None}
         if known:
             where = {"name": str(known.name), "host": known.host, "memory_limit": known.memory_limit or None}
             where |= {key: known.metrics.get(key) for key in ("cpu", "memory")}
         more = {
-            "incarnation": state.roster.incarnations[process],
+            "incarnation": incarnation,
             "steps": mine.get("steps", {}),
             "waits": mine.get("waits", {}),
         }
