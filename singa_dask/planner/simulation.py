@@ -34,7 +34,7 @@ from singa_dask.planner.virtual_time import CodeThread, Cores, Network, SerialTh
 from singa_dask.runtime.planning import machine
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import build_net
-from singa_dask.runtime.units.barriers import Coordinator
+from singa_dask.runtime.units.barrier_coordinator import BarrierCoordinator
 from singa_dask.runtime.units.lockstep import Lockstep
 from singa_dask.runtime.units.mailbox import Mailbox
 from singa_dask.runtime.units.router import Router
@@ -132,7 +132,7 @@ class _Process:
         self.thread = SerialThread("messages", index, cores)
         self.stub = make_stub(_Stub, index, job, plan, self.clock.meter.array)
         self.stub.meter = self.clock.meter
-        self.router = Router(index, plan.layout, self.stub, {}, Coordinator({}), _fail, tree=plan.way)
+        self.router = Router(index, plan.layout, self.stub, {}, BarrierCoordinator({}), _fail, tree=plan.way)
         self.router.connect([str(process) for process in range(len(plan.layout.processes))])
         self.router.transport = cast(Any, self)
         self.peers: list[_Process] = []

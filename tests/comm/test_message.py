@@ -11,7 +11,7 @@ from singa_dask.comm import message
 from singa_dask.comm.message import Address, Message, pack
 from singa_dask.comm.stub import Stub
 from singa_dask.errors import CommError
-from singa_dask.runtime.units.barriers import Coordinator
+from singa_dask.runtime.units.barrier_coordinator import BarrierCoordinator
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.worker import Worker
 
@@ -103,7 +103,7 @@ def test_the_table_lists_every_kind() -> None:
     """Kinds that a unit handles, or that are answers at a barrier, are in the docstring of the module."""
     handled = [name.removeprefix("_on_") for unit in (Stub, Server) for name in vars(unit) if name.startswith("_on_")]
     kinds = {name.replace("_", "-").removeprefix("r-") for name in handled} | Worker.ANSWERED_AT_ONCE
-    kinds |= {*Coordinator.KINDS, *Coordinator.KINDS.values()}
+    kinds |= {*BarrierCoordinator.KINDS, *BarrierCoordinator.KINDS.values()}
     table = re.findall(r"^([a-z-]+) ", str(message.__doc__), re.MULTILINE) + re.findall(
         r"``([a-z-]+)``", str(message.__doc__)
     )

@@ -23,7 +23,7 @@ from singa_dask.estimators.arguments import default_job
 from singa_dask.estimators.fit_records import drawn
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.runtime.checkpoints.lookup import find_steps
-from singa_dask.runtime.units.evaluation import Watch
+from singa_dask.runtime.units.evaluation import MetricWatch
 from tests.selection import mostly_long, mostly_soak
 
 X, Y = load_iris(return_X_y=True)
@@ -62,7 +62,7 @@ def test_the_rule_is_that_of_scikit_learn(kind: Any, tol: float) -> None:
         fit.fit(StandardScaler().fit_transform(x), y)
         conf = {"metric": "test.r2", "patience": 5, "min_delta": tol, "every_best": True}
         job: Any = SimpleNamespace(early_stopping=EarlyStoppingConf.model_validate(conf), keep_checkpoints=None)
-        watch, ends = Watch(job, {}), []
+        watch, ends = MetricWatch(job, {}), []
         for epoch, score in enumerate(fit.validation_scores_):
             watch.add("test", epoch, [{"r2": (score, 1.0)}])
             ends.append(bool(watch.reason))

@@ -11,7 +11,7 @@ import pytest
 
 import singa_dask as sd
 from singa_dask.runtime.checkpoints.lookup import load_values
-from singa_dask.runtime.units.learning import LearningFacts
+from singa_dask.runtime.units.learning_observer import LearningObserver
 from singa_dask.training import BP
 from tests.selection import circles
 
@@ -197,15 +197,15 @@ def test_nothing_changes_the_bits(tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 
     noted = trained("noted")
     for name in ("begin", "after_step"):
-        monkeypatch.setattr(LearningFacts, name, lambda *arguments: None)
-    monkeypatch.setattr(LearningFacts, "facts", lambda self: {})
+        monkeypatch.setattr(LearningObserver, name, lambda *arguments: None)
+    monkeypatch.setattr(LearningObserver, "facts", lambda self: {})
     assert trained("not") == noted
 
 
 def test_params_that_are_frozen_by_a_pattern_are_not_looked_at(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[dict[str, Any]] = []
-    facts = LearningFacts.facts
-    monkeypatch.setattr(LearningFacts, "facts", lambda self: told.append(facts(self)) or told[-1])
+    facts = LearningObserver.facts
+    monkeypatch.setattr(LearningObserver, "facts", lambda self: told.append(facts(self)) or told[-1])
     updater = {"type": "SGD", "learning_rate": {"type": "Fixed", "base_lr": 0.05}}
     for scales, looked_at in (([], {"fc1w", "fc2w"}), ([{"param": "fc1*", "lr_scale": 0}], {"fc2w"})):
         run(job(steps=20, updater={**updater, "scales": scales}), data(), tmp_path / str(len(told)))

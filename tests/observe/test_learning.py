@@ -11,7 +11,7 @@ from sklearn.metrics import accuracy_score, log_loss, mean_squared_error, top_k_
 
 from singa_dask.data.codecs.scaling import Moments
 from singa_dask.observe.learning import LABELS, STANDARDISE, sentences
-from singa_dask.runtime.units.learning import facts_of_workers
+from singa_dask.runtime.units.learning_observer import facts_of_workers
 
 RNG = np.random.default_rng(1)
 

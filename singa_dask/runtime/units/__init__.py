@@ -2,8 +2,8 @@
 
 A process
     `unit_host`: sets up messages and memory for the units of a process. `run_unit`: runs one unit. `router`: delivers
-    messages. `barriers`: units wait for each other. `job_of_thread`: the job of each thread, for logs. `unit_errors`:
-    describes the error that ended a unit.
+    messages. `barrier_coordinator`: lets units wait for each other. `job_of_thread`: the job of each thread, for logs.
+    `unit_errors`: describes the error that ended a unit.
 A worker
     `worker`: runs the steps. `channel`: its messages. `lockstep`: keeps a group's workers together. `trainer`: computes
     batches. `worker_params`: exchanges params with servers. `host_mirror`: copies of a GPU's params in host memory.
@@ -12,11 +12,11 @@ A worker
 A server
     `server`: updates slices of the params.
 Checkpoints
-    `checkpointing`: decides when to save. `reporter`: sends a worker's part of a checkpoint. `pending`: collects the
-    parts. `snapshot_schedule`: chooses the times of snapshots.
+    `checkpointing`: decides when to save. `checkpoint_reporter`: sends a worker's part of a checkpoint.
+    `pending_checkpoints`: collects the parts. `snapshot_schedule`: chooses the times of snapshots.
 Measurements
     `worker_metrics`: reports the metrics of a worker. `step_timer`: measures steps. `profiler`: measures layers and
-    waits. `learning`: observes whether the net learns.
+    waits. `learning_observer`: observes whether the net learns.
 """
 
 __all__: list[str] = []

@@ -2,8 +2,8 @@
 
 A checkpoint is written to the run directory. A snapshot is a checkpoint in the memory of Dask workers, from which a job
 restarts after a failure. The first worker of the first group takes both (`Checkpointing`), and tracks the parts that
-other units write (`Pending`). Every worker reports its position and the states of its layers to that worker
-(`Reporter`).
+other units write (`PendingCheckpoints`). Every worker reports its position and the states of its layers to that worker
+(`CheckpointReporter`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from singa_dask.runtime.checkpoints.manifest import make_manifest
 from singa_dask.runtime.checkpoints.retention import Retention
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.units.channel import Channel
-from singa_dask.runtime.units.pending import Event, Pending
-from singa_dask.runtime.units.reporter import FIRST, Reporter, SaveLater
+from singa_dask.runtime.units.checkpoint_reporter import FIRST, CheckpointReporter, SaveLater
+from singa_dask.runtime.units.pending_checkpoints import Event, PendingCheckpoints
 from singa_dask.runtime.units.run_state import RunState, is_due
 from singa_dask.runtime.units.snapshot_schedule import SnapshotSchedule
 from singa_dask.runtime.units.trainer import Trainer
@@ -77,7 +77,7 @@ class Checkpointing:
         self._state = state
         self._channel = channel
         self._in_background = in_background
-        self.reporter = Reporter(trainer, state, channel, save_later)
+        self.reporter = CheckpointReporter(trainer, state, channel, save_later)
         self._first_step = state.step
         self._saved_at = time.perf_counter()
         self._schedule = SnapshotSchedule()
@@ -88,10 +88,10 @@ class Checkpointing:
         # kind -> (number of steps between two, first step)
         self._freq = {"checkpoint": (job.checkpoint_freq, job.checkpoint_after)}
         requester = secrets.token_hex(4)
-        self._pending = {"checkpoint": Pending("checkpoint", job.cluster, requester, self._write_later)}
+        self._pending = {"checkpoint": PendingCheckpoints("checkpoint", job.cluster, requester, self._write_later)}
         if takes_snapshots:
             self._freq["snapshot"] = job.cluster.snapshot_freq or 0, 0
-            self._pending["snapshot"] = Pending("snapshot", job.cluster, requester, self._end_snapshot)
+            self._pending["snapshot"] = PendingCheckpoints("snapshot", job.cluster, requester, self._end_snapshot)
         self._known = state.step  # step of the newest snapshot that the scheduler has
         self._written: Event = {}  # event of the newest complete checkpoint of this run
         self._copying: set[tuple[str, Address]] = set()
@@ -307,7 +307,7 @@ class Checkpointing:
         workers = [unit for unit in message.info["units"] if unit.kind == "worker"]
         awaited = self._asked[1] if self._asked and not self._copying else None
         for pending in self._pending.values():
-            for step, worker, info in pending.to_ask(workers, awaited):
+            for step, worker, info in pending.requests_to_repeat(workers, awaited):
                 self._arrived.discard(worker)
                 self._channel.send("progress", worker, step=step, info=info)
         self.leave(message.info["left"])

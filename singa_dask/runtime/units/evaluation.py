@@ -44,7 +44,7 @@ class Evaluation:
             Phase.VALIDATION: (job.validate_steps, job.validate_freq, job.validate_after),
             Phase.TEST: (job.test_steps, job.test_freq, job.test_after),
         }
-        self._watch = Watch(job, manifest)
+        self._watch = MetricWatch(job, manifest)
         self.restores_best = job.early_stopping is not None and job.early_stopping.restore_best
         self._others = range(1, job.cluster.nworkers_per_group)
         # step before which the newest tests ran
@@ -131,7 +131,7 @@ class Evaluation:
         return sorted(self._measured.pop(key), key=lambda message: message.src)
 
 
-class Watch:
+class MetricWatch:
     """Tracks the metrics that ``early_stopping`` and ``keep_checkpoints`` name.
 
     Counts how many tests in a row did not improve the metric of ``early_stopping``.

@@ -161,7 +161,7 @@ class InitialState:
             raise DataError(f"{what} To continue with the new file, resume the run.")
         logger.warning("%s The run continues with the new file.", what)
 
-    def give_knowledge(self, net: NeuralNet) -> None:
+    def restore_knowledge(self, net: NeuralNet) -> None:
         """Pass to the training net what a run learned: class names, tables, encodings and scalings.
 
         The source is the resumed run or the initial checkpoints. Class names of initial checkpoints are used only if

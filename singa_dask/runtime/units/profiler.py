@@ -294,7 +294,7 @@ def _median(values: Iterable[float]) -> float:
     return round(float(np.median(list(values))), 4)
 
 
-def profiled(
+def profile_server(
     server: Server, trace: Trace, windows: Collection[range], names: Sequence[str]
 ) -> Callable[[Message], list[Message]]:
     """Return a handler that passes messages to a server, and records them in profiled steps.

@@ -19,7 +19,7 @@ from singa_dask.comm.stub import Stub
 from singa_dask.comm.transport import Transport
 from singa_dask.comm.tree import ProcessTree
 from singa_dask.runtime.planning.layout import Layout
-from singa_dask.runtime.units.barriers import Coordinator
+from singa_dask.runtime.units.barrier_coordinator import BarrierCoordinator
 from singa_dask.runtime.units.mailbox import Mailbox
 from singa_dask.runtime.units.profiler import Trace
 from singa_dask.runtime.units.server import Server
@@ -37,7 +37,7 @@ class Router:
         Exchanges gradients and values of params between local workers and servers.
     units : mapping of Address to unit
         Local units that are ready. The caller adds units later.
-    coordinator : Coordinator
+    coordinator : BarrierCoordinator
         Counts units at barriers. Only the coordinator of process 0 gets messages.
     abort : callable
         Ends the units of this process and of other processes; see `UnitHost.abort`.
@@ -62,7 +62,7 @@ class Router:
         layout: Layout,
         stub: Stub,
         units: Mapping[Address, Worker | Server],
-        coordinator: Coordinator,
+        coordinator: BarrierCoordinator,
         abort: Callable[..., None],
         trace: Trace | None = None,
         tree: ProcessTree | None = None,
@@ -133,7 +133,7 @@ class Router:
         if message.kind == "abort":
             self._abort(dict(message.info), tell=self._tree is not None)  # tell the next processes of the tree
             return
-        if message.kind in Coordinator.KINDS:
+        if message.kind in BarrierCoordinator.KINDS:
             with self._lock:
                 following = self._coordinator.handle(message)
         else:

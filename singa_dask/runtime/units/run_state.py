@@ -48,8 +48,8 @@ class RunState:
     save_at : dict of str to int
         By kind ("checkpoint", "snapshot"), the step before which one is due by time or on request; -1 if none is.
     reports_at : dict of int to (str, int)
-        For each step before which a report is due, the request that the report answers; see `Reporter`. A worker that
-        lags a step behind may have two entries.
+        For each step before which a report is due, the request that the report answers; see `CheckpointReporter`. A
+        worker that lags a step behind may have two entries.
     """
 
     def __init__(self, job: JobConf, channel: Channel, step: int, ahead: int, rejoins: bool = False) -> None:
@@ -86,7 +86,7 @@ class RunState:
         """Whether a user stopped the training early."""
         return self.stop_at >= 0 and not self.reason
 
-    def stops(self) -> bool:
+    def should_stop(self) -> bool:
         """Return whether the group stops before the current step.
 
         Its first worker chooses the step in advance.

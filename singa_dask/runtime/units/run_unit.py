@@ -29,9 +29,9 @@ from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.host_mirror import HostMirror
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.job_of_thread import in_job
-from singa_dask.runtime.units.profiler import profiled
+from singa_dask.runtime.units.profiler import profile_server
 from singa_dask.runtime.units.server import Server
-from singa_dask.runtime.units.unit_errors import explain
+from singa_dask.runtime.units.unit_errors import describe_error
 from singa_dask.runtime.units.unit_host import UnitHost, calls_server, make_server
 from singa_dask.runtime.units.worker import Worker
 from singa_dask.runtime.units.worker_params import WorkerParams
@@ -66,8 +66,8 @@ def run_unit(
     -------
     dict
         The report. ``state`` is done, failed or aborted. A worker adds its metrics. A failed unit adds the texts that
-        `explain` returns instead of the exception, whose class may not exist in other processes. ``retry``: whether the
-        job may succeed when it is tried again. ``left_behind``: the call in which the thread was left behind.
+        `describe_error` returns instead of the exception, whose class may not exist in other processes. ``retry``:
+        whether the job may succeed when it is tried again. ``left_behind``: the call in which the thread was left.
     """
     cancellation = host.router.cancellations[address]
     reports: list[dict[str, Any]] = []
@@ -119,7 +119,7 @@ def _live(
     except Aborted:
         report |= {"state": "aborted", "retry": False, **(host.failure or {})}
     except BaseException as error:
-        report |= {"state": "failed", **explain(address, host.units.get(address), error)}
+        report |= {"state": "failed", **describe_error(address, host.units.get(address), error)}
         logger.error("%s", report["reason"])
         host.abort({"reason": report["reason"], "retry": report["retry"]})
     finally:
@@ -162,7 +162,7 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
             logger.warning("threads: %d is more than a worker's share of the cores here", host.job.threads)
         logger.info("computes with %s on %s", ops.name, on)
         nets[Phase.TRAIN].context.knowledge.known.scalings.update(host.scalings)
-        initial_state.give_knowledge(nets[Phase.TRAIN])
+        initial_state.restore_knowledge(nets[Phase.TRAIN])
         with cancellation.waiting("the number of records of tests"):
             add_passes(host.job, nets)
         for net in nets.each():
@@ -207,7 +207,7 @@ def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: Ops, stack:
     if devices.is_gpu(ops.device) and not host.devices.params_stay:
 
         def fail(error: BaseException) -> None:
-            host.abort(explain(worker, host.units.get(worker), error))
+            host.abort(describe_error(worker, host.units.get(worker), error))
 
         mirror = stack.enter_context(HostMirror(worker, ops, host.router.post, fail))
     n_values = sum(owner.size for owner in net.owners)
@@ -249,7 +249,7 @@ def _handler(host: UnitHost, server: Server, initial_state: InitialState) -> Cal
     group_of = plan.layout.server_group_of
     served = [group for group in range(host.job.cluster.nworker_groups) if group_of(group) == server.address.group]
     windows = [profile.window(initial_state.step_of(group), host.job.train_steps) for group in served]
-    return profiled(server, host.trace, windows, plan.names)
+    return profile_server(server, host.trace, windows, plan.names)
 
 
 def _serve(host: UnitHost, server: Server, handle: Callable[[Message], list[Message]]) -> None:

@@ -19,7 +19,7 @@ from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.layer_states import LayerState, take_states
 from singa_dask.runtime.planning.nets import Nets, phase_name
 from singa_dask.runtime.units.channel import Channel
-from singa_dask.runtime.units.learning import LearningFacts
+from singa_dask.runtime.units.learning_observer import LearningObserver
 from singa_dask.runtime.units.run_state import is_due
 from singa_dask.runtime.units.step_timer import StepTimer
 from singa_dask.runtime.units.worker_metrics import WorkerMetrics
@@ -66,7 +66,7 @@ class Trainer:
         self._params = params
         self._timer = StepTimer(self.net.ops)
         self.metrics = WorkerMetrics(channel, job, nets, params, self._timer, step, window)
-        self._learning = LearningFacts(nets, job, step)
+        self._learning = LearningObserver(nets, job, step)
         conf = job.train_one_batch
         algorithm = ALGORITHMS.find(conf.alg)
         self._algorithms = {net: algorithm(net, params.collect, params.update, conf) for net in nets.each()}

@@ -36,7 +36,7 @@ PASSING = {
 }
 
 
-def explain(address: Address, unit: Worker | Server | None, error: BaseException) -> dict[str, Any]:
+def describe_error(address: Address, unit: Worker | Server | None, error: BaseException) -> dict[str, Any]:
     """Describe the error that ended a unit. If a user's code has failed, the description names its line.
 
     Returns

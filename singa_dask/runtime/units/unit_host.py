@@ -32,7 +32,7 @@ from singa_dask.runtime.checkpoints.checkpoint import Save
 from singa_dask.runtime.checkpoints.snapshots import StorePart, store_in_memory
 from singa_dask.runtime.planning import devices, job_plan, layout, machine
 from singa_dask.runtime.planning.layout import Rejoin
-from singa_dask.runtime.units.barriers import Coordinator
+from singa_dask.runtime.units.barrier_coordinator import BarrierCoordinator
 from singa_dask.runtime.units.channel import Emit
 from singa_dask.runtime.units.job_of_thread import in_job
 from singa_dask.runtime.units.profiler import Trace
@@ -177,7 +177,7 @@ class UnitHost:
         self.writer = DaemonThreads(1, f"checkpoint-{process}")
         self.storer = DaemonThreads(1, f"snapshot-{process}")
         self.stub = make_stub(Stub, process, job, self.plan, self.devices.memory)
-        coordinator = Coordinator(layout.process_of, rejoin)
+        coordinator = BarrierCoordinator(layout.process_of, rejoin)
         self.trace = Trace(process, emit) if job.profile else None
         self.router = Router(process, layout, self.stub, self.units, coordinator, self.abort, self.trace, self.plan.way)
         self._requested: set[str] = set()
@@ -307,7 +307,7 @@ class UnitHost:
 
         Only the first call has an effect.
 
-        ``failure`` has the ``reason`` in one line, ``retry`` (see `explain`), and other values for the driver.
+        ``failure`` has the ``reason`` in one line, ``retry`` (see `describe_error`), and other values for the driver.
         """
         with self._lock:
             if self.failure is not None:

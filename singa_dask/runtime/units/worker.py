@@ -21,12 +21,12 @@ from singa_dask.runtime.checkpoints.author import Author
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import Nets
 from singa_dask.runtime.units.channel import Channel
+from singa_dask.runtime.units.checkpoint_reporter import SaveLater
 from singa_dask.runtime.units.checkpointing import Checkpointing, describe_params
 from singa_dask.runtime.units.evaluation import Evaluation
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.lockstep import Lockstep
 from singa_dask.runtime.units.profiler import Profiler, Trace
-from singa_dask.runtime.units.reporter import SaveLater
 from singa_dask.runtime.units.run_state import RunState
 from singa_dask.runtime.units.trainer import Trainer
 from singa_dask.runtime.units.worker_params import WorkerParams
@@ -214,7 +214,7 @@ class Worker:
     def _train(self) -> None:
         """Train step by step, with the tests and checkpoints that are due before each step."""
         state, profiler = self.state, self._profiler
-        while not state.is_trained and not state.stops():
+        while not state.is_trained and not state.should_stop():
             profiler.begin(state.step)
             self._evaluation.run_due()
             profiler.mark("test")

@@ -12,9 +12,9 @@ from singa_dask.conf import ClusterConf, JobConf, Phase
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.manifest import make_manifest
 from singa_dask.runtime.planning.layout import Rejoin
+from singa_dask.runtime.units.checkpoint_reporter import CheckpointReporter
 from singa_dask.runtime.units.initial_state import InitialState
-from singa_dask.runtime.units.pending import Pending
-from singa_dask.runtime.units.reporter import Reporter
+from singa_dask.runtime.units.pending_checkpoints import PendingCheckpoints
 from tests.runtime.harness import mlp
 from tests.runtime.units.test_run_state import Side
 
@@ -36,12 +36,12 @@ def report(worker: Address, requester: str = "now", step: int = 8) -> Message:
 
 
 @pytest.fixture
-def pending() -> Pending:
+def pending() -> PendingCheckpoints:
     def complete(step: int, parts: Sequence[Any], facts: Mapping[str, Any]) -> dict[str, Any]:
         return {"event": "snapshot", "manifest": make_manifest(parts, facts)}
 
     cluster = ClusterConf(nservers_per_group=2, nworker_groups=2, nworkers_per_group=2)
-    made = Pending("snapshot", cluster, "now", complete)
+    made = PendingCheckpoints("snapshot", cluster, "now", complete)
     asked = made.begin(8, {"step": 8}, {"snapshot": 0})
     assert asked == {"snapshot": 0, "requester": "now"}
     for i in range(2):
@@ -52,13 +52,13 @@ def pending() -> Pending:
 # -- the worker that asks ------------------------------------------------------------------------------
 
 
-def test_only_what_is_missing_is_asked_for_again(pending: Pending) -> None:
+def test_only_what_is_missing_is_asked_for_again(pending: PendingCheckpoints) -> None:
     pending.take(report(OTHERS[0]))
-    again = pending.to_ask(OTHERS)
+    again = pending.requests_to_repeat(OTHERS)
     assert [(step, unit) for step, unit, _ in again] == [(8, OTHERS[0]), (8, OTHERS[1])]
     for message in (*map(part, SERVERS), report(OTHERS[0])):
         assert pending.take(message) is None
-    assert pending.to_ask(OTHERS)[-1][1:] == (OTHERS[1], {"snapshot": 0, "requester": "now"})
+    assert pending.requests_to_repeat(OTHERS)[-1][1:] == (OTHERS[1], {"snapshot": 0, "requester": "now"})
     for worker in OTHERS:
         event = pending.take(report(worker))
     assert event is not None and event["event"] == "snapshot"
@@ -66,13 +66,13 @@ def test_only_what_is_missing_is_asked_for_again(pending: Pending) -> None:
     assert not pending
 
 
-def test_a_group_that_has_reported_is_not_asked_again(pending: Pending) -> None:
+def test_a_group_that_has_reported_is_not_asked_again(pending: PendingCheckpoints) -> None:
     for worker in OTHERS:
         pending.take(report(worker))
-    assert pending.to_ask(OTHERS) == []
+    assert pending.requests_to_repeat(OTHERS) == []
 
 
-def test_answers_to_the_worker_before_do_not_count(pending: Pending) -> None:
+def test_answers_to_the_worker_before_do_not_count(pending: PendingCheckpoints) -> None:
     for message in (*map(report, OTHERS), part(SERVERS[0])):
         assert pending.take(message) is None
     assert pending.take(part(SERVERS[1], requester="before")) is None
@@ -81,12 +81,12 @@ def test_answers_to_the_worker_before_do_not_count(pending: Pending) -> None:
     assert pending.take(part(SERVERS[1])) is not None
 
 
-def test_two_answers_of_one_unit_count_once(pending: Pending) -> None:
+def test_two_answers_of_one_unit_count_once(pending: PendingCheckpoints) -> None:
     for message in (*map(report, OTHERS), part(SERVERS[0]), part(SERVERS[0])):
         assert pending.take(message) is None
 
 
-def test_nobody_waits_for_workers_that_are_done(pending: Pending) -> None:
+def test_nobody_waits_for_workers_that_are_done(pending: PendingCheckpoints) -> None:
     for server in SERVERS:
         pending.take(part(server))
     pending.take(report(OTHERS[0]))
@@ -101,7 +101,7 @@ def test_nobody_waits_for_workers_that_are_done(pending: Pending) -> None:
 
 
 @pytest.mark.parametrize("n_applied", [8, 9, 10])
-def test_what_is_no_consistent_cut_is_dropped(pending: Pending, n_applied: int) -> None:
+def test_what_is_no_consistent_cut_is_dropped(pending: PendingCheckpoints, n_applied: int) -> None:
     """A worker group is lost and starts again while servers take their copies: one of them has a gradient more."""
     applied = {"0": POSITION["step"] - 1, "1": POSITION["step"] - 1}
     tensors = [
@@ -143,13 +143,13 @@ def save_nothing(step: int, where: Mapping[str, Any], write: Callable[[Any], Any
 
 
 class Reporting:
-    """The `Reporter` of a worker of the second group, as its training loop uses it."""
+    """The `CheckpointReporter` of a worker of the second group, as its training loop uses it."""
 
     def __init__(self, index: int) -> None:
         self.side = Side(OTHERS[index])
         self.state = self.side.state(4, nworker_groups=2, nworkers_per_group=2)
         trainer: Any = Still()
-        self.reporter = Reporter(trainer, self.state, self.side.channel, save_nothing)
+        self.reporter = CheckpointReporter(trainer, self.state, self.side.channel, save_nothing)
         self.state.step = 5
 
     def ask(self, requester: str, step: int) -> None:

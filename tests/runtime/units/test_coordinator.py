@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from singa_dask.comm.message import Address, Message
 from singa_dask.runtime.planning.layout import Rejoin
-from singa_dask.runtime.units.barriers import Coordinator
+from singa_dask.runtime.units.barrier_coordinator import BarrierCoordinator
 
 WORKERS = [Address.worker(g, i) for g in range(2) for i in range(2)]
 SERVERS = [Address.server(0, i) for i in range(2)]
 UNITS = {unit: 0 for unit in (*WORKERS, *SERVERS)}
 
 
-def say(coordinator: Coordinator, kind: str, unit: Address) -> list[tuple[str, Address]]:
+def say(coordinator: BarrierCoordinator, kind: str, unit: Address) -> list[tuple[str, Address]]:
     info = {"host": "here", "facts": {}, "error": ""}
     answers = coordinator.handle(Message(kind, unit, Address.stub(0), info=info))
     return [(answer.kind, answer.dst) for answer in answers]
@@ -30,7 +30,7 @@ def say(coordinator: Coordinator, kind: str, unit: Address) -> list[tuple[str, A
     ],
 )
 def test_the_last_one_frees_all_who_wait(kind: str, answer: str, who: list[Address], told: list[Address]) -> None:
-    coordinator = Coordinator(UNITS)
+    coordinator = BarrierCoordinator(UNITS)
     for unit in who[:-1]:
         assert say(coordinator, kind, unit) == []
     assert coordinator.missing(kind) == [who[-1]]
@@ -40,19 +40,19 @@ def test_the_last_one_frees_all_who_wait(kind: str, answer: str, who: list[Addre
 
 @given(st.permutations(WORKERS))
 def test_servers_stop_after_the_last_worker_of_all_groups(order: list[Address]) -> None:
-    coordinator = Coordinator(UNITS)
+    coordinator = BarrierCoordinator(UNITS)
     for unit in order[:-1]:
         assert say(coordinator, "leave", unit) == []
     assert [unit for _, unit in say(coordinator, "leave", order[-1])] == SERVERS
 
 
 def test_a_unit_that_says_it_twice_counts_once() -> None:
-    coordinator = Coordinator(UNITS)
+    coordinator = BarrierCoordinator(UNITS)
     for _ in range(len(UNITS)):
         assert say(coordinator, "hello", WORKERS[0]) == []
 
 
-def pass_barriers(coordinator: Coordinator) -> None:
+def pass_barriers(coordinator: BarrierCoordinator) -> None:
     for unit in UNITS:
         say(coordinator, "hello", unit)
     for unit in WORKERS:
@@ -60,7 +60,7 @@ def pass_barriers(coordinator: Coordinator) -> None:
 
 
 def test_units_that_start_again_wait_for_each_other_only() -> None:
-    coordinator = Coordinator(UNITS)
+    coordinator = BarrierCoordinator(UNITS)
     pass_barriers(coordinator)
     again = [*WORKERS[2:], SERVERS[1]]
     assert coordinator.replace(again) == []
@@ -73,7 +73,7 @@ def test_units_that_start_again_wait_for_each_other_only() -> None:
 
 
 def test_servers_wait_for_workers_that_start_again_but_not_for_those_that_are_done() -> None:
-    coordinator = Coordinator(UNITS)
+    coordinator = BarrierCoordinator(UNITS)
     pass_barriers(coordinator)
     for unit in WORKERS[:3]:
         say(coordinator, "leave", unit)
@@ -85,7 +85,7 @@ def test_servers_wait_for_workers_that_start_again_but_not_for_those_that_are_do
 
 
 def test_a_barrier_that_the_lost_unit_had_not_reached_waits_for_the_one_that_replaces_it() -> None:
-    coordinator = Coordinator(UNITS)
+    coordinator = BarrierCoordinator(UNITS)
     for unit in (*WORKERS, SERVERS[0]):
         say(coordinator, "hello", unit)
     coordinator.replace([WORKERS[3]])
@@ -95,26 +95,26 @@ def test_a_barrier_that_the_lost_unit_had_not_reached_waits_for_the_one_that_rep
 
 def test_a_new_coordinator_waits_for_units_that_are_not_running_and_have_not_left() -> None:
     running, left = frozenset([*WORKERS[1:3], SERVERS[0]]), frozenset(WORKERS[3:])
-    coordinator = Coordinator(UNITS, Rejoin(running, left, {0: 7}))
+    coordinator = BarrierCoordinator(UNITS, Rejoin(running, left, {0: 7}))
     assert coordinator.missing("hello") == [SERVERS[1], WORKERS[0]]
     assert coordinator.missing("ready") == [WORKERS[0]]
     assert coordinator.missing("leave") == WORKERS[:3]
 
 
 def test_a_running_unit_whose_answer_was_lost_is_answered_when_it_asks_again() -> None:
-    coordinator = Coordinator(UNITS, Rejoin(frozenset([*WORKERS[1:], *SERVERS]), frozenset(), {0: 7}))
+    coordinator = BarrierCoordinator(UNITS, Rejoin(frozenset([*WORKERS[1:], *SERVERS]), frozenset(), {0: 7}))
     assert say(coordinator, "ready", WORKERS[2]) == []
     assert say(coordinator, "ready", WORKERS[0]) == [("go", WORKERS[0]), ("go", WORKERS[2])]
     assert say(coordinator, "ready", WORKERS[1]) == [("go", WORKERS[1])]
 
 
 def test_a_server_that_joins_after_all_workers_have_left_ends() -> None:
-    coordinator = Coordinator(UNITS, Rejoin(frozenset(SERVERS[:1]), frozenset(WORKERS), {}))
+    coordinator = BarrierCoordinator(UNITS, Rejoin(frozenset(SERVERS[:1]), frozenset(WORKERS), {}))
     assert say(coordinator, "hello", SERVERS[1])[-1] == ("stop", SERVERS[1])
 
 
 def test_files_of_which_workers_have_opened_two_versions() -> None:
-    coordinator = Coordinator(UNITS)
+    coordinator = BarrierCoordinator(UNITS)
 
     def ready(unit: Address, host: str, **files: str) -> list[Message]:
         return coordinator.handle(Message("ready", unit, Address.stub(0), info={"host": host, "facts": files}))
@@ -135,7 +135,7 @@ def test_files_of_which_workers_have_opened_two_versions() -> None:
 
 
 def test_a_job_with_a_replaced_file_ends_with_its_error_after_all_have_left() -> None:
-    coordinator = Coordinator({**UNITS, SERVERS[1]: 1})
+    coordinator = BarrierCoordinator({**UNITS, SERVERS[1]: 1})
     for unit, error in zip(WORKERS, ("", "x: the file was replaced.", "", ""), strict=True):
         answers = coordinator.handle(Message("leave", unit, Address.stub(0), info={"error": error}))
         assert (answers == []) == (unit != WORKERS[-1])

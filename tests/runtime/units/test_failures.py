@@ -21,7 +21,7 @@ from singa_dask.errors import (
 )
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.job.client.result import summarise
-from singa_dask.runtime.units.unit_errors import explain, may_succeed_again
+from singa_dask.runtime.units.unit_errors import describe_error, may_succeed_again
 from tests.cli.conftest import Call, call, job
 from tests.runtime.harness import ALLREDUCE, Outcome, last_event, mlp, run_job, start_hosts
 from tests.runtime.units.test_ends import Run, with_trap
@@ -96,7 +96,7 @@ def raised_from(error: Exception, cause: Exception) -> Exception:
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
 )
 def test_a_failure_says_whether_to_try_again(error: Exception, again: bool) -> None:
-    assert explain(Address.worker(0, 0), None, error)["retry"] is again
+    assert describe_error(Address.worker(0, 0), None, error)["retry"] is again
 
 
 def test_an_error_that_is_its_own_cause_is_looked_at_once() -> None:

@@ -25,7 +25,7 @@ from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.units.lockstep import disconnected_workers
 from singa_dask.runtime.units.mailbox import Mailbox
-from singa_dask.runtime.units.pending import merge_positions
+from singa_dask.runtime.units.pending_checkpoints import merge_positions
 from singa_dask.runtime.units.trainer import Trainer
 from tests.converting import convert
 from tests.runtime import parts

@@ -57,16 +57,16 @@ def test_an_abort_ends_every_wait() -> None:
 def test_a_group_stops_at_a_step_that_none_has_reached(n_workers: int, ahead: int, wanted: int) -> None:
     side = Side()
     state = side.state(5, ahead, nworkers_per_group=n_workers)
-    assert not state.stops()
+    assert not state.should_stop()
     state.requested.add("stop")
     side.receive("r-stop-at")
-    assert state.stops() == (n_workers == 1)
+    assert state.should_stop() == (n_workers == 1)
     assert state.stop_at == wanted
     assert [(message.kind, message.dst, message.step) for message in side.posted] == [
         ("stop-at", SECOND, wanted) for _ in range(n_workers - 1)
     ]
     state.step = wanted
-    assert state.stops()
+    assert state.should_stop()
     assert state.was_stopped
 
 

@@ -15,7 +15,7 @@ from singa_dask.errors import CheckpointError
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import find
-from singa_dask.runtime.units.evaluation import Watch
+from singa_dask.runtime.units.evaluation import MetricWatch
 from tests.runtime.harness import ALLREDUCE, FRAMEWORKS, HYBRID, SINGLE, Outcome, mlp
 from tests.runtime.units.test_ends import states
 from tests.selection import circles
@@ -96,7 +96,7 @@ def test_a_job_whose_metric_becomes_better_goes_on(run_job: Run) -> None:
 
 
 def test_a_pass_in_which_no_row_counts_tells_nothing() -> None:
-    watch = Watch(mlp(**early(1)), {})
+    watch = MetricWatch(mlp(**early(1)), {})
     for step, measured in enumerate([(6.0, 2.0), (0.0, 0.0), (0.0, 0.0)]):
         watch.add("validation", step, [{"loss": measured}])
     assert not watch.reason
@@ -118,10 +118,10 @@ def watch(*values: float, metric: str = "test.accuracy", **conf: Any) -> str:
     state: dict[str, Any] = {}
     for step, value in enumerate(values):
         # as through a checkpoint each time
-        watched = Watch(job, json.loads(json.dumps(state)))
+        watched = MetricWatch(job, json.loads(json.dumps(state)))
         watched.add("test", step, [{"accuracy": (value, 2.0)}, {"accuracy": (value, 2.0), "loss": (0.0, 1.0)}])
         state = watched.state()
-    return Watch(job, state).reason
+    return MetricWatch(job, state).reason
 
 
 @pytest.mark.parametrize(

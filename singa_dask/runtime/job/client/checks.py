@@ -66,7 +66,7 @@ def prepare(
     check_memory(nets, here=check_sources and not (job.gpu or job.ops == "cupy"))
     initial_state = InitialState(job, resume, init_from)
     if job.trains:
-        initial_state.give_knowledge(nets[Phase.TRAIN])
+        initial_state.restore_knowledge(nets[Phase.TRAIN])
     if check_sources:
         for net in nets.values():
             net.check_sources(absent)

@@ -135,7 +135,7 @@ def _measure(
     modules.load(sources, REGISTRIES.values())
     conf = JobConf.from_json(job, REGISTRIES)
     net = build_nets(conf)[Phase.TRAIN]
-    InitialState(conf, None, init_from).give_knowledge(net)
+    InitialState(conf, None, init_from).restore_knowledge(net)
     parts: dict[str, Scaling | GroupMoments] = {}
     for layer in net.all_layers:
         if isinstance(layer, StoreInput) and layer.store_conf.standardise and layer.conf_name not in parts:

@@ -11,7 +11,7 @@ import numpy as np
 
 from singa_dask.runtime.job.job_end import JobEnd, exit_code_of, outcome
 from singa_dask.runtime.planning.layout import Layout
-from singa_dask.runtime.units.learning import facts_of_workers
+from singa_dask.runtime.units.learning_observer import facts_of_workers
 from singa_dask.runtime.units.server import MORE
 
 

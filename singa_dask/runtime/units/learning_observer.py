@@ -1,4 +1,4 @@
-"""LearningFacts: observe a worker, so that `observe.learning` can judge whether its net has learned.
+"""LearningObserver: observe a worker, so that `observe.learning` can judge whether its net has learned.
 
 Observing changes no value. Labels are counted during tests, or during the first epoch of a job without tests.
 Activations are inspected in four steps. Params are inspected before the first step and after the last step.
@@ -34,7 +34,7 @@ SAMPLE = 4096
 observed, unless its outputs are classes."""
 
 
-class LearningFacts:
+class LearningObserver:
     """Observes labels, targets, changes of params, and idle layers, from the first ``step`` of a run."""
 
     def __init__(self, nets: Mapping[Phase, NeuralNet], job: JobConf, step: int) -> None:

@@ -1,4 +1,4 @@
-"""Pending: collect the parts and reports of a checkpoint or snapshot until it is complete."""
+"""PendingCheckpoints: collect the parts and reports of a checkpoint or snapshot until it is complete."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Request:
     is_collected: bool = False
 
 
-class Pending:
+class PendingCheckpoints:
     """Collects parts and reports of checkpoints or snapshots, and completes each after the last answer.
 
     Each server of one group writes a part, and each worker sends a report.
@@ -100,7 +100,7 @@ class Pending:
             request.reports[worker] = self._report_of(worker, step)
         return request.asked
 
-    def to_ask(
+    def requests_to_repeat(
         self, units: Collection[Address], awaited: int | None = None
     ) -> list[tuple[int, Address, dict[str, Any]]]:
         """Return the requests that restarting workers must answer, as (step, worker, request).

@@ -1,4 +1,4 @@
-"""Reporter: report a worker's position and the states of its layers, for checkpoints."""
+"""CheckpointReporter: report a worker's position and the states of its layers, for checkpoints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from singa_dask.comm.message import Address, Message
 from singa_dask.runtime.checkpoints.checkpoint import Save
 from singa_dask.runtime.checkpoints.layer_states import LayerState, write_states
 from singa_dask.runtime.units.channel import Channel
-from singa_dask.runtime.units.pending import Event
+from singa_dask.runtime.units.pending_checkpoints import Event
 from singa_dask.runtime.units.run_state import RunState
 from singa_dask.runtime.units.trainer import Trainer
 
@@ -29,7 +29,7 @@ class _Report(NamedTuple):
     states: Sequence[LayerState]
 
 
-class Reporter:
+class CheckpointReporter:
     """Sends the reports of one worker for checkpoints and snapshots.
 
     A report has the position of the worker and the states of its layers. The first worker group reports at steps that

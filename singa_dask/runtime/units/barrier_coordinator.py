@@ -1,4 +1,4 @@
-"""The barriers at which the units of a job wait for each other."""
+"""BarrierCoordinator: the barriers at which the units of a job wait for each other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from singa_dask.errors import DataError
 from singa_dask.runtime.planning.layout import Rejoin
 
 
-class Coordinator:
+class BarrierCoordinator:
     """Counts the units of a job at three barriers. It is a state machine without I/O, like the stub.
 
     - ``hello``: all units start when every unit has sent it.
