@@ -89,8 +89,9 @@ def test_a_late_request_changes_nothing_after_a_later_one() -> None:
     hosting: Any = SimpleNamespace(incarnation=4, job_id="job", last_request=0, buddy="first", request=requested.append)
     hosting.router = SimpleNamespace(join=lambda endpoints, left: None)
     site.hostings, site.worker = {("job", 0): hosting}, cast("Any", SimpleNamespace(address="here"))
-    assert site._join("job", 4, 0, 7, {}, [], "newest") == {}
-    assert "later request" in site._join("job", 4, 0, 6, {}, [], "lost")["error"]
+    asked: dict[str, Any] = {"job_id": "job", "incarnation": 4, "process": 0, "endpoints": {}, "left": []}
+    assert site._join(**asked, request=7, buddy="newest") == {}
+    assert "later request" in site._join(**asked, request=6, buddy="lost")["error"]
     assert hosting.buddy == "newest"
     site._request("job", 3, "stop")
     assert requested == []

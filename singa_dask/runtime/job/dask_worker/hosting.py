@@ -83,7 +83,7 @@ class Hosting(UnitHost):
     buddy : str
         Dask worker that keeps a second copy of the process's snapshots. It may change.
     last_request : int
-        Number of the newest `act.Join` that the process has received.
+        Number of the newest `act.CutOff` or `act.Join` that the process has received.
     reports : dict of str to dict
         Report of each unit that has ended.
     mounts : ExitStack

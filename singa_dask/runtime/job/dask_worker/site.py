@@ -228,35 +228,31 @@ class Site(WorkerPlugin):
             self._oldest = {key: oldest for key, oldest in self._oldest.items() if key[0] != job_id}
         return reports
 
-    def _cut(
-        self, job_id: str, incarnation: int, process: int, processes: list[int], groups: list[int]
-    ) -> dict[str, Any]:
-        """Disconnect a process from other processes; see `UnitHost.cut`."""
+    def _asked(self, job_id: str, incarnation: int, process: int, request: int) -> Hosting | None:
+        """Return the process that a request is for; None if it is not here, or has received a later request."""
         hosting = self.hostings.get((job_id, process))
-        if hosting is None or hosting.incarnation != incarnation:
-            return {"error": f"process {process} of the job is not on {self.worker.address}"}
-        return {"applied": hosting.cut(processes, groups)}
+        if hosting is None or hosting.incarnation != incarnation or request < hosting.last_request:
+            return None
+        hosting.last_request = request
+        return hosting
+
+    def _refuse(self, process: int) -> dict[str, Any]:
+        where = f"process {process} of the job is not on {self.worker.address}"
+        return {"error": f"{where}, or has received a later request"}
+
+    def _cut(self, processes: list[int], groups: list[int], **asked: Any) -> dict[str, Any]:
+        """Disconnect a process from other processes; see `UnitHost.cut`."""
+        hosting = self._asked(**asked)
+        return {"applied": hosting.cut(processes, groups)} if hosting else self._refuse(asked["process"])
 
     def _join(
-        self,
-        job_id: str,
-        incarnation: int,
-        process: int,
-        request: int,
-        endpoints: Mapping[int, str],
-        left: Sequence[Sequence[Any]],
-        buddy: str,
+        self, endpoints: Mapping[int, str], left: Sequence[Sequence[Any]], buddy: str, **asked: Any
     ) -> dict[str, Any]:
-        """Pass to a process the endpoints of replacement processes, and its new ``buddy``.
-
-        See `Router.join`. A ``request`` that arrives after a later one is ignored.
-        """
-        hosting = self.hostings.get((job_id, process))
-        if hosting is None or hosting.incarnation != incarnation:
-            return {"error": f"process {process} of the job is not on {self.worker.address}"}
-        if request < hosting.last_request:
-            return {"error": f"process {process} of the job has had a later request"}
-        hosting.last_request, hosting.buddy = request, buddy
+        """Pass to a process the endpoints of replacement processes, and its new ``buddy``; see `Router.join`."""
+        hosting = self._asked(**asked)
+        if hosting is None:
+            return self._refuse(asked["process"])
+        hosting.buddy = buddy
         hosting.router.join({int(p): address for p, address in endpoints.items()}, {Address(*unit) for unit in left})
         return {}
 

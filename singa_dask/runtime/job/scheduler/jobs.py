@@ -578,45 +578,29 @@ class Jobs(SchedulerPlugin):
 
     @_perform.register(act.EndIncarnation)
     async def _do_endincarnation(self, action: act.EndIncarnation, record: JobRecord) -> None:
-        job_id = record.spec.job_id
-        facts = {
-            "job_id": job_id,
-            "incarnation": action.incarnation,
-            "process": action.process,
-            "reason": action.reason,
-        }
-        facts["forget"] = action.forget
+        job_id, facts = record.spec.job_id, action._asdict()
+        worker = facts.pop("worker")
         answer: Any = {}  # a Dask worker without a `Site` has no units; the plug-in may not be installed yet
-        if action.worker in self.sites.workers:
-            answer = await self.sites.ask(action.worker, limit("has-ended"), Op.END, **facts)
+        if worker in self.sites.workers:
+            answer = await self.sites.ask(worker, limit("has-ended"), Op.END, job_id=job_id, **facts)
         await self._tasks.cancel(self.records.get(job_id), action.incarnation, action.process)
         if isinstance(answer, dict):
-            self.handle(job_id, ev.Ended(action.incarnation, action.worker, answer, action.process))
+            self.handle(job_id, ev.Ended(action.incarnation, worker, answer, action.process))
         else:
-            logger.warning(
-                "%s: %s does not end incarnation %d: %s",
-                job_id,
-                action.worker,
-                action.incarnation,
-                answer or "no answer",
-            )
+            why = answer or "no answer"
+            logger.warning("%s: %s does not end incarnation %d: %s", job_id, worker, action.incarnation, why)
 
     @_perform.register(act.CutOff)
     async def _do_cutoff(self, action: act.CutOff, record: JobRecord) -> None:
-        arguments = {"processes": list(action.processes), "groups": list(action.groups)}
-        job_id = record.spec.job_id
-        answer = await self.sites.ask_process(job_id, action, Op.CUT, **arguments)
-        self.handle(job_id, ev.Cut(action.incarnation, action.process, action.request, **answer))
+        answer = await self.sites.ask_process(record.spec.job_id, action, Op.CUT)
+        self.handle(record.spec.job_id, ev.Cut(action.incarnation, action.process, action.request, **answer))
 
     @_perform.register(act.Join)
     async def _do_join(self, action: act.Join, record: JobRecord) -> None:
-        left = [list(unit) for unit in action.left]
-        facts = {"request": action.request, "endpoints": dict(action.endpoints), "left": left, "buddy": action.buddy}
-        job_id = record.spec.job_id
         if action.buddy:
             self.scheduler.loop.add_callback(self.sites.install, action.buddy)
-        answer = await self.sites.ask_process(job_id, action, Op.JOIN, **facts)
-        self.handle(job_id, ev.Joined(action.incarnation, action.process, action.request, **answer))
+        answer = await self.sites.ask_process(record.spec.job_id, action, Op.JOIN)
+        self.handle(record.spec.job_id, ev.Joined(action.incarnation, action.process, action.request, **answer))
 
     @_perform.register(act.Over)
     async def _do_over(self, action: act.Over, record: JobRecord) -> None:

@@ -134,12 +134,10 @@ class Sites:
             installed.add(worker)
         return None
 
-    async def ask_process(
-        self, job_id: str, action: act.CutOff | act.Join, op: str, **arguments: Any
-    ) -> dict[str, Any]:
-        """Call a handler for one process of a job; return its answer, or an ``error``."""
-        facts = {"job_id": job_id, "incarnation": action.incarnation, "process": action.process}
-        answer = await self.ask(action.worker, limit("answer"), op, **facts, **arguments)
+    async def ask_process(self, job_id: str, action: act.CutOff | act.Join, op: str) -> dict[str, Any]:
+        """Call a handler for one process of a job, with the fields of an action; return its answer, or an ``error``."""
+        facts = action._asdict()
+        answer = await self.ask(facts.pop("worker"), limit("answer"), op, job_id=job_id, **facts)
         return answer if isinstance(answer, dict) else {"error": f"{action.worker} does not answer: {answer!r}."}
 
     async def servers(self, worker: str) -> list[str]:
