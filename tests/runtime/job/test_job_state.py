@@ -426,6 +426,14 @@ def test_late_answers_of_other_incarnations_do_not_count_while_processes_are_rep
     assert world.incarnations == {0: 0, 1: 0, 2: 1, 3: 0}
 
 
+def test_a_process_that_is_being_replaced_parts_no_dask_workers() -> None:
+    world = running("four-groups", 6)
+    until_cut_off(world, "w2")
+    report = {"state": "failed", "reason": "it cannot be reached.", "exit_code": 4, "retry": True, "step": 5}
+    world.deliver(ev.Reported(0, Address.worker(0, 0), {**report, "unreachable": 2}))
+    assert not world.state._placer.suspects._failures
+
+
 def test_a_second_loss_while_processes_are_replaced_restarts_the_job() -> None:
     world = running("four-groups", 6)
     until_cut_off(world, "w2")

@@ -44,6 +44,20 @@ def test_a_checkpoint_from_before_a_move_was_due_does_not_begin_it() -> None:
     assert world.state.incarnation == 1
 
 
+def test_what_was_saved_for_a_move_counts_after_it_is_announced_again() -> None:
+    """A Dask worker is retired, and then closes; it announces both."""
+    world = running("allreduce", 3, n_steps=100_000)
+    world.snapshot = lambda: None  # type: ignore[method-assign]
+    world.deliver(ev.Leaving("w1"))
+    step = world.position[0]
+    world.run(2.0)
+    world.deliver(ev.Leaving("w1"))
+    assert world.state.reached > step
+    world.deliver(ev.Saved(0, step, f"step-{step}"))
+    world.run(0.5)
+    assert world.state.phase in ("ending", "placing") or world.state.incarnation == 1
+
+
 def test_a_job_that_is_to_move_can_be_stopped() -> None:
     world = world_of("allreduce", 1, nthreads=4, n_steps=100_000)
     world.snapshot = lambda: None  # type: ignore[method-assign]

@@ -271,8 +271,10 @@ class JobState:
             self._recover("Servers ended while others were replaced.")
         elif report["state"] == "failed" or (report["state"] == "aborted" and "exit_code" in report):
             if self._points.drop(report.get("unreadable", "")) or report.get("retry"):
-                if "unreachable" in report:
-                    self._suspect_pair(event.unit, report["unreachable"])
+                peer = report.get("unreachable")
+                # a process that is being replaced is no longer on the Dask worker that could not be reached
+                if peer is not None and not (self._replacement and peer in self._replacement.processes):
+                    self._suspect_pair(event.unit, peer)
                 self._recover(str(report["reason"]), report)
             else:
                 self._fail(Failure.of(report))
@@ -645,7 +647,7 @@ class JobState:
 
     def _prepare_move(self, why: str, is_urgent: bool) -> None:
         """Request a snapshot. Once it is complete, the units move to new Dask workers."""
-        self._move = Move(why, is_urgent, self.reached)
+        self._move = Move(why, is_urgent, min(self.reached, self._move.step) if self._move else self.reached)
         self._actions.append(self._move.save("snapshot", self._now, self._first_worker))
 
     def _move_without_snapshot(self, move: Move) -> None:

@@ -24,7 +24,7 @@ class Move:
     def __init__(self, why: str, is_urgent: bool, step: int) -> None:
         self.why = why
         self.is_urgent = is_urgent
-        self._step = step
+        self.step = step
         self._deadline = float("inf")
 
     def save(self, what: Literal["snapshot", "checkpoint"], now: float, first_worker: str) -> act.Request:
@@ -38,4 +38,4 @@ class Move:
 
     def is_ready(self, step: int) -> bool:
         """Return whether the units can move, now that a snapshot or checkpoint of ``step`` is complete."""
-        return step >= self._step
+        return step >= self.step

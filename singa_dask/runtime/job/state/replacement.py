@@ -59,7 +59,7 @@ class Replacement:
     incarnation : Incarnation
         Incarnation of the job. The replacement updates its roster and endpoints.
     processes : sequence of int
-        The processes to replace.
+        The processes to replace, also an attribute.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class Replacement:
         self.failed = ""
         self.is_refused = False
         self._incarnation = incarnation
-        self._processes = list(processes)
+        self.processes = list(processes)
         self._survivors = [p for p in range(len(incarnation.roster.workers)) if p not in processes]
         self._points = points
         self._placer = placer
@@ -89,7 +89,7 @@ class Replacement:
     @property
     def units(self) -> list[Address]:
         """The units that restart."""
-        return [unit for process in self._processes for unit in self._incarnation.roster.layout.processes[process]]
+        return [unit for process in self.processes for unit in self._incarnation.roster.layout.processes[process]]
 
     @property
     def groups(self) -> list[int]:
@@ -101,10 +101,10 @@ class Replacement:
         self._deadline = now + limit("start")
         self._placer.begin(now)
         roster = self._incarnation.roster
-        ending = [p for p in self._processes if roster.workers[p] in workers and workers[roster.workers[p]].usable]
+        ending = [p for p in self.processes if roster.workers[p] in workers and workers[roster.workers[p]].usable]
         self._survivors = [p for p in self._survivors if not self._has_left(p, workers)]
         self._ending = set(ending)
-        processes, groups = tuple(self._processes), tuple(self.groups)
+        processes, groups = tuple(self.processes), tuple(self.groups)
         return [
             *(
                 act.CutOff(roster.incarnations[p], roster.workers[p], p, self._incarnation.ask(p), processes, groups)
@@ -134,7 +134,7 @@ class Replacement:
             if event.process in self._survivors and self._incarnation.take_answer(event):
                 self._take_answer(event)
         elif isinstance(event, ev.Ended | ev.Hosted) and event.process is not None:
-            if roster.has(event.process, event.incarnation) and event.process in self._processes:
+            if roster.has(event.process, event.incarnation) and event.process in self.processes:
                 actions = self._take_hosted(event) if isinstance(event, ev.Hosted) else self._take_end(event.process)
         if self.phase == "ending" and not self._ending and not self._unanswered:
             self.phase = "placing"
@@ -167,8 +167,8 @@ class Replacement:
         on_it = {p for p, worker in enumerate(roster.workers) if worker == event.worker}
         if self.phase in ("ending", "placing"):
             self._ending -= on_it
-            on_it -= set(self._processes)
-        left = {p for p in on_it if p > 0 and self._incarnation.is_done(p)} - set(self._processes)
+            on_it -= set(self.processes)
+        left = {p for p in on_it if p > 0 and self._incarnation.is_done(p)} - set(self.processes)
         self._survivors = [p for p in self._survivors if p not in left]
         if on_it - left:
             self.failed = f"the Dask worker at {event.worker} was lost while others were replaced: {event.reason}."
@@ -178,10 +178,10 @@ class Replacement:
         roster = self._incarnation.roster
         others = Counter[str]()
         for p in range(len(roster.workers)):
-            if p not in self._processes:
+            if p not in self.processes:
                 others[roster.workers[p]] += 0 if self._incarnation.is_done(p) else len(roster.layout.processes[p])
         try:
-            chosen = self._placer.place_some(now, workers, self._processes, others)
+            chosen = self._placer.place_some(now, workers, self.processes, others)
         except ClusterError as error:
             self.failed, self.is_refused = str(error), True
             return []
@@ -194,7 +194,7 @@ class Replacement:
         start = self._points.of_groups(steps, self._placer.reachable(workers))
         self.phase = "hosting"
         self._placer.look_at(workers, chosen)
-        mine = dict(zip(self._processes, chosen, strict=True))
+        mine = dict(zip(self.processes, chosen, strict=True))
         incarnation = 1 + max(roster.incarnations)
         roster = self._incarnation.roster = roster._replace(
             incarnation=incarnation,
@@ -204,11 +204,11 @@ class Replacement:
         running = frozenset(unit for p in self._survivors for unit in roster.layout.processes[p])
         rejoin = Rejoin(running, frozenset(self._left()), steps)
         self._incarnation.buddies = buddies_of(roster, workers)
-        return host_actions(roster, self._processes, start, self._incarnation.buddies, rejoin)
+        return host_actions(roster, self.processes, start, self._incarnation.buddies, rejoin)
 
     def _left(self) -> tuple[Address, ...]:
         """Return the workers that are done, in processes that are gone and not replaced."""
-        gone = set(range(len(self._incarnation.roster.workers))).difference(self._survivors, self._processes)
+        gone = set(range(len(self._incarnation.roster.workers))).difference(self._survivors, self.processes)
         return self._incarnation.worker_units_in(gone)
 
     def _take_hosted(self, event: ev.Hosted) -> list[Any]:
@@ -221,7 +221,7 @@ class Replacement:
             self.failed = event.error
             return []
         self._hosted[event.process] = event.endpoint
-        if len(self._hosted) < len(self._processes):
+        if len(self._hosted) < len(self.processes):
             return []
         self.phase = "joining"
         self._incarnation.endpoints |= self._hosted
@@ -235,4 +235,4 @@ class Replacement:
         self._missing = set(map(str, self.units))
         for unit in self._missing:
             self._incarnation.reports.pop(unit, None)
-        return run_actions(self._incarnation, self._processes, workers)
+        return run_actions(self._incarnation, self.processes, workers)
