@@ -49,11 +49,7 @@ class HostMirror:
     """
 
     def __init__(
-        self,
-        worker: Address,
-        ops: Ops,
-        post: Callable[[Message], None],
-        fail: Callable[[BaseException], None],
+        self, worker: Address, ops: Ops, post: Callable[[Message], None], fail: Callable[[BaseException], None]
     ) -> None:
         self._ops = ops
         transfers = ops.transfers()

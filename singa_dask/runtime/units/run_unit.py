@@ -17,9 +17,7 @@ from singa_dask.cancellation import Cancellation, working_for
 from singa_dask.comm.message import Address, Message
 from singa_dask.comm.slices import ParamSlice
 from singa_dask.conf import Phase
-from singa_dask.errors import (
-    Aborted,
-)
+from singa_dask.errors import Aborted
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, Save, write_part

@@ -203,9 +203,7 @@ class Server:
         self._norms: dict[tuple[int, int], _Norm] = defaultdict(_Norm)
 
     def restore(
-        self,
-        state: Callable[[str, ParamSlice], np.ndarray | None],
-        applied: Callable[[ParamSlice], Mapping[int, int]],
+        self, state: Callable[[str, ParamSlice], np.ndarray | None], applied: Callable[[ParamSlice], Mapping[int, int]]
     ) -> None:
         """Load updater state and applied steps from a checkpoint. The values are sent by workers.
 

@@ -51,13 +51,7 @@ class Trainer:
     """
 
     def __init__(
-        self,
-        channel: Channel,
-        job: JobConf,
-        nets: Nets,
-        params: WorkerParams,
-        step: int,
-        window: Mapping[str, Any],
+        self, channel: Channel, job: JobConf, nets: Nets, params: WorkerParams, step: int, window: Mapping[str, Any]
     ) -> None:
         self.address = channel.address
         self.nets = nets

@@ -8,14 +8,7 @@ from typing import Any
 
 from singa_dask import modules
 from singa_dask.comm.message import Address
-from singa_dask.errors import (
-    A_BUG,
-    CommError,
-    LostUnitError,
-    SingaError,
-    is_out_of_memory,
-    text_of,
-)
+from singa_dask.errors import A_BUG, CommError, LostUnitError, SingaError, is_out_of_memory, text_of
 from singa_dask.redaction import redact
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.worker import Worker

@@ -175,11 +175,7 @@ class Sites:
             if address in known and known[address].nanny and not (known[address].processing or known[address].has_what)
         ]
         await self._scheduler.restart_workers(
-            alone,
-            timeout=limit("question"),
-            wait_for_workers=False,
-            on_error="return",
-            stimulus_id="units-do-not-end",
+            alone, timeout=limit("question"), wait_for_workers=False, on_error="return", stimulus_id="units-do-not-end"
         )
 
 

@@ -246,11 +246,7 @@ def processes_of(record: JobRecord, scheduler: Scheduler) -> list[dict[str, Any]
         if known:
             where = {"name": str(known.name), "host": known.host, "memory_limit": known.memory_limit or None}
             where |= {key: known.metrics.get(key) for key in ("cpu", "memory")}
-        more = {
-            "incarnation": incarnation,
-            "steps": mine.get("steps", {}),
-            "waits": mine.get("waits", {}),
-        }
+        more = {"incarnation": incarnation, "steps": mine.get("steps", {}), "waits": mine.get("waits", {})}
         processes.append({**facts, **where, **more})
     return processes
 
