@@ -13,14 +13,18 @@ import pytest
 from distributed import Status
 from tornado.ioloop import IOLoop
 
+from singa_dask.conf import ClusterConf
 from singa_dask.runtime.job.names import SITE
 from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.scheduler.jobs import RETIRE, Jobs
 from singa_dask.runtime.job.scheduler.record import JobRecord
+from singa_dask.runtime.job.scheduler.views import processes_of
 from singa_dask.runtime.job.state import actions as act
 from singa_dask.runtime.job.state import events as ev
 from singa_dask.runtime.job.state.job_state import JobState
+from singa_dask.runtime.job.state.placer import Roster
 from singa_dask.runtime.job.state.submission import JobSpec
+from singa_dask.runtime.planning.layout import plan_processes
 from singa_dask.runtime.planning.worker_choice import TO_WAIT, WorkerFacts
 from tests.runtime.processes import digits
 
@@ -289,6 +293,26 @@ def test_a_client_that_was_gone_before_its_job_came_ends_it(is_gone: bool, monke
         assert await jobs.submit(spec_of("new")) == ("", False)
         calls = [call for call in later if "new" in call]
         assert calls == ([(jobs._check_client, "new", 1)] if is_gone else [])
+
+    on_a_scheduler(test)
+
+
+def test_steps_of_a_process_that_was_replaced_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its Dask worker was silent and is back, and hosts another process of the job now."""
+    hosted = [{"process": 1, "incarnation": 0, "steps": {"0": 99}, "waits": {"worker-1-0": ("a lock", 70.0)}}]
+
+    async def test(here: Here) -> None:
+        known = SimpleNamespace(metrics={SITE: {"sound": hosted}}, last_seen=0.0, host="here", name="a", memory_limit=0)
+        monkeypatch.setattr(here.jobs.scheduler, "workers", {WORKER: known})
+        incarnation = here.records["sound"].state._incarnation
+        layout = plan_processes(ClusterConf.model_validate({"nworker_groups": 2}))
+        incarnation.roster = Roster(1, layout, (WORKER, "another"), (0, 1), 0)
+        here.jobs._tell_steps("sound", here.records["sound"])
+        assert here.records["sound"].state.steps == {}
+        assert [each["steps"] for each in processes_of(here.records["sound"], here.jobs.scheduler)] == [{}, {}]
+        hosted[0] |= {"process": 0, "workers": {}, "bytes": [0, 0]}
+        here.jobs._tell_steps("sound", here.records["sound"])
+        assert here.records["sound"].state.steps == {"0": 99}
 
     on_a_scheduler(test)
 
