@@ -1,4 +1,4 @@
-"""LearningObserver: observe a worker, so that `observe.learning` can judge whether its net has learned.
+"""LearningObserver: observe a worker. `observe.learning` judges whether its net has learned.
 
 Observing changes no value. Labels are counted during tests, or during the first epoch of a job without tests.
 Activations are inspected in four steps. Params are inspected before the first step and after the last step.

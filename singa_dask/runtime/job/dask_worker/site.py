@@ -264,7 +264,7 @@ class Site(WorkerPlugin):
             del self.hostings[hosting.key]
 
     def _request(self, job_id: str, incarnation: int, what: str) -> None:
-        """Carry out an `act.Request`. Processes of later incarnations ignore it, as they get requests of their own."""
+        """Carry out an `act.Request`, except in processes of later incarnations, which get their own requests."""
         for hosting in self._of(job_id):
             if hosting.incarnation <= incarnation:
                 hosting.request(what)

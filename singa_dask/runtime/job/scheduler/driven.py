@@ -12,7 +12,7 @@ from singa_dask.fs.host_files import Catalog
 
 
 class Phase(Enum):
-    """What the scheduler does about the driver of a detached job."""
+    """Phase of the driver of a detached job."""
 
     WAITING = "no driver runs: the job is queued, or no Dask worker can run its driver"
     DRIVEN = "a driver starts or runs on a Dask worker"
@@ -87,14 +87,14 @@ class DrivenJob:
         return self.phase is Phase.ENDED
 
     def drive(self, worker: str) -> None:
-        """Give the job its next driver, on ``worker``; let it wait for a Dask worker if ``worker`` is empty."""
+        """Assign the next driver to ``worker``; wait for a Dask worker if ``worker`` is empty."""
         if worker or self.worker or not self.since:
             self.since = time.monotonic()
         self._enter(Phase.DRIVEN if worker else Phase.WAITING, worker)
         self.number += bool(worker)
 
     def wait(self, seconds: float) -> None:
-        """Let the job wait for some seconds without a driver. Then all Dask workers may be tried again."""
+        """Wait for some seconds without a driver. Then all Dask workers may be tried again."""
         self._enter(Phase.WAITING)
         self.not_before = time.monotonic() + seconds
         self.passing = ""

@@ -147,7 +147,10 @@ class Jobs(SchedulerPlugin):
     # -- handlers for clients and Dask workers -----------------------------------------------------------------------
 
     def _when_read(self, handler: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a handler that first waits for the jobs of an earlier scheduler, unless it concerns a known job."""
+        """Return a handler that first waits for the jobs of an earlier scheduler.
+
+        It does not wait if the call concerns a known job.
+        """
 
         async def handle(**arguments: Any) -> Any:
             job_id = arguments.get("job_id", "")
@@ -337,7 +340,10 @@ class Jobs(SchedulerPlugin):
                 scheduler.loop.call_later(limit("client"), self._check_client, job_id, record.n_client_losses)
 
     def _check_client(self, job_id: str, loss: int) -> None:
-        """End a job whose client is gone since its ``loss``. A client that came back has as long after a later loss."""
+        """End a job whose client is gone since its ``loss``.
+
+        A client that came back has the same time after a later loss.
+        """
         record = self.records.get(job_id)
         if record is not None and record.n_client_losses == loss and record.spec.client not in self.scheduler.clients:
             self.handle(job_id, ev.ClientGone())

@@ -135,7 +135,7 @@ class Sites:
         return None
 
     async def ask_process(self, job_id: str, action: act.CutOff | act.Join, op: str) -> dict[str, Any]:
-        """Call a handler for one process of a job, with the fields of an action; return its answer, or an ``error``."""
+        """Send an action to one process of a job; return its answer, or an ``error``."""
         facts = action._asdict()
         answer = await self.ask(facts.pop("worker"), limit("answer"), op, job_id=job_id, **facts)
         return answer if isinstance(answer, dict) else {"error": f"{action.worker} does not answer: {answer!r}."}

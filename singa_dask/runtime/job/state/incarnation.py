@@ -57,7 +57,10 @@ class Incarnation:
     n_requests: int = 0
 
     def ask(self, process: int) -> int:
-        """Return the number of a new `CutOff` or `Join`. Answers to earlier ones of the process no longer count."""
+        """Return the number of a new `CutOff` or `Join`.
+
+        Answers to earlier requests to the process no longer count.
+        """
         self.n_requests += 1
         self.requests[process] = self.n_requests
         return self.n_requests
