@@ -22,7 +22,7 @@ from benchmarks.contender import NETS, Contender
 from benchmarks.jobs import ROOT, job_on_made_records
 from singa_dask.conf import JobConf
 from singa_dask.runtime import Driver, JobRun, plan_processes
-from singa_dask.runtime.job.client.cluster import embedded_cluster
+from singa_dask.runtime.job.client.job_cluster import embedded_cluster
 
 RANKS = 2
 CASES = (("cifar", 100), ("mlp", 64), ("mlp", 256))

@@ -16,7 +16,7 @@ from singa_dask import fs
 from singa_dask.conf import load
 from singa_dask.data.convert import ConvertRequest, convert
 from singa_dask.runtime import Driver, JobRun, Result, plan_processes
-from singa_dask.runtime.job.client.cluster import embedded_cluster
+from singa_dask.runtime.job.client.job_cluster import embedded_cluster
 from tests.hdfs.cluster import MiniHdfs
 
 FOLDER = "/usr/share/datasets/fashion-mnist"

@@ -18,7 +18,7 @@ from benchmarks.jobs import job_on_made_records
 from singa_dask.conf import JobConf
 from singa_dask.ops import get_ops
 from singa_dask.runtime import Driver, JobRun, Result, plan_processes
-from singa_dask.runtime.job.client.cluster import embedded_cluster
+from singa_dask.runtime.job.client.job_cluster import embedded_cluster
 
 __all__ = ["agree", "card", "loader", "runtime", "tests"]
 

@@ -27,7 +27,7 @@ from singa_dask.conf import JobConf
 from singa_dask.ops import get_ops
 from singa_dask.ops.onednn.call import Call
 from singa_dask.runtime import Driver, JobRun, plan_processes
-from singa_dask.runtime.job.client.cluster import embedded_cluster
+from singa_dask.runtime.job.client.job_cluster import embedded_cluster
 from singa_dask.training import ALGORITHMS, BP
 
 WARM_UP = 3

@@ -19,7 +19,7 @@ from benchmarks.jobs import BATCH, WIDTHS, mnist_mlp
 from singa_dask.conf import JobConf, UpdaterConf
 from singa_dask.ops import get_ops
 from singa_dask.runtime import Driver, JobRun, plan_processes
-from singa_dask.runtime.job.client.cluster import embedded_cluster
+from singa_dask.runtime.job.client.job_cluster import embedded_cluster
 from singa_dask.training import UPDATERS
 
 CLASSES = WIDTHS[-1]

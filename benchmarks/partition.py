@@ -24,7 +24,7 @@ from benchmarks.contender import NETS
 from benchmarks.jobs import job_on_made_records
 from singa_dask.conf import ClusterConf, JobConf
 from singa_dask.runtime import Driver, JobRun, plan_processes
-from singa_dask.runtime.job.client.cluster import embedded_cluster
+from singa_dask.runtime.job.client.job_cluster import embedded_cluster
 
 TWO = {"nworkers_per_group": 2, "nservers_per_group": 2}
 ITEM = 4

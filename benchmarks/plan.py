@@ -36,8 +36,8 @@ from singa_dask.planner.model import Cluster, Link, Prediction
 from singa_dask.planner.search import partitions_of, with_dims
 from singa_dask.planner.simulation import simulate
 from singa_dask.planner.what_if import imagined_cluster, read_what_if
-from singa_dask.runtime.job.client.cluster import embedded_cluster
 from singa_dask.runtime.job.client.driver import Driver
+from singa_dask.runtime.job.client.job_cluster import embedded_cluster, install_jobs
 from singa_dask.runtime.job.client.job_run import JobRun
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.layout import plan_processes
@@ -97,6 +97,7 @@ def shaped_cluster(n: int, rate: str) -> Iterator[Client]:
             stack.callback(process.terminate)
         client = stack.enter_context(Client(scheduler_file=file, set_as_default=False))
         client.wait_for_workers(n)
+        install_jobs(client)
         yield client
 
 

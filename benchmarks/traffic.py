@@ -21,7 +21,8 @@ from benchmarks.exchange import raw_exchange, raw_open, ready
 from benchmarks.jobs import job_on_made_records
 from singa_dask.conf import JobConf
 from singa_dask.runtime import Driver, JobRun, plan_processes
-from singa_dask.runtime.job.client.cluster import present_workers
+from singa_dask.runtime.job.client.calls import present_workers
+from singa_dask.runtime.job.client.job_cluster import install_jobs
 from singa_dask.runtime.planning.job_plan import JobPlan
 
 CLUSTER = {"nworkers_per_group": 2, "nservers_per_group": 2}
@@ -86,6 +87,7 @@ def main() -> None:
                 Client(there, set_as_default=False) as client,
             ):
                 client.run(ready)
+                install_jobs(client)
                 moved, raw, *both = match(client, job, folder, given.rounds)
         for way, ours in zip(("sockets", "shared memory"), both, strict=True):
             shares = f"{2e-9 * moved / ours:16.2f} {100 * raw / ours:12.0f} %   {way}"

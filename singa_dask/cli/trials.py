@@ -37,7 +37,8 @@ from singa_dask.observe.programs.observers import Observers
 from singa_dask.observe.terminal.bars import BarProgress
 from singa_dask.observe.terminal.progress import Progress
 from singa_dask.runtime import Driver, Patience, Result, local_cluster, plan_processes, wait_for_room
-from singa_dask.runtime.job.client.cluster import present_workers
+from singa_dask.runtime.job.client.calls import present_workers
+from singa_dask.runtime.job.client.job_cluster import install_jobs
 from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.planning.machine import cpu_count
 from singa_dask.runtime.planning.nets import build_nets
@@ -324,6 +325,7 @@ def run_trial(
 
     progress = _Bars(console, conf) if console.is_interactive and not console.quiet else Progress()
     try:
+        install_jobs(client)
         with placed(replace(run, recording=recording, job_id=job_id), client) as run, progress:
             run.carry_out(client, run.directory(), Observers([]), on_event, take_driver, judge=judge)
     finally:

@@ -12,7 +12,7 @@ from distributed import Client
 from singa_dask.conf import JobConf
 from singa_dask.errors import ClusterError, ConfigError
 from singa_dask.runtime import Patience, connect, plan_processes, wait_for_room
-from singa_dask.runtime.job.client.cluster import embedded_cluster
+from singa_dask.runtime.job.client.job_cluster import embedded_cluster, install_jobs
 
 
 def check_client(client: Client | str | None, call: str) -> None:
@@ -103,6 +103,7 @@ def cluster_of(
     with contextlib.ExitStack() as stack:
         if client is not None or scheduler_file:
             cluster = stack.enter_context(find_cluster(client, scheduler_file, patience))
+            install_jobs(cluster)
             if patience and patience.seconds and not queue:
                 wait_for_room(cluster, layout, patience)
         else:

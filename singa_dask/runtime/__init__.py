@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from singa_dask.runtime.job.client.detached import detach, remote_hosts
     from singa_dask.runtime.job.client.driver import Driver
     from singa_dask.runtime.job.client.follower import Follower
+    from singa_dask.runtime.job.client.job_cluster import wait_for_room
     from singa_dask.runtime.job.client.job_run import JobRun
     from singa_dask.runtime.job.client.remote_jobs import RemoteJobs
     from singa_dask.runtime.job.client.result import Result
-    from singa_dask.runtime.job.client.room import wait_for_room
     from singa_dask.runtime.job.client.seen_files import blind_workers, check_seen, files_of
     from singa_dask.runtime.job.job_end import JobEnd
     from singa_dask.runtime.job.names import NOTICES, STOPS, this_user
@@ -75,7 +75,7 @@ __getattr__ = lazy_names(
         "job.patience": ["Patience"],
         "job.scheduler.jobs": ["dask_setup"],
         "job.client.result": ["Result"],
-        "job.client.room": ["wait_for_room"],
+        "job.client.job_cluster": ["wait_for_room"],
         "job.client.seen_files": ["blind_workers", "check_seen", "files_of"],
         "planning.layout": ["plan_processes"],
         "planning.machine": ["n_threads"],

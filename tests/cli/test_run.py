@@ -98,6 +98,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> type[FakeDriver]:
     monkeypatch.setattr("singa_dask.runtime.job.client.job_run.Driver", Driver)
     for name in ("connect", "embedded_cluster"):
         monkeypatch.setattr(f"singa_dask.jobs.cluster.{name}", cluster)
+    monkeypatch.setattr("singa_dask.jobs.cluster.install_jobs", lambda client: None)
     monkeypatch.setattr("singa_dask.cli.run.describe_cluster", str)
     return Driver
 

@@ -13,7 +13,7 @@ from singa_dask.conf import JobConf
 from singa_dask.data.stores import STORES, open_store
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.checkpoints.lookup import find, load_values
-from singa_dask.runtime.job.client.cluster import embedded_cluster
+from singa_dask.runtime.job.client.job_cluster import embedded_cluster
 from tests.contracts.records import SUFFIX, assert_same, pixels, read_all
 from tests.runtime.harness import SINGLE, mlp
 from tests.runtime.processes import driver_of

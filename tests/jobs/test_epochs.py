@@ -18,7 +18,7 @@ from singa_dask.data.sampler import Sampler
 from singa_dask.jobs.job_checks import count_steps
 from singa_dask.jobs.starting import RunOptions
 from singa_dask.runtime import plan_processes
-from singa_dask.runtime.job.client.cluster import embedded_cluster
+from singa_dask.runtime.job.client.job_cluster import embedded_cluster
 from singa_dask.runtime.planning.nets import build_nets
 from tests.jobs.conftest import KEYS
 

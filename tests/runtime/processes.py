@@ -21,6 +21,7 @@ from distributed import Client, LocalCluster, Scheduler, Worker
 from singa_dask.conf import JobConf, load
 from singa_dask.runtime import Driver, JobRun, Patience, Result, connect, this_user
 from singa_dask.runtime.job.client.driver import Lease
+from singa_dask.runtime.job.client.job_cluster import install_jobs
 from singa_dask.runtime.job.dask_worker.site import Site
 from singa_dask.runtime.job.names import DRIVERS, EVENTS, JOBS, SITE
 from singa_dask.runtime.job.scheduler.jobs import Jobs
@@ -123,6 +124,8 @@ def driver_of(
     queue: bool = False, **run: Any,
 ) -> Driver:  # fmt: skip
     """Return the driver of a job on a cluster."""
+    if lease is None:
+        install_jobs(client)
     return Driver(JobRun.of(job, owner=this_user(), **run), client, on_event=on_event, lease=lease, queue=queue)
 
 

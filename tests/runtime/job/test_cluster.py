@@ -26,8 +26,9 @@ from singa_dask.errors import ClusterError, DataError
 from singa_dask.runtime import Patience, RemoteJobs, plan_processes, wait_for_room
 from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.job.client import dask_tasks
-from singa_dask.runtime.job.client.cluster import embedded_cluster, local_cluster, present_workers
-from singa_dask.runtime.job.client.install import install_jobs
+from singa_dask.runtime.job.client.calls import present_workers
+from singa_dask.runtime.job.client.cluster import local_cluster
+from singa_dask.runtime.job.client.job_cluster import embedded_cluster, install_jobs
 from singa_dask.runtime.job.dask_worker.site import Site
 from singa_dask.runtime.job.limits import LIMITS, Limit
 from singa_dask.runtime.job.names import JOBS, SITE

@@ -27,11 +27,11 @@ from singa_dask.runtime.job.names import Op
 from singa_dask.runtime.job.scheduler import drivers as module
 from singa_dask.runtime.job.scheduler.drivers import Drivers
 from singa_dask.runtime.job.scheduler.history import History
-from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.scheduler.job_queue import JobQueue
 from singa_dask.runtime.job.scheduler.jobs import Jobs
 from singa_dask.runtime.job.state.actions import Host
 from singa_dask.runtime.job.state.events import Hosted
+from singa_dask.runtime.job.state.job_facts import JobFacts
 from tests.runtime.processes import digits
 
 

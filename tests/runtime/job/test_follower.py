@@ -15,7 +15,7 @@ from singa_dask.errors import ClusterError, SchedulerError
 from singa_dask.runtime.job.client import follower as module
 from singa_dask.runtime.job.client.calls import ask_jobs
 from singa_dask.runtime.job.client.follower import Follower
-from singa_dask.runtime.job.client.install import install_jobs
+from singa_dask.runtime.job.client.job_cluster import install_jobs
 from singa_dask.runtime.job.job_end import JobEnd
 from singa_dask.runtime.job.names import JOBS, Op
 from singa_dask.runtime.job.scheduler.event_log import PAGE, EventLog

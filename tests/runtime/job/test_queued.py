@@ -195,7 +195,6 @@ def test_a_job_that_is_refused_as_others_wait_leaves_no_run_directory(
         return f"queued on this cluster: 1 job of priority {given['priority']}."
 
     cast("Any", driver._follower).ask = ask
-    monkeypatch.setattr(module, "install_jobs", lambda client: None)
     with pytest.raises(ClusterError, match="queued on this cluster: 1 job of priority 0"):
         driver.run()
     assert (asked, published) == ([Op.REFUSAL], [])
@@ -243,8 +242,7 @@ def test_a_job_does_not_start_where_another_one_runs(way: str, tmp_path: Path, m
         asked.append(op)
         return {Op.RUNS: {"other": True}, Op.RENEW: True}.get(op, "")
 
-    for where in (module, detached):
-        monkeypatch.setattr(where, "install_jobs", lambda client: None)
+    monkeypatch.setattr(detached, "install_jobs", lambda client: None)
     monkeypatch.setattr(detached, "ask_jobs", lambda client, op, **given: ask(op, **given))
     published: list[Any] = []
     client = cast("Any", SimpleNamespace(id="me"))

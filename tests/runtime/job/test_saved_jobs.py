@@ -16,10 +16,10 @@ from distributed import Scheduler
 
 from singa_dask.runtime.job.client.job_run import JobRun
 from singa_dask.runtime.job.names import JOBS, Op
-from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.scheduler.jobs import dask_setup
 from singa_dask.runtime.job.scheduler.saved_jobs import SavedJobs
 from singa_dask.runtime.job.scheduler.views import Views
+from singa_dask.runtime.job.state.job_facts import JobFacts
 from tests.runtime.job.test_drivers import World
 from tests.runtime.processes import digits
 

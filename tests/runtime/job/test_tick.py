@@ -15,12 +15,12 @@ from tornado.ioloop import IOLoop
 
 from singa_dask.conf import ClusterConf
 from singa_dask.runtime.job.names import SITE
-from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.scheduler.jobs import RETIRE, Jobs
 from singa_dask.runtime.job.scheduler.record import JobRecord
 from singa_dask.runtime.job.scheduler.views import processes_of
 from singa_dask.runtime.job.state import actions as act
 from singa_dask.runtime.job.state import events as ev
+from singa_dask.runtime.job.state.job_facts import JobFacts
 from singa_dask.runtime.job.state.job_state import JobState
 from singa_dask.runtime.job.state.placer import Roster
 from singa_dask.runtime.job.state.submission import JobSpec

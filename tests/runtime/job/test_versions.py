@@ -23,7 +23,7 @@ from singa_dask.comm.remote_import import load_on_scheduler
 from singa_dask.errors import ClusterError, UnloadableError
 from singa_dask.jobs.datasets.making import as_dataset
 from singa_dask.runtime import Patience, connect
-from singa_dask.runtime.job.client.install import install_jobs
+from singa_dask.runtime.job.client.job_cluster import install_jobs
 from singa_dask.runtime.job.client.remote_jobs import RemoteJobs
 from tests.runtime.job.test_job_state import world_of
 from tests.runtime.processes import ROOT, TIMEOUT_S, Driven, digits, driver_of, kill_group

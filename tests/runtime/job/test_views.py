@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.scheduler.views import Views, _line_of
+from singa_dask.runtime.job.state.job_facts import JobFacts
 from tests.runtime.job.test_drivers import World
 
 HERE, THERE = "tcp://127.0.0.1:1", "tcp://127.0.0.1:2"

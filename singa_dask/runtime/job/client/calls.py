@@ -1,4 +1,4 @@
-"""Calls of a client to `Jobs` on the scheduler."""
+"""Calls of a client to the scheduler, and to its plug-in `Jobs`."""
 
 from __future__ import annotations
 
@@ -48,3 +48,17 @@ def ask_jobs(client: Client, op: str, /, timeout_s: float | None = None, **argum
         return client.sync(getattr(scheduler, op), **arguments, callback_timeout=timeout_s)
     except UnicodeEncodeError as error:
         raise ConfigError(f"{error.object}: the name is not UTF-8, so it cannot be sent. Choose another.") from None
+
+
+def present_workers(client: Client) -> dict[str, dict[str, Any]]:
+    """Return the scheduler's information on each Dask worker (``nthreads``, ``host``, ...), by address.
+
+    Without a connection the result is empty. `Client.scheduler_info` is not used, because it may omit workers.
+    """
+    if client.scheduler is None:
+        return {}
+    try:
+        identity = client.sync(client.scheduler.identity, n_workers=-1)
+    except OSError:
+        return {}
+    return dict(identity["workers"])

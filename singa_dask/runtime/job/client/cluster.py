@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dask
 from distributed import Client, LocalCluster
@@ -22,25 +22,9 @@ from distributed.versions import VersionMismatchWarning, scheduler_relevant_pack
 
 from singa_dask.comm.dask_servers import server_type
 from singa_dask.errors import ClusterError, CommError
+from singa_dask.runtime.job.client.calls import present_workers
 from singa_dask.runtime.job.limits import check_limits, limit
 from singa_dask.runtime.job.patience import AT_ONCE, Patience
-
-if TYPE_CHECKING:
-    from singa_dask.runtime.planning.layout import Layout
-
-
-def present_workers(client: Client) -> dict[str, dict[str, Any]]:
-    """Return the scheduler's information on each Dask worker (``nthreads``, ``host``, ...), by address.
-
-    Without a connection the result is empty. `Client.scheduler_info` is not used, because it may omit workers.
-    """
-    if client.scheduler is None:
-        return {}
-    try:
-        identity = client.sync(client.scheduler.identity, n_workers=-1)
-    except OSError:
-        return {}
-    return dict(identity["workers"])
 
 
 @contextmanager
@@ -190,14 +174,6 @@ def threads_by_host(client: Client) -> Counter[str]:
 QUIET = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "500ms"}
 """Dask settings for local clusters, which have no dashboard. By default each process would sample itself some 150 times
 a second."""
-
-
-@contextmanager
-def embedded_cluster(layout: Layout) -> Iterator[Client]:
-    """Start a cluster on this machine that fits a job. A job with one process runs in this process."""
-    n_processes = len(layout.processes)
-    with local_cluster(n_processes, layout.n_threads, processes=n_processes > 1) as client:
-        yield client
 
 
 def check_processes() -> None:

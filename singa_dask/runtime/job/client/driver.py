@@ -29,18 +29,17 @@ from singa_dask.runtime.job.client.calls import UNANSWERED, ask_jobs
 from singa_dask.runtime.job.client.dask_tasks import Runner, on_dask
 from singa_dask.runtime.job.client.epochs import steps_by_task
 from singa_dask.runtime.job.client.follower import Follower
-from singa_dask.runtime.job.client.install import install_jobs
 from singa_dask.runtime.job.client.locality import Placed, place_on_cluster
 from singa_dask.runtime.job.client.record_scaling import compute_scalings
 from singa_dask.runtime.job.client.result import Result, summarise
-from singa_dask.runtime.job.client.room import worker_facts
 from singa_dask.runtime.job.client.seen_files import check_seen, files_of
 from singa_dask.runtime.job.client.table_scans import share_scans
 from singa_dask.runtime.job.job_end import JobEnd
 from singa_dask.runtime.job.names import SIGNAL_CODES, Op
-from singa_dask.runtime.job.scheduler.job_facts import JobFacts
+from singa_dask.runtime.job.state.job_facts import JobFacts
 from singa_dask.runtime.job.state.submission import JobSpec, Submission
 from singa_dask.runtime.planning.layout import plan_processes
+from singa_dask.runtime.planning.worker_choice import WorkerFacts
 from singa_dask.wording import listed
 
 
@@ -113,6 +112,8 @@ class Driver:
     ----------
     run : Submission
         The job, with absolute paths and URLs.
+    client : distributed.Client
+        A client of a cluster that has `Jobs`; see `install_jobs`.
     on_event : callable
         Called with each event, a dict, mostly in the thread of `run`. Metrics are means over the workers of a group.
     lease : Lease, optional
@@ -273,9 +274,9 @@ class Driver:
         given, resume = self._submission, self._submission.resume
         sources = given.modules
         room = self._follower.ask(Op.ROOM, wanted=self.job.cluster.workers.model_dump(mode="json"))
-        facts = worker_facts(room)
+        present = {address: WorkerFacts(*facts) for address, facts in room.items()}
         placed = place_on_cluster(
-            self._client, self.job, self._layout, facts, sources, resume, given.datasets, self._share_scans
+            self._client, self.job, self._layout, present, sources, resume, given.datasets, self._share_scans
         )
         self._check_seen(placed.workers)
         run = self._on_workers(placed.workers)
@@ -308,7 +309,6 @@ class Driver:
 
     def _prepare(self) -> None:
         """Check that the scheduler will accept the job, before the run directory is created."""
-        install_jobs(self._client)
         given = self._submission
         priority = None if self._queue else given.priority
         if refusal := self._follower.ask(Op.REFUSAL, job_id=given.job_id, priority=priority):

@@ -9,7 +9,7 @@ Dask workers
     `heartbeats`: detects lost Dask workers. `evidence`: finds out which silent processes are alive. `demand`: counts
     the Dask workers that jobs need.
 For users
-    `views`: answers to users. `job_facts`: the facts of a job. `event_log`: the newest events. `group_metrics`:
+    `views`: answers to users. `event_log`: the newest events. `group_metrics`:
     averages metrics over workers. `stalls`: detects jobs that make no steps.
 """
 

@@ -25,11 +25,11 @@ from singa_dask.runtime.job.limits import limit, state_url
 from singa_dask.runtime.job.names import DRIVERS, Op, in_use, stopped
 from singa_dask.runtime.job.scheduler.driven import DrivenJob, Phase
 from singa_dask.runtime.job.scheduler.history import History
-from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.scheduler.job_queue import QUEUED, JobQueue
 from singa_dask.runtime.job.scheduler.record import JobRecord
 from singa_dask.runtime.job.scheduler.saved_jobs import SavedJobs
 from singa_dask.runtime.job.scheduler.sites import Sites
+from singa_dask.runtime.job.state.job_facts import JobFacts
 
 logger = logging.getLogger(__name__)
 

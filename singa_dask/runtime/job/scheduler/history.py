@@ -8,8 +8,8 @@ from typing import NamedTuple
 from singa_dask.runtime.dashboard.activity import Activity
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.scheduler.event_log import EventLog
-from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.scheduler.record import JobRecord
+from singa_dask.runtime.job.state.job_facts import JobFacts
 
 KEPT_JOBS = 1000
 JOBS_WITH_EVENTS = 20

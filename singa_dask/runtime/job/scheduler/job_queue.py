@@ -14,7 +14,7 @@ from singa_dask.conf import ClusterConf
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import stopped
 from singa_dask.runtime.job.scheduler.history import History
-from singa_dask.runtime.job.scheduler.job_facts import JobFacts
+from singa_dask.runtime.job.state.job_facts import JobFacts
 from singa_dask.runtime.planning.worker_choice import shortage
 
 QUEUED = "while it was queued"

@@ -20,8 +20,8 @@ from singa_dask.runtime.job.job_end import JobEnd, exit_code_of, outcome
 from singa_dask.runtime.job.scheduler.event_log import PAGE, EventLog
 from singa_dask.runtime.job.scheduler.evidence import Evidence
 from singa_dask.runtime.job.scheduler.group_metrics import MetricsMerger
-from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.scheduler.stalls import Stalls
+from singa_dask.runtime.job.state.job_facts import JobFacts
 from singa_dask.runtime.job.state.job_state import JobState
 from singa_dask.runtime.job.state.submission import JobSpec
 from singa_dask.runtime.planning.layout import plan_processes

@@ -4,7 +4,7 @@
 as plain values. `placer`: decides where units run. `move`: a move of the units to other Dask workers. `deadlines`:
 what a job waits for. `suspects`: Dask workers that have failed recently. `restarts`: decides from which snapshot or
 checkpoint a job restarts, and when. `incarnation`: the state of a job between two restarts. `replacement`: replaces
-lost processes while others continue.
+lost processes while others continue. `job_facts`: what users see of a job.
 """
 
 __all__: list[str] = []

@@ -1,18 +1,37 @@
-"""Wait until a job fits on the Dask workers of a cluster."""
+"""Prepare a cluster for a job: start one of the job's size, install `Jobs`, or wait until the job fits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from distributed import Client
 
+from singa_dask.comm.remote_import import load_on_scheduler
 from singa_dask.runtime.job.client.calls import ask_jobs, expecting_answer
-from singa_dask.runtime.job.client.install import install_jobs
-from singa_dask.runtime.job.names import Op
+from singa_dask.runtime.job.client.cluster import local_cluster
+from singa_dask.runtime.job.limits import limit
+from singa_dask.runtime.job.names import JOBS, Op
 from singa_dask.runtime.job.patience import AT_ONCE, Patience
+from singa_dask.runtime.job.scheduler.jobs import Jobs
 from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.planning.worker_choice import WorkerFacts, place_first
+
+
+def install_jobs(client: Client) -> None:
+    """Install the plug-in `Jobs` on the scheduler, unless it is already installed."""
+    load_on_scheduler(client, Jobs.__module__, limit("load"))
+    with expecting_answer(client):
+        client.register_plugin(Jobs(), name=JOBS)
+
+
+@contextmanager
+def embedded_cluster(layout: Layout) -> Iterator[Client]:
+    """Start a cluster on this machine that fits a job. A job with one process runs in this process."""
+    n_processes = len(layout.processes)
+    with local_cluster(n_processes, layout.n_threads, processes=n_processes > 1) as client:
+        install_jobs(client)
+        yield client
 
 
 def wait_for_room(client: Client, layout: Layout, patience: Patience = AT_ONCE, beside_tasks: bool = True) -> None:
@@ -36,11 +55,6 @@ def wait_for_room(client: Client, layout: Layout, patience: Patience = AT_ONCE, 
         wanted = layout.cluster.workers.model_dump(mode="json")
         with expecting_answer(client):
             room = ask_jobs(client, Op.ROOM, wanted=wanted, beside_tasks=beside_tasks)
-        place_first(layout, worker_facts(room))
+        place_first(layout, {address: WorkerFacts(*facts) for address, facts in room.items()})
 
     patience.until(attempt)
-
-
-def worker_facts(room: Mapping[str, Sequence[Any]]) -> dict[str, WorkerFacts]:
-    """Convert an answer of the scheduler to facts about each Dask worker, by address."""
-    return {address: WorkerFacts(*facts) for address, facts in room.items()}
