@@ -36,9 +36,9 @@ from singa_dask.planner.model import Cluster, Link, Prediction
 from singa_dask.planner.search import partitions_of, with_dims
 from singa_dask.planner.simulation import simulate
 from singa_dask.planner.what_if import imagined_cluster, read_what_if
-from singa_dask.runtime.job.client.driver import Driver
 from singa_dask.runtime.job.client.job_cluster import embedded_cluster, install_jobs
-from singa_dask.runtime.job.client.job_run import JobRun
+from singa_dask.runtime.job.driver.driver import Driver
+from singa_dask.runtime.job.driver.job_run import JobRun
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.layout import plan_processes
 from singa_dask.runtime.planning.nets import build_nets

@@ -21,7 +21,7 @@ from benchmarks.exchange import raw_exchange, raw_open, ready
 from benchmarks.jobs import job_on_made_records
 from singa_dask.conf import JobConf
 from singa_dask.runtime import Driver, JobRun, plan_processes
-from singa_dask.runtime.job.client.calls import present_workers
+from singa_dask.runtime.job.calls import present_workers
 from singa_dask.runtime.job.client.job_cluster import install_jobs
 from singa_dask.runtime.planning.job_plan import JobPlan
 

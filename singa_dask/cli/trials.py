@@ -37,7 +37,7 @@ from singa_dask.observe.programs.observers import Observers
 from singa_dask.observe.terminal.bars import BarProgress
 from singa_dask.observe.terminal.progress import Progress
 from singa_dask.runtime import Driver, Patience, Result, local_cluster, plan_processes, wait_for_room
-from singa_dask.runtime.job.client.calls import present_workers
+from singa_dask.runtime.job.calls import present_workers
 from singa_dask.runtime.job.client.job_cluster import install_jobs
 from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.planning.machine import cpu_count

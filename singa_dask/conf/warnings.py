@@ -1,6 +1,6 @@
 """Warnings about a valid job: unused keys and likely mistakes, as `Problem`s with advice.
 
-`runtime.job.client.checks` has the warnings that need nets.
+`runtime.job.checks.job` has the warnings that need nets.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.checkpoints.lookup import load_manifest, load_values
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
-from singa_dask.runtime.job.client.checks import missing_gpus
+from singa_dask.runtime.job.checks.job import missing_gpus
 from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.machine import ThreadPools
 from singa_dask.runtime.planning.nets import build_net, find_ops

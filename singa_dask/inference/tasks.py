@@ -38,7 +38,7 @@ from singa_dask.inputs import StoreInput
 from singa_dask.layers.metrics import Totals, add_totals
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.job.client.dask_tasks import check_wanted, task_memory
+from singa_dask.runtime.job.dask_tasks import check_wanted, task_memory
 from singa_dask.runtime.planning.devices import device_of_part, explain_memory_errors
 from singa_dask.runtime.planning.machine import limit_process, limit_thread
 from singa_dask.runtime.planning.nets import find_ops, with_batchsize

@@ -13,8 +13,8 @@ from singa_dask.errors import Problem
 from singa_dask.jobs.datasets.binding import readers
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.job.client.checks import missing_gpus, net_warnings, prepare, worker_warnings
-from singa_dask.runtime.job.client.epochs import with_steps
+from singa_dask.runtime.job.checks.job import missing_gpus, net_warnings, prepare, worker_warnings
+from singa_dask.runtime.job.driver.epochs import with_steps
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.training import with_initialisers
 

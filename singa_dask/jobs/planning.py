@@ -21,7 +21,7 @@ from singa_dask.planner.report import Plan
 from singa_dask.planner.search import Candidate, search
 from singa_dask.planner.simulation import MAX_PROCESSES, simulate
 from singa_dask.planner.what_if import imagined_cluster, read_what_if
-from singa_dask.runtime.job.client.checks import absent_records
+from singa_dask.runtime.job.checks.job import absent_records
 from singa_dask.runtime.planning.job_plan import JobPlan
 
 

@@ -23,7 +23,7 @@ from singa_dask.observe.files.stored_run import StoredRun
 from singa_dask.runtime import JobRun
 from singa_dask.runtime.checkpoints.lookup import find as find_checkpoint
 from singa_dask.runtime.checkpoints.lookup import first_steps, has_checkpoints
-from singa_dask.runtime.job.client.checks import missing_gpus
+from singa_dask.runtime.job.checks.job import missing_gpus
 from singa_dask.runtime.job.names import this_user
 from singa_dask.version import __version__
 

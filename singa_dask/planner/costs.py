@@ -48,9 +48,9 @@ from singa_dask.planner.loop import Loop, median_s
 from singa_dask.planner.model import Cluster, Costs, Link, Machine
 from singa_dask.planner.reading import measure_reading, with_any_scaling
 from singa_dask.planner.simulation import simulate
-from singa_dask.runtime.job.client.driver import Driver
 from singa_dask.runtime.job.client.job_cluster import embedded_cluster
-from singa_dask.runtime.job.client.job_run import JobRun
+from singa_dask.runtime.job.driver.driver import Driver
+from singa_dask.runtime.job.driver.job_run import JobRun
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.machine import cpu_count, limit_process, limit_thread, machine_memory
 from singa_dask.runtime.planning.nets import build_net, with_batchsize

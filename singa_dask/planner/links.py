@@ -23,7 +23,7 @@ from singa_dask.comm.transport import Transport
 from singa_dask.errors import ClusterError, CommError
 from singa_dask.ops import get_ops
 from singa_dask.planner.model import Cluster, Link, Machine
-from singa_dask.runtime.job.client.calls import present_workers
+from singa_dask.runtime.job.calls import present_workers
 from singa_dask.runtime.planning.machine import cpu_count, limit_process, limit_thread, machine_memory
 
 LOOPBACK = "tcp://127.0.0.1"

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 from singa_dask.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from singa_dask.runtime.job.client.checks import absent_records
+    from singa_dask.runtime.job.checks.job import absent_records
+    from singa_dask.runtime.job.checks.seen_files import blind_workers, check_seen, files_of
     from singa_dask.runtime.job.client.cluster import connect, local_cluster, threads_by_host
-    from singa_dask.runtime.job.client.dask_tasks import Runner, check_wanted, on_dask, on_each_worker, run_here
     from singa_dask.runtime.job.client.detached import detach, remote_hosts
-    from singa_dask.runtime.job.client.driver import Driver
-    from singa_dask.runtime.job.client.follower import Follower
     from singa_dask.runtime.job.client.job_cluster import wait_for_room
-    from singa_dask.runtime.job.client.job_run import JobRun
     from singa_dask.runtime.job.client.remote_jobs import RemoteJobs
-    from singa_dask.runtime.job.client.result import Result
-    from singa_dask.runtime.job.client.seen_files import blind_workers, check_seen, files_of
+    from singa_dask.runtime.job.dask_tasks import Runner, check_wanted, on_dask, on_each_worker, run_here
+    from singa_dask.runtime.job.driver.driver import Driver
+    from singa_dask.runtime.job.driver.follower import Follower
+    from singa_dask.runtime.job.driver.job_run import JobRun
+    from singa_dask.runtime.job.driver.result import Result
     from singa_dask.runtime.job.job_end import JobEnd
     from singa_dask.runtime.job.names import NOTICES, STOPS, this_user
     from singa_dask.runtime.job.patience import Patience
@@ -62,21 +62,21 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "job.client.checks": ["absent_records"],
+        "job.checks.job": ["absent_records"],
         "job.client.cluster": ["connect", "local_cluster", "threads_by_host"],
-        "job.client.dask_tasks": ["Runner", "check_wanted", "on_dask", "on_each_worker", "run_here"],
+        "job.dask_tasks": ["Runner", "check_wanted", "on_dask", "on_each_worker", "run_here"],
         "job.client.detached": ["detach", "remote_hosts"],
-        "job.client.driver": ["Driver"],
+        "job.driver.driver": ["Driver"],
         "job.job_end": ["JobEnd"],
-        "job.client.follower": ["Follower"],
+        "job.driver.follower": ["Follower"],
         "job.client.remote_jobs": ["RemoteJobs"],
-        "job.client.job_run": ["JobRun"],
+        "job.driver.job_run": ["JobRun"],
         "job.names": ["NOTICES", "STOPS", "this_user"],
         "job.patience": ["Patience"],
         "job.scheduler.jobs": ["dask_setup"],
-        "job.client.result": ["Result"],
+        "job.driver.result": ["Result"],
         "job.client.job_cluster": ["wait_for_room"],
-        "job.client.seen_files": ["blind_workers", "check_seen", "files_of"],
+        "job.checks.seen_files": ["blind_workers", "check_seen", "files_of"],
         "planning.layout": ["plan_processes"],
         "planning.machine": ["n_threads"],
     },

@@ -15,7 +15,7 @@ from singa_dask.cli import job
 from singa_dask.conf import Phase
 from singa_dask.jobs.job_checks import complete
 from singa_dask.runtime import plan_processes
-from singa_dask.runtime.job.client.checks import prepare
+from singa_dask.runtime.job.checks.job import prepare
 from singa_dask.runtime.planning.nets import build_nets
 from tests.cli.conftest import ROOT
 

@@ -17,7 +17,7 @@ import pytest
 
 from singa_dask.errors import ClusterError
 from singa_dask.runtime import Result
-from singa_dask.runtime.job.client.checks import prepare
+from singa_dask.runtime.job.checks.job import prepare
 from tests.cli.conftest import ROOT, Call
 
 SUMMARY_KEYS = {
@@ -95,7 +95,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> type[FakeDriver]:
     def cluster(where: Any, scheduler_file: str | None = None, patience: Any = None) -> Iterator[tuple[Any, ...]]:
         yield (scheduler_file or where,)
 
-    monkeypatch.setattr("singa_dask.runtime.job.client.job_run.Driver", Driver)
+    monkeypatch.setattr("singa_dask.runtime.job.driver.job_run.Driver", Driver)
     for name in ("connect", "embedded_cluster"):
         monkeypatch.setattr(f"singa_dask.jobs.cluster.{name}", cluster)
     monkeypatch.setattr("singa_dask.jobs.cluster.install_jobs", lambda client: None)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from singa_dask.ops import NumpyOps
-from singa_dask.runtime.job.client import checks
+from singa_dask.runtime.job.checks import job as checks
 from singa_dask.runtime.planning import machine
 from tests.cli.conftest import Call
 

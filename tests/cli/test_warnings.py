@@ -12,7 +12,7 @@ from singa_dask.api import REGISTRIES
 from singa_dask.cli import job as job_files
 from singa_dask.conf.warnings import find_warnings
 from singa_dask.errors import Problem
-from singa_dask.runtime.job.client.checks import net_warnings
+from singa_dask.runtime.job.checks.job import net_warnings
 from singa_dask.runtime.planning import machine
 from singa_dask.runtime.planning.nets import build_nets
 from tests.cli.conftest import ROOT, Call

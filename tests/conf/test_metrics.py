@@ -9,7 +9,7 @@ import pytest
 from singa_dask import conf
 from singa_dask.conf.metrics import is_less_better
 from singa_dask.errors import ConfigError
-from singa_dask.runtime.job.client.checks import prepare
+from singa_dask.runtime.job.checks.job import prepare
 from tests.conf.test_model import JOB, job, mistakes
 from tests.runtime.harness import mlp
 

@@ -14,7 +14,7 @@ import psutil
 from distributed import Client, Scheduler
 
 from singa_dask.runtime import Patience, connect
-from singa_dask.runtime.job.client.calls import present_workers
+from singa_dask.runtime.job.calls import present_workers
 from singa_dask.runtime.job.names import JOBS
 from singa_dask.runtime.job.scheduler.heartbeats import Heartbeats
 from singa_dask.runtime.job.scheduler.jobs import Jobs

@@ -15,7 +15,7 @@ import pytest
 
 from singa_dask.errors import ConfigError
 from singa_dask.runtime import RemoteJobs
-from singa_dask.runtime.job.client.calls import present_workers
+from singa_dask.runtime.job.calls import present_workers
 from singa_dask.runtime.job.names import JOBS, Op
 from tests.faults.jobs import job
 from tests.faults.machines import Machines

@@ -18,7 +18,7 @@ from singa_dask.inference.derived_job import inference_job, with_data
 from singa_dask.inference.stored import write_records
 from singa_dask.inference.tasks import InferenceTask, inspect_net, plan_tasks
 from singa_dask.runtime.checkpoints import lookup
-from singa_dask.runtime.job.client.checks import prepare
+from singa_dask.runtime.job.checks.job import prepare
 from tests.contracts.foreign import example, frame, png
 from tests.converting import convert
 from tests.data.stores.test_class_names import picture_folder

@@ -30,8 +30,8 @@ from singa_dask.inference.tasks import (
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.runtime import local_cluster, on_dask
 from singa_dask.runtime.checkpoints.lookup import load_values
-from singa_dask.runtime.job.client import dask_tasks as tasks
-from singa_dask.runtime.job.client.calls import present_workers
+from singa_dask.runtime.job import dask_tasks as tasks
+from singa_dask.runtime.job.calls import present_workers
 from singa_dask.runtime.job.limits import LIMITS, Limit
 from tests.runtime.harness import Outcome, mlp
 from tests.runtime.processes import check_gone, cluster, kill_workers, residue, wait_until

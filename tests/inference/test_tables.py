@@ -20,8 +20,8 @@ from singa_dask.inference.layer_values import LayerValues, Predicted
 from singa_dask.inference.predicted_layers import label_layer
 from singa_dask.inference.tasks import InferenceTask, inspect_net, plan_tasks
 from singa_dask.runtime.checkpoints import lookup
-from singa_dask.runtime.job.client import dask_tasks
-from singa_dask.runtime.job.client.checks import prepare
+from singa_dask.runtime.job import dask_tasks
+from singa_dask.runtime.job.checks.job import prepare
 from singa_dask.runtime.planning.nets import build_nets
 from tests.converting import convert
 from tests.runtime.harness import Outcome

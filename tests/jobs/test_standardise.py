@@ -26,7 +26,8 @@ from singa_dask.data.stores.tables import table_learner
 from singa_dask.data.stores.tables.table_part import OpenRuns
 from singa_dask.errors import CheckpointError, ConfigError, DataError, LeftQueueError
 from singa_dask.runtime import local_cluster
-from singa_dask.runtime.job.client import dask_tasks, record_scaling
+from singa_dask.runtime.job import dask_tasks
+from singa_dask.runtime.job.driver import record_scaling
 from tests.jobs.conftest import KEYS
 from tests.selection import circles, mostly_long
 

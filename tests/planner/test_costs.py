@@ -17,7 +17,7 @@ from singa_dask.planner import costs as costs_module
 from singa_dask.planner import loop as loop_module
 from singa_dask.planner.costs import CostTable, MeasuredCosts, layer_key
 from singa_dask.planner.loop import MIN_PASSES, WARM_UP, Loop, median_s
-from singa_dask.runtime.job.client.record_scaling import compute_scalings
+from singa_dask.runtime.job.driver.record_scaling import compute_scalings
 from singa_dask.runtime.job.state.submission import Submission
 from singa_dask.runtime.planning.nets import build_net, build_nets, with_batchsize, with_stores
 from singa_dask.training import SCHEDULES

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from distributed import Client
 
-from singa_dask.runtime.job.client.calls import present_workers
+from singa_dask.runtime.job.calls import present_workers
 from tests.runtime.harness import known, run_job, run_once
 from tests.runtime.processes import check_gone, cluster, residue, wait_until
 

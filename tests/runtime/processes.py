@@ -20,9 +20,9 @@ from distributed import Client, LocalCluster, Scheduler, Worker
 
 from singa_dask.conf import JobConf, load
 from singa_dask.runtime import Driver, JobRun, Patience, Result, connect, this_user
-from singa_dask.runtime.job.client.driver import Lease
 from singa_dask.runtime.job.client.job_cluster import install_jobs
 from singa_dask.runtime.job.dask_worker.site import Site
+from singa_dask.runtime.job.driver.driver import Lease
 from singa_dask.runtime.job.names import DRIVERS, EVENTS, JOBS, SITE
 from singa_dask.runtime.job.scheduler.jobs import Jobs
 

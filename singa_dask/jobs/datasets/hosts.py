@@ -28,9 +28,9 @@ from singa_dask.jobs.datasets.binding import fit_to_data, readers, with_urls
 from singa_dask.jobs.datasets.making import as_dataset
 from singa_dask.jobs.datasets.records import Dataset, WritePart
 from singa_dask.runtime import JobRun, plan_processes, wait_for_room
-from singa_dask.runtime.job.client.calls import ask_jobs, present_workers
-from singa_dask.runtime.job.client.dask_tasks import next_ended, result_of
+from singa_dask.runtime.job.calls import ask_jobs, present_workers
 from singa_dask.runtime.job.client.job_cluster import install_jobs
+from singa_dask.runtime.job.dask_tasks import next_ended, result_of
 from singa_dask.runtime.job.dask_worker.part_files import part_folders
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import Op

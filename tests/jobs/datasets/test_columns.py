@@ -16,7 +16,7 @@ from singa_dask.jobs.datasets.binding import find_wrong_columns, with_defaults, 
 from singa_dask.jobs.datasets.hosts import local_parts, placed_job
 from singa_dask.jobs.datasets.making import as_dataset
 from singa_dask.runtime import local_cluster
-from singa_dask.runtime.job.client.checks import prepare
+from singa_dask.runtime.job.checks.job import prepare
 from tests.jobs.conftest import KEYS
 
 FRAME = pd.DataFrame({"a": np.arange(6.0), "b": np.arange(6), "kind": ["x", "y"] * 3}).assign(

@@ -26,7 +26,7 @@ from singa_dask.runtime.checkpoints.checkpoint import (
 from singa_dask.runtime.checkpoints.lookup import find, load_values
 from singa_dask.runtime.checkpoints.manifest import make_manifest
 from singa_dask.runtime.checkpoints.snapshots import store_in_memory
-from singa_dask.runtime.job.client.checks import prepare
+from singa_dask.runtime.job.checks.job import prepare
 from singa_dask.runtime.units.initial_state import InitialState
 from tests.runtime.harness import dense, mlp
 

@@ -13,7 +13,7 @@ from singa_dask.conf import JobConf
 from singa_dask.data.codecs.singa_blobs import StoredParam
 from singa_dask.errors import CheckpointError, ConfigError
 from singa_dask.runtime.checkpoints.lookup import find_values, load_values
-from singa_dask.runtime.job.client.checks import prepare
+from singa_dask.runtime.job.checks.job import prepare
 from singa_dask.runtime.units.initial_state import InitialState
 from tests.blobprotos import write_blobprotos
 from tests.runtime.harness import mlp

@@ -15,7 +15,7 @@ from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import find
-from singa_dask.runtime.job.client.checks import prepare
+from singa_dask.runtime.job.checks.job import prepare
 from singa_dask.training.pass_metrics import Scores
 from tests.runtime.end_to_end.test_partition import PLACES
 from tests.runtime.end_to_end.test_whole_passes import THREE, job

@@ -11,7 +11,7 @@ import pytest
 
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError
-from singa_dask.runtime.job.client.checks import prepare
+from singa_dask.runtime.job.checks.job import prepare
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.units.initial_state import InitialState

@@ -10,7 +10,7 @@ import pytest
 
 from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError
-from singa_dask.runtime.job.client.checks import prepare
+from singa_dask.runtime.job.checks.job import prepare
 from tests.runtime.end_to_end.test_clipping import updater
 from tests.runtime.harness import ALLREDUCE, FRAMEWORKS, SANDBLASTER_1, SANDBLASTER_2, Outcome, dense, mlp
 from tests.selection import circles

@@ -13,7 +13,7 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data.stores import STORES
 from singa_dask.errors import ConfigError
 from singa_dask.layers.softmax_loss import SoftmaxLoss
-from singa_dask.runtime.job.client.checks import prepare
+from singa_dask.runtime.job.checks.job import prepare
 from tests.runtime.end_to_end.test_partition import PLACES
 from tests.runtime.harness import ALLREDUCE, FRAMEWORKS, SANDBLASTER_1, Outcome, mlp
 from tests.selection import circles

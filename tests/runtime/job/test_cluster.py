@@ -25,8 +25,8 @@ from singa_dask.conf import JobConf
 from singa_dask.errors import ClusterError, DataError
 from singa_dask.runtime import Patience, RemoteJobs, plan_processes, wait_for_room
 from singa_dask.runtime.checkpoints.lookup import load_values
-from singa_dask.runtime.job.client import dask_tasks
-from singa_dask.runtime.job.client.calls import present_workers
+from singa_dask.runtime.job import dask_tasks
+from singa_dask.runtime.job.calls import present_workers
 from singa_dask.runtime.job.client.cluster import local_cluster
 from singa_dask.runtime.job.client.job_cluster import embedded_cluster, install_jobs
 from singa_dask.runtime.job.dask_worker.site import Site
@@ -266,7 +266,7 @@ def test_so_is_one_that_another_job_leaves_no_room_for_or_has_the_id_of(client: 
 def test_a_job_that_dask_starts_in_part_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tasks take the threads between the look at the cluster and the start."""
     monkeypatch.setitem(LIMITS, "start", Limit("all units have begun", "1s"))
-    monkeypatch.setattr("singa_dask.runtime.job.client.locality.place", lambda layout, workers: list(workers))
+    monkeypatch.setattr("singa_dask.runtime.job.driver.locality.place", lambda layout, workers: list(workers))
     monkeypatch.setattr("singa_dask.runtime.job.scheduler.jobs.place_again", lambda *args, **given: None)
     with embedded_cluster(plan_processes(digits("single").cluster)) as client:
         gate = Event("gate", client=client)

@@ -23,7 +23,7 @@ from distributed.comm.addressing import parse_address, parse_host_port
 from singa_dask.errors import ClusterError
 from singa_dask.runtime import Patience, connect, plan_processes, wait_for_room
 from singa_dask.runtime.job import patience
-from singa_dask.runtime.job.client.calls import present_workers
+from singa_dask.runtime.job.calls import present_workers
 from singa_dask.runtime.job.limits import LIMITS, Limit
 from tests.cli.conftest import Call, call, job
 from tests.runtime.harness import ALLREDUCE, SINGLE, mlp

@@ -11,7 +11,7 @@ from distributed import Client, LocalCluster
 
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
-from singa_dask.runtime.job.client.calls import present_workers
+from singa_dask.runtime.job.calls import present_workers
 from singa_dask.runtime.job.scheduler.demand import count_demand
 from singa_dask.runtime.planning.worker_choice import WorkerFacts
 from tests.runtime.job.test_detached import ask, detach, facts_of, has_ended

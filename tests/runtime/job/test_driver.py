@@ -13,11 +13,11 @@ from typing import Any, cast
 import pytest
 
 from singa_dask.errors import ReplacedError, SingaError, UnitError
-from singa_dask.runtime.job.client import driver_host, job_run
-from singa_dask.runtime.job.client.driver import Lease, UnheardError, said_late
-from singa_dask.runtime.job.client.driver_host import DriverHost
-from singa_dask.runtime.job.client.job_run import JobRun
-from singa_dask.runtime.job.client.result import Result
+from singa_dask.runtime.job.driver import driver_host, job_run
+from singa_dask.runtime.job.driver.driver import Lease, UnheardError, said_late
+from singa_dask.runtime.job.driver.driver_host import DriverHost
+from singa_dask.runtime.job.driver.job_run import JobRun
+from singa_dask.runtime.job.driver.result import Result
 from singa_dask.runtime.job.names import Op
 from tests.runtime.processes import digits, driver_of
 

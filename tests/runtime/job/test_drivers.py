@@ -18,10 +18,10 @@ from tornado.ioloop import IOLoop
 
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError, DataError, NotNowError, TakenOverError, UnloadableError
-from singa_dask.runtime.job.client import driver_host
-from singa_dask.runtime.job.client.driver import Lease, UnheardError
-from singa_dask.runtime.job.client.driver_host import DriverHost
-from singa_dask.runtime.job.client.job_run import JobRun
+from singa_dask.runtime.job.driver import driver_host
+from singa_dask.runtime.job.driver.driver import Lease, UnheardError
+from singa_dask.runtime.job.driver.driver_host import DriverHost
+from singa_dask.runtime.job.driver.job_run import JobRun
 from singa_dask.runtime.job.limits import LIMITS, Limit
 from singa_dask.runtime.job.names import Op
 from singa_dask.runtime.job.scheduler import drivers as module

@@ -12,10 +12,10 @@ import pytest
 from distributed import Client
 
 from singa_dask.errors import ClusterError, SchedulerError
-from singa_dask.runtime.job.client import follower as module
-from singa_dask.runtime.job.client.calls import ask_jobs
-from singa_dask.runtime.job.client.follower import Follower
+from singa_dask.runtime.job.calls import ask_jobs
 from singa_dask.runtime.job.client.job_cluster import install_jobs
+from singa_dask.runtime.job.driver import follower as module
+from singa_dask.runtime.job.driver.follower import Follower
 from singa_dask.runtime.job.job_end import JobEnd
 from singa_dask.runtime.job.names import JOBS, Op
 from singa_dask.runtime.job.scheduler.event_log import PAGE, EventLog

@@ -13,7 +13,7 @@ from singa_dask.data.loading import Survey, host_names
 from singa_dask.errors import CheckpointError
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.checkpoints import checkpoint, lookup
-from singa_dask.runtime.job.client.locality import Locality, Surveyed, reads_remote_stores, survey
+from singa_dask.runtime.job.driver.locality import Locality, Surveyed, reads_remote_stores, survey
 from singa_dask.runtime.planning.worker_choice import WorkerFacts, place
 from tests.runtime.harness import Outcome, mlp
 
@@ -85,7 +85,7 @@ def test_local_records_are_not_surveyed() -> None:
 def test_a_survey_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         hanging = threading.Event()
-        patch.setattr("singa_dask.runtime.job.client.locality._survey_stores", lambda *_: hanging.wait())
+        patch.setattr("singa_dask.runtime.job.driver.locality._survey_stores", lambda *_: hanging.wait())
         with pytest.raises(TimeoutError, match="no answer in 0 s"):
             survey("", None, 0)
         hanging.set()

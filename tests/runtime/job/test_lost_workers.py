@@ -9,7 +9,7 @@ import dask
 import pytest
 
 from singa_dask.errors import ClusterError, LostUnitError
-from singa_dask.runtime.job.client import dask_tasks
+from singa_dask.runtime.job import dask_tasks
 
 WORKERS = {"tcp://127.0.0.1:1": {"status": "running", "memory_limit": 1 << 30}}
 PAUSED = {address: {**each, "status": "paused"} for address, each in WORKERS.items()}

@@ -13,7 +13,7 @@ from singa_dask.data.loading import host_names
 from singa_dask.data.stores.arrow.arrow import ArrowStore
 from singa_dask.fs.host_files import Catalog, PartFile, mounted
 from singa_dask.runtime import plan_processes
-from singa_dask.runtime.job.client.locality import Locality, reads_remote_stores, survey
+from singa_dask.runtime.job.driver.locality import Locality, reads_remote_stores, survey
 from singa_dask.runtime.planning.worker_choice import WorkerFacts, place
 from tests.runtime.harness import mlp
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from distributed import Client
 
-from singa_dask.runtime.job.client.calls import present_workers
+from singa_dask.runtime.job.calls import present_workers
 
 pytestmark = pytest.mark.cluster
 

@@ -16,7 +16,7 @@ import pytest
 from distributed import Client
 
 from singa_dask.errors import ClusterError, LeftQueueError
-from singa_dask.runtime.job.client.follower import Follower
+from singa_dask.runtime.job.driver.follower import Follower
 from singa_dask.runtime.job.limits import LIMITS
 from singa_dask.runtime.job.names import JOBS
 from tests.runtime.job.test_detached import arguments, ask, detach, driver_pid, facts_of, has_ended

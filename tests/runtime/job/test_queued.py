@@ -20,13 +20,14 @@ from singa_dask.errors import (
     UnloadableError,
 )
 from singa_dask.runtime import Driver
-from singa_dask.runtime.job.client import detached, driver_host, job_run
-from singa_dask.runtime.job.client import driver as module
-from singa_dask.runtime.job.client.dask_tasks import on_dask
-from singa_dask.runtime.job.client.driver import Lease, UnheardError
-from singa_dask.runtime.job.client.driver_host import DriverHost
-from singa_dask.runtime.job.client.job_run import JobRun
-from singa_dask.runtime.job.client.locality import Placed
+from singa_dask.runtime.job.client import detached
+from singa_dask.runtime.job.dask_tasks import on_dask
+from singa_dask.runtime.job.driver import driver as module
+from singa_dask.runtime.job.driver import driver_host, job_run
+from singa_dask.runtime.job.driver.driver import Lease, UnheardError
+from singa_dask.runtime.job.driver.driver_host import DriverHost
+from singa_dask.runtime.job.driver.job_run import JobRun
+from singa_dask.runtime.job.driver.locality import Placed
 from singa_dask.runtime.job.names import Op
 from tests.runtime.processes import digits
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from singa_dask.conf import ClusterConf
 from singa_dask.runtime import plan_processes
-from singa_dask.runtime.job.client.result import summarise
+from singa_dask.runtime.job.driver.result import summarise
 from singa_dask.runtime.job.scheduler.group_metrics import MetricsMerger
 from tests.runtime.harness import last_event
 

@@ -14,7 +14,7 @@ import dask.config
 import pytest
 from distributed import Scheduler
 
-from singa_dask.runtime.job.client.job_run import JobRun
+from singa_dask.runtime.job.driver.job_run import JobRun
 from singa_dask.runtime.job.names import JOBS, Op
 from singa_dask.runtime.job.scheduler.jobs import dask_setup
 from singa_dask.runtime.job.scheduler.saved_jobs import SavedJobs

@@ -12,10 +12,10 @@ import pytest
 
 from singa_dask.errors import DataError
 from singa_dask.fs.ownership import Ownership
-from singa_dask.runtime.job.client.driver import Lease
-from singa_dask.runtime.job.client.driver_host import DriverHost
-from singa_dask.runtime.job.client.seen_files import _unseen, check_seen, files_of
+from singa_dask.runtime.job.checks.seen_files import _unseen, check_seen, files_of
 from singa_dask.runtime.job.dask_worker.hosting import Hosting
+from singa_dask.runtime.job.driver.driver import Lease
+from singa_dask.runtime.job.driver.driver_host import DriverHost
 from singa_dask.runtime.planning.nets import with_stores
 from tests.runtime.harness import mlp
 

@@ -11,8 +11,8 @@ from distributed import Client
 from singa_dask.errors import ReplacedError, TakenOverError
 from singa_dask.observe.files.run_directory import RunDirectory
 from singa_dask.runtime import RemoteJobs
-from singa_dask.runtime.job.client.driver import Lease
 from singa_dask.runtime.job.client.job_cluster import install_jobs
+from singa_dask.runtime.job.driver.driver import Lease
 from singa_dask.runtime.job.names import JOBS
 from singa_dask.runtime.job.scheduler.driven import DrivenJob
 from tests.runtime.processes import digits, driver_of, wait_until

@@ -15,10 +15,10 @@ from distributed import Client
 from singa_dask.conf import JobConf, load
 from singa_dask.data.stores.tables.table_csv import CsvPart
 from singa_dask.runtime import Patience, connect
-from singa_dask.runtime.job.client import locality
-from singa_dask.runtime.job.client.dask_tasks import run_here
-from singa_dask.runtime.job.client.locality import reads_tables, survey
-from singa_dask.runtime.job.client.table_scans import share_scans
+from singa_dask.runtime.job.dask_tasks import run_here
+from singa_dask.runtime.job.driver import locality
+from singa_dask.runtime.job.driver.locality import reads_tables, survey
+from singa_dask.runtime.job.driver.table_scans import share_scans
 from singa_dask.runtime.planning.nets import build_nets
 from tests.runtime.processes import TIMEOUT_S, Cluster, Driven
 

@@ -14,7 +14,7 @@ from singa_dask.conf import JobConf
 from singa_dask.data.codecs.record import encode_record
 from singa_dask.observe.files.run_directory import RunDirectory
 from singa_dask.runtime import plan_processes
-from singa_dask.runtime.job.client.result import Result, summarise
+from singa_dask.runtime.job.driver.result import Result, summarise
 from tests.contracts.records import pixels, write_pairs
 from tests.runtime.harness import ALLREDUCE, SINGLE, Outcome, last_event, mlp
 from tests.selection import circles

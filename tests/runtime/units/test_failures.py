@@ -20,7 +20,7 @@ from singa_dask.errors import (
     NumericError,
 )
 from singa_dask.runtime import plan_processes
-from singa_dask.runtime.job.client.result import summarise
+from singa_dask.runtime.job.driver.result import summarise
 from singa_dask.runtime.units.unit_errors import describe_error, may_succeed_again
 from tests.cli.conftest import Call, call, job
 from tests.runtime.harness import ALLREDUCE, Outcome, last_event, mlp, run_job, start_hosts

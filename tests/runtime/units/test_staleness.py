@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from singa_dask.runtime import plan_processes
-from singa_dask.runtime.job.client.result import summarise
+from singa_dask.runtime.job.driver.result import summarise
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.units.server import MAX_STALENESS, MORE, UpdateCounts
 from tests.runtime.harness import FRAMEWORKS, Outcome, last_event, mlp

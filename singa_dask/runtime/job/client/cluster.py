@@ -22,7 +22,7 @@ from distributed.versions import VersionMismatchWarning, scheduler_relevant_pack
 
 from singa_dask.comm.dask_servers import server_type
 from singa_dask.errors import ClusterError, CommError
-from singa_dask.runtime.job.client.calls import present_workers
+from singa_dask.runtime.job.calls import present_workers
 from singa_dask.runtime.job.limits import check_limits, limit
 from singa_dask.runtime.job.patience import AT_ONCE, Patience
 

@@ -13,9 +13,9 @@ from singa_dask import fs
 from singa_dask.cancellation import pause
 from singa_dask.errors import ClusterError
 from singa_dask.observe.files.run_directory import check_ended
-from singa_dask.runtime.job.client.calls import UNANSWERED, ask_jobs, expecting_answer, present_workers
+from singa_dask.runtime.job.calls import UNANSWERED, ask_jobs, expecting_answer, present_workers
 from singa_dask.runtime.job.client.job_cluster import install_jobs
-from singa_dask.runtime.job.client.job_run import JobRun
+from singa_dask.runtime.job.driver.job_run import JobRun
 from singa_dask.runtime.job.names import Op
 
 DETACH_LOOK_S = 0.2

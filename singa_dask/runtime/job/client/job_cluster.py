@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from distributed import Client
 
 from singa_dask.comm.remote_import import load_on_scheduler
-from singa_dask.runtime.job.client.calls import ask_jobs, expecting_answer
+from singa_dask.runtime.job.calls import ask_jobs, expecting_answer
 from singa_dask.runtime.job.client.cluster import local_cluster
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import JOBS, Op

@@ -12,7 +12,7 @@ from singa_dask.comm.remote_import import load_on_scheduler
 from singa_dask.errors import ConfigError
 from singa_dask.lazy import LazyModule
 from singa_dask.redaction import redact
-from singa_dask.runtime.job.client.calls import ask_jobs, expecting_answer
+from singa_dask.runtime.job.calls import ask_jobs, expecting_answer
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import JOBS, Op, this_user
 from singa_dask.wording import listed

@@ -30,7 +30,7 @@ from singa_dask.runtime.job.state.submission import JobSpec
 
 PLUGINS = {
     SITE: "singa_dask.runtime.job.dask_worker.site:Site",
-    DRIVERS: "singa_dask.runtime.job.client.driver_host:DriverHost",
+    DRIVERS: "singa_dask.runtime.job.driver.driver_host:DriverHost",
 }
 """Import paths of the plug-ins of Dask workers, by name. They are imported on first use: both load nets, and the module
 of a driver imports this one."""

@@ -16,7 +16,7 @@ from distributed.protocol.pickle import dumps, loads
 
 from singa_dask.comm.remote_import import Guarded
 from singa_dask.errors import Aborted, ClusterError, LostUnitError, UnloadableError
-from singa_dask.runtime.job.client.calls import present_workers
+from singa_dask.runtime.job.calls import present_workers
 from singa_dask.runtime.job.dask_worker.part_files import reading
 from singa_dask.runtime.job.limits import limit
 from singa_dask.wording import listed

@@ -16,8 +16,8 @@ from singa_dask.observe.files.run_directory import RunDirectory
 from singa_dask.observe.programs.observers import Observers, open_observers
 from singa_dask.redaction import readable
 from singa_dask.runtime.checkpoints.lookup import find, first_steps, has_checkpoints
-from singa_dask.runtime.job.client.driver import Driver, Lease
-from singa_dask.runtime.job.client.result import Result
+from singa_dask.runtime.job.driver.driver import Driver, Lease
+from singa_dask.runtime.job.driver.result import Result
 from singa_dask.runtime.job.state.submission import Submission
 from singa_dask.runtime.planning.absolute_paths import absolute_paths
 from singa_dask.runtime.units.job_of_thread import in_job

@@ -19,7 +19,7 @@ from singa_dask.data.stores import Store
 from singa_dask.errors import DataError
 from singa_dask.inputs import StoreInput
 from singa_dask.inputs.store_conf import StoreConf
-from singa_dask.runtime.job.client.dask_tasks import Runner, check_wanted
+from singa_dask.runtime.job.dask_tasks import Runner, check_wanted
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.units.initial_state import InitialState
 

@@ -25,15 +25,15 @@ from singa_dask.errors import (
 )
 from singa_dask.fs import host_files
 from singa_dask.observe.files.run_directory import check_ended
-from singa_dask.runtime.job.client.calls import UNANSWERED, ask_jobs
-from singa_dask.runtime.job.client.dask_tasks import Runner, on_dask
-from singa_dask.runtime.job.client.epochs import steps_by_task
-from singa_dask.runtime.job.client.follower import Follower
-from singa_dask.runtime.job.client.locality import Placed, place_on_cluster
-from singa_dask.runtime.job.client.record_scaling import compute_scalings
-from singa_dask.runtime.job.client.result import Result, summarise
-from singa_dask.runtime.job.client.seen_files import check_seen, files_of
-from singa_dask.runtime.job.client.table_scans import share_scans
+from singa_dask.runtime.job.calls import UNANSWERED, ask_jobs
+from singa_dask.runtime.job.checks.seen_files import check_seen, files_of
+from singa_dask.runtime.job.dask_tasks import Runner, on_dask
+from singa_dask.runtime.job.driver.epochs import steps_by_task
+from singa_dask.runtime.job.driver.follower import Follower
+from singa_dask.runtime.job.driver.locality import Placed, place_on_cluster
+from singa_dask.runtime.job.driver.record_scaling import compute_scalings
+from singa_dask.runtime.job.driver.result import Result, summarise
+from singa_dask.runtime.job.driver.table_scans import share_scans
 from singa_dask.runtime.job.job_end import JobEnd
 from singa_dask.runtime.job.names import SIGNAL_CODES, Op
 from singa_dask.runtime.job.state.job_facts import JobFacts

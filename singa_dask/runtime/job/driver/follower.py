@@ -12,7 +12,7 @@ from distributed import Client
 
 from singa_dask.cancellation import pause
 from singa_dask.errors import ClusterError, LostUnitError, NoAnswerError, ReplacedError
-from singa_dask.runtime.job.client.calls import GONE, UNANSWERED, ask_jobs
+from singa_dask.runtime.job.calls import GONE, UNANSWERED, ask_jobs
 from singa_dask.runtime.job.job_end import Failure, JobEnd
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import JOBS, NOTICES, SIGNAL_CODES, TAKEN_OVER, Op

@@ -29,7 +29,7 @@ from singa_dask.fs.daemon_threads import DaemonThreads
 from singa_dask.inputs import StoreInput
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
-from singa_dask.runtime.job.client.dask_tasks import on_dask
+from singa_dask.runtime.job.dask_tasks import on_dask
 from singa_dask.runtime.job.dask_worker.host_names import host_names_of
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.planning.layout import Layout

@@ -19,7 +19,7 @@ from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.training.schedules import SCHEDULES
 
 if TYPE_CHECKING:
-    from singa_dask.runtime.job.client.dask_tasks import Runner
+    from singa_dask.runtime.job.dask_tasks import Runner
 
 
 INSTEAD = "Set train_steps, the number of batches, instead of epochs."

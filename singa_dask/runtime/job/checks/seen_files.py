@@ -17,7 +17,7 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.conf.layer import PHASES
 from singa_dask.errors import DataError
 from singa_dask.fs.patterns import is_pattern, matches
-from singa_dask.runtime.job.client.dask_tasks import on_each_worker
+from singa_dask.runtime.job.dask_tasks import on_each_worker
 from singa_dask.runtime.planning.nets import store_of
 from singa_dask.runtime.planning.whole_pass import KEYS
 from singa_dask.wording import listed

@@ -19,10 +19,10 @@ from singa_dask import fs
 from singa_dask.errors import A_BUG, DataError, NotNowError, ReplacedError, SingaError
 from singa_dask.observe.files.run_directory import is_run
 from singa_dask.redaction import redact
-from singa_dask.runtime.job.client.calls import UNANSWERED
-from singa_dask.runtime.job.client.driver import ELSEWHERE, Driver, Lease, UnheardError
-from singa_dask.runtime.job.client.job_run import JobRun
+from singa_dask.runtime.job.calls import UNANSWERED
 from singa_dask.runtime.job.client_security import as_client
+from singa_dask.runtime.job.driver.driver import ELSEWHERE, Driver, Lease, UnheardError
+from singa_dask.runtime.job.driver.job_run import JobRun
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import DRIVERS, Op
 from singa_dask.runtime.units.job_of_thread import in_job
