@@ -8,10 +8,9 @@ import pickle
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 from datetime import timedelta
-from pkgutil import resolve_name
 from typing import Any
 
-from distributed import Scheduler
+from distributed import Scheduler, WorkerPlugin
 from distributed.comm.addressing import get_address_host
 from distributed.core import clean_exception
 from distributed.protocol.serialize import Serialize, Serialized, deserialize
@@ -22,18 +21,16 @@ from tornado.locks import Lock
 from singa_dask.comm.remote_import import cannot_load, loading_message
 from singa_dask.errors import UnloadableError, text_of
 from singa_dask.fs.host_files import Catalog
+from singa_dask.runtime.job.dask_worker.site import Site
+from singa_dask.runtime.job.driver.driver_host import DriverHost
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import DRIVERS, SITE, Op
 from singa_dask.runtime.job.scheduler.record import JobRecord
 from singa_dask.runtime.job.state import actions as act
 from singa_dask.runtime.job.state.submission import JobSpec
 
-PLUGINS = {
-    SITE: "singa_dask.runtime.job.dask_worker.site:Site",
-    DRIVERS: "singa_dask.runtime.job.driver.driver_host:DriverHost",
-}
-"""Import paths of the plug-ins of Dask workers, by name. They are imported on first use: both load nets, and the module
-of a driver imports this one."""
+PLUGINS: dict[str, type[WorkerPlugin]] = {SITE: Site, DRIVERS: DriverHost}
+"""The plug-ins of Dask workers, by name."""
 
 
 class Sites:
@@ -122,7 +119,7 @@ class Sites:
         installed = self._installed[name]
         if worker in installed:
             return None
-        plugin = await self._scheduler.loop.run_in_executor(None, resolve_name, PLUGINS[name])
+        plugin = PLUGINS[name]
         add = {"op": "plugin-add", "plugin": pickle.dumps(plugin()), "name": name}
         async with self._installing.setdefault(worker, Lock()):
             for message in () if worker in installed else (loading_message(plugin.__module__), add):
