@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from singa_dask.inputs import InputLayer, StoreConf, StoreInput
     from singa_dask.inputs.store_input import CSVInput, RecordInput
     from singa_dask.jobs import nn
+    from singa_dask.jobs.find_rate import RateCurve, find_rate
     from singa_dask.jobs.job import Job, load
     from singa_dask.jobs.net_values import Net, Sequential, layer
-    from singa_dask.jobs.planning import plan
-    from singa_dask.jobs.rates import RateCurve, find_rate
+    from singa_dask.jobs.plan import plan
     from singa_dask.jobs.run import Run, open_run
-    from singa_dask.jobs.starting import start, train
+    from singa_dask.jobs.train import start, train
     from singa_dask.layers import Connection, Feature, Layer, Param, RecordIds, Speed, Traits
     from singa_dask.layers.activation import Elementwise
     from singa_dask.ops.philox import generator
@@ -116,10 +116,10 @@ __getattr__ = lazy_names(
         "jobs.job": ["Job", "load"],
         "jobs.net_values": ["Net", "Sequential", "layer"],
         "jobs.nn": ["nn"],
-        "jobs.planning": ["plan"],
-        "jobs.rates": ["RateCurve", "find_rate"],
+        "jobs.plan": ["plan"],
+        "jobs.find_rate": ["RateCurve", "find_rate"],
         "jobs.run": ["Run", "open_run"],
-        "jobs.starting": ["start", "train"],
+        "jobs.train": ["start", "train"],
         "layers": ["Connection", "Feature", "Layer", "Param", "RecordIds", "Speed", "Traits"],
         "layers.activation": ["Elementwise"],
         "ops.philox": ["generator"],

@@ -18,7 +18,8 @@ def lazy_names(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[st
         ``__name__`` of the package.
     names : mapping of str to sequence of str
         Names to export, by the module in the package that defines them, e.g. ``"job.cluster"``. If several modules list
-        a name, the last module is used. A name that equals the last part of the module's path is the module itself.
+        a name, the last module is used. A name that the module lacks, and that equals the last part of the module's
+        path, is the module itself.
     """
     homes = {name: module for module, defined in names.items() for name in defined}
 
@@ -26,7 +27,8 @@ def lazy_names(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[st
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = importlib.import_module(f"{package}.{homes[name]}")
-        return module if homes[name].endswith(f".{name}") else getattr(module, name)
+        is_module = homes[name].endswith(f".{name}") and name not in vars(module)
+        return module if is_module else getattr(module, name)
 
     return load
 

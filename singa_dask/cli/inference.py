@@ -391,7 +391,7 @@ def sample(
     from singa_dask.cli import job
     from singa_dask.inference.sampling import sample as write_sample
     from singa_dask.inference.sampling import sampling_job, writes
-    from singa_dask.jobs.job_checks import check
+    from singa_dask.jobs.checks import check
 
     read = job.read(job_file, sets if seed is None else (*sets, f"seed={seed}"), cluster_file)
     if not (init_from or read.job.checkpoint_path):

@@ -17,7 +17,7 @@ from singa_dask.cli.options import CPU
 from singa_dask.cli.printing import echo
 from singa_dask.conf import JobFile, Phase, load
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.jobs.job_checks import warnings_on
+from singa_dask.jobs.checks import warnings_on
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import find_unverified

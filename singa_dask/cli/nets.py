@@ -93,8 +93,8 @@ def validate(job_file: str, sets: tuple[str, ...], cluster_file: str | None, str
     --strict they are errors. A missing file of records is a warning, too: shapes are then those in the job.
     """
     from singa_dask.cli import job
+    from singa_dask.jobs.checks import check, complete, count_steps
     from singa_dask.jobs.datasets.binding import readers
-    from singa_dask.jobs.job_checks import check, complete, count_steps
 
     read = job.read(job_file, sets, cluster_file)
     if expand:

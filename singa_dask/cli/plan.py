@@ -63,7 +63,7 @@ def plan(
     from singa_dask import fs
     from singa_dask.cli import job
     from singa_dask.jobs.job import Job
-    from singa_dask.jobs.planning import plan as find
+    from singa_dask.jobs.plan import plan as find
     from singa_dask.observe.pictures.timeline import read_trace
     from singa_dask.planner.report import KINDS
 

@@ -165,7 +165,7 @@ def run(ctx: click.Context, /, **given: Any) -> None:
     from singa_dask.cli import job
     from singa_dask.jobs.cluster import cluster_of
     from singa_dask.jobs.datasets.hosts import placed
-    from singa_dask.jobs.preparing import changes_of, prepare_run
+    from singa_dask.jobs.prepared_run import changes_of, prepare_run
     from singa_dask.runtime.checkpoints.lookup import find_values
 
     options = RunArguments(**given)
@@ -227,7 +227,7 @@ def planned(read: JobFile, scheduler: str | None, scheduler_file: str | None, qu
     from singa_dask.api import REGISTRIES
     from singa_dask.conf import loads
     from singa_dask.jobs.job import Job
-    from singa_dask.jobs.planning import plan
+    from singa_dask.jobs.plan import plan
 
     if not quiet:
         echo(MEASURING, err=True)
@@ -330,8 +330,8 @@ def find_rate(
     """
     from singa_dask import fs
     from singa_dask.cli import job
+    from singa_dask.jobs.find_rate import find_rate as find
     from singa_dask.jobs.job import Job
-    from singa_dask.jobs.rates import find_rate as find
     from singa_dask.observe.pictures.figure import draw
 
     suffix = PurePosixPath(output).suffix if output else ""

@@ -24,11 +24,11 @@ from singa_dask.conf import JobConf, JobFile, Phase
 from singa_dask.conf.cluster_file import cluster_text
 from singa_dask.conf.metrics import FREQUENCIES, is_less_better, split_metric
 from singa_dask.errors import ClusterError, ConfigError, SingaError
+from singa_dask.jobs.checks import count_steps
 from singa_dask.jobs.cluster import find_cluster
 from singa_dask.jobs.datasets.binding import readers
 from singa_dask.jobs.datasets.hosts import placed
-from singa_dask.jobs.job_checks import count_steps
-from singa_dask.jobs.preparing import Prepared, prepare_run
+from singa_dask.jobs.prepared_run import Prepared, prepare_run
 from singa_dask.observe import new_job_id, read_summary
 from singa_dask.observe.event_texts import layer_metrics
 from singa_dask.observe.files.run_directory import first_command

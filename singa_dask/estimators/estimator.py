@@ -40,7 +40,7 @@ from singa_dask.jobs.datasets.making import as_dataset
 from singa_dask.jobs.datasets.records import Dataset
 from singa_dask.jobs.job import Job
 from singa_dask.jobs.run import AnyRun, urls_of
-from singa_dask.jobs.starting import train
+from singa_dask.jobs.train import train
 from singa_dask.runtime.checkpoints.lookup import find_steps
 from singa_dask.shown import STDERR
 from singa_dask.wording import listed, suggest

@@ -3,13 +3,13 @@
 Users import them from `singa_dask`; the command line uses them, too.
 
 A job
-    `job`: jobs from files or from Python. `net_values`, `nn`: nets in Python. `job_checks`: checks of a job's nets and
+    `job`: jobs from files or from Python. `net_values`, `nn`: nets in Python. `checks`: checks of a job's nets and
     records. `datasets`: arrays and frames as data of a job. `torch_jobs`, `torch_objects`: jobs of modules of PyTorch.
 A run
-    `preparing`: chooses the run directory. `starting`: starts a run. `run`: the run itself. `cluster`: the Dask cluster
-    of a run. `pages`: HTML for notebooks.
+    `prepared_run`: checks a job, and chooses its run directory. `train`: starts a run. `run`: the run itself.
+    `cluster`: the Dask cluster of a run. `pages`: HTML for notebooks.
 Experiments
-    `planning`: finds the fastest topology. `rates`: finds a learning rate.
+    `plan`: finds the fastest topology. `find_rate`: finds a learning rate.
 """
 
 __all__: list[str] = []

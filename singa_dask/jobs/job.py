@@ -13,7 +13,7 @@ from singa_dask.conf import JobConf, JobFile, loads
 from singa_dask.conf import load as load_file
 from singa_dask.conf.yaml_text import dump
 from singa_dask.errors import ConfigError
-from singa_dask.jobs.job_checks import check, complete, warnings_on
+from singa_dask.jobs.checks import check, complete, warnings_on
 from singa_dask.jobs.net_values import HERE, plain_values
 from singa_dask.jobs.pages import JobNets, job_page
 from singa_dask.jobs.torch_objects import advice_on

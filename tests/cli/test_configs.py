@@ -13,7 +13,7 @@ import pytest
 
 from singa_dask.cli import job
 from singa_dask.conf import Phase
-from singa_dask.jobs.job_checks import complete
+from singa_dask.jobs.checks import complete
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.job.checks.job import prepare
 from singa_dask.runtime.planning.nets import build_nets

@@ -12,7 +12,7 @@ import pytest
 
 from singa_dask.cli import job as job_files
 from singa_dask.conf import InitConf, JobConf, Phase, load
-from singa_dask.jobs.job_checks import complete
+from singa_dask.jobs.checks import complete
 from singa_dask.layers import Param
 from singa_dask.ops import philox
 from singa_dask.runtime.planning.nets import build_nets

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from singa_dask.conf import JobConf
-from singa_dask.jobs import planning
+from singa_dask.jobs import plan as planning
 from singa_dask.planner.model import Link
 from tests.cli.conftest import ROOT, Call
 from tests.planner.fakes import LINK, FakeCosts

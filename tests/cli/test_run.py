@@ -230,7 +230,7 @@ def test_it_starts_over_with_the_values_it_had(
     call: Call, job: Path, driver: type[FakeDriver], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "singa_dask.jobs.job_checks.prepare", lambda conf, **given: prepare(conf, **{**given, "init_from": ()})
+        "singa_dask.jobs.checks.prepare", lambda conf, **given: prepare(conf, **{**given, "init_from": ()})
     )
     monkeypatch.setattr("singa_dask.runtime.checkpoints.lookup.find_values", str)
     run = tmp_path / "run"

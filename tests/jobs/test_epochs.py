@@ -15,8 +15,8 @@ import singa_dask as sd
 from singa_dask.cli import main
 from singa_dask.conf import Phase
 from singa_dask.data.sampler import Sampler
-from singa_dask.jobs.job_checks import count_steps
-from singa_dask.jobs.starting import RunOptions
+from singa_dask.jobs.checks import count_steps
+from singa_dask.jobs.train import RunOptions
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.job.client.job_cluster import embedded_cluster
 from singa_dask.runtime.planning.nets import build_nets

@@ -13,7 +13,7 @@ import pytest
 
 import singa_dask as sd
 from singa_dask.errors import ClusterError
-from singa_dask.jobs import starting
+from singa_dask.jobs import train
 from singa_dask.runtime.job.client.cluster import check_processes, local_cluster
 from tests.runtime.harness import ALLREDUCE
 
@@ -53,7 +53,7 @@ def test_a_script_that_is_no_file_trains(job: sd.Job, tmp_path: Path) -> None:
 
 def test_a_process_of_a_pool_is_told_what_to_do(job: sd.Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multiprocessing, "current_process", lambda: SimpleNamespace(daemon=True))
-    monkeypatch.setattr(starting, "prepare_run", None)  # nothing is written before
+    monkeypatch.setattr(train, "prepare_run", None)  # nothing is written before
     with pytest.raises(ClusterError, match=r"client=distributed.get_client.*ProcessPoolExecutor"):
         sd.train(job.replace({"cluster": ALLREDUCE}), run_dir=str(tmp_path / "run"), progress=False)
     with pytest.raises(ClusterError, match="cannot start the processes"), local_cluster(1):

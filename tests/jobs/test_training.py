@@ -16,7 +16,7 @@ from distributed import Client, get_client
 import singa_dask as sd
 from singa_dask.cli import main
 from singa_dask.errors import ClusterError, NumericError
-from singa_dask.jobs.starting import RunOptions, start
+from singa_dask.jobs.train import RunOptions, start
 from singa_dask.observe.files.run_directory import RunDirectory
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.jobs.conftest import KEYS, digits_net

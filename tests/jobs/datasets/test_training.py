@@ -20,7 +20,7 @@ from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.hosts import local_parts
 from singa_dask.jobs.datasets.making import as_dataset
 from singa_dask.jobs.datasets.records import Dataset
-from singa_dask.jobs.starting import RunOptions
+from singa_dask.jobs.train import RunOptions
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.jobs.conftest import KEYS
 

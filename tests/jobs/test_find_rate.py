@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import singa_dask as sd
-from singa_dask.jobs.rates import curve_of
+from singa_dask.jobs.find_rate import curve_of
 from tests.jobs.conftest import KEYS, digits_net
 
 RATES = np.geomspace(1e-6, 10, 100)

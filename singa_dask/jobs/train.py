@@ -15,13 +15,13 @@ from singa_dask import modules
 from singa_dask.conf import JobConf
 from singa_dask.conf.foreign_names import suggest_key
 from singa_dask.errors import ConfigError
+from singa_dask.jobs.checks import warnings_on
 from singa_dask.jobs.cluster import check_client, cluster_of
 from singa_dask.jobs.datasets.binding import check_data, fit_to_data
 from singa_dask.jobs.datasets.hosts import local_parts, placed
 from singa_dask.jobs.datasets.making import as_datasets
 from singa_dask.jobs.job import Job, as_job
-from singa_dask.jobs.job_checks import warnings_on
-from singa_dask.jobs.preparing import changes_of, prepare_run
+from singa_dask.jobs.prepared_run import changes_of, prepare_run
 from singa_dask.jobs.run import AnyRun, Run, Training, urls_of
 from singa_dask.jobs.torch_jobs import is_module, module_job
 from singa_dask.observe import start_progress

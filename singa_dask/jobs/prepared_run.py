@@ -13,8 +13,8 @@ from singa_dask import fs
 from singa_dask.conf import JobConf, JobFile, Phase
 from singa_dask.conf.yaml_text import read_plain, redact_job
 from singa_dask.errors import ConfigError, Problem
+from singa_dask.jobs.checks import check, complete, count_steps
 from singa_dask.jobs.datasets.binding import check_names, readers, shown_by_name, with_urls
-from singa_dask.jobs.job_checks import check, complete, count_steps
 from singa_dask.net import NeuralNet
 from singa_dask.observe import is_run, new_job_id, read_summary
 from singa_dask.observe.files.job_values import differences, flatten, shown_pair

@@ -17,9 +17,9 @@ from distributed import Client
 from singa_dask import fs
 from singa_dask.conf.yaml_text import read_plain
 from singa_dask.errors import ConfigError, NumericError
+from singa_dask.jobs.checks import check, complete
 from singa_dask.jobs.job import Job, as_job
-from singa_dask.jobs.job_checks import check, complete
-from singa_dask.jobs.starting import train
+from singa_dask.jobs.train import train
 from singa_dask.observe.event_texts import layer_metrics
 from singa_dask.observe.files.run_directory import new_job_id
 from singa_dask.observe.files.stored_run import StoredRun

@@ -10,9 +10,9 @@ from typing import Any
 from distributed import Client
 
 from singa_dask.errors import ConfigError, Problem
+from singa_dask.jobs.checks import check, complete
 from singa_dask.jobs.cluster import find_cluster
 from singa_dask.jobs.job import Job, as_job
-from singa_dask.jobs.job_checks import check, complete
 from singa_dask.planner.costs import MeasuredCosts
 from singa_dask.planner.failures import lost_time, state_bytes
 from singa_dask.planner.links import measure_cluster
