@@ -164,7 +164,7 @@ def run(ctx: click.Context, /, **given: Any) -> None:
     """
     from singa_dask.cli import job
     from singa_dask.jobs.cluster import cluster_of
-    from singa_dask.jobs.datasets.hosts import placed
+    from singa_dask.jobs.datasets.hosts import with_data_files
     from singa_dask.jobs.prepared_run import changes_of, prepare_run
     from singa_dask.runtime.checkpoints.lookup import find_values
 
@@ -178,7 +178,7 @@ def run(ctx: click.Context, /, **given: Any) -> None:
         init_from=options.init_from,
         elsewhere=options.elsewhere,
     )
-    read, place, nets = prepared.job_file, prepared.place, prepared.nets
+    read, place, nets = prepared.job_file, prepared.location, prepared.nets
     conf = read.job
     job.warn(read, nets, strict=options.strict, quiet=quiet, embedded=not options.elsewhere)
     for line in changes_of(read, place) if not quiet else ():
@@ -196,7 +196,7 @@ def run(ctx: click.Context, /, **given: Any) -> None:
         client = stack.enter_context(
             cluster_of(conf, scheduler, options.scheduler_file, patience, options.queue, starting=hidden_from_children)
         )
-        job_run = stack.enter_context(placed(job_run, client))
+        job_run = stack.enter_context(with_data_files(job_run, client))
         if not quiet:
             if options.elsewhere:
                 echo(describe_cluster(client), err=True)
@@ -274,7 +274,7 @@ def tell_end(result: runtime.Result, url: str, quiet: bool) -> None:
 
 def detach_run(run: runtime.JobRun, options: RunArguments) -> None:
     """Leave a run to a cluster; return when it has started there, and end the program if it is refused."""
-    from singa_dask.jobs.datasets.hosts import placed
+    from singa_dask.jobs.datasets.hosts import with_data_files
 
     patience, quiet = patience_of(options.wait, options.quiet), options.quiet
     with Signals(), runtime.connect(options.scheduler, options.scheduler_file, patience=patience) as client:
@@ -286,7 +286,7 @@ def detach_run(run: runtime.JobRun, options: RunArguments) -> None:
             message = f"warning: the run directory {run.run_url} is a local path, and there are Dask workers "
             message += f"on other hosts: {', '.join(hosts)}. If they do not share the disk, pass a URL as --run-dir."
             echo(message, err=True)
-        with placed(run, client, leave=True) as run:
+        with with_data_files(run, client, leave=True) as run:
             answer = runtime.detach(client, run)
     failure = answer.get("failure")
     if failure:

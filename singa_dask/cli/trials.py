@@ -27,8 +27,8 @@ from singa_dask.errors import ClusterError, ConfigError, SingaError
 from singa_dask.jobs.checks import count_steps
 from singa_dask.jobs.cluster import find_cluster
 from singa_dask.jobs.datasets.binding import readers
-from singa_dask.jobs.datasets.hosts import placed
-from singa_dask.jobs.prepared_run import Prepared, prepare_run
+from singa_dask.jobs.datasets.hosts import with_data_files
+from singa_dask.jobs.prepared_run import PreparedRun, prepare_run
 from singa_dask.observe import new_job_id, read_summary
 from singa_dask.observe.event_texts import layer_metrics
 from singa_dask.observe.files.run_directory import first_command
@@ -68,7 +68,7 @@ class Trial(NamedTuple):
 
     seed: int
     url: str
-    prepared: Prepared
+    prepared: PreparedRun
 
     def what(self, ends: Ends) -> dict[str, str]:
         """Return the identity of a run in this comparison."""
@@ -326,7 +326,7 @@ def run_trial(
     progress = _Bars(console, conf) if console.is_interactive and not console.quiet else Progress()
     try:
         install_jobs(client)
-        with placed(replace(run, recording=recording, job_id=job_id), client) as run, progress:
+        with with_data_files(replace(run, recording=recording, job_id=job_id), client) as run, progress:
             run.carry_out(client, run.directory(), Observers([]), on_event, take_driver, judge=judge)
     finally:
         watch.close()

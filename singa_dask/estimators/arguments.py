@@ -23,7 +23,7 @@ from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.jobs.cluster import check_client, find_cluster
 from singa_dask.jobs.job import Job, as_job
 from singa_dask.jobs.net_values import Net, layer
-from singa_dask.jobs.torch_jobs import files_of, module_layer
+from singa_dask.jobs.torch_jobs import module_layer, source_files
 from singa_dask.layers import LAYERS
 from singa_dask.runtime import blind_workers
 from singa_dask.wording import listed, suggest
@@ -328,7 +328,7 @@ def default_job(
         train_one_batch={"alg": "BP"},
         updater=_updater(estimator, adam, weight_decay),
         ops="numpy" if batch_size * _size([math.prod(record), *hidden, n_outputs]) < SMALL else "auto",
-        modules=files_of(estimator.module),
+        modules=source_files(estimator.module),
         **_changes(estimator, n, batch_size, 200 if max_iter is None else max_iter, seed),
     )
     return job.replace(cluster=estimator.cluster) if isinstance(estimator.cluster, str | os.PathLike) else job

@@ -60,7 +60,7 @@ from singa_dask.inputs import StoreInput
 from singa_dask.inputs.open_records import open_records
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.jobs.cluster import find_cluster
-from singa_dask.jobs.datasets.hosts import placed_job
+from singa_dask.jobs.datasets.hosts import job_with_data_files
 from singa_dask.net import NeuralNet
 from singa_dask.training.pass_metrics import PassMetrics
 from singa_dask.wording import listed
@@ -247,10 +247,10 @@ class _Inference:
         if workers.client is None:
             yield self._task, workers.run
             return
-        files = [*runtime.files_of(self._wanted.job), *self._task.init_from]
+        files = [*runtime.input_files(self._wanted.job), *self._task.init_from]
         # skip missing files, because opening them raises a better error
         runtime.check_seen(workers.client, [url for url in files if fs.local_path(url) and fs.exists(url)])
-        with placed_job(self._wanted.job, workers.client) as (job, messages):
+        with job_with_data_files(self._wanted.job, workers.client) as (job, messages):
             yield replace(self._task, job=job.to_json()), runtime.on_dask(workers.client, messages)
 
     @contextlib.contextmanager

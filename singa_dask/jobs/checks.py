@@ -13,14 +13,14 @@ from singa_dask.errors import Problem
 from singa_dask.jobs.datasets.binding import readers
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.job.checks.job import missing_gpus, net_warnings, prepare, worker_warnings
+from singa_dask.runtime.job.checks.job import check_job, missing_gpus, net_warnings, worker_warnings
 from singa_dask.runtime.job.driver.epochs import with_steps
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.training import with_initialisers
 
 
 def check(job_file: JobFile, **given: Any) -> dict[Phase, NeuralNet]:
-    """Check wiring, shapes, topology, records and initial values of a job; see `prepare`.
+    """Check wiring, shapes, topology, records and initial values of a job; see `check_job`.
 
     Returns
     -------
@@ -35,7 +35,7 @@ def check(job_file: JobFile, **given: Any) -> dict[Phase, NeuralNet]:
     # datasets of Python objects do not exist as files yet: they are written when the job starts
     absent = {*given.pop("absent", ()), *readers(job_file.job)}
     with job_file.located():
-        return prepare(job_file.job, absent=absent, **given)
+        return check_job(job_file.job, absent=absent, **given)
 
 
 def complete(job_file: JobFile, init_from: Sequence[str] = ()) -> JobFile:

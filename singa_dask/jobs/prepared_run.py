@@ -28,7 +28,7 @@ from singa_dask.runtime.job.names import this_user
 from singa_dask.version import __version__
 
 
-class RunPlace(NamedTuple):
+class RunLocation(NamedTuple):
     """The run directory ``url`` of a run, its ``job_id``, and the checkpoint from which it starts.
 
     Attributes
@@ -55,13 +55,13 @@ class RunPlace(NamedTuple):
         return first_steps(self.checkpoint if self.goes_on else None)
 
 
-def choose_place(
+def choose_location(
     conf: JobConf,
     run_dir: str | None = None,
     resume: str | bool = False,
     overwrite: bool = False,
     init_from: tuple[str, ...] = (),
-) -> RunPlace:
+) -> RunLocation:
     """Choose the run directory of a job, and find the checkpoint to resume from.
 
     ``resume`` is the URL of a run or of one of its checkpoints. True resumes the run in ``run_dir``, or else the newest
@@ -80,14 +80,14 @@ def choose_place(
         run_dir = resume = run_dir or newest_run(parent, conf.name)
     url = fs.absolute(run_dir or fs.join(parent, job_id))
     if not resume:
-        return RunPlace(url, job_id, replaces=overwrite or _ended_early(url, surely=True), init_from=init_from)
+        return RunLocation(url, job_id, replaces=overwrite or _ended_early(url, surely=True), init_from=init_from)
     resume = fs.absolute(resume)
     if _ended_early(resume):
         values = tuple(first_command(resume).get("init_from", ()))
-        return RunPlace(url, job_id, replaces=url == resume, init_from=values)
+        return RunLocation(url, job_id, replaces=url == resume, init_from=values)
     checkpoint = find_checkpoint(resume)
     goes_on = checkpoint.startswith(f"{url}/")
-    return RunPlace(url, job_id, checkpoint, goes_on, replaces=not goes_on and _ended_early(url, surely=True))
+    return RunLocation(url, job_id, checkpoint, goes_on, replaces=not goes_on and _ended_early(url, surely=True))
 
 
 def _ended_early(url: str, surely: bool = False) -> bool:
@@ -104,7 +104,7 @@ def _ended_early(url: str, surely: bool = False) -> bool:
     return not has_checkpoints(url)
 
 
-class Prepared(NamedTuple):
+class PreparedRun(NamedTuple):
     """A checked run that is not started yet.
 
     Attributes
@@ -113,25 +113,25 @@ class Prepared(NamedTuple):
         The job, with initialisers for all params.
     bound : JobFile
         The same job, with URLs of files in place of names of datasets.
-    place : RunPlace
+    location : RunLocation
     nets : mapping of Phase to NeuralNet
         The nets, without memory.
     """
 
     job_file: JobFile
     bound: JobFile
-    place: RunPlace
+    location: RunLocation
     nets: Mapping[Phase, NeuralNet]
 
     def job_run(self, arguments: Sequence[str], queue: bool = False, priority: int = 0) -> JobRun:
         """Return the run as plain values. ``arguments``, the user's command, is written to ``commands.jsonl``."""
-        read, place = self.job_file, self.place
+        read, location = self.job_file, self.location
         recording = {
             "job_text": read.text,
             "resolved_text": read.resolved(),
-            "goes_on": place.goes_on,
-            "replaces": place.replaces,
-            "steps": place.steps(),
+            "goes_on": location.goes_on,
+            "replaces": location.replaces,
+            "steps": location.steps(),
             "command": {
                 "time": time.time(),
                 "arguments": list(arguments),
@@ -139,17 +139,17 @@ class Prepared(NamedTuple):
                 "host": socket.gethostname(),
                 "pid": os.getpid(),
                 "version": __version__,
-                "init_from": [os.path.abspath(url) if "://" not in url else url for url in place.init_from],
-                "resume": place.checkpoint,
+                "init_from": [os.path.abspath(url) if "://" not in url else url for url in location.init_from],
+                "resume": location.checkpoint,
             },
         }
         return JobRun.of(
             self.bound.job,
-            job_id=place.job_id,
-            run_url=place.url,
+            job_id=location.job_id,
+            run_url=location.url,
             owner=this_user(),
-            resume=place.checkpoint,
-            init_from=tuple(fs.absolute(url) for url in place.init_from),
+            resume=location.checkpoint,
+            init_from=tuple(fs.absolute(url) for url in location.init_from),
             recording=recording,
             queue=queue,
             priority=priority,
@@ -164,18 +164,18 @@ def prepare_run(
     overwrite: bool = False,
     init_from: tuple[str, ...] = (),
     elsewhere: bool = False,
-    place_data: Callable[[], Mapping[str, str]] = dict,
-) -> Prepared:
+    write_data: Callable[[], Mapping[str, str]] = dict,
+) -> PreparedRun:
     """Check a job for training, and choose its run directory.
 
     Parameters
     ----------
     read : JobFile
     run_dir, resume, overwrite, init_from
-        See `choose_place`.
+        See `choose_location`.
     elsewhere : bool
         Whether the job runs on a cluster. If so, only the workers need access to records and GPUs.
-    place_data : callable
+    write_data : callable
         Writes the job's datasets and returns the URLs of their files by name. Called after all other checks.
 
     Raises
@@ -187,34 +187,34 @@ def prepare_run(
         message = "there is nothing to train: no updater, no epochs, no train_steps."
         message += " For tests run singa-dask test, for text singa-dask sample."
         raise read.locate(ConfigError(Problem((), message)))
-    place = choose_place(read.job, run_dir, resume, overwrite, init_from)
-    read = complete(read, place.init_from)
-    starting = {"resume": place.checkpoint, "init_from": place.init_from}
+    location = choose_location(read.job, run_dir, resume, overwrite, init_from)
+    read = complete(read, location.init_from)
+    starting = {"resume": location.checkpoint, "init_from": location.init_from}
     if not elsewhere and (problems := missing_gpus(read.job)):
         raise ConfigError(read.in_order(problems))
     if not readers(read.job):
         nets = check(read, **starting, check_sources=not elsewhere)
-        read = read if elsewhere else count_steps(read, nets, place.checkpoint)
-        return Prepared(read, read, place, nets)
+        read = read if elsewhere else count_steps(read, nets, location.checkpoint)
+        return PreparedRun(read, read, location, nets)
     nets = check(read, **starting, check_sources=False)
-    urls = place_data()
+    urls = write_data()
     bound = replace(read, job=with_urls(read.job, urls))
     if not elsewhere:
         check_names(read, urls)
         with shown_by_name(urls):
             nets = check(bound, **starting)
-        bound = count_steps(bound, nets, place.checkpoint)
+        bound = count_steps(bound, nets, location.checkpoint)
         counted = {key: getattr(bound.job, key) for key in ("epochs", "train_steps")}
         read = replace(read, job=read.job.model_copy(update=counted))
-    return Prepared(read, bound, place, nets)
+    return PreparedRun(read, bound, location, nets)
 
 
-def changes_of(read: JobFile, place: RunPlace) -> list[str]:
+def changes_of(read: JobFile, location: RunLocation) -> list[str]:
     """Return a message for each key of a resumed job that has changed since its last start.
 
     A further message says if no step is left.
     """
-    url = (place.checkpoint or "").rpartition("/checkpoint/")[0]
+    url = (location.checkpoint or "").rpartition("/checkpoint/")[0]
     if not url or not fs.exists(fs.join(url, "resolved.yaml")):
         return []
     run, now = StoredRun(url), flatten(read_plain(redact_job(read.resolved()), "resolved.yaml"))
@@ -226,7 +226,7 @@ def changes_of(read: JobFile, place: RunPlace) -> list[str]:
         for key, pair in differences(flatten(run.job), now).items()
         if None not in pair and key not in unknown
     ]
-    step, n_steps = min(place.steps().values(), default=-1), read.job.train_steps
+    step, n_steps = min(location.steps().values(), default=-1), read.job.train_steps
     if read.job.epochs is None and step >= n_steps:
         message = f"train_steps is {n_steps}, and the checkpoint has step {step}: no step is left."
         lines.append(f"{message} Set train_steps, or epochs, higher to continue training.")

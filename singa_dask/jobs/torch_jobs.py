@@ -36,7 +36,7 @@ def module_layer(made: Any, name: str, args: Mapping[str, Any] | None = None) ->
     return {"name": name, **(made if isinstance(made, Mapping) else layer("TorchModule", module=made, **(args or {})))}
 
 
-def files_of(*made: Any) -> list[str]:
+def source_files(*made: Any) -> list[str]:
     """Return the files that define classes, functions or names, for ``modules`` of a job.
 
     A name is, for example, ``mymodels:Net``. Files of packages, of installed modules, and of modules that this process
@@ -111,7 +111,7 @@ def module_job(
     layers += [net, compared]
     names = [net["torchmodule_conf"]["module"], compared.get("torchloss_conf", {}).get("loss")]
     name = names[0].rpartition(":")[2].lower()
-    keys = {"name": name, "train_one_batch": {"alg": "BP"}, "modules": files_of(*names), **keys}
+    keys = {"name": name, "train_one_batch": {"alg": "BP"}, "modules": source_files(*names), **keys}
     updater = keys.get("updater")
     if isinstance(updater, Mapping) and isinstance(rate := updater.get("learning_rate"), int | float):
         keys["updater"] = {**updater, "learning_rate": {"type": "Fixed", "base_lr": rate}}

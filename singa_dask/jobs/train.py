@@ -18,7 +18,7 @@ from singa_dask.errors import ConfigError
 from singa_dask.jobs.checks import warnings_on
 from singa_dask.jobs.cluster import check_client, cluster_of
 from singa_dask.jobs.datasets.binding import check_data, fit_to_data
-from singa_dask.jobs.datasets.hosts import local_parts, placed
+from singa_dask.jobs.datasets.hosts import local_parts, with_data_files
 from singa_dask.jobs.datasets.making import as_datasets
 from singa_dask.jobs.job import Job, as_job
 from singa_dask.jobs.prepared_run import changes_of, prepare_run
@@ -144,7 +144,7 @@ def start(
             init_from=checkpoints,
             elsewhere=elsewhere,
             # on a cluster, the data is written later, on the hosts of the workers
-            place_data=lambda: {} if elsewhere else stack.enter_context(local_parts(datasets)),
+            write_data=lambda: {} if elsewhere else stack.enter_context(local_parts(datasets)),
         )
         for problem in warnings_on(prepared.job_file, prepared.nets, embedded=not elsewhere):
             warnings.warn(str(problem), stacklevel=2)
@@ -153,7 +153,7 @@ def start(
         files = stack.pop_all()
     conf = prepared.job_file.job
     reporter = start_progress(conf.cluster.nworker_groups, conf.train_steps, not progress, run_url=run.run_url)
-    for line in changes_of(prepared.job_file, prepared.place):
+    for line in changes_of(prepared.job_file, prepared.location):
         reporter.on_event({"event": "notice", "message": line})
 
     def carry_out(training: Training) -> Result:
@@ -164,7 +164,7 @@ def start(
             if on_event is not None:
                 on_event(event)
 
-        with files, cluster_of(conf, client) as cluster, placed(run, cluster, datasets) as there, reporter:
+        with files, cluster_of(conf, client) as cluster, with_data_files(run, cluster, datasets) as there, reporter:
             result, _ = there.carry_out(cluster, directory, observers, tell, training.take_driver)
         return result
 

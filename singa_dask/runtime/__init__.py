@@ -11,7 +11,7 @@ from singa_dask.lazy import lazy_names
 
 if TYPE_CHECKING:
     from singa_dask.runtime.job.checks.job import absent_records
-    from singa_dask.runtime.job.checks.seen_files import blind_workers, check_seen, files_of
+    from singa_dask.runtime.job.checks.seen_files import blind_workers, check_seen, input_files
     from singa_dask.runtime.job.client.cluster import connect, local_cluster, threads_by_host
     from singa_dask.runtime.job.client.detached import detach, remote_hosts
     from singa_dask.runtime.job.client.job_cluster import wait_for_room
@@ -46,7 +46,7 @@ __all__ = [
     "connect",
     "dask_setup",
     "detach",
-    "files_of",
+    "input_files",
     "local_cluster",
     "n_threads",
     "on_dask",
@@ -76,7 +76,7 @@ __getattr__ = lazy_names(
         "job.scheduler.jobs": ["dask_setup"],
         "job.driver.result": ["Result"],
         "job.client.job_cluster": ["wait_for_room"],
-        "job.checks.seen_files": ["blind_workers", "check_seen", "files_of"],
+        "job.checks.seen_files": ["blind_workers", "check_seen", "input_files"],
         "planning.layout": ["plan_processes"],
         "planning.machine": ["n_threads"],
     },

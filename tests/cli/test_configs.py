@@ -15,7 +15,7 @@ from singa_dask.cli import job
 from singa_dask.conf import Phase
 from singa_dask.jobs.checks import complete
 from singa_dask.runtime import plan_processes
-from singa_dask.runtime.job.checks.job import prepare
+from singa_dask.runtime.job.checks.job import check_job
 from singa_dask.runtime.planning.nets import build_nets
 from tests.cli.conftest import ROOT
 
@@ -53,7 +53,7 @@ def test_jobs_are_right(path: Path) -> None:
     if made.checkpoint_path:  # what another job has to leave is not there
         build_nets(made)
     else:
-        prepare(complete(job.read(str(path), (), None)).job, check_sources=False)
+        check_job(complete(job.read(str(path), (), None)).job, check_sources=False)
 
 
 @pytest.mark.parametrize("folder", ["rbm", "rbm/fashion"])
@@ -75,7 +75,7 @@ def test_the_jobs_in_the_docs_are_right(tmp_path: Path) -> None:
     assert len(texts) == 2
     for text in texts:
         (tmp_path / "job.yaml").write_text(text)
-        prepare(complete(job.read(str(tmp_path / "job.yaml"), (), None)).job, check_sources=False)
+        check_job(complete(job.read(str(tmp_path / "job.yaml"), (), None)).job, check_sources=False)
 
 
 @pytest.mark.parametrize("path", [*JOBS, *CLUSTERS], ids=name)

@@ -17,7 +17,7 @@ import pytest
 
 from singa_dask.errors import ClusterError
 from singa_dask.runtime import Result
-from singa_dask.runtime.job.checks.job import prepare
+from singa_dask.runtime.job.checks.job import check_job
 from tests.cli.conftest import ROOT, Call
 
 SUMMARY_KEYS = {
@@ -230,7 +230,7 @@ def test_it_starts_over_with_the_values_it_had(
     call: Call, job: Path, driver: type[FakeDriver], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "singa_dask.jobs.checks.prepare", lambda conf, **given: prepare(conf, **{**given, "init_from": ()})
+        "singa_dask.jobs.checks.check_job", lambda conf, **given: check_job(conf, **{**given, "init_from": ()})
     )
     monkeypatch.setattr("singa_dask.runtime.checkpoints.lookup.find_values", str)
     run = tmp_path / "run"

@@ -9,7 +9,7 @@ import pytest
 from singa_dask import conf
 from singa_dask.conf.metrics import is_less_better
 from singa_dask.errors import ConfigError
-from singa_dask.runtime.job.checks.job import prepare
+from singa_dask.runtime.job.checks.job import check_job
 from tests.conf.test_model import JOB, job, mistakes
 from tests.runtime.harness import mlp
 
@@ -57,9 +57,9 @@ def test_what_does_not_fit_is_said(keys: dict[str, Any], path: tuple[str, ...], 
 @pytest.mark.parametrize("key", ["early_stopping", "keep_checkpoints"])
 def test_a_metric_that_no_layer_measures_is_refused_before_anything_starts(key: str) -> None:
     more = {"best": 1} if key == "keep_checkpoints" else {}
-    prepare(mlp(**TESTED, **{key: {"metric": "test.accuracy", **more}}))
+    check_job(mlp(**TESTED, **{key: {"metric": "test.accuracy", **more}}))
     with pytest.raises(ConfigError, match=rf"{key}\.metric: the test net has no metric 'acuracy'\. Did you mean"):
-        prepare(mlp(**TESTED, **{key: {"metric": "test.acuracy", "mode": "max", **more}}))
+        check_job(mlp(**TESTED, **{key: {"metric": "test.acuracy", "mode": "max", **more}}))
 
 
 BETTER = {

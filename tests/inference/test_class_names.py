@@ -18,7 +18,7 @@ from singa_dask.inference.derived_job import inference_job, with_data
 from singa_dask.inference.stored import write_records
 from singa_dask.inference.tasks import InferenceTask, inspect_net, plan_tasks
 from singa_dask.runtime.checkpoints import lookup
-from singa_dask.runtime.job.checks.job import prepare
+from singa_dask.runtime.job.checks.job import check_job
 from tests.contracts.foreign import example, frame, png
 from tests.converting import convert
 from tests.data.stores.test_class_names import picture_folder
@@ -88,7 +88,7 @@ def test_a_test_with_fewer_classes_is_right_by_name(to: str, tmp_path: Path, run
     if to:
         convert("image-folder", [test], test := str(tmp_path / to))
     job = job_of(train, test)
-    prepare(job)
+    check_job(job)
     outcome = run_job(job)
     assert [report["state"] for report in outcome.reports.values()] == ["done", "done"], outcome.reports
     assert outcome.metric("accuracy", "test")[150] == 1.0
@@ -104,7 +104,7 @@ def test_unknown_classes_are_refused_with_both_lists(tmp_path: Path, run_job: Ca
     test = picture_folder(tmp_path / "test", {**FEW, "dog": 7})
     message = r"test: unknown class names: dog\. .* are bee, cat, dog\. Expected .* classes of training: ant, bee, cat"
     with pytest.raises(ConfigError, match=message) as caught:
-        prepare(job_of(train, test))
+        check_job(job_of(train, test))
     assert caught.value.problems[0].path == ("neuralnet", "layer", 1, "store_conf", "path")
     # as well where only the workers see the records
     outcome = run_job(job_of(train, test))
@@ -120,17 +120,17 @@ def test_a_resumed_run_keeps_the_meaning_of_labels(tmp_path: Path, run_job: Call
     step = lookup.find(first.url)
     few = picture_folder(tmp_path / "few", FEW, 3)
     longer = job_of(few, train, train_steps=152, test_freq=152)
-    prepare(longer, resume=step)
+    check_job(longer, resume=step)
     again = run_job(longer, step)
     assert {report["state"] for report in again.reports.values()} == {"done"}, again.reports
     assert again.metric("accuracy", "test")[152] == 1.0
     other = picture_folder(tmp_path / "other", {"dog": 7, **FEW}, 2)
     with pytest.raises(ConfigError, match=r"unknown class names: dog\. .* of the checkpoint: ant, bee, cat"):
-        prepare(job_of(other, train), resume=step)
+        check_job(job_of(other, train), resume=step)
     # values alone: classes of the checkpoint keep their labels, other training data brings its own
-    nets = prepare(job_of(few, train), init_from=[step])
+    nets = check_job(job_of(few, train), init_from=[step])
     assert nets[Phase.TRAIN].context.knowledge.find("data") == ("ant", "bee", "cat")
-    nets = prepare(job_of(other), init_from=[step])
+    nets = check_job(job_of(other), init_from=[step])
     assert nets[Phase.TRAIN].context.knowledge.find("data") == ("bee", "cat", "dog")
 
 
@@ -171,9 +171,9 @@ def test_names_of_lists_and_tfrecords_are_compared_and_shown(tmp_path: Path, run
         return JobConf.model_validate(made)
 
     with pytest.raises(ConfigError, match=r"test.tfrecord: unknown class names: dog. .* of training: ant, bee, cat"):
-        prepare(given(["cat", "dog"]))
+        check_job(given(["cat", "dog"]))
     job = given(["cat", "ant"])
-    prepare(job)
+    check_job(job)
     outcome = run_job(job)
     assert {report["state"] for report in outcome.reports.values()} == {"done"}, outcome.reports
     assert outcome.metric("accuracy", "test")[150] == 1.0

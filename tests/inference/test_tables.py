@@ -21,7 +21,7 @@ from singa_dask.inference.predicted_layers import label_layer
 from singa_dask.inference.tasks import InferenceTask, inspect_net, plan_tasks
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.job import dask_tasks
-from singa_dask.runtime.job.checks.job import prepare
+from singa_dask.runtime.job.checks.job import check_job
 from singa_dask.runtime.planning.nets import build_nets
 from tests.converting import convert
 from tests.runtime.harness import Outcome
@@ -92,7 +92,7 @@ def test_a_task_takes_its_part_of_the_memory_of_its_dask_worker(
         whole = cluster.workers[0].memory_manager.memory_limit
         assert whole and client.submit(dask_tasks.task_memory).result() == whole // 2
     job = job_of(*tables)
-    prepare(job)
+    check_job(job)
     outcome = run_job(job)
     monkeypatch.setattr(tasks, "task_memory", lambda: 3)
     with pytest.raises(DataError, match=r"test\.csv, block 0: .* The memory of the process allows this reader"):
@@ -103,7 +103,7 @@ def test_training_learns_columns_and_tests_use_them(
     tables: tuple[str, str], tmp_path: Path, run_job: Callable[..., Outcome]
 ) -> None:
     job = job_of(*tables)
-    prepare(job)
+    check_job(job)
     outcome = run_job(job)
     assert [report["state"] for report in outcome.reports.values()] == ["done", "done"], outcome.reports
     assert outcome.metric("accuracy", "test")[60] == 1.0
@@ -140,9 +140,9 @@ def test_a_test_set_may_write_the_same_values_in_another_way(
 def test_a_test_set_must_mean_the_same(tables: tuple[str, str]) -> None:
     Path(tables[1]).write_text("kind,size\nbig,1\n")
     with pytest.raises(ConfigError, match=r"test.csv: column 'place' is missing. Columns: kind, size"):
-        prepare(job_of(*tables))
+        check_job(job_of(*tables))
     with pytest.raises(ConfigError, match=r"train.csv: records \(place=north, place=south, size\) of \(3,\), expected"):
-        prepare(job_of(*tables, shape=[2]))
+        check_job(job_of(*tables, shape=[2]))
 
 
 def test_converted_tables_keep_names_and_categories(tables: tuple[str, str], tmp_path: Path) -> None:
@@ -151,18 +151,18 @@ def test_converted_tables_keep_names_and_categories(tables: tuple[str, str], tmp
     urls = [str(tmp_path / name) for name in ("train.arrow", "test.arrow")]
     convert("table", [tables[0]], urls[0], reading=reading)
     convert("table", [tables[1]], urls[1], reading={**reading, "missing": 0})
-    prepare(job_of(*urls))
+    check_job(job_of(*urls))
     Path(tables[1]).write_text(TEST.replace("south", "east"))
     convert("table", [tables[1]], urls[1], reading={**reading, "missing": 0})
     with pytest.raises(ConfigError, match=r"test.arrow: values of place=east, place=north, size, but place=north, "):
-        prepare(job_of(*urls))
+        check_job(job_of(*urls))
 
 
 def test_a_target_is_the_second_source_of_a_loss(tables: tuple[str, str], run_job: Callable[..., Outcome]) -> None:
     keys = {"features": ["place"], "label": "", "target": ["size"], "shape": [2], "missing": "skip"}
     job = job_of(*tables, loss="EuclideanLoss", n=1, **keys)
     Path(tables[1]).write_text("place,size\nnorth,2\nsouth,0\nnorth,\n")
-    prepare(job)
+    check_job(job)
     outcome = run_job(job)
     assert {report["state"] for report in outcome.reports.values()} == {"done"}, outcome.reports
     assert outcome.metric("loss", "test")[60] < 0.3
@@ -200,7 +200,7 @@ def test_several_labels_feed_several_losses(tmp_path: Path, run_job: Callable[..
     test.write_text("grade,kind,size,place\n" + "B,small,0,south\nB,big,1,south\n" * 2)
     new.write_text("size,place\n1,south\n0,north\n")
     job = job_of_two(str(train), str(test))
-    prepare(job)
+    check_job(job)
     outcome = run_job(job)
     assert {report["state"] for report in outcome.reports.values()} == {"done"}, outcome.reports
     for name in ("kind", "grade"):
@@ -234,7 +234,7 @@ def test_a_group_of_workers_resumes_and_skips_wrong_records(tmp_path: Path, run_
     first = run_job(job)
     longer = job.model_copy(update={"train_steps": 60})
     step = lookup.find(first.url)
-    prepare(longer, resume=step)
+    check_job(longer, resume=step)
     outcome = run_job(longer, step)
     assert {report["state"] for report in outcome.reports.values()} == {"done"}, outcome.reports
     for name in ("kind", "grade"):
@@ -262,18 +262,18 @@ def test_converted_records_keep_several_labels(tmp_path: Path) -> None:
     ):
         convert("table", [str(train)], str(tmp_path / "o.bin"), reading=reading)
     job = job_of_two(*urls)
-    prepare(job)
+    check_job(job)
     inputs = {layer.conf_name: layer for layer in build_nets(job)[Phase.TEST].layers if layer.traits.role == "input"}
     assert labels_of(inputs["kind"]) == [1, 1, 1, 1]
     assert labels_of(inputs["grade"]) == [1, 0, 1, 0]
     with pytest.raises(ConfigError, match=r"train.arrow: there is no label 'place'. Its labels: kind, grade."):
-        prepare(job_of_two(*urls, columns=("kind", "place")))
+        check_job(job_of_two(*urls, columns=("kind", "place")))
     test.write_text("place,size,kind,grade\n" + "south,0,small,C\nnorth,1,big,A\n" * 2)
     convert("table", [str(test)], urls[1], reading=reading)
     with pytest.raises(
         ConfigError, match=r"test.arrow: unknown class names: C. Its classes are A, C. .* training: A, B"
     ):
-        prepare(job_of_two(*urls))
+        check_job(job_of_two(*urls))
 
 
 def test_wrong_labels_of_several_are_refused(tmp_path: Path) -> None:
@@ -284,14 +284,14 @@ def test_wrong_labels_of_several_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"have the labels kind, grade, and the net reads one of them from layer 'data'"
     ):
-        prepare(one)
+        check_job(one)
     with pytest.raises(ConfigError, match=r"column 'kind' is twice in label. Expected each column once"):
-        prepare(job_of_two(*tables, label=["kind", "kind", "grade"]))
+        check_job(job_of_two(*tables, label=["kind", "kind", "grade"]))
     with pytest.raises(ConfigError, match=r"column 'kind' is in features and in label"):
-        prepare(job_of_two(*tables, features=["place", "kind"], categories={"place": [], "kind": []}))
+        check_job(job_of_two(*tables, features=["place", "kind"], categories={"place": [], "kind": []}))
     with pytest.raises(ConfigError, match=r"label_conf.column: 'grade' is not a label of store_conf. Labels: kind"):
-        prepare(job_of_two(*tables, label="kind"))
+        check_job(job_of_two(*tables, label="kind"))
     with pytest.raises(ConfigError, match=r"unknown column 'great'. Did you mean 'grade'"):
-        prepare(job_of_two(*tables, columns=("kind", "great")))
+        check_job(job_of_two(*tables, columns=("kind", "great")))
     with pytest.raises(ConfigError, match=r"several labels. Expected one for labels: 2"):
-        prepare(job_of_two(*tables, labels=2))
+        check_job(job_of_two(*tables, labels=2))

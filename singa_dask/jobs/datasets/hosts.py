@@ -41,7 +41,7 @@ PREFIX, LOCK = "singa-dask-data-", "lock"
 
 
 @contextlib.contextmanager
-def placed(
+def with_data_files(
     run: JobRun, client: Client, datasets: Mapping[str, Dataset] | None = None, leave: bool = False
 ) -> Iterator[JobRun]:
     """Write the datasets of a run to the hosts of Dask workers.
@@ -69,15 +69,15 @@ def placed(
     """
     if readers(run.conf) and not run.queue:
         wait_for_room(client, plan_processes(run.conf.cluster), beside_tasks=False)
-    with placed_job(run.conf, client, datasets, leave) as (job, messages):
+    with job_with_data_files(run.conf, client, datasets, leave) as (job, messages):
         yield replace(run, job=job.to_json(), datasets=messages) if messages else run
 
 
 @contextlib.contextmanager
-def placed_job(
+def job_with_data_files(
     job: JobConf, client: Client, datasets: Mapping[str, Dataset] | None = None, leave: bool = False
 ) -> Iterator[tuple[JobConf, list[list[Any]]]]:
-    """Write the datasets of a job to the hosts of Dask workers; see `placed`.
+    """Write the datasets of a job to the hosts of Dask workers; see `with_data_files`.
 
     The context has the job with the paths of the files, and the messages that list the files.
     """
@@ -88,7 +88,7 @@ def placed_job(
             needed[name] = (datasets or {}).get(name) or published(name, client)
         job, needed = fit_to_data(job, needed)
         for dataset in needed.values():
-            catalogs.append(place_on_hosts(dataset, client))
+            catalogs.append(write_on_hosts(dataset, client))
         urls = {catalog.dataset: catalog.url for catalog in catalogs}
         yield with_urls(job, urls), [catalog.message() for catalog in catalogs]
     except BaseException:
@@ -123,7 +123,7 @@ def published(name: str, client: Client) -> Dataset:
 # -- on the hosts of Dask workers ---------------------------------------------------------------------------------
 
 
-def place_on_hosts(dataset: Dataset, client: Client) -> Catalog:
+def write_on_hosts(dataset: Dataset, client: Client) -> Catalog:
     """Write each partition of a dataset to a file, on the host that stores or computes the partition.
 
     The files exist until `drop_from_hosts` is called, or until the job that reads them ends.

@@ -13,10 +13,10 @@ import pytest
 import singa_dask as sd
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.datasets.binding import find_wrong_columns, with_defaults, with_urls, without_unread
-from singa_dask.jobs.datasets.hosts import local_parts, placed_job
+from singa_dask.jobs.datasets.hosts import job_with_data_files, local_parts
 from singa_dask.jobs.datasets.making import as_dataset
 from singa_dask.runtime import local_cluster
-from singa_dask.runtime.job.checks.job import prepare
+from singa_dask.runtime.job.checks.job import check_job
 from tests.jobs.conftest import KEYS
 
 FRAME = pd.DataFrame({"a": np.arange(6.0), "b": np.arange(6), "kind": ["x", "y"] * 3}).assign(
@@ -55,7 +55,7 @@ def test_columns_are_wrong_in_the_words_of_the_table(case: str) -> None:
     conf = with_defaults(job.conf, datasets)
     (found,) = find_wrong_columns(conf, datasets)
     with local_parts(datasets) as urls, pytest.raises(ConfigError, match=message) as raised:
-        prepare(with_urls(conf, urls))
+        check_job(with_urls(conf, urls))
     text = str(raised.value).replace(urls["train"], "dask://train/part-*.parquet")
     assert found.message in text
 
@@ -88,7 +88,7 @@ def test_nothing_is_computed_on_a_cluster_before_columns_are_right(published: bo
         with pytest.raises(ConfigError, match=message):
             if published:
                 client.publish_dataset(frame, name="train")
-                with placed_job(job.conf, client):
+                with job_with_data_files(job.conf, client):
                     pytest.fail("placed")
             sd.train(job, data=frame, client=client, run_dir=str(tmp_path / "run"), progress=False)
     assert not list(tmp_path.iterdir())

@@ -22,7 +22,7 @@ from singa_dask.fs import host_files
 from singa_dask.fs.host_files import Catalog, PartFile
 from singa_dask.fs.range_reader import MIN_CACHED_BYTES
 from singa_dask.jobs.datasets import hosts
-from singa_dask.jobs.datasets.hosts import drop_from_hosts, place_on_hosts
+from singa_dask.jobs.datasets.hosts import drop_from_hosts, write_on_hosts
 from singa_dask.jobs.datasets.making import as_dataset
 from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.job.dask_worker import part_files
@@ -195,7 +195,7 @@ def test_data_that_kill_their_process_are_no_bug_of_ours(client: Client) -> None
     before = client.run_on_scheduler(set_allowed_failures, 0)
     try:
         with pytest.raises(LostUnitError, match="Dask workers were lost"):
-            place_on_hosts(as_dataset("train", deadly), client)
+            write_on_hosts(as_dataset("train", deadly), client)
     finally:
         client.run_on_scheduler(set_allowed_failures, before)
     wait_until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == 2, "its nanny has started it again")
@@ -234,7 +234,7 @@ def test_each_partition_is_written_once_where_it_is(client: Client, arrays: tupl
             wait(value)
         held = {key: list(workers) for key, workers in client.who_has(value).items()}
         before = sum(client.run(bytes_received).values())
-        catalog = place_on_hosts(as_dataset("train", value), client)
+        catalog = write_on_hosts(as_dataset("train", value), client)
         assert {file.host for file in catalog.files} == {"0", "1"}
         assert [[file.worker] for file in catalog.files] == [held[key] for key in sorted(held)]
         assert [file.n for file in catalog.files] == [N // PARTS] * PARTS

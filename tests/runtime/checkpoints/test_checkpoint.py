@@ -26,7 +26,7 @@ from singa_dask.runtime.checkpoints.checkpoint import (
 from singa_dask.runtime.checkpoints.lookup import find, load_values
 from singa_dask.runtime.checkpoints.manifest import make_manifest
 from singa_dask.runtime.checkpoints.snapshots import store_in_memory
-from singa_dask.runtime.job.checks.job import prepare
+from singa_dask.runtime.job.checks.job import check_job
 from singa_dask.runtime.units.initial_state import InitialState
 from tests.runtime.harness import dense, mlp
 
@@ -269,10 +269,10 @@ def of_job(job: JobConf, directory: str, **changes: tuple[int, ...] | None) -> s
 
 def test_a_checkpoint_of_another_seed_is_refused(tmp_path: Path) -> None:
     url = of_job(mlp(), str(tmp_path))
-    prepare(mlp(), resume=url)
+    check_job(mlp(), resume=url)
     with pytest.raises(CheckpointError, match=r"made with seed 0, but the job has seed 3\..*--init-from"):
-        prepare(mlp(seed=3), resume=url)
-    prepare(mlp(seed=3), init_from=[url])
+        check_job(mlp(seed=3), resume=url)
+    check_job(mlp(seed=3), init_from=[url])
 
 
 @pytest.mark.parametrize("how", ["resume", "init_from"])
@@ -281,14 +281,14 @@ def test_a_param_of_another_shape_is_refused(tmp_path: Path, how: str) -> None:
     with pytest.raises(
         CheckpointError, match=r"'fc1\.w': .*step-3 has shape \(31, 784\), but the net needs \(32, 784\)"
     ):
-        prepare(mlp(), **{how: url if how == "resume" else [url]})  # type: ignore[arg-type]
+        check_job(mlp(), **{how: url if how == "resume" else [url]})  # type: ignore[arg-type]
 
 
 def test_a_resumed_run_needs_every_param(tmp_path: Path) -> None:
     url = of_job(mlp(), str(tmp_path), fc2_b=None)
     with pytest.raises(CheckpointError, match=r"no param 'fc2\.b'\. Known: fc1\.b, fc1\.w, fc2\.w"):
-        prepare(mlp(), resume=url)
-    prepare(mlp(), init_from=[url])  # its init says how it starts
+        check_job(mlp(), resume=url)
+    check_job(mlp(), init_from=[url])  # its init says how it starts
 
 
 def test_params_that_nothing_gives_a_value_are_all_said(tmp_path: Path) -> None:
@@ -296,12 +296,12 @@ def test_params_that_nothing_gives_a_value_are_all_said(tmp_path: Path) -> None:
     layers[1]["param"] = [{"name": "fc1.w"}, {"name": "fc1.b"}]
     job = mlp(neuralnet={"layer": layers})
     with pytest.raises(ConfigError) as caught:
-        prepare(job)
+        check_job(job)
     assert [problem.path for problem in caught.value.problems] == [
         ("neuralnet", "layer", 1, "param", 0), ("neuralnet", "layer", 1, "param", 1),
     ]  # fmt: skip
     assert "'fc1.w' has no init, and no checkpoint gives its values" in str(caught.value)
-    prepare(job, init_from=[of_job(job, str(tmp_path))])
+    check_job(job, init_from=[of_job(job, str(tmp_path))])
 
 
 def test_files_that_singa_wrote_are_read() -> None:

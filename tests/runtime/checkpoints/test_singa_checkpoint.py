@@ -13,7 +13,7 @@ from singa_dask.conf import JobConf
 from singa_dask.data.codecs.singa_blobs import StoredParam
 from singa_dask.errors import CheckpointError, ConfigError
 from singa_dask.runtime.checkpoints.lookup import find_values, load_values
-from singa_dask.runtime.job.checks.job import prepare
+from singa_dask.runtime.job.checks.job import check_job
 from singa_dask.runtime.units.initial_state import InitialState
 from tests.blobprotos import write_blobprotos
 from tests.runtime.harness import mlp
@@ -37,7 +37,7 @@ def started(url: str | list[str], job: JobConf | None = None) -> dict[str, Array
     """Return the initial values of a job that starts from there."""
     job = job or mlp()
     urls = [url] if isinstance(url, str) else url
-    net = next(iter(prepare(job, init_from=urls).values()))
+    net = next(iter(check_job(job, init_from=urls).values()))
     start = InitialState(job, init_from=urls)
     return {owner.name: start.values(owner)[0] for owner in net.owners}
 
@@ -113,7 +113,7 @@ def test_a_part_that_is_missing_is_told(tmp_path: Path) -> None:
 def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "damaged").write_bytes(b"\xff" * 40)
     with pytest.raises(ConfigError) as caught:
-        prepare(mlp(checkpoint_path=[str(tmp_path / name) for name in ("damaged", "nothing", "step2-worker0")]))
+        check_job(mlp(checkpoint_path=[str(tmp_path / name) for name in ("damaged", "nothing", "step2-worker0")]))
     assert [problem.path for problem in caught.value.problems] == [("checkpoint_path", i) for i in range(3)]
     assert isinstance(caught.value, CheckpointError)
 

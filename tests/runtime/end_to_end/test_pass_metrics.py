@@ -15,7 +15,7 @@ from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import find
-from singa_dask.runtime.job.checks.job import prepare
+from singa_dask.runtime.job.checks.job import check_job
 from singa_dask.training.pass_metrics import Scores
 from tests.runtime.end_to_end.test_partition import PLACES
 from tests.runtime.end_to_end.test_whole_passes import THREE, job
@@ -126,7 +126,7 @@ def test_jobs_may_follow_them(run_job: Run, tmp_path: Path) -> None:
     keys = {"early_stopping": {"metric": "test.f1_macro", "patience": 1, "min_delta": 2.0}, "metrics": ["f1_macro"]}
     best = {"keep_checkpoints": {"best": 1, "metric": "test.f1_macro"}, "checkpoint_freq": 5}
     made = job(tmp_path, 143, cluster=ALLREDUCE, validate_freq=0, **keys, **best)
-    prepare(made)
+    check_job(made)
     outcome = run_job(made)
     first = outcome.metric("f1_macro", "test")[0]
     assert outcome.reports["worker-0-1"]["ended"].endswith(f"Best: {first:.6g} at step 0.")
@@ -156,7 +156,7 @@ def test_validations_and_tests_of_one_step_do_not_mix(run_job: Run, tmp_path: Pa
 )
 def test_what_does_not_fit_is_refused(tmp_path: Path, names: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        prepare(job(tmp_path, 143, metrics=names))
+        check_job(job(tmp_path, 143, metrics=names))
     assert str(caught.value) == message
 
 
@@ -170,9 +170,9 @@ def test_unknown_names_are_refused(tmp_path: Path, name: str, meant: str) -> Non
 
 
 def test_metrics_that_layers_measure_may_be_named(tmp_path: Path) -> None:
-    assert prepare(job(tmp_path, 143, metrics=["accuracy", "loss"]))
+    assert check_job(job(tmp_path, 143, metrics=["accuracy", "loss"]))
 
 
 def test_labels_that_exclude_each_other_are_asked_for(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="confusion_matrix: it needs classes that exclude each other"):
-        prepare(table(tmp_path, "labels", metrics=["confusion_matrix"]))
+        check_job(table(tmp_path, "labels", metrics=["confusion_matrix"]))

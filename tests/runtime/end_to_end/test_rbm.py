@@ -11,7 +11,7 @@ import pytest
 
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError
-from singa_dask.runtime.job.checks.job import prepare
+from singa_dask.runtime.job.checks.job import check_job
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.units.initial_state import InitialState
@@ -116,9 +116,9 @@ def test_an_rbm_on_features_that_do_not_learn(run_job: Run, run_once: Run, clust
 
 def test_what_an_algorithm_cannot_train_is_told_before_anything_runs() -> None:
     with pytest.raises(ConfigError, match=r"these layers learn without a loss: vis1, hid1\. Set alg: CD\."):
-        prepare(job([records(), *rbm(1, "data", 20)], train_one_batch={"alg": "BP"}))
+        check_job(job([records(), *rbm(1, "data", 20)], train_one_batch={"alg": "BP"}))
     with pytest.raises(ConfigError, match="CD trains RBMVis and RBMHid"):
-        prepare(mlp(train_one_batch={"alg": "CD"}))
+        check_job(mlp(train_one_batch={"alg": "CD"}))
 
 
 def test_a_run_in_two_parts_is_one_run(run_job: Run, run_once: Run) -> None:

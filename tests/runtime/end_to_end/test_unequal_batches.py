@@ -10,7 +10,7 @@ import pytest
 
 from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError
-from singa_dask.runtime.job.checks.job import prepare
+from singa_dask.runtime.job.checks.job import check_job
 from tests.runtime.end_to_end.test_clipping import updater
 from tests.runtime.harness import ALLREDUCE, FRAMEWORKS, SANDBLASTER_1, SANDBLASTER_2, Outcome, dense, mlp
 from tests.selection import circles
@@ -127,22 +127,22 @@ def test_where_it_makes_no_sense_it_is_told() -> None:
     conf = job([16, 32], cluster=ALLREDUCE).model_dump(mode="json", exclude_unset=True)
     conf["neuralnet"]["layer"].append(text)
     with pytest.raises(ConfigError, match="this type gives all workers equal numbers of records"):
-        prepare(JobConf.model_validate(conf))
+        check_job(JobConf.model_validate(conf))
     conf["neuralnet"]["layer"][0]["store_conf"]["batchsize"] = 47
     with pytest.raises(ConfigError, match=r"expected a multiple of the 2 workers of a group, got 47. Set 48"):
-        prepare(JobConf.model_validate(conf))
+        check_job(JobConf.model_validate(conf))
     net = conf_of([16, 32])
     with pytest.raises(
         ConfigError, match=r"expected one number, for this layer has no partition_dim: 0, got \[16, 32\]"
     ):
-        prepare(job([16, 32], cluster=ALLREDUCE, neuralnet={**net, "partition_dim": 1}))
+        check_job(job([16, 32], cluster=ALLREDUCE, neuralnet={**net, "partition_dim": 1}))
     net["layer"][-2]["partition_dim"] = 1
     with pytest.raises(
         ConfigError, match=r"batchsize: a batchsize for each worker needs partition_dim: 0 in all layers"
     ):
-        prepare(job([16, 32], cluster=ALLREDUCE, neuralnet=net))
+        check_job(job([16, 32], cluster=ALLREDUCE, neuralnet=net))
     with pytest.raises(ConfigError, match=r"in the proportions 1 : 2, got \[24, 24\]"):
-        prepare(job([16, 32], cluster=ALLREDUCE, neuralnet=two_readers([16, 32], [24, 24])))
+        check_job(job([16, 32], cluster=ALLREDUCE, neuralnet=two_readers([16, 32], [24, 24])))
     with pytest.raises(ValueError, match="expected one number, or one for each of 2 workers of a group, got 3"):
         job([16, 16, 16], cluster=ALLREDUCE)
 

@@ -13,7 +13,7 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data.stores import STORES
 from singa_dask.errors import ConfigError
 from singa_dask.layers.softmax_loss import SoftmaxLoss
-from singa_dask.runtime.job.checks.job import prepare
+from singa_dask.runtime.job.checks.job import check_job
 from tests.runtime.end_to_end.test_partition import PLACES
 from tests.runtime.harness import ALLREDUCE, FRAMEWORKS, SANDBLASTER_1, Outcome, mlp
 from tests.selection import circles
@@ -176,4 +176,4 @@ def test_what_needs_a_number_of_batches_is_refused(tmp_path: Path, n: int, layer
         store = layer["store_conf"]
         layer = {**layer, "store_conf": {**store, "path": str(tmp_path / f"{store['path']}.arrow")}}
     with pytest.raises(ConfigError, match=f"test_freq: .*{message}.*[Ss]et test_steps"):
-        prepare(with_layer(made, **layer) if layer else made)
+        check_job(with_layer(made, **layer) if layer else made)

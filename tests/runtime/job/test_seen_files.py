@@ -12,7 +12,7 @@ import pytest
 
 from singa_dask.errors import DataError
 from singa_dask.fs.ownership import Ownership
-from singa_dask.runtime.job.checks.seen_files import _unseen, check_seen, files_of
+from singa_dask.runtime.job.checks.seen_files import _unseen, check_seen, input_files
 from singa_dask.runtime.job.dask_worker.hosting import Hosting
 from singa_dask.runtime.job.driver.driver import Lease
 from singa_dask.runtime.job.driver.driver_host import DriverHost
@@ -53,12 +53,12 @@ def test_what_is_there(tmp_path: Path, name: str, is_seen: bool) -> None:
 
 def test_the_files_of_a_job() -> None:
     job = with_stores(mlp(), lambda store: {"path": "a.arrow", "mean_file": "mean.bin"})
-    assert set(files_of(job)) == {"a.arrow", "mean.bin"}
+    assert set(input_files(job)) == {"a.arrow", "mean.bin"}
     layers = [layer.model_copy(update={"include": ["test"]}) for layer in job.neuralnet.layer[:1]]
     tested = job.with_layers([*layers, *job.neuralnet.layer[1:]])
     # nobody tests
-    assert files_of(tested.model_copy(update={"test_freq": 0})) == []
-    assert files_of(tested.model_copy(update={"test_freq": 1, "test_steps": 1})) == ["a.arrow", "mean.bin"]
+    assert input_files(tested.model_copy(update={"test_freq": 0})) == []
+    assert input_files(tested.model_copy(update={"test_freq": 1, "test_steps": 1})) == ["a.arrow", "mean.bin"]
 
 
 def test_dask_workers_are_asked_once_for_records_and_run_directory(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from singa_dask.runtime import Patience, connect
 from singa_dask.runtime.job.dask_tasks import run_here
 from singa_dask.runtime.job.driver import locality
 from singa_dask.runtime.job.driver.locality import reads_tables, survey
-from singa_dask.runtime.job.driver.table_scans import share_scans
+from singa_dask.runtime.job.driver.table_scans import scan_tables
 from singa_dask.runtime.planning.nets import build_nets
 from tests.runtime.processes import TIMEOUT_S, Cluster, Driven
 
@@ -74,7 +74,7 @@ def test_each_file_is_scanned_once_and_then_no_more(
         return run_here(tasks[::-1])
 
     assert reads_tables(job)
-    share_scans(client, survey(job.to_json(), None, 60, (), 1).unscanned, backwards, said.append)
+    scan_tables(client, survey(job.to_json(), None, 60, (), 1).unscanned, backwards, said.append)
     files = [f"{tmp_path}/table/{i}.csv" for i in range(4)]
     assert sorted(scanned) == files
     assert said == [f"{tmp_path}/table: the Dask workers look where records begin in 4 files"]

@@ -30,7 +30,7 @@ from singa_dask.wording import suggest
 MAX_MEMORY = 1 << 46
 
 
-def prepare(
+def check_job(
     job: JobConf,
     *,
     resume: str | None = None,

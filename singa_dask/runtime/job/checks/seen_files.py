@@ -26,7 +26,7 @@ SHOWN = 3
 """Maximum number of Dask workers that an error names."""
 
 
-def files_of(job: JobConf) -> list[str]:
+def input_files(job: JobConf) -> list[str]:
     """Return the paths and URLs of the records that the nets of a job read."""
     tested = {phase for phase, (freq, steps) in KEYS.items() if 0 not in (getattr(job, freq), getattr(job, steps))}
     phases = {Phase.TRAIN, *tested} if job.trains else {*PHASES.values()}

@@ -26,14 +26,14 @@ from singa_dask.errors import (
 from singa_dask.fs import host_files
 from singa_dask.observe.files.run_directory import check_ended
 from singa_dask.runtime.job.calls import UNANSWERED, ask_jobs
-from singa_dask.runtime.job.checks.seen_files import check_seen, files_of
+from singa_dask.runtime.job.checks.seen_files import check_seen, input_files
 from singa_dask.runtime.job.dask_tasks import Runner, on_dask
 from singa_dask.runtime.job.driver.epochs import steps_by_task
 from singa_dask.runtime.job.driver.follower import Follower
 from singa_dask.runtime.job.driver.locality import Placed, place_on_cluster
 from singa_dask.runtime.job.driver.record_scaling import compute_scalings
 from singa_dask.runtime.job.driver.result import Result, summarise
-from singa_dask.runtime.job.driver.table_scans import share_scans
+from singa_dask.runtime.job.driver.table_scans import scan_tables
 from singa_dask.runtime.job.job_end import JobEnd
 from singa_dask.runtime.job.names import SIGNAL_CODES, Op
 from singa_dask.runtime.job.state.job_facts import JobFacts
@@ -254,7 +254,7 @@ class Driver:
         """Choose Dask workers, and submit the job."""
         if self._lease is None and not self._queue:
             self._prepare()
-        paths = dict.fromkeys(path for path in files_of(self.job) if not path.startswith(host_files.SCHEME))
+        paths = dict.fromkeys(path for path in input_files(self.job) if not path.startswith(host_files.SCHEME))
         what = f"waiting for the Dask workers, which open {listed([*paths], SHOWN) or 'the records'}"
         with said_late(what, self._notice):
             placed = self._place()
@@ -276,7 +276,7 @@ class Driver:
         room = self._follower.ask(Op.ROOM, wanted=self.job.cluster.workers.model_dump(mode="json"))
         present = {address: WorkerFacts(*facts) for address, facts in room.items()}
         placed = place_on_cluster(
-            self._client, self.job, self._layout, present, sources, resume, given.datasets, self._share_scans
+            self._client, self.job, self._layout, present, sources, resume, given.datasets, self._scan_tables
         )
         self._check_seen(placed.workers)
         run = self._on_workers(placed.workers)
@@ -292,12 +292,12 @@ class Driver:
         """Check that Dask workers can reach the records, the initial values and the run directory."""
         given = self._submission
         values = [url for url in (given.resume, *given.init_from) if url and fs.local_path(url) and fs.exists(url)]
-        check_seen(self._client, [*files_of(self.job), *values], workers, given.run_url)
+        check_seen(self._client, [*input_files(self.job), *values], workers, given.run_url)
 
-    def _share_scans(self, workers: Sequence[str], scans: Sequence[TableScan]) -> None:
+    def _scan_tables(self, workers: Sequence[str], scans: Sequence[TableScan]) -> None:
         """Scan the large text tables of the job on its Dask workers."""
         self._check_seen(workers)
-        share_scans(self._client, scans, self._on_workers(workers), self._notice)
+        scan_tables(self._client, scans, self._on_workers(workers), self._notice)
 
     def _notice(self, line: str) -> None:
         self._publish({"event": "notice", "unit": "driver", "level": "INFO", "time": time.time(), "message": line})

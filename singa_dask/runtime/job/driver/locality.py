@@ -321,7 +321,7 @@ def place_on_cluster(
     sources: Sequence[modules.Source],
     resume: str | None,
     datasets: Sequence[Sequence[Any]],
-    share_scans: Callable[[Sequence[str], Sequence[TableScan]], None],
+    scan_tables: Callable[[Sequence[str], Sequence[TableScan]], None],
 ) -> Placed:
     """Choose a Dask worker for each process of a job, if possible on the host of its records.
 
@@ -335,7 +335,7 @@ def place_on_cluster(
         URL of the checkpoint that the job continues from.
     datasets : sequence
         Catalogs, as plain values, of the part files that the job reads.
-    share_scans : callable
+    scan_tables : callable
         Called with Dask workers that have room for the job, and with the text tables to scan, before their hosts are
         searched.
 
@@ -363,7 +363,7 @@ def place_on_cluster(
     with _noting(notes):
         surveyed = look(SCANNED_BYTES)
     if surveyed.unscanned:
-        share_scans(workers, surveyed.unscanned)
+        scan_tables(workers, surveyed.unscanned)
         if reads_remote_stores(job):
             with _noting(notes):
                 surveyed = look(math.inf)

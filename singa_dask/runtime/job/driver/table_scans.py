@@ -13,7 +13,7 @@ from singa_dask.runtime.job.dask_tasks import Runner, check_wanted, on_each_work
 from singa_dask.shown import plural
 
 
-def share_scans(client: Client, scans: Iterable[TableScan], run: Runner, say: Callable[[str], None]) -> None:
+def scan_tables(client: Client, scans: Iterable[TableScan], run: Runner, say: Callable[[str], None]) -> None:
     """Find where records begin in large text tables, and cache the result on each Dask worker.
 
     Dask workers that join the cluster later scan the tables themselves.
