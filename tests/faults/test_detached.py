@@ -15,12 +15,14 @@ import pytest
 
 from singa_dask.errors import ConfigError
 from singa_dask.runtime import RemoteJobs
-from singa_dask.runtime.job.calls import present_workers
+from singa_dask.runtime.job.calls import ask_jobs, present_workers
+from singa_dask.runtime.job.client import detached as detaching
+from singa_dask.runtime.job.client.job_cluster import install_jobs
 from singa_dask.runtime.job.names import JOBS, Op
 from tests.faults.jobs import job
 from tests.faults.machines import Machines
 from tests.faults.runs import Run
-from tests.runtime.job.test_detached import ask, detach, driver_pid, has_ended, metrics
+from tests.runtime.job.test_detached import arguments, ask, call, detach, driver_pid, has_ended, metrics
 from tests.runtime.processes import ROOT, cluster, program, wait_until
 
 pytestmark = pytest.mark.cluster
@@ -160,6 +162,44 @@ def test_the_driver_of_a_job_goes_past_dask_workers_that_are_stopped(
         wait_until(lambda: ask(client, has_ended, job_id), "the job has ended, and its driver too")
     shown = [event["step"] for event in metrics(run) if event["event"] == "metrics"]
     assert shown == list(range(0, 10 * len(shown), 10))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_job_is_refused_if_the_only_dask_worker_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    for name, value in (("SILENT", "3s"), ("ANSWER", "6s")):
+        monkeypatch.setenv(f"DASK_DISTRIBUTED__SINGA_DASK__{name}", value)
+    with cluster(tmp_path, "--no-nanny", names=("a",)) as (_, client):
+        ((address, pid),) = client.run(os.getpid).items()
+        if when == "before":  # the scheduler already knows that it is silent
+            install_jobs(client)
+            os.kill(pid, signal.SIGSTOP)
+            wait_until(lambda: client.run_on_scheduler(is_silent, address), "it is silent")
+        else:
+            monkeypatch.setattr(detaching, "ask_jobs", stopped_before(Op.DETACH, pid))
+        done = call(*arguments(client, tmp_path / "run", "--detach", framework="single"))
+        assert (done.exit_code, (tmp_path / "run").exists()) == (3, False), done.stderr
+        said = f"no Dask worker can run the driver of the job: no heartbeats from {address}. Restart these Dask workers"
+        assert said in done.stderr
+
+
+def stopped_before(op: str, pid: int) -> Any:
+    """Return a form of `ask_jobs` that stops a process before it calls an operation."""
+
+    def ask_and_stop(client: Any, name: str, /, *given: Any, **arguments: Any) -> Any:
+        if name == op:
+            os.kill(pid, signal.SIGSTOP)
+        return ask_jobs(client, name, *given, **arguments)
+
+    return ask_and_stop
+
+
+def is_silent(address: str, dask_scheduler: Any) -> bool:
+    jobs = dask_scheduler.plugins[JOBS]
+    jobs._heartbeats.look()
+    return bool(jobs._heartbeats.is_silent(address))
 
 
 def n_shown(run: Path) -> int:

@@ -60,6 +60,8 @@ LIMITS = {
     "question": Limit("time for the scheduler to answer one call", of="answer", times=1 / 3),
     "connect": Limit("time for a scheduler to identify itself to a new client", of="answer", times=1 / 5),
     "close": Limit("time for the scheduler to receive that a client leaves", of="answer", times=2 / 5),
+    # the scheduler first reads the jobs of an earlier scheduler for `late`, then saves the job for `answer`
+    "detach": Limit("time for the scheduler to save a detached job", of="answer", times=3 / 2, at_least=("answer",)),
     "load": Limit("time for a scheduler to load the package", of="host", times=1 / 5),
     "late": Limit("silence of the scheduler after which the user is warned", of="answer", times=1 / 6),
     "leaving": Limit("time for the scheduler to receive that a Dask worker closes", of="answer", times=1 / 15),
@@ -72,7 +74,9 @@ LIMITS = {
     "buddy": Limit("time for a Dask worker to prepare for copies of snapshots", of="answer", times=1 / 15),
     "hand-over": Limit("time for a snapshot before units move; then a checkpoint is taken", of="answer", times=1 / 6),
     "aborted": Limit("time to learn why units were aborted, before the job restarts", of="answer", times=1 / 6),
-    "driver": Limit("time for a Dask worker to join that can run the driver of a job", of="answer", times=2.0),
+    "driver": Limit(
+        "time without a Dask worker that can run the driver of a job, until it is refused", of="answer", times=2.0
+    ),
     "driver-left": Limit("time for a driver to leave a Dask worker that closes", of="answer", times=1 / 10),
     # These limits grow, because each includes the one before: units end, their Dask worker notices it, then the
     # scheduler, then the client.

@@ -1,4 +1,4 @@
-"""What a scheduler keeps of detached jobs, and takes up when it is started again; without a cluster."""
+"""What a scheduler keeps of detached jobs, and takes up when it is started again; mostly without a cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ import dask.config
 import pytest
 from distributed import Scheduler
 
+from singa_dask.errors import ClusterError, DataError
+from singa_dask.runtime import detach, local_cluster
 from singa_dask.runtime.job.driver.job_run import JobRun
+from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import JOBS, Op
 from singa_dask.runtime.job.scheduler.jobs import dask_setup
 from singa_dask.runtime.job.scheduler.saved_jobs import SavedJobs
@@ -282,3 +285,16 @@ def test_a_scheduler_with_jobs_from_a_preload_module_takes_them_up_once(state: P
 
     asyncio.run(go())
     assert restored == ["a"]
+
+
+@pytest.mark.cluster
+def test_a_client_waits_until_its_detached_job_is_saved(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail_late(*given: Any) -> None:
+        threading.Event().wait(1.2 * limit("question"))
+        raise DataError("the disk is full")
+
+    monkeypatch.setattr(SavedJobs, "_write", fail_late)
+    run = JobRun.of(digits("single"), job_id="job", run_url=str(state / "run"), owner="me@here")
+    with dask.config.set({"distributed.singa-dask.answer": "3s"}), local_cluster(1, processes=False) as client:
+        with pytest.raises(ClusterError, match="cannot be saved for a restarted scheduler: the disk is full"):
+            detach(client, run)

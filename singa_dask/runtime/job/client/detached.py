@@ -16,6 +16,7 @@ from singa_dask.observe.files.run_directory import check_ended
 from singa_dask.runtime.job.calls import UNANSWERED, ask_jobs, expecting_answer, present_workers
 from singa_dask.runtime.job.client.job_cluster import install_jobs
 from singa_dask.runtime.job.driver.job_run import JobRun
+from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import Op
 
 DETACH_LOOK_S = 0.2
@@ -44,7 +45,7 @@ def detach(client: Client, run: JobRun) -> dict[str, Any]:
             runs = ask_jobs(client, Op.RUNS, run_url=run.run_url)
         check_ended(run.run_url, run.job_id, runs)
         with expecting_answer(client, " The job may run."):
-            if refusal := ask_jobs(client, Op.DETACH, run=asdict(run), client=client.id):
+            if refusal := ask_jobs(client, Op.DETACH, timeout_s=limit("detach"), run=asdict(run), client=client.id):
                 raise ClusterError(refusal)
             while (progress := ask_jobs(client, Op.DETACHED, job_id=run.job_id))["state"] == "starting":
                 pause(DETACH_LOOK_S)

@@ -1,4 +1,4 @@
-"""Prepare a cluster for a job: start one of the job's size, install `Jobs`, or wait until the job fits."""
+"""Prepare a cluster for a job: start one, install `Jobs`, or wait until the job fits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs a job from its submission to its end, in the user's program or, for a detached job, on a Dask worker.
+"""The part of a job that submits it, and follows it to its end, wherever it runs.
 
 Before the job starts
     `locality`: chooses Dask workers near the records. `table_scans`: scans large tables. `epochs`: counts the steps of

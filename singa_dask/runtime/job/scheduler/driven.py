@@ -48,6 +48,8 @@ class DrivenJob:
         Dask worker where the driver runs; empty if no driver runs.
     since : float
         Time at which the job began to wait for a Dask worker, got a driver or ended; 0 before.
+    silent_since : float
+        Time since which the Dask worker of the driver sends no heartbeats; 0 while it does.
     not_before : float
         Earliest time of the next start, if the last driver found that the job does not fit on the cluster.
     barred : dict of str to str
@@ -66,6 +68,7 @@ class DrivenJob:
     phase: Phase = Phase.WAITING
     worker: str = ""
     since: float = 0.0
+    silent_since: float = 0.0
     not_before: float = 0.0
     barred: dict[str, str] = field(default_factory=dict)
     passing: str = ""

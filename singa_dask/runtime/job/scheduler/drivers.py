@@ -30,6 +30,7 @@ from singa_dask.runtime.job.scheduler.record import JobRecord
 from singa_dask.runtime.job.scheduler.saved_jobs import SavedJobs
 from singa_dask.runtime.job.scheduler.sites import Sites
 from singa_dask.runtime.job.state.job_facts import JobFacts
+from singa_dask.wording import listed
 
 logger = logging.getLogger(__name__)
 
@@ -290,7 +291,7 @@ class Drivers:
         is read.
         """
         driven = self._driven.get(job_id)
-        if job_id in self._jobs or job_id in self._history.facts:
+        if self._has_begun(job_id):
             return False
         if driven is None and not self._has_read.is_set() and not self._queue.has(job_id):
             self._stops[job_id] = name, by
@@ -358,14 +359,17 @@ class Drivers:
         """
         now, taken_over = time.monotonic(), self.taken_over
         for job_id, driven in list(self._driven.items()):
+            driven.silent_since = (driven.silent_since or now) if self._is_silent(driven.worker) else 0.0
             # keep an ended job for a while, because the client may still ask for its result
             if driven.has_ended and now - driven.since > limit("client"):
                 del self._driven[job_id]
-            elif taken_over and not (driven.has_ended or job_id in self._jobs or job_id in self._history.facts):
+            elif taken_over and not (driven.has_ended or self._has_begun(job_id)):
                 self._end(driven, {"reason": taken_over, "exit_code": ClusterError.exit_code, "error": ""})
-            elif driven.phase is Phase.DRIVEN and self._is_silent(driven.worker):
+            elif driven.phase is Phase.DRIVEN and driven.silent_since:
                 if self._choose(driven):  # if no other Dask worker is left, wait for the silent one
                     self._start(driven)
+                elif not self._has_begun(job_id) and now - driven.silent_since > limit("driver"):
+                    self._refuse(driven)
             elif driven.phase is Phase.WAITING and not self._queue.has(job_id):
                 if now - driven.since > AGAIN_S:
                     driven.barred.clear()
@@ -378,18 +382,30 @@ class Drivers:
         """Start a driver on the best Dask worker. Without a suitable Dask worker, end the job or wait for one."""
         if self.taken_over:
             return
-        job_id = driven.job_id
-        has_begun = job_id in self._jobs or job_id in self._history.facts
+        has_begun = self._has_begun(driven.job_id)
         driven.drive(self._choose(driven))
-        why, waited_s = " ".join(dict.fromkeys(driven.barred.values())), time.monotonic() - driven.since
+        waited_s = time.monotonic() - driven.since
         if driven.worker:
             self._scheduler.loop.add_callback(self._drive, driven, driven.number, has_begun)
         elif not has_begun and (driven.barred or waited_s > limit("driver")):
-            reason = f"no Dask worker can run the driver of the job: {why or 'the cluster has no workers.'}"
-            self._end(driven, {"reason": reason, "exit_code": ClusterError.exit_code, "error": ""})
+            self._refuse(driven)
         elif driven.barred and waited_s < 1:
-            message = f"no process writes the run directory: {why}"
-            self._tell(job_id, {"event": "log", "level": "WARNING", "message": message})
+            message = f"no process writes the run directory: {self._why_no_driver(driven)}"
+            self._tell(driven.job_id, {"event": "log", "level": "WARNING", "message": message})
+
+    def _has_begun(self, job_id: str) -> bool:
+        return job_id in self._jobs or job_id in self._history.facts
+
+    def _refuse(self, driven: DrivenJob) -> None:
+        """End a job that has not begun, because no Dask worker can run its driver."""
+        reason = f"no Dask worker can run the driver of the job: {self._why_no_driver(driven)}"
+        self._end(driven, {"reason": reason, "exit_code": ClusterError.exit_code, "error": ""})
+
+    def _why_no_driver(self, driven: DrivenJob) -> str:
+        reasons = list(driven.barred.values())
+        if silent := sorted(filter(self._is_silent, self._scheduler.workers)):
+            reasons.append(f"no heartbeats from {listed(silent, 3)}. Restart these Dask workers, or start others.")
+        return " ".join(dict.fromkeys(reasons)) or "the cluster has no workers. Start some: dask-worker ADDRESS."
 
     def _choose(self, driven: DrivenJob) -> str:
         """Return the best Dask worker for a driver, if possible on the host of the client.
