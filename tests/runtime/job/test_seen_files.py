@@ -12,7 +12,7 @@ import pytest
 
 from singa_dask.errors import DataError
 from singa_dask.fs.ownership import Ownership
-from singa_dask.runtime.job.checks.seen_files import _unseen, check_seen, input_files
+from singa_dask.runtime.job.checks.seen_files import _digest, _unseen, check_seen, input_files
 from singa_dask.runtime.job.dask_worker.hosting import Hosting
 from singa_dask.runtime.job.driver.driver import Lease
 from singa_dask.runtime.job.driver.driver_host import DriverHost
@@ -25,6 +25,8 @@ def client_of(*unseen: str) -> Any:
 
     def run(function: Callable[[], Any], workers: Any, on_error: str, callback_timeout: float) -> dict[str, Any]:
         host, missing = function()
+        if isinstance(missing, dict):  # the files are the same
+            return {"tcp://near:1": (host, missing), "tcp://far:2": ("far", missing)}
         return {"tcp://near:1": (host, missing), "tcp://far:2": ("far", [*missing, *unseen])}
 
     return SimpleNamespace(run=run)
@@ -49,6 +51,36 @@ def test_what_is_there(tmp_path: Path, name: str, is_seen: bool) -> None:
     (tmp_path / "a[1].csv").touch()
     path = str(tmp_path / name)
     assert _unseen([path])[1] == ([] if is_seen else [path])
+
+
+@pytest.mark.parametrize(
+    ("change", "differs"),
+    [
+        ("the last byte of a file", True),
+        ("a name", True),
+        ("a length between the files that are read", True),
+        ("the lock of LMDB, and hidden files", False),
+        ("a run", False),
+    ],
+)
+@pytest.mark.parametrize("path", ["", "*.bin"])
+def test_what_is_compared_between_dask_workers(tmp_path: Path, change: str, differs: bool, path: str) -> None:
+    for i in range(10):
+        (tmp_path / f"{i}.bin").write_bytes(bytes(200_000))
+    before = _digest(str(tmp_path / path))
+    if change == "the last byte of a file":
+        (tmp_path / "8.bin").write_bytes(bytes(199_999) + b"x")
+    elif change == "a name":
+        (tmp_path / "9.bin").rename(tmp_path / "10.bin")
+    elif change.startswith("a length"):
+        (tmp_path / "1.bin").write_bytes(bytes(200_001))
+    else:
+        for name in ("lock.mdb", ".hidden", "_SUCCESS"):
+            (tmp_path / name).touch()
+    if change == "a run":
+        Ownership(str(tmp_path), "job").take()
+        before = "" if not path else before
+    assert (_digest(str(tmp_path / path)) != before) == differs
 
 
 def test_the_files_of_a_job() -> None:

@@ -5,6 +5,7 @@ Each Dask worker has a disk of its own at a path that the client has, too.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from distributed import Client
 import singa_dask as sd
 from singa_dask.cli import main
 from singa_dask.errors import DataError
-from singa_dask.runtime import Patience, connect
+from singa_dask.runtime import Patience, check_seen, connect
 from tests.data.loading.test_full_cache_disk import UNSHARE, can_mount
 from tests.runtime.processes import ROOT, TIMEOUT_S, Cluster
 
@@ -91,6 +92,30 @@ def test_an_estimator_refuses_it_without_a_run_directory_of_its_own(
     x = da.from_array(np.random.default_rng(0).normal(size=(64, 4)), chunks=(32, 4))
     net = sd.SingaClassifier(client=client, max_iter=2, run_dir=str(tmp_path / "run"))
     assert net.fit(x, x[:, 0] > 0).predict(x).compute().shape == (64,)
+
+
+def test_records_that_differ_between_hosts_are_refused(hosts: tuple[Path, Client], tmp_path: Path) -> None:
+    disk, client = hosts
+    records, path = (ROOT / "data/digits/train.arrow").read_bytes(), disk / "train.arrow"
+    changed = bytearray(records)
+    changed[len(records) // 3 + 999] ^= 1  # the value of a pixel
+    job = sd.load(ROOT / "configs/digits/mlp.yaml", cluster=ROOT / "configs/cluster/allreduce.yaml")
+    job = job.replace({"neuralnet.layer[0].store_conf.path": str(path), "test_freq": 0, "train_steps": 3})
+    path.touch()
+    one, other = client.scheduler_info()["workers"]
+    try:
+        client.run(path.write_bytes, records, workers=[one])
+        client.run(path.write_bytes, bytes(changed), workers=[other])
+        found = re.escape(f"{path}: Dask workers read different files at this path: ")
+        with pytest.raises(DataError, match=rf"{found}tcp://.* on .*, tcp://.* on .*\. Copy the same files"):
+            sd.train(job, client=client, run_dir=str(tmp_path / "run"), progress=False)
+        with pytest.raises(DataError, match=found):
+            check_seen(client, [str(path)])  # as `predict` and `test` do
+        client.run(path.write_bytes, records, workers=[other])
+        assert sd.train(job, client=client, run_dir=str(tmp_path / "run"), progress=False).state == "done"
+    finally:
+        path.unlink()
+        client.run(path.unlink)
 
 
 def test_find_rate_writes_to_the_workspace_of_the_job(

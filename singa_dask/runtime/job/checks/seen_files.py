@@ -1,7 +1,9 @@
-"""Check that Dask workers can reach the files that a job reads, and its run directory."""
+"""Check that Dask workers reach a job's run directory, and read the same files."""
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import os
 import secrets
 import socket
@@ -17,28 +19,36 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.conf.layer import PHASES
 from singa_dask.errors import DataError
 from singa_dask.fs.patterns import is_pattern, matches
+from singa_dask.layers import LAYERS
+from singa_dask.observe.files.run_directory import is_run
 from singa_dask.runtime.job.dask_tasks import on_each_worker
-from singa_dask.runtime.planning.nets import store_of
 from singa_dask.runtime.planning.whole_pass import KEYS
 from singa_dask.wording import listed
 
 SHOWN = 3
 """Maximum number of Dask workers that an error names."""
+MAX_LISTED, MAX_READ, MAX_PIECES, PIECE_BYTES = 2000, 8, 16, 1 << 16
+"""Bounds of a comparison. The files of a larger directory are not compared. Pieces are evenly spread over a file, and
+files that are read over their list."""
+KEYS_OF_FILES = ("path", "vocab_path", "mean_file", "std_file")
 
 
 def input_files(job: JobConf) -> list[str]:
-    """Return the paths and URLs of the records that the nets of a job read."""
+    """Return the paths and URLs of records, vocabularies and means that the nets of a job read."""
     tested = {phase for phase, (freq, steps) in KEYS.items() if 0 not in (getattr(job, freq), getattr(job, steps))}
     phases = {Phase.TRAIN, *tested} if job.trains else {*PHASES.values()}
-    layers = [layer for layer in job.neuralnet.layer if any(map(layer.in_phase, phases))]
-    stores = [store for layer in layers if (store := store_of(layer))]
-    return [url for each in stores for url in (each.path, each.mean_file, each.std_file) if url]
+    inputs = [layer for layer in job.neuralnet.layer if LAYERS.find(layer.type).traits.role == "input"]
+    blocks = [block for layer in inputs if any(map(layer.in_phase, phases)) for block in layer.blocks.values()]
+    # blocks of a job that came from another process are plain values
+    values = [block if isinstance(block, Mapping) else vars(block) for block in blocks]
+    return [url for each in values for key in KEYS_OF_FILES if (url := each.get(key))]
 
 
 def check_seen(client: Client, urls: Iterable[str], workers: Collection[str] | None = None, run_url: str = "") -> None:
     """Check that Dask workers can reach local files of this host, and a run directory on a local disk.
 
-    A missing run directory is created. Dask workers that do not answer soon are not checked.
+    All Dask workers must read the same files: names, lengths and pieces of them are compared. A missing run directory
+    is created. Dask workers that do not answer soon are not checked.
 
     Parameters
     ----------
@@ -52,7 +62,8 @@ def check_seen(client: Client, urls: Iterable[str], workers: Collection[str] | N
     Raises
     ------
     DataError
-        A Dask worker cannot reach a file or the run directory, or the run directory cannot be created.
+        A Dask worker cannot reach a file or the run directory, the files differ between Dask workers, or the run
+        directory cannot be created.
     """
     paths = sorted({url for url in urls if fs.local_path(url) is not None})
     with _marked(run_url) as marker:
@@ -73,6 +84,20 @@ def check_seen(client: Client, urls: Iterable[str], workers: Collection[str] | N
                 f"{listed(blind, SHOWN)}. The job was not started, as its checkpoints could not be completed. Choose a "
                 "run directory (--run-dir, run_dir= in Python, or cluster.workspace in the job) at a URL that all "
                 f"hosts reach, or in a directory that all of them mount.{_without_scheduler(client)}"
+            )
+        if len(asked) > 1 and paths:
+            _check_same(ask(partial(_digests, paths)), paths)
+
+
+def _check_same(answers: Mapping[str, tuple[str, Mapping[str, str]]], paths: Sequence[str]) -> None:
+    """Raise `DataError` if the files at one of ``paths`` differ between Dask workers."""
+    for path in paths:
+        readers = {known[path]: f"{address} on {host}" for address, (host, known) in sorted(answers.items())}
+        readers.pop("", None)
+        if len(readers) > 1:
+            raise DataError(
+                f"{path}: Dask workers read different files at this path: {listed([*readers.values()], SHOWN)}. "
+                "Copy the same files to all hosts, or use a URL that all hosts reach."
             )
 
 
@@ -140,6 +165,40 @@ def _unseen(paths: Sequence[str]) -> tuple[str, list[str]]:
             os.scandir(folder).close()
     unseen = [path for path in unseen if not _is_seen(path)]
     return socket.gethostname(), unseen
+
+
+def _digests(paths: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """Return the name of this host, and a digest of the files at each path, or an empty string."""
+    digests = dict.fromkeys(paths, "")
+    for path in paths:
+        with suppress(OSError, DataError):  # the process that reads the file will report the error
+            digests[path] = _digest(path)
+    return socket.gethostname(), digests
+
+
+def _digest(path: str) -> str:
+    root = fs.local_path(path)
+    if root is None or is_run(path):  # a running job may write there
+        return ""
+    tops = [root] if root.exists() else map(Path, matches(str(root)))
+    below = ((top, each) for top in tops for each in (top.rglob("*") if top.is_dir() else [top]))
+    entries = list(itertools.islice(below, MAX_LISTED + 1))
+    if len(entries) > MAX_LISTED:
+        return ""
+    files = sorted(each for top, each in entries if each.is_file() and not _is_of_a_host(each.relative_to(top)))
+    digest = hashlib.blake2b(repr([(str(each), each.stat().st_size) for each in files]).encode())
+    for each in files[:: -(-len(files) // MAX_READ) or 1]:
+        with each.open("rb") as file:
+            last = max(os.fstat(file.fileno()).st_size - PIECE_BYTES, 0)
+            for offset in dict.fromkeys(last * i // (MAX_PIECES - 1) for i in range(MAX_PIECES)):
+                file.seek(offset)
+                digest.update(file.read(PIECE_BYTES))
+    return digest.hexdigest()
+
+
+def _is_of_a_host(name: Path) -> bool:
+    """Return whether a file is no data: hidden, or the lock file of LMDB."""
+    return name.name == "lock.mdb" or any(part.startswith((".", "_")) for part in name.parts)
 
 
 def _is_seen(path: str) -> bool:
