@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from singa_dask.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from singa_dask.runtime.job.checks.files import blind_workers, check_seen, input_files
     from singa_dask.runtime.job.checks.job import absent_records
-    from singa_dask.runtime.job.checks.seen_files import blind_workers, check_seen, input_files
     from singa_dask.runtime.job.client.cluster import connect, local_cluster, threads_by_host
     from singa_dask.runtime.job.client.detached import detach, remote_hosts
     from singa_dask.runtime.job.client.job_cluster import wait_for_room
@@ -76,7 +76,7 @@ __getattr__ = lazy_names(
         "job.scheduler.jobs": ["dask_setup"],
         "job.driver.result": ["Result"],
         "job.client.job_cluster": ["wait_for_room"],
-        "job.checks.seen_files": ["blind_workers", "check_seen", "input_files"],
+        "job.checks.files": ["blind_workers", "check_seen", "input_files"],
         "planning.layout": ["plan_processes"],
         "planning.machine": ["n_threads"],
     },

@@ -12,7 +12,7 @@ import pytest
 
 from singa_dask.errors import DataError
 from singa_dask.fs.ownership import Ownership
-from singa_dask.runtime.job.checks.seen_files import _digest, _unseen, check_seen, input_files
+from singa_dask.runtime.job.checks.files import _digest, _unseen, check_seen, input_files
 from singa_dask.runtime.job.dask_worker.hosting import Hosting
 from singa_dask.runtime.job.driver.driver import Lease
 from singa_dask.runtime.job.driver.driver_host import DriverHost

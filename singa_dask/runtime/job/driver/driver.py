@@ -26,7 +26,7 @@ from singa_dask.errors import (
 from singa_dask.fs import host_files
 from singa_dask.observe.files.run_directory import check_ended
 from singa_dask.runtime.job.calls import UNANSWERED, ask_jobs
-from singa_dask.runtime.job.checks.seen_files import check_seen, input_files
+from singa_dask.runtime.job.checks.files import check_seen, input_files
 from singa_dask.runtime.job.dask_tasks import Runner, on_dask
 from singa_dask.runtime.job.driver.epochs import steps_by_task
 from singa_dask.runtime.job.driver.follower import Follower
