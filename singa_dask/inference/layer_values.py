@@ -16,8 +16,8 @@ from singa_dask.data.codecs.class_values import BOOLEAN, BOOLEANS, classes_of
 from singa_dask.data.codecs.column_reading import ColumnReading
 from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.errors import ConfigError
+from singa_dask.inference.output_decoder import OutputDecoder, chosen
 from singa_dask.inference.tasks import TaskResult, filled_by
-from singa_dask.inference.threshold import chosen
 from singa_dask.inference.value_files import text_columns
 from singa_dask.net import NeuralNet
 from singa_dask.redaction import readable
@@ -189,8 +189,8 @@ class LayerValues(NamedTuple):
         Names of the classes, labels or targets of each layer; empty for layers without names.
     net : NeuralNet
         The net without memory; only its shapes are used.
-    class_types : tuple of str
-        For each layer, the type of the labels before they became class names; see `label_type`. May be empty.
+    decoders : tuple of OutputDecoder
+        A decoder for each layer. If it is empty, class names are not converted to the type of the labels.
     reading : ColumnReading
         How to read texts in kept columns.
     """
@@ -200,7 +200,7 @@ class LayerValues(NamedTuple):
     stores: list[Predicted]
     class_names: tuple[tuple[str, ...], ...]
     net: NeuralNet
-    class_types: tuple[str, ...] = ()
+    decoders: tuple[OutputDecoder, ...] = ()
     reading: ColumnReading = ColumnReading()
 
     def table(self, *, as_texts: bool = False) -> pa.Table:
@@ -241,7 +241,7 @@ class LayerValues(NamedTuple):
         columns = [pa.chunked_array(map(PLACES[name], stores)).take(record) for name in places]
         columns += kept.take(record).columns if kept.column_names else []
         columns += [pa.array(np.tile(np.arange(n_steps), len(values[0])))] * (n_steps > 1)
-        class_types = self.class_types or ("",) * len(self.layers)
+        class_types = [each.class_type for each in self.decoders] or [""] * len(self.layers)
         for each, names, of_type in zip(values, self.class_names, class_types, strict=True):
             if not self.topk:
                 columns += map(pa.array, each.reshape(len(each), math.prod(each.shape[1:])).T)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 from collections import OrderedDict
@@ -18,7 +17,6 @@ from singa_dask import fs, modules
 from singa_dask.api import REGISTRIES
 from singa_dask.arrays import Array
 from singa_dask.conf import JobFile, Phase, loads
-from singa_dask.data.codecs.class_values import classes_of
 from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.codecs.lags import LagsConf
 from singa_dask.data.codecs.table_facts import TableFacts
@@ -27,13 +25,8 @@ from singa_dask.errors import CheckpointError, ConfigError, DataError, warn_call
 from singa_dask.fs.open_bytes import decode_text
 from singa_dask.inference.derived_job import PhaseJob, inference_job, reading_of, with_reading
 from singa_dask.inference.net import LoadedValues, MetricSums, SizedNets, load_modules
-from singa_dask.inference.predicted_layers import (
-    forecasts_itself,
-    label_layer,
-    predicted_layer,
-    predicts_classes,
-    target_names,
-)
+from singa_dask.inference.output_decoder import OutputDecoder, refuse_with_probabilities
+from singa_dask.inference.predicted_layers import label_layer, predicted_layer, predicts_classes, target_names
 from singa_dask.inference.records import (
     LabelReader,
     MemoryReading,
@@ -44,7 +37,6 @@ from singa_dask.inference.records import (
 )
 from singa_dask.inference.stored_records import PYTHON, advised
 from singa_dask.inference.tasks import merge_metrics
-from singa_dask.inference.threshold import check_threshold, refuse_forecasts, refuse_with_probabilities
 from singa_dask.inputs import StoreInput
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.jobs.job import Job, as_job
@@ -215,8 +207,7 @@ class Model:
         self._loaded = LoadedValues(InitialValues(job, (source.checkpoint,), averaged=True), ops)
         self._lock = threading.RLock()
         self._nets: dict[str, SizedNets] = {}
-        self._label_layers: dict[str, str] = {}
-        self._forecasting: dict[str, bool] = {}
+        self._decoders: dict[str, OutputDecoder] = {}
         self._readings: dict[tuple[StoreInput, bool, bool], MemoryReading] = {}
 
     # -- properties of the model -----------------------------------------------------------------------------
@@ -264,24 +255,7 @@ class Model:
     @property
     def class_names(self) -> tuple[str, ...]:
         """Names of the classes of `output`; empty if classes have only numbers."""
-        return self.class_names_of(self.output)
-
-    def class_names_of(self, layer: str) -> tuple[str, ...]:
-        """Return the class names of a layer with class probabilities; empty if the classes have no names."""
-        return self._loaded.knowledge.known_for(self._label_layer_of(layer))
-
-    def _label_layer_of(self, layer: str) -> str:
-        if layer not in self._label_layers:
-            self._label_layers[layer] = label_layer(self._job.job, Phase.TEST, layer)
-        return self._label_layers[layer]
-
-    def has_classes(self, layer: str) -> bool:
-        """Return whether a layer outputs class probabilities."""
-        return layer in self._classifiers
-
-    @cached_property
-    def _classifiers(self) -> set[str]:
-        return {each.name for each in self._job.job.neuralnet.layer if predicts_classes(each)}
+        return self.decoder(self.output).class_names
 
     def targets_of(self, layer: str) -> tuple[str, ...]:
         """Return the names of the columns that a layer predicts; empty if the columns have no names."""
@@ -335,41 +309,20 @@ class Model:
         if proba:
             return self.predict_proba(x, layer)
         layer = layer or self.output
-        values = self.extract(x, layer)
+        values, decoder = self.extract(x, layer), self.decoder(layer)
         if threshold is not None:
-            self.check_threshold(threshold, layer)
-        return self.predictions_of(values, layer, threshold)
+            decoder.check_threshold(threshold)
+        return decoder.predictions(values, threshold)
 
-    def check_threshold(self, threshold: float, layer: str) -> None:
-        """Raise a ConfigError if a threshold does not suit the classes of a layer; see `predict`."""
-        check_threshold(threshold, layer, len(self.classes_of(layer)) if self.has_classes(layer) else 0)
-        refuse_forecasts(self._forecasts(layer))
-
-    def predictions_of(self, values: Array, layer: str, threshold: float | None = None) -> Array:
-        """Convert the outputs of a layer to predictions: classes in the type of the label, or values.
-
-        ``threshold`` is not checked here: call `check_threshold` first.
-        """
-        return self._predictions_of(values, layer, self._label_type_of(layer), threshold)
-
-    def classes_of(self, layer: str) -> Array:
-        """Return the classes of a layer in their order, in the type in which `predict` returns them."""
-        n_classes = self.probabilities_of(np.empty((0, *self.layers[layer])), layer).shape[-1]
-        return classes_of(np.arange(n_classes), self.class_names_of(layer), n_classes, self._label_type_of(layer))
-
-    def _label_type_of(self, layer: str) -> str:
-        return self._loaded.knowledge.type_for(self._label_layer_of(layer))
-
-    def _predictions_of(self, values: Array, layer: str, of_type: str, threshold: float | None = None) -> Array:
-        if not self.has_classes(layer):
-            return values.reshape(-1) if values.shape[1:] == (1,) else values
-        scores = self.probabilities_of(values, layer)
-        if threshold is not None:
-            best = scores[..., 1] >= np.float32(threshold)
-        else:
-            # among equal scores, take the last column, as the command `predict` does
-            best = scores.shape[-1] - 1 - np.argmax(scores[..., ::-1], axis=-1)
-        return classes_of(best.astype(np.int64), self.class_names_of(layer), scores.shape[-1], of_type)
+    def decoder(self, layer: str) -> OutputDecoder:
+        """Return the decoder of a layer, which converts its outputs to predictions."""
+        if layer not in self._decoders:
+            job, shaped, knowledge = self._job.job, self._net(layer).layer(layer), self._loaded.knowledge
+            labels = label_layer(job, Phase.TEST, layer)
+            self._decoders[layer] = OutputDecoder.of(
+                job, shaped, knowledge.known_for(labels), knowledge.type_for(labels)
+            )
+        return self._decoders[layer]
 
     def predict_proba(self, x: Any, layer: str | None = None) -> Array:
         """Return the probability of each class: (n, classes) float32, or (n, steps, classes).
@@ -377,15 +330,9 @@ class Model:
         See `predict` for the arguments and errors. Classes are in the order of their numbers.
         """
         layer = layer or self.output
-        if not self.has_classes(layer):
+        if not self.decoder(layer).n_classes:
             raise ConfigError(f"{self.url}: layer {layer!r} has no class probabilities. Use predict or extract.")
-        return self.probabilities_of(self.extract(x, layer), layer)
-
-    def probabilities_of(self, values: Array, layer: str) -> Array:
-        """Convert the outputs of a layer to class probabilities, (n, classes) or (n, steps, classes)."""
-        steps = self._net(layer).layer(layer).site.n_steps
-        n_classes = math.prod(values.shape[1:]) // steps
-        return values.reshape(len(values), *((steps,) if steps > 1 else ()), n_classes)
+        return self.decoder(layer).probabilities(self.extract(x, layer))
 
     def extract(self, x: Any, layer: str) -> Array:
         """Return the output of a layer for each record: (n, *shape) float32, with the shape in `layers`.
@@ -412,9 +359,9 @@ class Model:
         """Return the output of a layer; with ``counts``, also the numbers of values that were filled in."""
         with self._lock, self._advised():
             net, forecasts = self._net(layer), list[Any]()
-            is_ahead = self._forecasts(layer)
+            decoder = self.decoder(layer)
             while True:
-                records = self._records_of(net, x, forecasts=forecasts if is_ahead else None)
+                records = self._records_of(net, x, forecasts=forecasts if decoder.forecasts else None)
                 some = next(iter(records.values()))
                 for each in records.values() if counts else ():
                     each.counts = FillCounts()
@@ -424,7 +371,7 @@ class Model:
                     values[first:stop] = net.compute(arrays, stop - first, first)[layer]["data"]
                 if not some.n_later:
                     return values, FillCounts.total(each.counts for each in records.values() if each.counts)
-                forecasts.append(self.forecast(values, layer))
+                forecasts.append(decoder.forecast(values))
 
     def test(self, x: Any, y: Any = None, metrics: Sequence[str] | None = None) -> dict[str, Any]:
         """Return the metrics of the test net on records, by name. Each record is used once.
@@ -481,11 +428,11 @@ class Model:
 
         Several threads can call this method, also while another thread computes. ``x`` are records as in `predict`;
         ``name`` is their name in errors. If the records are a time series, its last records can lack the value to
-        predict: ``forecasts`` are the predictions so far for these records; see `forecast`.
+        predict: ``forecasts`` are the predictions so far for these records; see `OutputDecoder.forecast`.
         """
         net, counts = self._net(layer), FillCounts()
         with self._advised():
-            is_ahead = self._forecasts(layer)
+            is_ahead = self.decoder(layer).forecasts
             records = self._features_of(net, x, name, forecasts=[*forecasts] if is_ahead else None)
             some = next(iter(records.values()))
             arrays: Arrays = {}
@@ -495,10 +442,6 @@ class Model:
                 arrays |= fields if len(records) == 1 else {f"{reader}/{key}": fields[key] for key in fields}
             warning = next(filter(None, (each.warning for each in records.values())), "")
             return EncodedRecords(arrays, some.n, counts, warning, some.n_later)
-
-    def forecast(self, values: Array, layer: str) -> Any:
-        """Return the last prediction as a value that later records of a time series can use as input."""
-        return self._predictions_of(values[-1:], layer, "").item()
 
     def zeros(self, layer: str) -> Arrays:
         """Return a record of zeros, encoded as `encode` encodes an array."""
@@ -702,12 +645,6 @@ class Model:
             facts, scaling = self._facts_of(layer), self._loaded.knowledge.scaling_of(layer.conf_name)
             self._readings[key] = MemoryReading(layer.store_conf, facts, outputs=outputs, skips=skips, scaling=scaling)
         return self._readings[key]
-
-    def _forecasts(self, layer: str) -> bool:
-        """Return whether predictions of a layer can be inputs of later records; see `forecasts_itself`."""
-        if layer not in self._forecasting:
-            self._forecasting[layer] = forecasts_itself(self._job.job, Phase.TEST, [layer])
-        return self._forecasting[layer]
 
     def _facts_of(self, layer: StoreInput) -> TableFacts | None:
         return self._loaded.knowledge.table_of(layer.conf_name, learns=False)

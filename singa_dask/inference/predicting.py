@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -17,14 +16,13 @@ from singa_dask.arrays import Array
 from singa_dask.comm.remote_import import Guarded
 from singa_dask.conf import Phase
 from singa_dask.conf.layer import PHASES
-from singa_dask.data.codecs.class_values import classes_of
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.inference.model import Model, find_source, load_model
+from singa_dask.inference.output_decoder import refuse_with_probabilities
 from singa_dask.inference.predicted_layers import has_classes, predicted_layer
 from singa_dask.inference.records import is_of
 from singa_dask.inference.stored import DistributedNet, use_workers
 from singa_dask.inference.stored_records import StoredRecords
-from singa_dask.inference.threshold import refuse_with_probabilities
 from singa_dask.jobs.cluster import check_client, compute_on, find_cluster
 from singa_dask.jobs.datasets.lazy_parts import parts_of
 from singa_dask.jobs.run import AnyRun
@@ -93,7 +91,9 @@ def predict(
     name = layer or trained.output
     _check_history(trained, name, data)
     if proba:
-        return _map(functools.partial(trained.predict_proba, layer=name), data, client, trained.class_names_of(name))
+        return _map(
+            functools.partial(trained.predict_proba, layer=name), data, client, trained.decoder(name).class_names
+        )
     compute = functools.partial(trained.predict, layer=name, threshold=threshold)
     return _map(compute, data, client, trained.targets_of(name))
 
@@ -237,16 +237,10 @@ def _predict_stored(
     if proba and not classes:
         raise ConfigError(f"{url}: layer {layer!r} has no class probabilities. Use predict or extract.")
     outputs = net.values([layer], [records], topk=int(classes and not proba), threshold=threshold)
-    values = outputs.array()
-    if not classes:
-        return values.reshape(-1) if values.shape[1:] == (1,) else values
-    shaped = next(each for each in outputs.net.layers if each.conf_name == layer)
-    steps = (shaped.site.n_steps,) if shaped.site.n_steps > 1 else ()
-    n_classes = math.prod(shaped.features[0].shape[1:])
+    values, decoder = outputs.array(), outputs.decoders[0]
     if proba:
-        return values.reshape(len(values), *steps, n_classes)
-    numbers = values.reshape(len(values), *steps, 2)[..., 0].astype(np.int64)
-    return classes_of(numbers, outputs.class_names[0], n_classes, outputs.class_types[0])
+        return decoder.probabilities(values)
+    return decoder.predictions_of_pairs(values) if classes else decoder.predictions(values)
 
 
 def _refuse_stored(**arguments: Any) -> None:

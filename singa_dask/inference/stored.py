@@ -18,7 +18,6 @@ import pyarrow as pa
 from distributed import Client
 
 from singa_dask import fs, modules, runtime
-from singa_dask.arrays import Array
 from singa_dask.conf import JobFile, Phase
 from singa_dask.data.codecs.column_reading import ColumnReading
 from singa_dask.data.codecs.fill_counts import FillCounts
@@ -34,6 +33,7 @@ from singa_dask.fs.outputs import check_output
 from singa_dask.inference.derived_job import inference_job, with_data
 from singa_dask.inference.layer_values import LayerValues, Predicted, merge_kept, read_kept, value_names
 from singa_dask.inference.net import build
+from singa_dask.inference.output_decoder import OutputDecoder, check_threshold
 from singa_dask.inference.predicted_layers import (
     classifier,
     forecasts_itself,
@@ -54,7 +54,6 @@ from singa_dask.inference.tasks import (
     merge_metrics,
     plan_tasks,
 )
-from singa_dask.inference.threshold import check_layer, check_threshold, refuse_forecasts
 from singa_dask.inference.value_files import check_texts
 from singa_dask.inputs import StoreInput
 from singa_dask.inputs.open_records import open_records
@@ -380,17 +379,19 @@ class DistributedNet:
             topk = 2
             if without := [layer for layer in layers if not has_classes(self.read.job, layer)]:
                 check_threshold(threshold, without[0], 0)
-            refuse_forecasts(forecasts_itself(self.read.job, phase, layers))
         are_values = topk > 0 and self._have_values(layers, topk)
         topk, keep = 0 if are_values else topk, tuple(dict.fromkeys(keep))
         kept = self._kept(layers, phase)
-        if forecasts_itself(self.read.job, phase, layers):
+        forecasts = forecasts_itself(self.read.job, phase, layers)
+        if forecasts:
             stores = [records._replace(forecasts=()) for records in stores]
         sources: list[StoredRecords | None] = [*stores] or [None]
         kept |= {"labels": False, "topk": topk, "files": bool(stores)}
         inferences = [self._inference(phase, records, **kept) for records in sources]
-        for layer in layers if threshold is not None else ():
-            check_layer(threshold or 0.0, layer, inferences[0].net)
+        shaped = [next(each for each in inferences[0].net.layers if each.conf_name == layer) for layer in layers]
+        decoders = [replace(OutputDecoder.of(self.read.job, each), forecasts=forecasts) for each in shaped]
+        for decoder in decoders if threshold is not None else ():
+            decoder.check_threshold(threshold or 0.0)
         columns = [self._columns(records, keep) if records and keep else (pa.table({}), "") for records in sources]
         for table, _ in columns if form in ("csv", "jsonl") else ():
             check_texts(table)
@@ -404,7 +405,6 @@ class DistributedNet:
 
         def check(facts: NetFacts) -> None:
             """Raise a ConfigError for a kept column whose name is taken, or whose values have several types."""
-            shaped = [next(each for each in inferences[0].net.layers if each.conf_name == layer) for layer in layers]
             sizes = [math.prod(each.features[0].shape[1:]) * each.site.n_steps for each in shaped]
             places = ["file"] * (len(sources) > 1) + ["record"]
             steps = ["step"] * (topk > 0 and any(each.site.n_steps > 1 for each in shaped))
@@ -428,9 +428,13 @@ class DistributedNet:
         with self.workers() as workers:
             for records, inference, (values, of) in zip(sources, inferences, columns, strict=True):
                 facts, results = inference.compute(workers, 0, self.show, self.log, check)
-                first, n_ahead, names = facts.n_history, facts.n_later, facts.class_names[0]
+                first, n_ahead = facts.n_history, facts.n_later
+                decoders = [
+                    replace(each, class_names=names, class_type=of_type)
+                    for each, names, of_type in zip(decoders, facts.class_names, facts.class_types, strict=True)
+                ]
                 while records and facts.n_later:
-                    made = self._forecast(layers[0], results[-1].arrays[0]["data"][-1], topk, names)
+                    made = decoders[0].forecast(results[-1].arrays[0]["data"], are_pairs=topk > 0)
                     records = records._replace(forecasts=(*(records.forecasts or ()), made))
                     inference = self._inference(phase, records, **kept)
                     facts, results = inference.compute(workers, 0, lambda compute: compute, lambda _: None)
@@ -442,7 +446,7 @@ class DistributedNet:
         reading = self._reading(facts)
         if threshold is not None:
             topk, predicted = 1, [each.with_threshold(threshold) for each in predicted]
-        return LayerValues(layers, topk, predicted, names_of(facts), inferences[0].net, facts.class_types, reading)
+        return LayerValues(layers, topk, predicted, names_of(facts), inferences[0].net, tuple(decoders), reading)
 
     def _warn_of(self, records: StoredRecords | None, counts: FillCounts) -> None:
         """Log warnings about the values of records that are not the job's own."""
@@ -458,13 +462,6 @@ class DistributedNet:
                 kinds |= dict.fromkeys((*store.target, *([store.weight] if store.weight else ())), "f")
                 spelling = spelling.over(store.spelling)
         return ColumnReading(kinds, spelling.over(facts.columns.spelling))
-
-    def _forecast(self, layer: str, values: Array, topk: int, names: Sequence[str]) -> float | str:
-        """Return a prediction for a time series as a value of the predicted column."""
-        if not has_classes(self.read.job, layer):
-            return float(values.item())
-        number = int(values.flat[0]) if topk else len(values) - 1 - int(values[::-1].argmax())
-        return names[number] if names else str(number)
 
     def _columns(self, records: StoredRecords, names: Sequence[str]) -> tuple[pa.Table, str]:
         """Return columns of a table as its files contain them, and the format of the files.

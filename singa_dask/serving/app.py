@@ -80,7 +80,7 @@ class App:
             self._check_layer(layer)
         self._threshold = threshold
         if threshold is not None:
-            model.check_threshold(threshold, self._layer or model.output)
+            model.decoder(self._layer or model.output).check_threshold(threshold)
         self.ending = False
         self.statuses: Counter[int] = Counter()
         self._n_open = self._bytes_open = 0
@@ -201,7 +201,7 @@ class App:
                 values = await self.batcher.values(encoded.arrays, layer)
                 if not encoded.n_later:
                     break
-                forecasts.append(self._model.forecast(values, layer))
+                forecasts.append(self._model.decoder(layer).forecast(values))
                 encoded = await self._work(False, self._encoded, asked, layer, forecasts)
             wants_npy = NPY in request.headers.get("accept", "")
             is_small = values.size * BYTES_PER_VALUE < SMALL_BYTES
@@ -257,7 +257,7 @@ class App:
         if layer is None:
             raise Refused(400, f"layer: expected one to predict from. Layers: {', '.join(self._model.layers)}.")
         self._check_layer(layer)
-        if asked.proba and not self._model.has_classes(layer):
+        if asked.proba and not self._model.decoder(layer).n_classes:
             raise Refused(400, f"proba: layer {layer!r} has no class probabilities.")
         n_bytes = 4 * asked.n * math.prod(self._model.layers[layer])
         if n_bytes > self._limits.max_bytes:
@@ -282,31 +282,29 @@ class App:
         finite = np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
         if not finite.all():
             raise Refused(500, f"row {int(finite.argmin())}: layer {layer!r} computed a value that is not finite.")
-        model = self._model
+        model, decoder = self._model, self._model.decoder(layer)
         threshold = self._threshold if layer == self._layer else None
         if wants_npy:
             if encoded.warning:
                 # an array has no place for warnings
                 warn_once(logger, encoded.warning)
             if asked.proba:
-                return Response(to_npy(model.probabilities_of(values, layer)), media_type=NPY)
-            return Response(to_npy(model.predictions_of(values, layer, threshold)), media_type=NPY)
-        answer = {"predictions": model.predictions_of(values, layer, threshold).tolist()}
+                return Response(to_npy(decoder.probabilities(values)), media_type=NPY)
+            return Response(to_npy(decoder.predictions(values, threshold)), media_type=NPY)
+        answer = {"predictions": decoder.predictions(values, threshold).tolist()}
         if n_history := asked.n - len(values):
             answer["history"] = n_history
         if classes := self._classes(layer):
             answer["classes"] = classes
         if asked.proba:
-            answer["probabilities"] = model.probabilities_of(values, layer).tolist()
+            answer["probabilities"] = decoder.probabilities(values).tolist()
         warnings = {"warnings": [encoded.warning]} if encoded.warning else {}
         return _json({**answer, **encoded.counts.to_dict(), **warnings, "step": model.step, "model": model.name})
 
     def _classes(self, layer: str | None) -> list[Any] | None:
         """Return the classes of a layer as JSON has them; None without classes, or if they have no names."""
-        model = self._model
-        if layer is None or not model.has_classes(layer) or not model.class_names_of(layer):
-            return None
-        return list(model.classes_of(layer).tolist())
+        decoder = self._model.decoder(layer) if layer is not None else None
+        return list(decoder.classes.tolist()) if decoder and decoder.n_classes and decoder.class_names else None
 
 
 def _output_of(model: Model) -> str | None:
