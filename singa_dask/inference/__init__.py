@@ -11,8 +11,8 @@ Records in stores
 Both
     `predicting`: the functions `predict`, `extract` and `test`. `net`: `LoadedValues`, the values of a checkpoint;
     `FilledNet`, a net for one batch size with these values; `SizedNets`, such nets for several batch sizes.
-    `derived_job`: the job of such a net. `predicted_layers`: finds the layers to compute. `output_decoder`: converts outputs
-    of a layer to classes, probabilities or values.
+    `derived_job`: the job of such a net. `predicted_layers`: finds the layers to compute. `output_decoder`: converts
+    outputs of a layer to classes, probabilities or values.
 Related classes are `FittedNet` of `estimators`, which is pickled with its values, and `ExportedNet` of `exports`, which
 is written to a file.
 

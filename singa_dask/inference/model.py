@@ -208,6 +208,7 @@ class Model:
         self._lock = threading.RLock()
         self._nets: dict[str, SizedNets] = {}
         self._decoders: dict[str, OutputDecoder] = {}
+        self._plain_readings: dict[str, MemoryReading | None] = {}
         self._readings: dict[tuple[StoreInput, bool, bool], MemoryReading] = {}
 
     # -- properties of the model -----------------------------------------------------------------------------
@@ -359,6 +360,9 @@ class Model:
         """Return the output of a layer; with ``counts``, also the numbers of values that were filled in."""
         with self._lock, self._advised():
             net, forecasts = self._net(layer), list[Any]()
+            if not counts and (fields := self._plain(x, layer)) is not None:
+                [reader] = net.inputs
+                return net.compute({reader: fields}, 1, 0)[layer]["data"], FillCounts()
             decoder = self.decoder(layer)
             while True:
                 records = self._records_of(net, x, forecasts=forecasts if decoder.forecasts else None)
@@ -432,6 +436,8 @@ class Model:
         """
         net, counts = self._net(layer), FillCounts()
         with self._advised():
+            if (fields := self._plain(x, layer, name)) is not None:
+                return EncodedRecords(fields, 1, counts, "")
             is_ahead = self.decoder(layer).forecasts
             records = self._features_of(net, x, name, forecasts=[*forecasts] if is_ahead else None)
             some = next(iter(records.values()))
@@ -564,6 +570,17 @@ class Model:
         }
         _check_counts(records, "x")
         return records
+
+    def _plain(self, x: Any, layer: str, name: str = "x") -> Arrays | None:
+        """Return the fields of a single plain record; None for other data. See `MemoryReading.plain`."""
+        if layer not in self._plain_readings:
+            net = self._net(layer)
+            [*readers] = net.inputs.values()
+            # a dict by layer and a dict by column may look the same
+            is_clear = len(readers) == 1 and self._columns_of(readers) != (readers[0].conf_name,) and not net.sequential
+            self._plain_readings[layer] = self._reading(readers[0]) if is_clear else None
+        reading = self._plain_readings[layer]
+        return None if reading is None else reading.plain(x, name)
 
     def _features_of(
         self,

@@ -21,9 +21,10 @@ from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, SingaError, UnitError
 from singa_dask.inputs import StoreInput
 from singa_dask.inputs.writers import Writer
-from singa_dask.layers import Layer
+from singa_dask.layers import Feature, Layer
 from singa_dask.layers.metrics import Totals
 from singa_dask.net import NeuralNet
+from singa_dask.net.replay import is_without_blas
 from singa_dask.ops.contract import Array, Ops
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.planning.devices import explain_memory_errors
@@ -145,6 +146,15 @@ class FilledNet:
     shared : SharedValues, optional
         See `fill`.
 
+    Attributes
+    ----------
+    bound : _BoundNet or None
+        Computes the same outputs faster. Set after several passes, if possible.
+    n_passes : int
+        Number of passes before that.
+    n_threads : int
+        Number of threads that compute a batch.
+
     Raises
     ------
     CheckpointError
@@ -152,6 +162,10 @@ class FilledNet:
     NumericError
         A param is not finite.
     """
+
+    bound: _BoundNet | None = None
+    n_passes = 0
+    n_threads = 1
 
     def __init__(
         self, net: NeuralNet, job: JobConf, initial: InitialValues, shared: SharedValues | None = None
@@ -170,6 +184,48 @@ class FilledNet:
             self._algorithm.test_one_batch(phase)
         if of_pass is not None:
             of_pass.add(self.net)
+
+
+class _BoundNet:
+    """A net for one batch size whose outputs are computed without the code of its layers, where possible.
+
+    The results have the same bits as the results of `FilledNet.compute`.
+    """
+
+    def __init__(self, net: NeuralNet, calls: Sequence[Callable[[], Any]], outputs: Mapping[str, Feature]) -> None:
+        self._ops, self._calls, self._outputs = net.ops, calls, outputs
+        self._inputs = [layer for layer in net.layers if isinstance(layer, StoreInput)]
+        self._conditions = net.ops.conditions()
+        self.needs_blas = not all(map(is_without_blas, calls))
+
+    @classmethod
+    def of(cls, net: NeuralNet, phase: Phase, layers: Sequence[str]) -> _BoundNet | None:
+        """Return the bound net for the outputs of ``layers``; None if some layers need their own code in each pass."""
+        inputs = [layer for layer in net.layers if layer.traits.role == "input"]
+        is_plain = all(type(layer).forward is StoreInput.forward for layer in inputs)
+        wanted = [layer for layer in net.layers if layer.conf_name in layers]
+        has_steps = any(layer.site.n_steps > 1 for layer in net.layers) or len(wanted) > len(layers)
+        if net.ops.device != "cpu" or not is_plain or has_steps or net.context.states:
+            return None
+        calls = net.bind_forward(phase | Phase.FORWARD)
+        outputs = {layer.conf_name: layer.features[0] for layer in wanted}
+        return None if calls is None else cls(net, calls, outputs)
+
+    def compute(self, arrays: Mapping[str, Arrays]) -> dict[str, Arrays] | None:
+        """Return the outputs as `SizedNets.compute` does; None if threads or the process have changed."""
+        if self._ops.conditions() != self._conditions:
+            return None
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            for layer in self._inputs:
+                layer.write(arrays[layer.conf_name])
+            for call in self._calls:
+                call()
+            return {name: {"data": _copied(feature.data)} for name, feature in self._outputs.items()}
+
+
+def _copied(values: Array) -> Array:
+    """Return a copy as float32 with a record in each row."""
+    return np.array(values.reshape(len(values), *(values.shape[1:] or (1,))), np.float32, order="C")
 
 
 def keep_outputs(net: NeuralNet, name: str, labels: bool, topk: int, label_layer: str = "") -> Arrays:
@@ -197,7 +253,7 @@ def keep_outputs(net: NeuralNet, name: str, labels: bool, topk: int, label_layer
     values = steps[0] if len(steps) == 1 else steps.swapaxes(0, 1)
     if topk:
         values = _top(values.reshape(len(values), len(steps), -1), topk)
-    arrays: Arrays = {"data": np.array(values.reshape(len(values), *(values.shape[1:] or (1,))), np.float32, order="C")}
+    arrays: Arrays = {"data": _copied(values)}
     inputs = [layer for layer in net.layers if layer.traits.role == "input" and labels]
     candidates = [
         layer.features[0].records.labels for layer in sorted(inputs, key=lambda each: each.conf_name != label_layer)
@@ -253,6 +309,10 @@ def locate_errors(where: Callable[[], str]) -> Iterator[None]:
         raise UnitError(f"{where()}: {type(error).__name__}: {error}\n{trace}") from None
 
 
+# number of passes after which a net of one batch size is bound; its kernels are captured by then
+PASSES_BEFORE_BOUND = 6
+# number of multiplications below which waking up other threads takes longer than computing
+SMALL = 1 << 17
 # maximum number of nets that are kept: each batch size needs its own net, e.g. the last batch of an array
 MAX_SIZES = 8
 
@@ -352,8 +412,18 @@ class SizedNets:
         first : int
             Index of the first record; 0 resets the state of layers.
         """
+        ready = self._net(n)
+        if ready.bound is not None:
+            with self._pools.limit(ready.n_threads, ready.bound.needs_blas):
+                outputs = ready.bound.compute(arrays)
+            if outputs is not None:
+                return outputs
         with self._computed(arrays, n, first, None) as net:
-            return {name: keep_outputs(net, name, False, 0) for name in self._layers}
+            outputs = {name: keep_outputs(net, name, False, 0) for name in self._layers}
+            ready.n_passes += 1
+            if ready.n_passes == PASSES_BEFORE_BOUND:
+                ready.bound = _BoundNet.of(net, self._phase, self._layers)
+            return outputs
 
     def measure(self, arrays: Mapping[str, Arrays], n: int, first: int, of_pass: PassMetrics) -> Totals:
         """Compute a batch as `compute` does, add its metrics to ``of_pass``, and return them."""
@@ -365,7 +435,7 @@ class SizedNets:
         self, arrays: Mapping[str, Arrays], n: int, first: int, of_pass: PassMetrics | None
     ) -> Iterator[NeuralNet]:
         ready = self._net(n)
-        with self._computing(ready.net):
+        with self._computing(ready.net, ready.n_threads):
             if not first:
                 ready.net.context.states.clear()
             for layer in ready.net.layers:
@@ -394,11 +464,12 @@ class SizedNets:
     def _make(self, n: int) -> FilledNet:
         net = self._build(with_batchsize(self._job, n), self._loaded.ops)
         net.context.knowledge = self._loaded.knowledge
-        with self._computing(net), locate_errors(lambda: "the net"):
+        with self._computing(net, self._n_threads), locate_errors(lambda: "the net"):
             for layer in net.layers:
                 if isinstance(layer, StoreInput):
                     layer.read_statistics()
             ready = FilledNet(net, self._job, self._loaded.initial, self._loaded.shared)
+        ready.n_threads = 1 if _is_small(net, n) else self._n_threads
         self._loaded.initial.release()
         # find the thread pools again, because loading a layer may have loaded a library with its own pool
         self._pools = ThreadPools()
@@ -410,7 +481,13 @@ class SizedNets:
         return net
 
     @contextmanager
-    def _computing(self, net: NeuralNet) -> Iterator[None]:
-        limits, ops = self._pools.limit(self._n_threads), self._loaded.ops
+    def _computing(self, net: NeuralNet, n_threads: int) -> Iterator[None]:
+        limits, ops = self._pools.limit(n_threads), self._loaded.ops
         with limits, explain_memory_errors(lambda: [net]), ops.activate():
             yield
+
+
+def _is_small(net: NeuralNet, n: int) -> bool:
+    """Return whether a batch of ``n`` records is computed faster by one thread than by several."""
+    is_flat = all(len(feature.shape) <= 2 for layer in net.layers for feature in layer.features)
+    return is_flat and n * sum(param.size for param in net.params) < SMALL

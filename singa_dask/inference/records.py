@@ -30,6 +30,7 @@ from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.codecs.numbers import Spelling
 from singa_dask.data.codecs.percents import count_percents, percent_columns, percent_warnings
 from singa_dask.data.codecs.plain_arrays import as_array, as_stored, check_numbers, class_numbers
+from singa_dask.data.codecs.row_encoder import RowEncoder
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_encoder import FILLED, ZEROS, TableEncoder
 from singa_dask.data.codecs.table_facts import TableFacts
@@ -50,6 +51,8 @@ CHUNK_ROWS = 1 << 16
 # number of axes of a picture; a mean_value or std_value of at least this number is for bytes, not for values from 0 to
 # 1
 IMAGE_AXES, MIN_BYTE_SCALE = 2, 16
+# types of arrays of numbers that are read without advice
+PLAIN_TYPES = (np.dtype(np.float32), np.dtype(np.float64))
 # maximum number of categories that a description lists for a column
 MAX_SHOWN = 100
 
@@ -123,6 +126,24 @@ class MemoryReading:
         self._spelling = conf.spelling if facts is None else _spelling(conf, facts)
         self._named = _wanted(conf, facts)
         self._columns = None if facts is None else _Columns(conf, facts, self._spelling, outputs, skips, scaling)
+        # arrays of these types and shape can be read without a warning or advice
+        may_warn = len(conf.shape) >= IMAGE_AXES and bool(conf.mean_value or conf.std_value)
+        is_encoded = facts is not None and len(facts.features) != len(facts.names)
+        self._plain_types = () if may_warn or is_encoded else PLAIN_TYPES
+        self._row_shape = (1, *conf.shape) if conf.layout != "NHWC" else ()
+
+    def plain(self, x: Any, name: str = "x") -> Arrays | None:
+        """Return the fields of a single plain record; None for other data, which `records` has to read.
+
+        A plain record is an array, or a dict whose values `RowEncoder` knows.
+        """
+        if type(x) is np.ndarray:
+            if x.dtype not in self._plain_types or x.shape != self._row_shape:
+                return None
+            return {"data": as_stored(x, _floats(self._conf), f"{name}, row")}
+        if type(x) is list and len(x) == 1:
+            x = x[0]
+        return self._columns.rows.encode(x) if type(x) is dict and self._columns and self._columns.rows else None
 
     def records(self, x: Any, name: str = "x", forecasts: Sequence[Any] | None = None) -> MemoryRecords:
         """Return data as records that the input layer can read.
@@ -147,7 +168,9 @@ class MemoryReading:
                 f"{name}: the path {path!r}, expected records. Files are read by sd.predict(run, {path!r})."
             )
         x = x.compute() if is_of(x, "dask.dataframe", "DataFrame") else x
-        x = _as_table(_one_record(x, facts, name), name, self._spelling, self._named, facts.texts if facts else ())
+        x = _one_record(x, facts, name)
+        single = x[0] if type(x) is list and len(x) == 1 and isinstance(x[0], Mapping) else None
+        x = _as_table(x, name, self._spelling, self._named, facts.texts if facts else ())
         if is_frame(x):
             x = _with_names(x, self._named, name) if hasattr(x, "iloc") else as_table(x, name)
             if isinstance(x, pa.Table):
@@ -155,7 +178,7 @@ class MemoryReading:
             if not x.shape[1] and not len(x):
                 return _Rows([], conf, facts, name)
             if self._columns is not None:
-                return self._columns.records(x, name, forecasts)
+                return self._columns.records(x, name, forecasts, single)
             x = _numbers_of(x, name)
         elif _is_pictures(x):
             return _Pictures(x, conf, name)
@@ -310,11 +333,15 @@ class _Rows(MemoryRecords):
         self.n, self._values, self._name = len(values), values, name
         self._field = value_name(values.dtype)
         self.warning = _range_warning(values, conf, name)
-        floats = np.float64 if conf.standardise else np.float32
-        self._dtype = np.dtype(np.uint8 if self._field == "pixel" else floats)
+        self._dtype = np.dtype(np.uint8) if self._field == "pixel" else _floats(conf)
 
     def read(self, first: int, stop: int) -> Arrays:
         return {self._field: as_stored(self._values[first:stop], self._dtype, f"{self._name}, row", first)}
+
+
+def _floats(conf: StoreConf) -> np.dtype[Any]:
+    """Return the dtype of numbers before normalisation."""
+    return np.dtype(np.float64 if conf.standardise else np.float32)
 
 
 def _range_warning(values: Array, conf: StoreConf, name: str) -> str:
@@ -435,15 +462,21 @@ class _Columns:
         self.encoder = TableEncoder(replace(spec, missing=fill, unlabelled="error"), facts)
         if conf.standardise:
             self.encoder.schema["data"] = Field(np.dtype(np.float64), self.encoder.schema["data"].shape)
+        self.rows = None if outputs or self.skips or conf.lags else RowEncoder(self.encoder, facts)
 
-    def records(self, x: Any, name: str, forecasts: Sequence[Any] | None) -> _Frame:
-        """Return the records of a frame; see `MemoryReading.records`."""
+    def records(self, x: Any, name: str, forecasts: Sequence[Any] | None, single: Mapping[str, Any] | None) -> _Frame:
+        """Return the records of a frame; see `MemoryReading.records`.
+
+        ``single`` is the only record of the frame as a mapping, if it was passed as one.
+        """
         x, absent = self._with_absent(x, name)
         x, first, n_later, n_before, gaps = self._with_lags(x, name, forecasts)
         frame = _Frame(x, first, self, name, n_before)
         frame.n_later = n_later
         frame.n_left_out = len(x) - first - frame.n
         frame.warning = " ".join(filter(None, [absent, gaps, frame.percent_warning()]))
+        if single is not None and self.rows and not frame.warning and self.rows.can_learn(single):
+            frame.single = single
         return frame
 
     def _with_absent(self, x: Any, name: str) -> tuple[Any, str]:
@@ -498,7 +531,14 @@ class _Frame(MemoryRecords):
     """Records that are the rows of a frame from ``first`` on, with encoded columns.
 
     ``n_before`` is the number of the caller's rows before the frame. Row numbers in errors count them, too.
+
+    Attributes
+    ----------
+    single : mapping of str to value, or None
+        The only record, for `RowEncoder.learn`.
     """
+
+    single: Mapping[str, Any] | None = None
 
     def __init__(self, x: Any, first: int, how: _Columns, name: str, n_before: int) -> None:
         self._frame, self._how, self._name, self._n_before = x, how, name, n_before
@@ -567,8 +607,12 @@ class _Frame(MemoryRecords):
                 )
                 raise DataError(f"{where}: no value. The job skips such records. {remedy.text}", remedy=remedy)
         arrays = self._how.encoder.encode(table, lambda row: f"{self._name}, row {self._row(first + row)}")
-        if self.counts is not None:
-            self.counts.add(self._how.encoder.count_filled(table, arrays["data"]))
+        if self.counts is not None or self.single is not None:
+            counts = self._how.encoder.count_filled(table, arrays["data"])
+            if self.counts is not None:
+                self.counts.add(counts)
+            if self._how.rows and self.single is not None:
+                self._how.rows.learn(self.single, arrays, {*counts.filled, *counts.unknown})
         return arrays
 
     def _row(self, index: int) -> int:

@@ -80,14 +80,22 @@ class StoreInput(StoreReader):
     def forward(self, phase: Phase) -> None:
         feature = self.features[0]
         values, records = self._read() if self._mixing is None or self._fed else self._read_mixed(self._mixing)
-        raw = self.normalisation.apply(values)
+        self._write(values)
+        if records.labels is not None:
+            records = replace(records, labels=self.ops.labels(records.labels, feature.records.labels))
+        feature.records = records
+
+    def _write(self, values: Array) -> None:
+        """Normalise values into the output."""
+        feature, raw = self.features[0], self.normalisation.apply(values)
         if feature.has_data:
             self.ops.normalize(*raw, out=feature.data)
         else:
             feature.raw = raw
-        if records.labels is not None:
-            records = replace(records, labels=self.ops.labels(records.labels, feature.records.labels))
-        feature.records = records
+
+    def write(self, arrays: Arrays) -> None:
+        """Write records to the output as `feed` and `forward` do, for a net that reads no labels and ids of records."""
+        self._write(self.values_of(arrays))
 
     def _read(self) -> tuple[Array, RecordIds]:
         """Return the values of the next batch, (n, *shape), and its records' labels, ids and epochs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -222,6 +223,22 @@ class NeuralNet:
             self._copies.backward(layer, phase, self._replays.run)
         if self.on_layer:
             self.on_layer(layer, "backward", start)
+
+    def bind_forward(self, phase: Phase) -> list[Callable[[], Any]] | None:
+        """Return calls that compute all layers except input layers, in order and in their present memory.
+
+        A layer whose kernels were captured is computed by these kernels, without its own code. The result is None if
+        layers run in another order in each pass, are observed, or read labels or ids of records.
+        """
+        reads_ids = any({"labels", "ids"} & feature.consumed_as for layer in self.inputs for feature in layer.features)
+        if self.is_partitioned or self.is_watched or self.on_layer or reads_ids:
+            return None
+        calls: list[Callable[[], Any]] = []
+        for layer in self.layers:
+            kernels = self._replays.captured(layer, phase, "forward")
+            if layer.traits.role != "input":
+                calls += [partial(self.forward, layer, phase)] if kernels is None else kernels
+        return calls
 
     def gradients_complete(self, layer: Layer) -> bool:
         """Return whether a layer's gradients are final once it has run: all its other copies run earlier."""

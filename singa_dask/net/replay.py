@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from operator import is_
 from typing import Any, TypeAlias
 
@@ -22,6 +23,22 @@ MAX_MISSES = 2
 
 # Methods that return memory or properties, and compute nothing.
 NO_KERNELS = {"scratch", "empty", "zeros", "features", "address"}
+
+
+# Kernels that NumPy computes without BLAS.
+WITHOUT_BLAS = {
+    "add",
+    "copy",
+    "elementwise",
+    "gelu",
+    "multiply",
+    "normalize",
+    "relu",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "tanh",
+}
 
 
 # A function of (layer, phase, name) that runs the method "forward" or "backward" of a layer.
@@ -60,6 +77,16 @@ class Replays:
             known.run(phase)
             if known.n_captures > MAX_CAPTURES:
                 self._passes[key] = None
+
+    def captured(self, layer: Layer, phase: Phase, name: str) -> list[Callable[[], Any]] | None:
+        """Return the captured kernels of a pass that stay valid as long as no array of the net moves; else None."""
+        known = self._passes.get((layer, name, phase.value))
+        return known.lasting_kernels() if known is not None else None
+
+
+def is_without_blas(kernel: Callable[[], Any]) -> bool:
+    """Return whether a captured kernel is known to compute without BLAS."""
+    return not isinstance(kernel, partial) or kernel.func.__name__ in WITHOUT_BLAS
 
 
 def is_replayable(layer: Layer) -> bool:
@@ -109,6 +136,11 @@ class _Pass:
         for kernel in self._kernels:
             kernel()
         return True
+
+    def lasting_kernels(self) -> list[Callable[[], Any]] | None:
+        """Return the captured kernels unless the layer has state, or reads what is a new object in each step."""
+        changes = any(name in CHANGING.values() or (name == "state" and value) for _, name, value in self._held)
+        return None if self._kernels is None or self._own or changes or not self._is_valid() else self._kernels
 
     def _is_valid(self) -> bool:
         for owner, name, value in self._held:

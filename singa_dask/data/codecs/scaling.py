@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,7 +106,7 @@ class Scaling:
         are_flags = (moments.low == 0) & (moments.high == 1) & are_ones
         return cls(np.where(are_flags, 0.0, moments.mean), np.where(are_flags, 1.0, std))
 
-    @property
+    @cached_property
     def divisor(self) -> Array:
         """``std``, with infinity for constant columns, so that their values become 0."""
         return np.where(self.std > 0, self.std, np.inf)

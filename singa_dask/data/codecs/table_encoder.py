@@ -60,12 +60,14 @@ class TableEncoder:
         Dtype and shape of each field: ``data`` (values,) float32 and, if the table has them, ``target`` (targets,)
         float32, ``label`` int32 and ``weight`` (1,) float32. ``label`` is a number, or (labels,) if there are several.
         A store may set another shape for ``data``, or float64.
+    places : list of (str, int or slice)
+        Each feature, with the index of its value in ``data``, or the slice of its values.
     """
 
     def __init__(self, spec: TableSpec, facts: TableFacts) -> None:
         self._spec, self._facts, self._width = spec, facts, len(facts.names)
         self.schema = {"data": Field(np.dtype(np.float32), (self._width,))}
-        self._places, self._booleans = _places(facts), frozenset(facts.booleans or ())
+        self.places, self._booleans = _places(facts), frozenset(facts.booleans or ())
         if spec.target:
             self.schema["target"] = Field(np.dtype(np.float32), (len(spec.target),))
         if spec.label:
@@ -121,7 +123,7 @@ class TableEncoder:
         plain = []
         # enter errstate once, because entering it for each column would take as long as copying the column
         with np.errstate(over="ignore"):
-            for name, values in self._places:
+            for name, values in self.places:
                 column = whole(table.column(name))
                 # strings, vectors and one-hot categories have several values
                 is_plain = name not in self._facts.categories and name not in self._booleans and _is_plain(column)
@@ -131,7 +133,7 @@ class TableEncoder:
                 else:
                     data[:, values] = self._feature(column, where, name)
         # check all columns at once, which takes half the time; check single columns only to name the wrong one
-        if not _is_in_range(data):
+        if not is_in_range(data):
             for name, values, column in plain:
                 data[:, values] = self._feature(column, where, name)
         return data.reshape(len(table), *self.schema["data"].shape)
@@ -163,7 +165,7 @@ class TableEncoder:
         rows, counts = data.reshape(len(data), -1), FillCounts()
         if required := self._spec.required(self._facts.features):
             table = table.filter(pa.array(~missing_rows(table, required)))
-        for name, values in self._places:
+        for name, values in self.places:
             if name in self._facts.texts:
                 counts.filled[name] = int(missing_of(whole(table.column(name))).sum())
             elif name not in self._facts.categories:
@@ -258,7 +260,7 @@ def _numbers(
 ) -> npt.NDArray[np.floating[Any]]:
     # plain columns need no copy
     values: Values = np.from_dlpack(column) if _is_plain(column) else as_floats(column)
-    if _is_in_range(values):
+    if is_in_range(values):
         return values
     if fill is None:
         _refuse_missing(column, np.isnan(values), where, name, remedy)
@@ -305,7 +307,7 @@ def _is_plain(column: pa.Array) -> bool:
     return pa.types.is_floating(column.type) and column.type != pa.float16() and not column.null_count
 
 
-def _is_in_range(values: npt.NDArray[np.floating[Any]]) -> bool:
+def is_in_range(values: npt.NDArray[np.floating[Any]]) -> bool:
     """Return whether all values are within the range of float32; False if there is a NaN."""
     return not len(values) or bool(-LARGEST <= values.min() and values.max() <= LARGEST)
 

@@ -103,12 +103,27 @@ class OneDnnOps(UpcastOps):
         return call if all(copy is None for copy in copies) else Copied(call, copies)
 
     def bound(self, name: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
+        if name == "softmax":
+            return self._bound_softmax(*args, **kwargs)
         if name in recipes.KERNELS:
             arrays, parameters = ARGUMENTS[name](*args, **kwargs)
             call = self._calls.get(self._key(name, arrays, parameters))
             if call is not None:
                 return call.bound(arrays) if isinstance(call, Call) else functools.partial(call, arrays)
         return super().bound(name, *args, **kwargs)
+
+    def _bound_softmax(self, x: Array, out: Array) -> Callable[[], Any]:
+        call = self._calls.get(self._key("softmax_rows", (x, out), ()))
+        if not isinstance(call, Call):
+            return functools.partial(self.softmax, x, out)
+        rows = call.bound((x, out))
+
+        def run() -> None:
+            rows()
+            if math.isnan(np.add.reduce(out, axis=None)):
+                self.softmax(x, out)
+
+        return run
 
     def conditions(self) -> tuple[object, ...]:
         return self._n_threads(), os.getpid()

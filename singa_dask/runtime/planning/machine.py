@@ -10,11 +10,11 @@ import os
 import resource
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
-from threadpoolctl import ThreadpoolController, threadpool_limits
+from threadpoolctl import LibController, ThreadpoolController, threadpool_limits
 
 from singa_dask.conf import JobConf
 
@@ -121,6 +121,22 @@ def limit_thread(n: int) -> AbstractContextManager[object]:
     return limits
 
 
+class _OpenMPLimit:
+    """Limits OpenMP for calls from this thread, as threadpoolctl does, but in a few microseconds."""
+
+    def __init__(self, libraries: Sequence[LibController], n: int) -> None:
+        self._libraries, self._n = libraries, n
+
+    def __enter__(self) -> None:
+        self._before = [(each, count) for each in self._libraries if (count := each.num_threads or 0) > self._n]
+        for each, _ in self._before:
+            each.set_num_threads(self._n)
+
+    def __exit__(self, *_: object) -> None:
+        for each, count in self._before:
+            each.set_num_threads(count)
+
+
 class ThreadPools:
     """The libraries with thread pools that are loaded when this object is created.
 
@@ -129,13 +145,23 @@ class ThreadPools:
 
     def __init__(self) -> None:
         self._found = ThreadpoolController()
+        self._openmp = [each for each in self._found.lib_controllers if each.user_api == "openmp"]
+        self._selected: dict[tuple[str, ...], ThreadpoolController] = {}
 
-    def limit(self, n: int) -> AbstractContextManager[object]:
-        """Limit all libraries that have more than ``n`` threads to ``n`` threads, until the context ends."""
-        larger = [each.filepath for each in self._found.lib_controllers if (each.num_threads or 0) > n]
+    def limit(self, n: int, blas: bool = True) -> AbstractContextManager[object]:
+        """Limit all libraries that have more than ``n`` threads to ``n`` threads, until the context ends.
+
+        With ``blas=False``, only OpenMP is limited, which takes less time.
+        """
+        if not blas:
+            return _OpenMPLimit(self._openmp, n)
+        larger = tuple(each.filepath for each in self._found.lib_controllers if (each.num_threads or 0) > n)
         if not larger:
             return nullcontext()
-        limits: AbstractContextManager[object] = self._found.select(filepath=larger).limit(limits=n)
+        # selecting libraries takes longer than limiting them
+        if larger not in self._selected:
+            self._selected[larger] = self._found.select(filepath=list(larger))
+        limits: AbstractContextManager[object] = self._selected[larger].limit(limits=n)
         return limits
 
 
