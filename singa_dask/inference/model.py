@@ -340,7 +340,12 @@ class Model:
 
         ``x`` are records as in `predict`.
         """
-        return self._extract(x, layer)[0]
+        if (fields := self._plain(x, layer)) is None:
+            return self._extract(x, layer)[0]
+        with self._lock:
+            net = self._net(layer)
+            [reader] = net.inputs
+            return net.compute({reader: fields}, 1, 0)[layer]["data"]
 
     def count_filled(self, x: Any, layer: str | None = None) -> dict[str, dict[str, int]]:
         """Return how many missing values `predict` fills in, by column.
@@ -360,9 +365,6 @@ class Model:
         """Return the output of a layer; with ``counts``, also the numbers of values that were filled in."""
         with self._lock, self._advised():
             net, forecasts = self._net(layer), list[Any]()
-            if not counts and (fields := self._plain(x, layer)) is not None:
-                [reader] = net.inputs
-                return net.compute({reader: fields}, 1, 0)[layer]["data"], FillCounts()
             decoder = self.decoder(layer)
             while True:
                 records = self._records_of(net, x, forecasts=forecasts if decoder.forecasts else None)
@@ -435,9 +437,9 @@ class Model:
         predict: ``forecasts`` are the predictions so far for these records; see `OutputDecoder.forecast`.
         """
         net, counts = self._net(layer), FillCounts()
+        if (fields := self._plain(x, layer, name)) is not None:
+            return EncodedRecords(fields, 1, counts, "")
         with self._advised():
-            if (fields := self._plain(x, layer, name)) is not None:
-                return EncodedRecords(fields, 1, counts, "")
             is_ahead = self.decoder(layer).forecasts
             records = self._features_of(net, x, name, forecasts=[*forecasts] if is_ahead else None)
             some = next(iter(records.values()))
@@ -660,7 +662,9 @@ class Model:
         key = layer, outputs, skips
         if key not in self._readings:
             facts, scaling = self._facts_of(layer), self._loaded.knowledge.scaling_of(layer.conf_name)
-            self._readings[key] = MemoryReading(layer.store_conf, facts, outputs=outputs, skips=skips, scaling=scaling)
+            made = MemoryReading(layer.store_conf, facts, outputs=outputs, skips=skips, scaling=scaling)
+            # another thread may have made one, which has learned values since
+            self._readings.setdefault(key, made)
         return self._readings[key]
 
     def _facts_of(self, layer: StoreInput) -> TableFacts | None:

@@ -89,8 +89,8 @@ def as_stored(values: Array, dtype: np.dtype[Any], place: str, first: int = 0) -
     """
     with np.errstate(over="ignore"):
         stored = np.ascontiguousarray(values, dtype)
-        fits = np.isfinite(stored.astype(np.float32, copy=False)) if dtype.kind == "f" else True
-    if np.all(fits):
+        fits = np.isfinite(stored.astype(np.float32, copy=False)) if dtype.kind == "f" else None
+    if fits is None or fits.all():
         return stored
     index = np.unravel_index(int(np.argmin(fits)), stored.shape)
     inside = f"[{', '.join(map(str, index[1:]))}]" if index[1:] else ""
