@@ -12,14 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from singa_dask.data.codecs.class_values import BOOLEAN, BOOLEANS, classes_of
+from singa_dask.data.codecs.class_values import BOOLEAN, BOOLEANS
 from singa_dask.data.codecs.column_reading import ColumnReading
 from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.errors import ConfigError
 from singa_dask.inference.output_decoder import OutputDecoder, chosen
 from singa_dask.inference.tasks import TaskResult, filled_by
 from singa_dask.inference.value_files import text_columns
-from singa_dask.net import NeuralNet
 from singa_dask.redaction import readable
 
 
@@ -185,22 +184,15 @@ class LayerValues(NamedTuple):
     topk : int
         Number of highest values that are kept for each record; 0 keeps all values.
     stores : list of Predicted
-    class_names : tuple of tuple of str
-        Names of the classes, labels or targets of each layer; empty for layers without names.
-    net : NeuralNet
-        The net without memory; only its shapes are used.
-    decoders : tuple of OutputDecoder
-        A decoder for each layer. If it is empty, class names are not converted to the type of the labels.
+    decoders : list of OutputDecoder
+        A decoder for each layer.
     reading : ColumnReading
         How to read texts in kept columns.
     """
 
-    layers: tuple[str, ...]
     topk: int
     stores: list[Predicted]
-    class_names: tuple[tuple[str, ...], ...]
-    net: NeuralNet
-    decoders: tuple[OutputDecoder, ...] = ()
+    decoders: list[OutputDecoder]
     reading: ColumnReading = ColumnReading()
 
     def table(self, *, as_texts: bool = False) -> pa.Table:
@@ -229,11 +221,11 @@ class LayerValues(NamedTuple):
         ConfigError
             The layers have different numbers of time steps.
         """
-        stores, layers = self.stores, range(len(self.layers))
-        values = [self._values(i, stores) for i in layers]
+        stores, layers = self.stores, [each.layer for each in self.decoders]
+        values = [self._values(i, stores) for i in range(len(layers))]
         counts = {math.prod(each.shape[1:]) // (2 * self.topk) if self.topk else 1 for each in values}
         if len(counts) > 1:
-            raise ConfigError(f"layers {', '.join(self.layers)} have different time steps. Predict them one by one.")
+            raise ConfigError(f"layers {', '.join(layers)} have different time steps. Predict them one by one.")
         n_steps = counts.pop()
         record = pa.array(np.repeat(np.arange(len(values[0])), n_steps))
         kept = self._kept(as_texts)
@@ -241,20 +233,20 @@ class LayerValues(NamedTuple):
         columns = [pa.chunked_array(map(PLACES[name], stores)).take(record) for name in places]
         columns += kept.take(record).columns if kept.column_names else []
         columns += [pa.array(np.tile(np.arange(n_steps), len(values[0])))] * (n_steps > 1)
-        class_types = [each.class_type for each in self.decoders] or [""] * len(self.layers)
-        for each, names, of_type in zip(values, self.class_names, class_types, strict=True):
+        for each, decoder in zip(values, self.decoders, strict=True):
             if not self.topk:
                 columns += map(pa.array, each.reshape(len(each), math.prod(each.shape[1:])).T)
-            for numbers, scores in each.reshape(-1, self.topk, 2).transpose(1, 2, 0) if self.topk else ():
+                continue
+            # older checkpoints do not contain the type
+            of_type = decoder.class_type or (BOOLEAN if decoder.names == BOOLEANS else "")
+            classes = replace(decoder, class_type="" if as_texts else of_type).classes.tolist()
+            values_of = pa.array([readable(each) if isinstance(each, str) else each for each in classes])
+            for numbers, scores in each.reshape(-1, self.topk, 2).transpose(1, 2, 0):
                 indices = numbers.astype(np.int64)
-                # older checkpoints do not contain the type
-                of_type = of_type or (BOOLEAN if tuple(names) == BOOLEANS else "")
-                n_classes = max(len(names), int(indices.max(initial=0)) + 1)
-                classes = classes_of(np.arange(n_classes), names, n_classes, "" if as_texts else of_type).tolist()
-                values_of = pa.array([readable(each) if isinstance(each, str) else each for each in classes])
                 columns.append(values_of.take(pa.array(indices)))
                 columns += map(pa.array, (indices, scores))
-        named = value_names(self.layers, self.class_names, sizes, self.topk, [*places, *kept.column_names])
+        names = [each.names for each in self.decoders]
+        named = value_names(layers, names, sizes, self.topk, [*places, *kept.column_names])
         return pa.Table.from_arrays(columns, [*places, *kept.column_names, *["step"] * (n_steps > 1), *named])
 
     def _kept(self, as_texts: bool) -> pa.Table:
@@ -285,6 +277,6 @@ class LayerValues(NamedTuple):
         parts = [done.arrays[layer]["data"] for each in stores for done in each.parts]
         if parts:
             return np.concatenate(parts)
-        shaped = next(each for each in self.net.layers if each.conf_name == self.layers[layer])
-        shape = (shaped.site.n_steps, *shaped.features[0].shape[1:])[shaped.site.n_steps == 1 :]
-        return np.empty((0, shaped.site.n_steps * 2 * self.topk) if self.topk else (0, *shape), np.float32)
+        decoder = self.decoders[layer]
+        shape = (decoder.n_steps, *decoder.shape)[decoder.n_steps == 1 :]
+        return np.empty((0, decoder.n_steps * 2 * self.topk) if self.topk else (0, *shape), np.float32)

@@ -256,11 +256,8 @@ class Model:
     @property
     def class_names(self) -> tuple[str, ...]:
         """Names of the classes of `output`; empty if classes have only numbers."""
-        return self.decoder(self.output).class_names
-
-    def targets_of(self, layer: str) -> tuple[str, ...]:
-        """Return the names of the columns that a layer predicts; empty if the columns have no names."""
-        return target_names(self._job.job, Phase.TEST, layer)
+        decoder = self.decoder(self.output)
+        return decoder.names if decoder.has_classes else ()
 
     # -- inference -------------------------------------------------------------------------------------------
 
@@ -318,11 +315,10 @@ class Model:
     def decoder(self, layer: str) -> OutputDecoder:
         """Return the decoder of a layer, which converts its outputs to predictions."""
         if layer not in self._decoders:
-            job, shaped, knowledge = self._job.job, self._net(layer).layer(layer), self._loaded.knowledge
-            labels = label_layer(job, Phase.TEST, layer)
-            self._decoders[layer] = OutputDecoder.of(
-                job, shaped, knowledge.known_for(labels), knowledge.type_for(labels)
-            )
+            job, knowledge = self._job.job, self._loaded.knowledge
+            decoder, labels = OutputDecoder.of(job, self._net(layer).layer(layer)), label_layer(job, Phase.TEST, layer)
+            names = knowledge.known_for(labels) if decoder.has_classes else target_names(job, Phase.TEST, layer)
+            self._decoders[layer] = replace(decoder, names=names, class_type=knowledge.type_for(labels))
         return self._decoders[layer]
 
     def predict_proba(self, x: Any, layer: str | None = None) -> Array:
@@ -331,7 +327,7 @@ class Model:
         See `predict` for the arguments and errors. Classes are in the order of their numbers.
         """
         layer = layer or self.output
-        if not self.decoder(layer).n_classes:
+        if not self.decoder(layer).has_classes:
             raise ConfigError(f"{self.url}: layer {layer!r} has no class probabilities. Use predict or extract.")
         return self.decoder(layer).probabilities(self.extract(x, layer))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,12 +26,14 @@ class OutputDecoder:
     ----------
     layer : str
         Name of the layer.
+    shape : tuple of int
+        Shape of the output for one record and time step.
     n_steps : int
         Number of time steps.
-    n_classes : int
-        Number of classes whose probabilities the layer outputs; 0 for a layer that outputs values.
-    class_names : tuple of str
-        Names of the classes; empty if classes have only numbers.
+    has_classes : bool
+        Whether the layer outputs class probabilities.
+    names : tuple of str
+        Names of the classes, or of the columns that the layer predicts; empty if they have only numbers.
     class_type : str
         Type of the labels before they became class names; see `label_type`.
     forecasts : bool
@@ -40,24 +41,29 @@ class OutputDecoder:
     """
 
     layer: str
-    n_steps: int
-    n_classes: int
-    class_names: tuple[str, ...] = ()
+    shape: tuple[int, ...]
+    n_steps: int = 1
+    has_classes: bool = False
+    names: tuple[str, ...] = ()
     class_type: str = ""
     forecasts: bool = False
 
     @classmethod
-    def of(cls, job: JobConf, layer: Layer, class_names: Sequence[str] = (), class_type: str = "") -> OutputDecoder:
-        """Return the decoder of a layer of the job's test net."""
-        name = layer.conf_name
-        n_classes = math.prod(layer.features[0].shape[1:]) if has_classes(job, name) else 0
+    def of(cls, job: JobConf, layer: Layer) -> OutputDecoder:
+        """Return the decoder of a layer of the job's test net, without names."""
+        name, shape = layer.conf_name, tuple(layer.features[0].shape[1:])
         forecasts = forecasts_itself(job, Phase.TEST, [name])
-        return cls(name, layer.site.n_steps, n_classes, tuple(class_names), class_type, forecasts)
+        return cls(name, shape, layer.site.n_steps, has_classes(job, name), forecasts=forecasts)
+
+    @property
+    def n_values(self) -> int:
+        """Number of values for one record and time step."""
+        return math.prod(self.shape)
 
     @cached_property
     def classes(self) -> Array:
         """The classes in their order, with the values and the type of the label in the training data."""
-        return classes_of(np.arange(self.n_classes), self.class_names, self.n_classes, self.class_type)
+        return classes_of(np.arange(self.n_values), self.names, self.n_values, self.class_type)
 
     def check_threshold(self, threshold: float) -> None:
         """Raise a ConfigError if classes of this layer cannot be chosen by a threshold.
@@ -65,21 +71,21 @@ class OutputDecoder:
         A threshold is from 0 to 1, and the layer has two classes. It must not forecast a series, because later inputs
         are then the likeliest classes.
         """
-        check_threshold(threshold, self.layer, self.n_classes)
+        check_threshold(threshold, self.layer, self.n_values if self.has_classes else 0)
         if self.forecasts:
             raise ConfigError("threshold: the net forecasts a series from its likeliest classes. Leave it out.")
 
     def probabilities(self, values: Array) -> Array:
         """Convert outputs to class probabilities, (n, classes) or (n, steps, classes)."""
         steps = (self.n_steps,) if self.n_steps > 1 else ()
-        return values.reshape(len(values), *steps, self.n_classes)
+        return values.reshape(len(values), *steps, self.n_values)
 
     def predictions(self, values: Array, threshold: float | None = None) -> Array:
         """Convert outputs to classes in the type of the label, or to values.
 
         ``threshold`` is not checked here: call `check_threshold` first.
         """
-        if not self.n_classes:
+        if not self.has_classes:
             return values.reshape(-1) if values.shape[1:] == (1,) else values
         found: Array = self.classes[self._numbers(self.probabilities(values), threshold)]
         return found
@@ -89,7 +95,7 @@ class OutputDecoder:
         if threshold is not None:
             return (scores[..., 1] >= np.float32(threshold)).astype(np.int64)
         # among equal scores, take the last class, as the kernels that find the likeliest classes do
-        best: npt.NDArray[np.int64] = self.n_classes - 1 - np.argmax(scores[..., ::-1], axis=-1)
+        best: npt.NDArray[np.int64] = self.n_values - 1 - np.argmax(scores[..., ::-1], axis=-1)
         return best
 
     # -- likeliest classes ------------------------------------------------------------------------------------
@@ -106,10 +112,10 @@ class OutputDecoder:
         ``values`` are outputs; with ``are_pairs``, they are classes and probabilities, the likeliest class first.
         """
         last = values[-1]
-        if not self.n_classes:
+        if not self.has_classes:
             return last.item()
         number = int(last.flat[0] if are_pairs else self._numbers(last.reshape(-1)))
-        return self.class_names[number] if self.class_names else number
+        return self.names[number] if self.names else number
 
 
 def check_threshold(threshold: float, layer: str, n_classes: int) -> None:

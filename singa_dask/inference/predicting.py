@@ -90,12 +90,11 @@ def predict(
     trained = _model(model, missing, unknown)
     name = layer or trained.output
     _check_history(trained, name, data)
+    names = trained.decoder(name).names
     if proba:
-        return _map(
-            functools.partial(trained.predict_proba, layer=name), data, client, trained.decoder(name).class_names
-        )
+        return _map(functools.partial(trained.predict_proba, layer=name), data, client, names)
     compute = functools.partial(trained.predict, layer=name, threshold=threshold)
-    return _map(compute, data, client, trained.targets_of(name))
+    return _map(compute, data, client, () if trained.decoder(name).has_classes else names)
 
 
 def extract(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import posixpath
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -398,16 +397,16 @@ class DistributedNet:
 
         urls, said = [records.url if records else "" for records in sources], list[str]()
 
-        def names_of(facts: NetFacts) -> tuple[tuple[str, ...], ...]:
+        def names_of(facts: NetFacts) -> Sequence[tuple[str, ...]]:
             if not are_values:
                 return facts.class_names
-            return tuple(target_names(self.read.job, phase, layer) for layer in layers)
+            return [target_names(self.read.job, phase, layer) for layer in layers]
 
         def check(facts: NetFacts) -> None:
             """Raise a ConfigError for a kept column whose name is taken, or whose values have several types."""
-            sizes = [math.prod(each.features[0].shape[1:]) * each.site.n_steps for each in shaped]
+            sizes = [each.n_values * each.n_steps for each in decoders]
             places = ["file"] * (len(sources) > 1) + ["record"]
-            steps = ["step"] * (topk > 0 and any(each.site.n_steps > 1 for each in shaped))
+            steps = ["step"] * (topk > 0 and any(each.n_steps > 1 for each in decoders))
             named = functools.partial(value_names, layers, names_of(facts), sizes, topk)
             values, plain = named([*places, *keep]), named([])
             given = [*places, *steps, *values]
@@ -430,8 +429,8 @@ class DistributedNet:
                 facts, results = inference.compute(workers, 0, self.show, self.log, check)
                 first, n_ahead = facts.n_history, facts.n_later
                 decoders = [
-                    replace(each, class_names=names, class_type=of_type)
-                    for each, names, of_type in zip(decoders, facts.class_names, facts.class_types, strict=True)
+                    replace(each, names=names, class_type=of_type)
+                    for each, names, of_type in zip(decoders, names_of(facts), facts.class_types, strict=True)
                 ]
                 while records and facts.n_later:
                     made = decoders[0].forecast(results[-1].arrays[0]["data"], are_pairs=topk > 0)
@@ -446,7 +445,7 @@ class DistributedNet:
         reading = self._reading(facts)
         if threshold is not None:
             topk, predicted = 1, [each.with_threshold(threshold) for each in predicted]
-        return LayerValues(layers, topk, predicted, names_of(facts), inferences[0].net, tuple(decoders), reading)
+        return LayerValues(topk, predicted, decoders, reading)
 
     def _warn_of(self, records: StoredRecords | None, counts: FillCounts) -> None:
         """Log warnings about the values of records that are not the job's own."""

@@ -257,7 +257,7 @@ class App:
         if layer is None:
             raise Refused(400, f"layer: expected one to predict from. Layers: {', '.join(self._model.layers)}.")
         self._check_layer(layer)
-        if asked.proba and not self._model.decoder(layer).n_classes:
+        if asked.proba and not self._model.decoder(layer).has_classes:
             raise Refused(400, f"proba: layer {layer!r} has no class probabilities.")
         n_bytes = 4 * asked.n * math.prod(self._model.layers[layer])
         if n_bytes > self._limits.max_bytes:
@@ -304,7 +304,7 @@ class App:
     def _classes(self, layer: str | None) -> list[Any] | None:
         """Return the classes of a layer as JSON has them; None without classes, or if they have no names."""
         decoder = self._model.decoder(layer) if layer is not None else None
-        return list(decoder.classes.tolist()) if decoder and decoder.n_classes and decoder.class_names else None
+        return list(decoder.classes.tolist()) if decoder and decoder.has_classes and decoder.names else None
 
 
 def _output_of(model: Model) -> str | None:

@@ -17,6 +17,7 @@ from singa_dask.errors import ConfigError, DataError
 from singa_dask.inference import tasks
 from singa_dask.inference.derived_job import inference_job, with_data
 from singa_dask.inference.layer_values import LayerValues, Predicted
+from singa_dask.inference.output_decoder import OutputDecoder
 from singa_dask.inference.predicted_layers import label_layer
 from singa_dask.inference.tasks import InferenceTask, inspect_net, plan_tasks
 from singa_dask.runtime.checkpoints import lookup
@@ -217,8 +218,8 @@ def test_several_labels_feed_several_losses(tmp_path: Path, run_job: Callable[..
     facts = inspect_net(part)
     assert facts.class_names == (("A", "B"), ("big", "small"))
     done = [each() for each in plan_tasks(part, facts, 0, 1)]
-    net: Any = None  # of its shapes nothing is shown
-    found = LayerValues(layers, 1, [Predicted(str(new), done, pa.table({}))], facts.class_names, net).table()
+    decoders = [OutputDecoder(*each, (2,), names=names) for *each, names in zip(layers, facts.class_names, strict=True)]
+    found = LayerValues(1, [Predicted(str(new), done, pa.table({}))], decoders).table()
     names = ["record", "loss-grade.class", "loss-grade.number", "loss-grade.probability", "fc-kind.class"]
     assert found.column_names[:5] == names
     assert list(zip(*(found[names[i]].to_pylist() for i in (1, 4)), strict=True)) == [("B", "big"), ("A", "small")]
