@@ -31,7 +31,7 @@ from singa_dask.shown import plural
 from singa_dask.wording import listed
 
 if TYPE_CHECKING:
-    from singa_dask.inference.stored import Computation, DistributedNet, Workers
+    from singa_dask.inference.stored_net import Computation, DistributedNet, Workers
 
 
 def _inference_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -426,7 +426,7 @@ def _stored_net(
     """Print the warnings on a job, and return its net; raises a ConfigError if there is no checkpoint."""
     from singa_dask.cli import job
     from singa_dask.cli.tasks import reported, shown
-    from singa_dask.inference.stored import HERE, DistributedNet, workers_of
+    from singa_dask.inference.stored_net import HERE, DistributedNet, workers_of
 
     read = job.read(job_file, sets, cluster_file)
     job.warn(read, strict=strict, quiet=quiet)

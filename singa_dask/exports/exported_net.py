@@ -12,8 +12,8 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.errors import ConfigError
 from singa_dask.exports.converters import input_dtype
-from singa_dask.inference.derived_job import inference_job
-from singa_dask.inference.net import build, fill
+from singa_dask.inference.filled_net import build, fill
+from singa_dask.inference.inference_job import inference_job
 from singa_dask.inference.predicted_layers import label_layer, output_layers
 from singa_dask.inputs import StoreInput
 from singa_dask.layers import LAYERS, Layer

@@ -10,7 +10,7 @@ from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobFile, loads
 from singa_dask.errors import CheckpointError
 from singa_dask.fs.open_bytes import decode_text
-from singa_dask.inference.derived_job import reading_of, with_reading
+from singa_dask.inference.inference_job import reading_of, with_reading
 from singa_dask.jobs.job import Job, as_job
 from singa_dask.observe.files.stored_run import run_of
 from singa_dask.runtime.checkpoints import singa_checkpoint

@@ -17,12 +17,12 @@ from singa_dask.comm.remote_import import Guarded
 from singa_dask.conf import Phase
 from singa_dask.conf.layer import PHASES
 from singa_dask.errors import ConfigError, DataError
+from singa_dask.inference.memory_records import is_of
 from singa_dask.inference.model import Model, load_model
 from singa_dask.inference.model_source import find_source
 from singa_dask.inference.output_decoder import refuse_with_probabilities
 from singa_dask.inference.predicted_layers import has_classes, predicted_layer
-from singa_dask.inference.records import is_of
-from singa_dask.inference.stored import DistributedNet, use_workers
+from singa_dask.inference.stored_net import DistributedNet, use_workers
 from singa_dask.inference.stored_records import StoredRecords
 from singa_dask.jobs.cluster import check_client, compute_on, find_cluster
 from singa_dask.jobs.datasets.lazy_parts import parts_of

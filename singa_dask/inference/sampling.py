@@ -13,7 +13,7 @@ from singa_dask.arrays import Array
 from singa_dask.conf import ClusterConf, JobConf, LayerConf, NetConf, Phase
 from singa_dask.data.stores.texts.vocabulary import encode_text
 from singa_dask.errors import ConfigError
-from singa_dask.inference.net import fill
+from singa_dask.inference.filled_net import fill
 from singa_dask.inputs import text
 from singa_dask.layers import LAYERS, Layer
 from singa_dask.layers.embedding import OneHot, OneHotConf, PositionalEmbedding

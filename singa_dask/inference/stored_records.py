@@ -91,7 +91,7 @@ def with_options(error: DataError, layers: Sequence[str]) -> DataError:
 
 
 class StoredRecords(NamedTuple):
-    """Records that a net reads instead of the job's own records; see `derived_job.with_data`.
+    """Records that a net reads instead of the job's own records; see `inference_job.with_data`.
 
     ``named`` is the name of the records in error messages of a command. The default is their URL.
     """

@@ -25,7 +25,7 @@ from singa_dask.data.stores import STORES
 from singa_dask.data.stores.training_knowledge import TrainingKnowledge
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, NumericError
-from singa_dask.inference.net import (
+from singa_dask.inference.filled_net import (
     FilledNet,
     MetricSums,
     build,

@@ -14,8 +14,8 @@ from singa_dask import fs
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data.stores import open_store
 from singa_dask.errors import ConfigError
-from singa_dask.inference.derived_job import inference_job, with_data
-from singa_dask.inference.stored import write_records
+from singa_dask.inference.inference_job import inference_job, with_data
+from singa_dask.inference.stored_net import write_records
 from singa_dask.inference.tasks import InferenceTask, inspect_net, plan_tasks
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.job.checks.job import check_job

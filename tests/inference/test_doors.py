@@ -33,7 +33,7 @@ from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
-from singa_dask.inference.records import MemoryReading
+from singa_dask.inference.memory_records import MemoryReading
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.serving import Limits, ModelServer
 from singa_dask.serving.bodies import Refused, read_body

@@ -16,8 +16,8 @@ from singa_dask import modules
 from singa_dask.conf import JobConf, LayerConf, ParamConf, Phase
 from singa_dask.data.stores import open_store
 from singa_dask.errors import CheckpointError, ConfigError, DataError, LostUnitError, NumericError, UnitError
-from singa_dask.inference.derived_job import PhaseJob, inference_job, with_data
-from singa_dask.inference.net import build
+from singa_dask.inference.filled_net import build
+from singa_dask.inference.inference_job import PhaseJob, inference_job, with_data
 from singa_dask.inference.predicted_layers import classifier
 from singa_dask.inference.tasks import (
     InferenceTask,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from singa_dask.conf import Phase
-from singa_dask.inference.derived_job import inference_job, with_data
+from singa_dask.inference.inference_job import inference_job, with_data
 from singa_dask.inference.predicted_layers import classifier, output_layer
 from singa_dask.inputs.targets import TargetInput
 from singa_dask.layers import LAYERS

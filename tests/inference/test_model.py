@@ -24,7 +24,7 @@ from singa_dask.data.codecs.numbers import NumberConf, Spelling
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores import open_store
 from singa_dask.errors import CheckpointError, ConfigError, DataError
-from singa_dask.inference.records import describe_columns
+from singa_dask.inference.memory_records import describe_columns
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.serving import Limits, ModelServer

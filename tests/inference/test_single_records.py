@@ -14,8 +14,8 @@ import pytest
 import singa_dask as sd
 from singa_dask.data.codecs.row_encoder import RowEncoder
 from singa_dask.errors import DataError
-from singa_dask.inference.net import PASSES_BEFORE_BOUND
-from singa_dask.inference.records import MemoryReading
+from singa_dask.inference.filled_net import PASSES_BEFORE_BOUND
+from singa_dask.inference.memory_records import MemoryReading
 from singa_dask.layers.neuron import InnerProduct
 from singa_dask.serving import Limits, ModelServer
 from tests.jobs.conftest import KEYS
@@ -96,7 +96,7 @@ def test_single_records_have_the_bits_of_a_frame(
     # neither the table encoder nor the code of the layers is needed any more
     monkeypatch.setattr(RowEncoder, "learn", None)
     monkeypatch.setattr(InnerProduct, "forward", None)
-    monkeypatch.setattr("singa_dask.inference.records._as_table", None)
+    monkeypatch.setattr("singa_dask.inference.memory_records._as_table", None)
     assert [model.predict([each]).tolist() for each in RECORDS] == classes[:, None].tolist()
     assert model.predict({**RECORDS[3], "id": 5, "note": "é"}).tolist() == classes[3:4].tolist()
     with ThreadPoolExecutor(4) as pool:

@@ -15,10 +15,10 @@ from singa_dask import fs
 from singa_dask.conf import ClusterConf, JobConf, Phase
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.inference import tasks
-from singa_dask.inference.derived_job import inference_job, with_data
-from singa_dask.inference.layer_values import LayerValues, Predicted
+from singa_dask.inference.inference_job import inference_job, with_data
 from singa_dask.inference.output_decoder import OutputDecoder
 from singa_dask.inference.predicted_layers import label_layer
+from singa_dask.inference.stored_values import LayerValues, Predicted
 from singa_dask.inference.tasks import InferenceTask, inspect_net, plan_tasks
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.job import dask_tasks

@@ -20,7 +20,7 @@ from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.inference.records import MemoryReading
+from singa_dask.inference.memory_records import MemoryReading
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.serving import Limits, ModelServer
 from tests.jobs.conftest import KEYS

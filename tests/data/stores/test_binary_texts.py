@@ -15,7 +15,7 @@ from singa_dask.data.codecs.data_frames import as_table
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.errors import DataError
-from singa_dask.inference.records import MemoryReading
+from singa_dask.inference.memory_records import MemoryReading
 from singa_dask.inputs.store_conf import StoreConf
 from tests.contracts.foreign import png
 from tests.contracts.records import read_all

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
-from singa_dask.inference.records import MemoryReading
+from singa_dask.inference.memory_records import MemoryReading
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.jobs.datasets.frame_records import FrameWriter
 from tests.contracts.records import read_all

@@ -18,7 +18,7 @@ import pytest
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.errors import DataError
-from singa_dask.inference.records import MemoryReading
+from singa_dask.inference.memory_records import MemoryReading
 from singa_dask.inputs.store_conf import StoreConf
 from tests.contracts.records import read_all
 

@@ -29,9 +29,8 @@ from singa_dask.data.stores.tables.table_columns import read_columns
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, warn_caller
 from singa_dask.fs.outputs import check_output
-from singa_dask.inference.derived_job import inference_job, with_data
-from singa_dask.inference.layer_values import LayerValues, Predicted, merge_kept, read_kept, value_names
-from singa_dask.inference.net import build
+from singa_dask.inference.filled_net import build
+from singa_dask.inference.inference_job import inference_job, with_data
 from singa_dask.inference.output_decoder import OutputDecoder, check_threshold
 from singa_dask.inference.predicted_layers import (
     classifier,
@@ -44,6 +43,7 @@ from singa_dask.inference.predicted_layers import (
     target_names,
 )
 from singa_dask.inference.stored_records import StoredRecords, sharing_layers
+from singa_dask.inference.stored_values import LayerValues, Predicted, merge_kept, read_kept, value_names
 from singa_dask.inference.tasks import (
     InferenceTask,
     NetFacts,

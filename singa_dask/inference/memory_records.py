@@ -39,7 +39,7 @@ from singa_dask.data.codecs.values import is_numeric, value_name
 from singa_dask.data.stores.images.image_decoding import decode_image, image_pixels
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
-from singa_dask.inference.net import SizedNets
+from singa_dask.inference.filled_net import SizedNets
 from singa_dask.inputs import StoreInput
 from singa_dask.inputs.record_shapes import check_shape
 from singa_dask.inputs.store_conf import StoreConf
