@@ -7,8 +7,8 @@ Records in memory
     checkpoint. `memory_records`: arrays, tables and pictures as records.
 Records in stores
     `stored_net`: `DistributedNet`, a job with checkpoints; any number of workers compute its batches. `tasks`: the
-    batches of one worker. `stored_records`: records at a URL. `stored_values`: results as a table. `value_files`: a table
-    as text.
+    batches of one worker. `stored_records`: records at a URL. `stored_values`: results as a table. `value_files`: a
+    table as text.
 Both
     `predicting`: the functions `predict`, `extract` and `test`. `inference_job`: the job of a net that predicts.
     `predicted_layers`: finds the layers to compute. `filled_net`: `LoadedValues`, the values of a checkpoint;

@@ -200,7 +200,10 @@ class _BoundNet:
 
     @classmethod
     def of(cls, net: NeuralNet, phase: Phase, layers: Sequence[str]) -> _BoundNet | None:
-        """Return the bound net for the outputs of ``layers``; None if some layers need their own code in each pass."""
+        """Return the bound net for the outputs of ``layers``; None if the net cannot be bound.
+
+        Input layers with a ``forward`` of their own, several time steps, and state prevent it.
+        """
         inputs = [layer for layer in net.layers if layer.traits.role == "input"]
         is_plain = all(type(layer).forward is StoreInput.forward for layer in inputs)
         wanted = [layer for layer in net.layers if layer.conf_name in layers]
@@ -319,7 +322,7 @@ MAX_SIZES = 8
 
 @dataclass
 class LoadedValues:
-    """What all nets of a checkpoint share: source of values, kernels, and the values read so far."""
+    """Values of a checkpoint for several nets: their source, kernels, and the values read so far."""
 
     initial: InitialValues
     ops: Ops

@@ -442,7 +442,7 @@ def _spelling(conf: StoreConf, facts: TableFacts) -> Spelling:
 
 
 class _Columns:
-    """How named columns are read and encoded."""
+    """Reads and encodes named columns."""
 
     def __init__(
         self,
@@ -480,7 +480,7 @@ class _Columns:
         return frame
 
     def _with_absent(self, x: Any, name: str) -> tuple[Any, str]:
-        """Add features that a frame lacks, without values, if the caller has asked for it; return also a warning."""
+        """Add features that a frame lacks, without values, if the caller asks for it; return also a warning."""
         columns, lags = x.column_names if isinstance(x, pa.Table) else [*map(str, x.columns)], self.conf.lags
         added = lags.names if lags and {*columns}.isdisjoint(lags.names) else ()
         features = [each for each in self.facts.features if each not in added]

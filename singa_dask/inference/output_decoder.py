@@ -101,7 +101,7 @@ class OutputDecoder:
     # -- likeliest classes ------------------------------------------------------------------------------------
 
     def predictions_of_pairs(self, pairs: Array) -> Array:
-        """Convert the likeliest class and its probability, (n, steps * 2), to classes in the type of the label."""
+        """Convert pairs of class number and probability, (n, steps * 2), to classes in the type of the label."""
         steps = (self.n_steps,) if self.n_steps > 1 else ()
         found: Array = self.classes[pairs.reshape(len(pairs), *steps, 2)[..., 0].astype(np.int64)]
         return found

@@ -94,7 +94,7 @@ class StoreInput(StoreReader):
             feature.raw = raw
 
     def write(self, arrays: Arrays) -> None:
-        """Write records to the output as `feed` and `forward` do, for a net that reads no labels and ids of records."""
+        """Write records to the output, as `feed` and `forward` do, but without their labels and ids."""
         self._write(self.values_of(arrays))
 
     def _read(self) -> tuple[Array, RecordIds]:

@@ -1,4 +1,4 @@
-"""Replay layers on the CPU: capture the kernels of a pass once, then call them again without the layer's code."""
+"""Replay layers on the CPU: capture the kernels of a pass once, then call them without the layer."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Replays:
                 self._passes[key] = None
 
     def captured(self, layer: Layer, phase: Phase, name: str) -> list[Callable[[], Any]] | None:
-        """Return the captured kernels of a pass that stay valid as long as no array of the net moves; else None."""
+        """Return the captured kernels of a pass if they stay valid until arrays of the net move; else None."""
         known = self._passes.get((layer, name, phase.value))
         return known.lasting_kernels() if known is not None else None
 

@@ -1,4 +1,4 @@
-"""RowEncoder: encode single records of a table quickly, with values that a TableEncoder has encoded before."""
+"""RowEncoder: encode single records of a table quickly, without a table."""
 
 from __future__ import annotations
 
