@@ -22,9 +22,10 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data.codecs.learned import Learned
 from singa_dask.data.codecs.values import value_name
 from singa_dask.errors import ConfigError, NumericError, Problem
-from singa_dask.inference.filled_net import LoadedValues, SizedNets, load_modules
+from singa_dask.inference.filled_net import load_modules
 from singa_dask.inference.inference_job import inference_job
 from singa_dask.inference.predicted_layers import classifier, output_layer
+from singa_dask.inference.sized_nets import LoadedValues, SizedNets
 from singa_dask.inputs import StoreInput
 from singa_dask.jobs.datasets.binding import fit_to_data, readers, with_urls
 from singa_dask.jobs.datasets.hosts import local_parts

@@ -1,14 +1,10 @@
-"""Nets with the values of checkpoints, computed batch by batch."""
+"""FilledNet: a net with the values of checkpoints, computed batch by batch."""
 
 from __future__ import annotations
 
 import contextlib
 import traceback
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,21 +12,14 @@ import numpy as np
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data.stores.training_knowledge import TrainingKnowledge
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, SingaError, UnitError
-from singa_dask.inputs import StoreInput
-from singa_dask.inputs.writers import Writer
-from singa_dask.layers import Feature, Layer
+from singa_dask.inference.bound_net import BoundNet, copied
 from singa_dask.layers.metrics import Totals
 from singa_dask.net import NeuralNet
-from singa_dask.net.replay import is_without_blas
 from singa_dask.ops.contract import Array, Ops
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.planning.devices import explain_memory_errors
-from singa_dask.runtime.planning.machine import ThreadPools, n_threads
-from singa_dask.runtime.planning.nets import build_net, with_batchsize
-from singa_dask.runtime.planning.whole_pass import is_sequential
+from singa_dask.runtime.planning.nets import build_net
 from singa_dask.shown import plural
 from singa_dask.training import ALGORITHMS, Algorithm
 from singa_dask.training.pass_metrics import PassMetrics, State
@@ -148,8 +137,8 @@ class FilledNet:
 
     Attributes
     ----------
-    bound : _BoundNet or None
-        Computes the same outputs faster. Set after several passes, if possible.
+    bound : BoundNet or None
+        Computes the same outputs faster. `SizedNets` sets it after several passes, if possible.
     n_passes : int
         Number of passes before that.
     n_threads : int
@@ -163,7 +152,7 @@ class FilledNet:
         A param is not finite.
     """
 
-    bound: _BoundNet | None = None
+    bound: BoundNet | None = None
     n_passes = 0
     n_threads = 1
 
@@ -184,51 +173,6 @@ class FilledNet:
             self._algorithm.test_one_batch(phase)
         if of_pass is not None:
             of_pass.add(self.net)
-
-
-class _BoundNet:
-    """A net for one batch size whose outputs are computed without the code of its layers, where possible.
-
-    The results have the same bits as the results of `FilledNet.compute`.
-    """
-
-    def __init__(self, net: NeuralNet, calls: Sequence[Callable[[], Any]], outputs: Mapping[str, Feature]) -> None:
-        self._ops, self._calls, self._outputs = net.ops, calls, outputs
-        self._inputs = [layer for layer in net.layers if isinstance(layer, StoreInput)]
-        self._conditions = net.ops.conditions()
-        self.needs_blas = not all(map(is_without_blas, calls))
-
-    @classmethod
-    def of(cls, net: NeuralNet, phase: Phase, layers: Sequence[str]) -> _BoundNet | None:
-        """Return the bound net for the outputs of ``layers``; None if the net cannot be bound.
-
-        Input layers with a ``forward`` of their own, several time steps, and state prevent it.
-        """
-        inputs = [layer for layer in net.layers if layer.traits.role == "input"]
-        is_plain = all(type(layer).forward is StoreInput.forward for layer in inputs)
-        wanted = [layer for layer in net.layers if layer.conf_name in layers]
-        has_steps = any(layer.site.n_steps > 1 for layer in net.layers) or len(wanted) > len(layers)
-        if net.ops.device != "cpu" or not is_plain or has_steps or net.context.states:
-            return None
-        calls = net.bind_forward(phase | Phase.FORWARD)
-        outputs = {layer.conf_name: layer.features[0] for layer in wanted}
-        return None if calls is None else cls(net, calls, outputs)
-
-    def compute(self, arrays: Mapping[str, Arrays]) -> dict[str, Arrays] | None:
-        """Return the outputs as `SizedNets.compute` does; None if threads or the process have changed."""
-        if self._ops.conditions() != self._conditions:
-            return None
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            for layer in self._inputs:
-                layer.write(arrays[layer.conf_name])
-            for call in self._calls:
-                call()
-            return {name: {"data": _copied(feature.data)} for name, feature in self._outputs.items()}
-
-
-def _copied(values: Array) -> Array:
-    """Return a copy as float32 with a record in each row."""
-    return np.array(values.reshape(len(values), *(values.shape[1:] or (1,))), np.float32, order="C")
 
 
 def keep_outputs(net: NeuralNet, name: str, labels: bool, topk: int, label_layer: str = "") -> Arrays:
@@ -256,7 +200,7 @@ def keep_outputs(net: NeuralNet, name: str, labels: bool, topk: int, label_layer
     values = steps[0] if len(steps) == 1 else steps.swapaxes(0, 1)
     if topk:
         values = _top(values.reshape(len(values), len(steps), -1), topk)
-    arrays: Arrays = {"data": _copied(values)}
+    arrays: Arrays = {"data": copied(values)}
     inputs = [layer for layer in net.layers if layer.traits.role == "input" and labels]
     candidates = [
         layer.features[0].records.labels for layer in sorted(inputs, key=lambda each: each.conf_name != label_layer)
@@ -310,187 +254,3 @@ def locate_errors(where: Callable[[], str]) -> Iterator[None]:
             raise
         trace = traceback.format_exc().rstrip()
         raise UnitError(f"{where()}: {type(error).__name__}: {error}\n{trace}") from None
-
-
-# number of passes after which a net of one batch size is bound; its kernels are captured by then
-PASSES_BEFORE_BOUND = 6
-# number of multiplications below which waking up other threads takes longer than computing
-SMALL = 1 << 17
-# maximum number of nets that are kept: each batch size needs its own net, e.g. the last batch of an array
-MAX_SIZES = 8
-
-
-@dataclass
-class LoadedValues:
-    """Values of a checkpoint for several nets: their source, kernels, and the values read so far."""
-
-    initial: InitialValues
-    ops: Ops
-    shared: SharedValues = field(default_factory=dict)
-
-    @cached_property
-    def knowledge(self) -> TrainingKnowledge:
-        """Knowledge of the training data in the checkpoint."""
-        return TrainingKnowledge(self.initial.learned_to_predict())
-
-
-class SizedNets:
-    """The net of a phase with the values of a checkpoint, computed on records in memory. Not thread-safe.
-
-    It keeps a net for each of the last few batch sizes. All these nets share their values.
-
-    Parameters
-    ----------
-    job : JobConf
-        A job from `inference_job`.
-    layers : sequence of str
-        Layers to compute; the layers that they depend on are computed, too. If empty, all layers except layers that
-        write files.
-
-    Attributes
-    ----------
-    shapes : NeuralNet
-        A net without memory, for its shapes.
-    inputs : dict of str to StoreInput
-        The input layers of ``shapes``, by name.
-    batchsize : int
-        Number of records in a batch of the job.
-    rows : int
-        Number of records in a batch of `batches`.
-    sequential : str
-        Name of a layer that needs all batches in order; empty if no layer does.
-
-    Raises
-    ------
-    ConfigError
-        The net cannot be built, or an input layer reads no store.
-    """
-
-    def __init__(self, job: JobConf, phase: Phase, loaded: LoadedValues, layers: Sequence[str] = ()) -> None:
-        self._job, self._phase, self._loaded, self._layers = job, phase, loaded, tuple(layers)
-        self._sized: OrderedDict[int, FilledNet] = OrderedDict()
-        self._pools, self._n_threads = ThreadPools(), n_threads(job, 1)
-        self.shapes = self._build(job)
-        self.shapes.context.knowledge = loaded.knowledge
-        inputs = [layer for layer in self.shapes.layers if layer.traits.role == "input"]
-        self.inputs = {layer.conf_name: layer for layer in inputs if isinstance(layer, StoreInput)}
-        if len(self.inputs) < len(inputs):
-            others = [f"{each.conf_name!r}, a {each.conf.type}" for each in inputs if not isinstance(each, StoreInput)]
-            found = ", ".join(others) or "copies of an input layer"
-            raise ConfigError(f"the net reads {found}. Expected layers that read stores, to feed them with arrays.")
-        sizes = {layer.plan.batch_size for layer in self.inputs.values()}
-        if len(sizes) != 1:
-            raise ConfigError(f"the input layers have batches of {sorted(sizes)} records. Expected one size.")
-        self.batchsize = sizes.pop()
-        self.sequential = next((layer.conf_name for layer in self.shapes.layers if is_sequential(layer)), "")
-        self.rows = self.batchsize if self.sequential else rows_of_pass(self.shapes, self.batchsize)
-
-    def layer(self, name: str) -> Layer:
-        """Return a layer, to read its shapes. In an unrolled net, return one of the layer's copies."""
-        return next(each for each in self.shapes.layers if each.conf_name == name)
-
-    def batches(self, n: int) -> Iterator[tuple[int, int]]:
-        """Yield each batch of ``n`` records as a range, (first, stop).
-
-        Raises
-        ------
-        ConfigError
-            A layer needs batches of full size, and the last batch has fewer records.
-        """
-        if self.sequential and n % self.batchsize:
-            raise ConfigError(
-                f"layer {self.sequential!r} takes batches of {self.batchsize} only, and there are {n} records."
-            )
-        return ((first, min(first + self.rows, n)) for first in range(0, n, self.rows))
-
-    def compute(self, arrays: Mapping[str, Arrays], n: int, first: int) -> dict[str, Arrays]:
-        """Compute a batch, and return the outputs of the layers by name.
-
-        Parameters
-        ----------
-        arrays : mapping of str to dict of ndarray
-            Fields of the records, by the name of the input layer.
-        n : int
-            Number of records in the batch.
-        first : int
-            Index of the first record; 0 resets the state of layers.
-        """
-        ready = self._net(n)
-        if ready.bound is not None:
-            with self._pools.limit(ready.n_threads, ready.bound.needs_blas):
-                outputs = ready.bound.compute(arrays)
-            if outputs is not None:
-                return outputs
-        with self._computed(arrays, n, first, None) as net:
-            outputs = {name: keep_outputs(net, name, False, 0) for name in self._layers}
-            ready.n_passes += 1
-            if ready.n_passes == PASSES_BEFORE_BOUND:
-                ready.bound = _BoundNet.of(net, self._phase, self._layers)
-            return outputs
-
-    def measure(self, arrays: Mapping[str, Arrays], n: int, first: int, of_pass: PassMetrics) -> Totals:
-        """Compute a batch as `compute` does, add its metrics to ``of_pass``, and return them."""
-        with self._computed(arrays, n, first, of_pass) as net:
-            return net.take_metrics(n / self.batchsize)
-
-    @contextmanager
-    def _computed(
-        self, arrays: Mapping[str, Arrays], n: int, first: int, of_pass: PassMetrics | None
-    ) -> Iterator[NeuralNet]:
-        ready = self._net(n)
-        with self._computing(ready.net, ready.n_threads):
-            if not first:
-                ready.net.context.states.clear()
-            for layer in ready.net.layers:
-                if isinstance(layer, StoreInput):
-                    layer.feed(arrays[layer.conf_name], first)
-            ready.compute(self._phase, of_pass)
-            yield ready.net
-
-    def pass_metrics(self, names: Sequence[str] | None = None) -> PassMetrics:
-        """Return a new `PassMetrics` for a pass over all records.
-
-        It has the metrics ``names``; by default, the metrics that the job sets.
-        """
-        return PassMetrics(self.shapes, self._job.metrics if names is None else names)
-
-    def _net(self, n: int) -> FilledNet:
-        """Return the net for batches of ``n`` records."""
-        if n not in self._sized:
-            if len(self._sized) == MAX_SIZES:
-                _, oldest = self._sized.popitem(last=False)
-                oldest.net.close()
-            self._sized[n] = self._make(n)
-        self._sized.move_to_end(n)
-        return self._sized[n]
-
-    def _make(self, n: int) -> FilledNet:
-        net = self._build(with_batchsize(self._job, n), self._loaded.ops)
-        net.context.knowledge = self._loaded.knowledge
-        with self._computing(net, self._n_threads), locate_errors(lambda: "the net"):
-            for layer in net.layers:
-                if isinstance(layer, StoreInput):
-                    layer.read_statistics()
-            ready = FilledNet(net, self._job, self._loaded.initial, self._loaded.shared)
-        ready.n_threads = 1 if _is_small(net, n) else self._n_threads
-        self._loaded.initial.release()
-        # find the thread pools again, because loading a layer may have loaded a library with its own pool
-        self._pools = ThreadPools()
-        return ready
-
-    def _build(self, job: JobConf, ops: Ops | None = None) -> NeuralNet:
-        net = build(job, self._phase, self._layers, labels=not self._layers, ops=ops)
-        net.leave_out([layer for layer in net.layers if isinstance(layer, Writer)])
-        return net
-
-    @contextmanager
-    def _computing(self, net: NeuralNet, n_threads: int) -> Iterator[None]:
-        limits, ops = self._pools.limit(n_threads), self._loaded.ops
-        with limits, explain_memory_errors(lambda: [net]), ops.activate():
-            yield
-
-
-def _is_small(net: NeuralNet, n: int) -> bool:
-    """Return whether a batch of ``n`` records is computed faster by one thread than by several."""
-    is_flat = all(len(feature.shape) <= 2 for layer in net.layers for feature in layer.features)
-    return is_flat and n * sum(param.size for param in net.params) < SMALL

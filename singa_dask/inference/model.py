@@ -20,10 +20,10 @@ from singa_dask.data.codecs.lags import LagsConf
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, warn_caller
-from singa_dask.inference.filled_net import LoadedValues, MetricSums, SizedNets, load_modules
+from singa_dask.inference.filled_net import MetricSums, load_modules
 from singa_dask.inference.inference_job import PhaseJob, inference_job
+from singa_dask.inference.memory_labels import LabelReader
 from singa_dask.inference.memory_records import (
-    LabelReader,
     MemoryReading,
     MemoryRecords,
     are_columns,
@@ -33,6 +33,7 @@ from singa_dask.inference.memory_records import (
 from singa_dask.inference.model_source import ModelSource, find_source
 from singa_dask.inference.output_decoder import OutputDecoder, refuse_with_probabilities
 from singa_dask.inference.predicted_layers import label_layer, predicted_layer, predicts_classes, target_names
+from singa_dask.inference.sized_nets import LoadedValues, SizedNets
 from singa_dask.inference.stored_records import PYTHON, advised
 from singa_dask.inference.tasks import merge_metrics
 from singa_dask.inputs import StoreInput

@@ -19,8 +19,8 @@ import numpy as np
 
 from singa_dask.arrays import Array
 from singa_dask.data.types import Arrays
-from singa_dask.inference.filled_net import MAX_SIZES
 from singa_dask.inference.model import Model
+from singa_dask.inference.sized_nets import MAX_SIZES
 
 # number of bodies of the maximum size that may be in memory at the same time
 MAX_BODIES = 8

@@ -14,8 +14,8 @@ import pytest
 import singa_dask as sd
 from singa_dask.data.codecs.row_encoder import RowEncoder
 from singa_dask.errors import DataError
-from singa_dask.inference.filled_net import PASSES_BEFORE_BOUND
 from singa_dask.inference.memory_records import MemoryReading
+from singa_dask.inference.sized_nets import PASSES_BEFORE_BOUND
 from singa_dask.layers.neuron import InnerProduct
 from singa_dask.serving import Limits, ModelServer
 from tests.jobs.conftest import KEYS
