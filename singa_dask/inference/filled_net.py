@@ -21,7 +21,7 @@ from singa_dask.ops.contract import Array, Ops
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.planning.nets import build_net
 from singa_dask.shown import plural
-from singa_dask.training import ALGORITHMS, Algorithm
+from singa_dask.training import ALGORITHMS, BP, Algorithm
 from singa_dask.training.pass_metrics import PassMetrics, State
 from singa_dask.wording import suggest
 
@@ -173,6 +173,13 @@ class FilledNet:
             self._algorithm.test_one_batch(phase)
         if of_pass is not None:
             of_pass.add(self.net)
+
+    def bind(self, phase: Phase, layers: Sequence[str]) -> None:
+        """Set ``bound`` for the outputs of ``layers``, if the net can be bound."""
+        algorithm = self._algorithm
+        # other algorithms may compute layers in another way than one after the other
+        if isinstance(algorithm, BP) and not algorithm.has_own_forward:
+            self.bound = BoundNet.of(self.net, phase, layers)
 
 
 def keep_outputs(net: NeuralNet, name: str, labels: bool, topk: int, label_layer: str = "") -> Arrays:

@@ -12,7 +12,6 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data.stores.training_knowledge import TrainingKnowledge
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError
-from singa_dask.inference.bound_net import BoundNet
 from singa_dask.inference.filled_net import FilledNet, SharedValues, build, keep_outputs, locate_errors, rows_of_pass
 from singa_dask.inputs import StoreInput
 from singa_dask.inputs.writers import Writer
@@ -140,7 +139,7 @@ class SizedNets:
             outputs = {name: keep_outputs(net, name, False, 0) for name in self._layers}
             ready.n_passes += 1
             if ready.n_passes == PASSES_BEFORE_BOUND:
-                ready.bound = BoundNet.of(net, self._phase, self._layers)
+                ready.bind(self._phase, self._layers)
             return outputs
 
     def measure(self, arrays: Mapping[str, Arrays], n: int, first: int, of_pass: PassMetrics) -> Totals:

@@ -70,6 +70,12 @@ class BP(Algorithm):
         """Number of times that a step was captured on a GPU."""
         return self._captured.n_captures if self._captured else 0
 
+    @property
+    def has_own_forward(self) -> bool:
+        """Whether a subclass replaces the forward pass."""
+        own = type(self)
+        return own.forward is not BP.forward or own.test_one_batch is not BP.test_one_batch
+
     def capture_steps(self) -> None:
         # custom passes may contain work that cannot be captured
         if type(self).forward is BP.forward and type(self).backward is BP.backward:

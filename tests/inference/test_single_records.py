@@ -12,12 +12,14 @@ import pandas as pd
 import pytest
 
 import singa_dask as sd
+from singa_dask.conf import Phase
 from singa_dask.data.codecs.row_encoder import RowEncoder
 from singa_dask.errors import DataError
 from singa_dask.inference.memory_records import MemoryReading
 from singa_dask.inference.sized_nets import PASSES_BEFORE_BOUND
 from singa_dask.layers.neuron import InnerProduct
 from singa_dask.serving import Limits, ModelServer
+from singa_dask.training import ALGORITHMS, BP
 from tests.jobs.conftest import KEYS
 from tests.serving.conftest import ask
 
@@ -195,3 +197,16 @@ def test_one_row_of_an_array(tmp_path: Path, standardise: bool) -> None:
         model.predict(x[:1])
     with pytest.raises(DataError, match=r"shape \(5,\), expected \(n, 5\)\. This is the shape of one record"):
         model.predict(x[1])
+
+
+def test_an_algorithm_with_a_forward_pass_of_its_own_keeps_it(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Doubling(BP):
+        def forward(self, phase: Phase, collect: Any) -> None:
+            super().forward(phase, collect)
+            self.net.layers[-1].features[0].data[...] *= 2
+
+    plain = sd.load_model(run).extract(RECORDS[0], "fc2")
+    monkeypatch.setattr(ALGORITHMS, "find", lambda name: Doubling)
+    model = sd.load_model(run)
+    for _ in range(PASSES_BEFORE_BOUND + 2):
+        np.testing.assert_array_equal(model.extract(RECORDS[0], "fc2"), 2 * plain)

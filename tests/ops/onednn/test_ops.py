@@ -67,6 +67,20 @@ def test_a_call_follows_its_arrays() -> None:
 
 
 @needs_library
+def test_a_bound_softmax_follows_its_values_and_keeps_nan() -> None:
+    ops = OneDnnOps()
+    x, out = np.float32([[1, 2, 4], [0, 0, 0]]), np.empty((2, 3), np.float32)
+    ops.softmax(x, out)
+    bound = ops.bound("softmax", x, out=out)
+    x[0] = [3, 3, 3]
+    bound()
+    np.testing.assert_allclose(out, np.full((2, 3), 1 / 3), rtol=1e-6)
+    x[0, 1] = np.nan
+    bound()
+    assert np.isnan(out).tolist() == [[True] * 3, [False] * 3]
+
+
+@needs_library
 def test_strides_backwards_and_overlapping() -> None:
     ops = OneDnnOps()
     for x in (images((3, 4, 6, 6))[:, :, ::-1], np.broadcast_to(images((3, 4, 6, 1)), (3, 4, 6, 6))):

@@ -155,4 +155,6 @@ def test_limits_of_others_are_never_raised() -> None:
             assert found() == {1}
         with pools.limit(3):
             assert found() == {2}
+        with pools.limit(1, blas=False):
+            assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "openmp"} <= {1}
         assert found() == {2}
