@@ -198,7 +198,7 @@ class App:
             values = np.empty((0, *(self._model.layers[layer] or (1,))), np.float32)
             forecasts = list[Any]()
             while encoded.n:
-                values = await self.batcher.values(encoded.arrays, layer)
+                values = await self.batcher.values(encoded.arrays, layer, is_alone=self._n_open == 1)
                 if not encoded.n_later:
                     break
                 forecasts.append(self._model.decoder(layer).forecast(values))

@@ -116,8 +116,10 @@ class Batcher:
             self._wake()
         return entry.found
 
-    async def values(self, arrays: Arrays, layer: str) -> Array:
+    async def values(self, arrays: Arrays, layer: str, is_alone: bool = False) -> Array:
         """Return the values of a layer for encoded records, on the event loop.
+
+        Pass ``is_alone=True`` if no other request is in progress.
 
         Batches for the layer of `warm_up` are computed on the event loop itself if they are quick and the thread is
         idle, because passing them to the thread would take longer.
@@ -128,8 +130,9 @@ class Batcher:
             if layer != self._quick or entry.n > self._limits.max_batch:
                 self._wake()
         try:
-            # yield once, so that requests that arrived at the same time can join the batch
-            await asyncio.sleep(0)
+            if not is_alone:
+                # yield once, so that requests that arrived at the same time can join the batch
+                await asyncio.sleep(0)
             self._compute_here(entry.found)
             return entry.found.result() if entry.found.done() else await asyncio.wrap_future(entry.found)
         finally:
