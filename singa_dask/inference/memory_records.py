@@ -128,15 +128,16 @@ class MemoryReading:
         self._plain_types = () if may_warn or is_encoded else PLAIN_TYPES
         self._row_shape = (1, *conf.shape) if conf.layout != "NHWC" else ()
 
-    def plain(self, x: Any, name: str = "x") -> Arrays | None:
-        """Return the fields of a single plain record; None for other data, which `records` has to read.
+    def plain(self, x: Any, name: str = "x") -> tuple[Arrays, list[str]] | None:
+        """Return the fields of a single plain record, and the columns whose missing number was filled in.
 
-        A plain record is an array, or a dict whose values `RowEncoder` knows.
+        The result is None for other data, which `records` has to read. A plain record is an array, or a dict whose
+        values `RowEncoder` knows.
         """
         if type(x) is np.ndarray:
             if x.dtype not in self._plain_types or x.shape != self._row_shape:
                 return None
-            return {"data": as_stored(x, _floats(self._conf), f"{name}, row")}
+            return {"data": as_stored(x, _floats(self._conf), f"{name}, row")}, []
         if type(x) is list and len(x) == 1:
             x = x[0]
         return self._columns.rows.encode(x) if type(x) is dict and self._columns and self._columns.rows else None

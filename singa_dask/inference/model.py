@@ -233,12 +233,12 @@ class Model:
 
         ``x`` are records as in `predict`.
         """
-        if (fields := self._plain(x, layer)) is None:
+        if (plain := self._plain(x, layer)) is None:
             return self._extract(x, layer)[0]
         with self._lock:
             net = self._net(layer)
             [reader] = net.inputs
-            return net.compute({reader: fields}, 1, 0)[layer]["data"]
+            return net.compute({reader: plain[0]}, 1, 0)[layer]["data"]
 
     def count_filled(self, x: Any, layer: str | None = None) -> dict[str, dict[str, int]]:
         """Return how many missing values `predict` fills in, by column.
@@ -330,7 +330,9 @@ class Model:
         predict: ``forecasts`` are the predictions so far for these records; see `OutputDecoder.forecast`.
         """
         net, counts = self._net(layer), FillCounts()
-        if (fields := self._plain(x, layer, name)) is not None:
+        if (plain := self._plain(x, layer, name)) is not None:
+            fields, filled = plain
+            counts.filled.update(filled)
             return EncodedRecords(fields, 1, counts, "")
         with self._advised():
             is_ahead = self.decoder(layer).forecasts
@@ -466,8 +468,8 @@ class Model:
         _check_counts(records, "x")
         return records
 
-    def _plain(self, x: Any, layer: str, name: str = "x") -> Arrays | None:
-        """Return the fields of a single plain record; None for other data. See `MemoryReading.plain`."""
+    def _plain(self, x: Any, layer: str, name: str = "x") -> tuple[Arrays, list[str]] | None:
+        """Return a single plain record as `MemoryReading.plain` does; None for other data."""
         if layer not in self._plain_readings:
             net = self._net(layer)
             [*readers] = net.inputs.values()

@@ -108,6 +108,8 @@ def test_single_records_have_the_bits_of_a_frame(
 CHANGES: list[dict[Any, Any]] = [
     {"size": None},
     {"size": float("nan")},
+    {"size": None, "count": np.float64("nan")},
+    {"size": None, "count": "7"},
     {"size": 1e39},
     {"size": 10**400},
     {"size": "1.5"},
@@ -170,6 +172,8 @@ def test_a_server_counts_the_same(run: str) -> None:
             assert not {"filled", "unknown", "warnings"} & answer.keys()
             answer = ask(server.url, given=record).json
             assert (answer["filled"], answer["unknown"]) == ({"size": 1}, {"town": 1})
+            answer = ask(server.url, given={**RECORDS[5], "size": None, "count": None}).json
+            assert (answer["filled"], "unknown" in answer) == ({"size": 1, "count": 1}, False)
         assert "fractions" in ask(server.url, given={**RECORDS[5], "share": 0.3}).json["warnings"][0]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from operator import ne
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,8 @@ IGNORED = {*NUMBERS, bool, type(None)}
 class RowEncoder:
     """Encodes records one by one. The result has the same bits as the result of a `TableEncoder`.
 
-    A plain number is copied. Any other value is encoded by the table encoder once, and remembered. A record that has a
-    value of another kind, such as a missing value, is left to the table encoder, which raises the errors and counts
-    what it fills in. Several threads can use this object.
+    A plain number is copied. Any other value is encoded by the table encoder once, and remembered. A record that cannot
+    be encoded so is left to the table encoder, which raises the errors. Several threads can use this object.
 
     Parameters
     ----------
@@ -47,17 +47,25 @@ class RowEncoder:
             else:
                 self._others.append((name, at, {}))
         self._features, self._n_features, self._texts = {*facts.features}, len(facts.features), facts.texts
+        self._fills: dict[str, float] = {}
         self._is_checked = False
 
-    def encode(self, record: Mapping[str, Any]) -> Arrays | None:
-        """Return the fields of a record, with one row; None if the table encoder has to encode it."""
+    def encode(self, record: Mapping[str, Any]) -> tuple[Arrays, list[str]] | None:
+        """Return the fields of a record, with one row, and the columns whose missing number was filled in.
+
+        The result is None if the table encoder has to encode the record.
+        """
         if not self._is_checked:
             return None
+        filled: list[str] = []
         try:
             numbers = [record[name] for name in self._numbers]
             others = [(at, known[type(value := record[name]), value]) for name, at, known in self._others]
-            if not NUMBERS.issuperset(map(type, numbers)):
-                return None
+            if not NUMBERS.issuperset(map(type, numbers)) or any(map(ne, numbers, numbers)):
+                filled = [name for name, value in zip(self._numbers, numbers, strict=True) if _is_missing(value)]
+                numbers = [self._fills[name] if name in filled else record[name] for name in self._numbers]
+                if not NUMBERS.issuperset(map(type, numbers)):
+                    return None
             values = np.array(numbers, np.float64)
         except (KeyError, TypeError, OverflowError):
             return None
@@ -71,7 +79,7 @@ class RowEncoder:
             if value is None:
                 return None
             data[0, at] = value
-        return {"data": data.reshape(1, *self._field.shape)}
+        return {"data": data.reshape(1, *self._field.shape)}, filled
 
     def _may_ignore(self, item: tuple[Any, Any]) -> bool:
         """Return whether a column is a feature, or no table would be refused because of it."""
@@ -83,7 +91,8 @@ class RowEncoder:
 
     def can_learn(self, record: Mapping[str, Any]) -> bool:
         """Return whether a record has values to remember."""
-        return not self._is_checked or any(True for _ in self._new_values(record))
+        new_fills = (name not in self._fills and _is_missing(record.get(name)) for name in self._numbers)
+        return not self._is_checked or any(new_fills) or any(True for _ in self._new_values(record))
 
     def _new_values(self, record: Mapping[str, Any]) -> Iterator[tuple[str, Any, dict[Any, Any], Any]]:
         for name, at, known in self._others:
@@ -100,9 +109,17 @@ class RowEncoder:
         arrays : dict of str to ndarray
             The record as the table encoder has encoded it.
         filled : collection of str
-            Columns whose value was filled in. The table encoder has to encode such values again, to count them.
+            Columns whose value was filled in. Values other than numbers are then left to the table encoder, which
+            counts them.
         """
         row = arrays["data"].reshape(-1)
         for name, at, known, key in self._new_values(record):
             known[key] = None if name in filled else row[at].copy()
+        for name, at in zip(self._numbers, self._number_places, strict=True):
+            if name in filled:
+                self._fills[name] = float(row[at])
         self._is_checked = True
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (type(value) in NUMBERS and value != value)
