@@ -223,7 +223,7 @@ def _global_pooling(graph: OnnxGraph, layer: pooling.GlobalPooling, x: str) -> s
 
 @register(norm.LRN)
 def _lrn(graph: OnnxGraph, layer: norm.LRN, x: str) -> str:
-    size, alpha, beta, knorm = layer.how
+    size, alpha, beta, knorm = layer.how.values()
     images = graph.images(x, layer.sources[0])
     normal = graph.add("LRN", images, size=size, alpha=alpha, beta=beta, bias=knorm)
     return like_source(graph, layer, normal)
@@ -233,7 +233,7 @@ def _lrn(graph: OnnxGraph, layer: norm.LRN, x: str) -> str:
 def _batch_norm(graph: OnnxGraph, layer: norm.BatchNorm, x: str) -> str:
     images = x if layer.rows_of_values else graph.images(x, layer.sources[0])
     params = [graph.param(param) for param in layer.params]
-    return like_source(graph, layer, graph.add("BatchNormalization", images, *params, epsilon=layer.eps))
+    return like_source(graph, layer, graph.add("BatchNormalization", images, *params, epsilon=layer.epsilon))
 
 
 @register(norm.GroupNorm)

@@ -222,7 +222,7 @@ def _global_pooling(module: TorchSource, layer: pooling.GlobalPooling, x: str) -
 
 @register(norm.LRN)
 def _lrn(module: TorchSource, layer: norm.LRN, x: str) -> str:
-    size, alpha, beta, knorm = layer.how
+    size, alpha, beta, knorm = layer.how.values()
     images = module.images(x, layer.sources[0])
     normal = f"F.local_response_norm({images}, {size}, alpha={alpha}, beta={beta}, k={knorm})"
     return like_source(layer, normal)
@@ -234,7 +234,7 @@ def _batch_norm(module: TorchSource, layer: norm.BatchNorm, x: str) -> str:
     values = {name: param.data for name, param in zip(names, layer.params, strict=True)}
     kind = "1d" if layer.rows_of_values else "2d"
     # the exported module does not need num_batches_tracked of nn.BatchNorm
-    how = f"{layer.scale.shape[0]}, eps={layer.eps}, momentum={1 - layer.momentum:g}"
+    how = f"{layer.scale.shape[0]}, eps={layer.epsilon}, momentum={1 - layer.momentum:g}"
     added = module.add(f"nn.BatchNorm{kind}({how})", values)
     images = x if layer.rows_of_values else module.images(x, layer.sources[0])
     return like_source(layer, f"{added}({images})")

@@ -282,7 +282,9 @@ class RNNDummy(Feedback, Counting, InputLayer):
             self.ops.copy(self._last.data.reshape(data.shape), out=data)
         else:
             key = self.random_key(self.site.first_step, n_before)
-            self.ops.uniform(key, data, self.options.low, self.options.high, self.first_row(len(data)))
+            self.ops.uniform(
+                key, out=data, low=self.options.low, high=self.options.high, first_row=self.first_row(len(data))
+            )
             if self.options.integer:
                 self.ops.copy(np.floor(self.ops.to_host(data)), out=data)
 
@@ -313,7 +315,7 @@ class Sampling(Counting):
         scores -= scores.max(axis=1, keepdims=True)
         below = np.cumsum(np.exp(scores / self.options.temperature), axis=1)
         self.ops.uniform(
-            self.random_key(self.site.first_step, n_before), self.draws.data, first_row=self.first_row(len(rows))
+            self.random_key(self.site.first_step, n_before), out=self.draws.data, first_row=self.first_row(len(rows))
         )
         drawn = self.ops.to_host(self.draws.data) * below[:, -1:]
         self.ops.copy((below <= drawn).sum(axis=1, keepdims=True), out=out)

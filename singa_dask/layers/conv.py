@@ -74,7 +74,7 @@ class Convolution(Windowed):
     def forward(self, phase: Phase) -> None:
         x, w = as_images(self.sources[0].data)[:, self.channels], self.weight.data.reshape(self.shape)
         b, y = None if self.bias is None else self.bias.data, self.features[0].data
-        self.ops.conv2d(x, w, b, y, self.window, self.fused.relu)
+        self.ops.conv2d(x, w, b, out=y, window=self.window, relu=self.fused.relu)
 
     def backward(self, phase: Phase) -> None:
         source, gy = self.sources[0], self.features[0].output_grad
@@ -82,13 +82,13 @@ class Convolution(Windowed):
             self.ops.relu_grad(self.features[0].data, gy, out=gy)
         gw, gb = self.weight.grad.reshape(self.shape), None if self.bias is None else self.bias.grad
         x = as_images(source.data)[:, self.channels]
-        self.ops.conv2d_grad_weight(x, gy, gw, gb, self.window, phase.accumulates)
+        self.ops.conv2d_grad_weight(x, gy, out=gw, grad_bias=gb, window=self.window, accumulate=phase.accumulates)
         if source.grad is not None:
             w, gx = self.weight.data.reshape(self.shape), as_images(source.grad)
             for unseen in (gx[:, : self.channels.start], gx[:, self.channels.stop :]):
                 if unseen.size:
                     self.ops.clear(unseen)
-            self.ops.conv2d_grad_input(gy, w, gx[:, self.channels], self.window)
+            self.ops.conv2d_grad_input(gy, w, out=gx[:, self.channels], window=self.window)
 
 
 def check_groups(name: str, block: FilterConf, n_channels: int) -> None:
@@ -154,18 +154,18 @@ class ConvTranspose(Windowed):
 
     def forward(self, phase: Phase) -> None:
         x, w, y = as_images(self.sources[0].data), self.weight.data.reshape(self.shape), self.features[0].data
-        self.ops.conv2d_grad_input(x, w, y, self.window)
+        self.ops.conv2d_grad_input(x, w, out=y, window=self.window)
         if self.bias is not None:
             self.ops.add(y, self.bias.data[:, None, None], out=y)
 
     def backward(self, phase: Phase) -> None:
         source, gy = self.sources[0], self.features[0].output_grad
         x, gw, adds = as_images(source.data), self.weight.grad.reshape(self.shape), phase.accumulates
-        self.ops.conv2d_grad_weight(gy, x, gw, None, self.window, adds)
+        self.ops.conv2d_grad_weight(gy, x, out=gw, grad_bias=None, window=self.window, accumulate=adds)
         if self.bias is not None:
             self.ops.global_avg_pool(gy, out=self.means.data)
             self.ops.multiply(self.means.data, float(gy[0, 0].size), out=self.means.data)
-            self.ops.linear_grad_bias(self.means.data, self.bias.grad, accumulate=adds)
+            self.ops.linear_grad_bias(self.means.data, out=self.bias.grad, accumulate=adds)
         if source.grad is not None:
             w = self.weight.data.reshape(self.shape)
-            self.ops.conv2d(gy, w, None, as_images(source.grad), self.window)
+            self.ops.conv2d(gy, w, None, out=as_images(source.grad), window=self.window)

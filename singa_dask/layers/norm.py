@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -60,26 +61,31 @@ class LRN(Layer):
 
     def setup(self) -> None:
         self.shape = image_shape(self)
-        self.how = (self.options.local_size, self.options.alpha, self.options.beta, self.options.knorm)
+        options = self.options
+        self.how: dict[str, Any] = {
+            "size": options.local_size,
+            "alpha": options.alpha,
+            "beta": options.beta,
+            "knorm": options.knorm,
+        }
         self.add_output(self.sources[0].shape, overwritable=True)
         self.work = self.buffer(
             "work",
             self.shape,
             self.sources[0].dtype,
             when="backward",
-            make=lambda shape, dtype: self.ops.lrn_memory(shape, dtype, *self.how),
+            make=lambda shape, dtype: self.ops.lrn_memory(shape, dtype, **self.how),
         )
 
     def forward(self, phase: Phase) -> None:
-        self.ops.lrn(
-            as_images(self.sources[0].data), as_images(self.features[0].data), self.work.data_if_needed, *self.how
-        )
+        x, y = as_images(self.sources[0].data), as_images(self.features[0].data)
+        self.ops.lrn(x, out=y, work=self.work.data_if_needed, **self.how)
 
     def backward(self, phase: Phase) -> None:
         source, feature = self.sources[0], self.features[0]
         if source.grad is not None:
             x, gy, gx = as_images(source.data), as_images(feature.output_grad), as_images(source.grad)
-            self.ops.lrn_grad(x, gy, gx, self.work.data, *self.how)
+            self.ops.lrn_grad(x, gy, out=gx, work=self.work.data, **self.how)
 
 
 @LAYERS.register("BatchNorm", "BM", "CudnnBM")
@@ -108,7 +114,7 @@ class BatchNorm(Layer):
     def setup(self) -> None:
         shape = self.sources[0].shape
         check_axes(self, "images or rows", 2, 3, 4)
-        self.eps, self.momentum = self.options.epsilon, self.options.momentum
+        self.epsilon, self.momentum = self.options.epsilon, self.options.momentum
         self.rows_of_values = len(shape) == 2
         size = (shape[1] if len(shape) != 3 else 1,)
         self.add_output(shape, overwritable=True)
@@ -125,8 +131,8 @@ class BatchNorm(Layer):
             (self.batch_mean, self.batch_variance) if training else (self.running_mean, self.running_variance)
         )
         self.ops.batch_norm(
-            x, self.scale.data, self.shift.data, mean.data, variance.data, y, self.eps, training,
-            self.fused.relu, self.work.data_if_needed,
+            x, self.scale.data, self.shift.data, mean.data, variance.data, out=y, epsilon=self.epsilon,
+            training=training, relu=self.fused.relu, work=self.work.data_if_needed,
         )  # fmt: skip
 
     def backward(self, phase: Phase) -> None:
@@ -136,8 +142,9 @@ class BatchNorm(Layer):
         mean, variance = self.running_mean, self.running_variance
         running = Running(mean.data, variance.data, mean.grad, variance.grad, 1 - self.momentum)
         self.ops.batch_norm_grad(
-            self.channels(source.data), gy, self.scale.data, self.batch_mean.data, self.batch_variance.data, gx,
-            self.scale.grad, self.shift.grad, self.eps, running, y, self.work.data,
+            self.channels(source.data), gy, self.scale.data, self.batch_mean.data, self.batch_variance.data, out=gx,
+            grad_scale=self.scale.grad, grad_shift=self.shift.grad, epsilon=self.epsilon, running=running, y=y,
+            work=self.work.data,
         )  # fmt: skip
 
     @property
@@ -190,15 +197,16 @@ class GroupNorm(Layer):
     def forward(self, phase: Phase) -> None:
         x, y = as_images(self.sources[0].data), as_images(self.features[0].data)
         self.ops.group_norm(
-            x, self.scale.data, self.shift.data, self.mean.data, self.variance.data, y, self.epsilon
+            x, self.scale.data, self.shift.data, self.mean.data, self.variance.data, out=y, epsilon=self.epsilon
         )  # fmt: skip
 
     def backward(self, phase: Phase) -> None:
         source, gy = self.sources[0], as_images(self.features[0].output_grad)
         gx = None if source.grad is None else as_images(source.grad)
         self.ops.group_norm_grad(
-            as_images(source.data), gy, self.scale.data, self.mean.data, self.variance.data, gx,
-            self.scale.grad, self.shift.grad, self.epsilon, accumulate=phase.accumulates,
+            as_images(source.data), gy, self.scale.data, self.mean.data, self.variance.data, out=gx,
+            grad_scale=self.scale.grad, grad_shift=self.shift.grad, epsilon=self.epsilon,
+            accumulate=phase.accumulates,
         )  # fmt: skip
 
 
@@ -294,7 +302,7 @@ class LayerNorm(Layer):
     def forward(self, phase: Phase) -> None:
         x, y = self.sources[0].data, self.features[0].data
         self.ops.layer_norm(
-            x, self.scale.data, self.shift.data, self.mean.data, self.variance.data, y, self.epsilon
+            x, self.scale.data, self.shift.data, self.mean.data, self.variance.data, out=y, epsilon=self.epsilon
         )  # fmt: skip
 
     def backward(self, phase: Phase) -> None:
@@ -303,6 +311,7 @@ class LayerNorm(Layer):
         if added is not None:
             kernel = partial(self.ops.layer_norm_grad_add, added.output_grad)
         kernel(
-            source.data, gy, self.scale.data, self.mean.data, self.variance.data, source.grad,
-            self.scale.grad, self.shift.grad, self.epsilon, accumulate=phase.accumulates,
+            source.data, gy, self.scale.data, self.mean.data, self.variance.data, out=source.grad,
+            grad_scale=self.scale.grad, grad_shift=self.shift.grad, epsilon=self.epsilon,
+            accumulate=phase.accumulates,
         )  # fmt: skip

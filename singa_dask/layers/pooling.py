@@ -74,10 +74,10 @@ class Pooling(Windowed):
     def forward(self, phase: Phase) -> None:
         x, y = as_images(self.sources[0].data), self.features[0].data
         if self.takes_mean:
-            self.ops.avg_pool(x, y, self.kernel, self.stride, self.pad, self.count_pad)
+            self.ops.avg_pool(x, out=y, kernel=self.kernel, stride=self.stride, pad=self.pad, count_pad=self.count_pad)
         else:
             where = None if self.where is None else self.where.data_if_needed
-            self.ops.max_pool(x, y, where, self.kernel, self.stride, self.pad)
+            self.ops.max_pool(x, out=y, where=where, kernel=self.kernel, stride=self.stride, pad=self.pad)
 
     def backward(self, phase: Phase) -> None:
         source = self.sources[0]
@@ -86,14 +86,18 @@ class Pooling(Windowed):
         gy, gx = self.features[0].output_grad, as_images(source.grad)
         if self.fused.relu_grad:
             relu = as_images(source.data)
-            self.ops.avg_pool_relu_grad(relu, gy, gx, self.kernel, self.stride, self.pad, self.count_pad)
+            self.ops.avg_pool_relu_grad(
+                relu, gy, out=gx, kernel=self.kernel, stride=self.stride, pad=self.pad, count_pad=self.count_pad
+            )
         elif self.takes_mean:
-            self.ops.avg_pool_grad(gy, gx, self.kernel, self.stride, self.pad, self.count_pad)
+            self.ops.avg_pool_grad(
+                gy, out=gx, kernel=self.kernel, stride=self.stride, pad=self.pad, count_pad=self.count_pad
+            )
         elif self.all_ties:
             x, y = as_images(source.data), self.features[0].data
-            self.ops.max_pool_grad_ties(x, y, gy, gx, self.kernel, self.stride, self.pad)
+            self.ops.max_pool_grad_ties(x, y, gy, out=gx, kernel=self.kernel, stride=self.stride, pad=self.pad)
         elif self.where is not None:
-            self.ops.max_pool_grad(gy, self.where.data, gx, self.kernel, self.stride, self.pad)
+            self.ops.max_pool_grad(gy, self.where.data, out=gx, kernel=self.kernel, stride=self.stride, pad=self.pad)
 
 
 class GlobalPoolingConf(Conf):
@@ -130,7 +134,7 @@ class GlobalPooling(Layer):
             self.ops.global_avg_pool(x, out=y)
         else:
             where = None if self.where is None else self.where.data_if_needed
-            self.ops.max_pool(x, y[:, :, None, None], where, self.size, STRIDE, PAD)
+            self.ops.max_pool(x, out=y[:, :, None, None], where=where, kernel=self.size, stride=STRIDE, pad=PAD)
 
     def backward(self, phase: Phase) -> None:
         source = self.sources[0]
@@ -140,7 +144,9 @@ class GlobalPooling(Layer):
         if self.where is None:
             self.ops.global_avg_pool_grad(gy, out=gx)
         else:
-            self.ops.max_pool_grad(gy[:, :, None, None], self.where.data, gx, self.size, STRIDE, PAD)
+            self.ops.max_pool_grad(
+                gy[:, :, None, None], self.where.data, out=gx, kernel=self.size, stride=STRIDE, pad=PAD
+            )
 
 
 class AdaptivePoolingConf(Conf):
@@ -193,9 +199,11 @@ class AdaptivePooling(Layer):
         x, y = as_images(self.sources[0].data), self.features[0].data
         for i, (pixels, windows, kernel) in enumerate(self.cells):
             if self.takes_mean:
-                self.ops.avg_pool(x[pixels], y[windows], kernel, kernel, PAD, True)
+                self.ops.avg_pool(x[pixels], out=y[windows], kernel=kernel, stride=kernel, pad=PAD, count_pad=True)
             else:
-                self.ops.max_pool(x[pixels], y[windows], self.where[i].data_if_needed, kernel, kernel, PAD)
+                self.ops.max_pool(
+                    x[pixels], out=y[windows], where=self.where[i].data_if_needed, kernel=kernel, stride=kernel, pad=PAD
+                )
 
     def backward(self, phase: Phase) -> None:
         source = self.sources[0]
@@ -208,8 +216,8 @@ class AdaptivePooling(Layer):
             cell, g = gx[pixels], gy[windows]
             part = cell if len(self.cells) == 1 else self.ops.scratch("cell", cell.shape, cell.dtype)
             if self.takes_mean:
-                self.ops.avg_pool_grad(g, part, kernel, kernel, PAD, True)
+                self.ops.avg_pool_grad(g, out=part, kernel=kernel, stride=kernel, pad=PAD, count_pad=True)
             else:
-                self.ops.max_pool_grad(g, self.where[i].data, part, kernel, kernel, PAD)
+                self.ops.max_pool_grad(g, self.where[i].data, out=part, kernel=kernel, stride=kernel, pad=PAD)
             if part is not cell:
                 self.ops.add(cell, part, out=cell)

@@ -137,7 +137,7 @@ class TimePooling(Layer):
         if self.mask is not None:
             ops.add(images, weights[:, None, :, None], out=images)
         where = None if self.where is None else self.where.data_if_needed
-        ops.max_pool(images, y[:, :, None, None], where, self.kernel, STRIDE, PAD)
+        ops.max_pool(images, out=y[:, :, None, None], where=where, kernel=self.kernel, stride=STRIDE, pad=PAD)
         if self.mask is not None:
             ops.scale_rows(y, self.has_steps.data, out=y)
 
@@ -151,7 +151,7 @@ class TimePooling(Layer):
             return
         g, images = (ops.scratch(name, shape, gy.dtype) for name, shape in (("g", gy.shape), ("gx", self.images.shape)))
         ops.scale_rows(gy, self.has_steps.data, out=g)
-        ops.max_pool_grad(g[:, :, None, None], self.where.data, images, self.kernel, STRIDE, PAD)
+        ops.max_pool_grad(g[:, :, None, None], self.where.data, out=images, kernel=self.kernel, stride=STRIDE, pad=PAD)
         ops.copy(images[..., 0].swapaxes(1, 2), out=gx)
 
 

@@ -73,7 +73,7 @@ class Upsample(Layer):
         self.ops.copy(x, out=edged[:, :, 1:-1, 1:-1])
         for edge, inside in EDGES:
             self.ops.copy(edged[inside], out=edged[edge])
-        self.ops.conv2d_grad_input(edged, self.weights.data, y, self.scaled)
+        self.ops.conv2d_grad_input(edged, self.weights.data, out=y, window=self.scaled)
 
     def backward(self, phase: Phase) -> None:
         source = self.sources[0]
@@ -81,11 +81,11 @@ class Upsample(Layer):
             return
         gy, gx = self.features[0].output_grad, as_images(source.grad)
         if not self.takes_lines:
-            self.ops.avg_pool(gy, gx, self.window, self.window, PAD, True)
+            self.ops.avg_pool(gy, out=gx, kernel=self.window, stride=self.window, pad=PAD, count_pad=True)
             self.ops.multiply(gx, float(self.window[0] * self.window[1]), out=gx)
             return
         edged = self.edged.data
-        self.ops.conv2d(gy, self.weights.data, None, edged, self.scaled)
+        self.ops.conv2d(gy, self.weights.data, None, out=edged, window=self.scaled)
         for edge, inside in reversed(EDGES):
             self.ops.add(edged[inside], edged[edge], out=edged[inside])
         self.ops.copy(edged[:, :, 1:-1, 1:-1], out=gx)

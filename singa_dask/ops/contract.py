@@ -111,18 +111,18 @@ class Running(NamedTuple):
 
     Attributes
     ----------
-    mean, var : (C,)
+    mean, variance : (C,)
         Values of the running mean and variance.
-    grad_mean, grad_var : (C,)
+    grad_mean, grad_variance : (C,)
         Gradients of the running mean and variance: the amounts that an update subtracts.
     rate : float
         1 minus the decay rate.
     """
 
     mean: Array
-    var: Array
+    variance: Array
     grad_mean: Array
-    grad_var: Array
+    grad_variance: Array
     rate: float
 
 

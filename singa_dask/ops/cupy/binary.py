@@ -25,7 +25,7 @@ class CupyBinary(CupyElementwise):
         losses = self._values(x)
         CROSS_ENTROPY(x, t, losses)
         if weights is not None:
-            self.multiply(losses, weights[:, None], losses)
+            self.multiply(losses, weights[:, None], out=losses)
         return self.sum_of("values", losses)
 
     def count_binary_matches(self, x: Array, t: Array) -> Array:

@@ -87,7 +87,7 @@ class CupyConv(CupyLinear, CupyElementwise):
                         self._output_buffer("group y", channels, y.dtype),
                     )
                     for columns, images in self._unfolded(source, target, w.shape[2:], *how):
-                        self.linear(columns, rows_of(filters), bias, pixels_of(images))
+                        self.linear(columns, rows_of(filters), bias, out=pixels_of(images))
                     self._commit(target, channels)
             else:
                 bias = {cudnn.BIAS: self._taken_weights(b, x.dtype)} if way.fused and b is not None else {}
@@ -95,14 +95,14 @@ class CupyConv(CupyLinear, CupyElementwise):
                 if way.fused:
                     return y
                 if b is not None:
-                    self.add(pixels_of(y), b, pixels_of(y))
+                    self.add(pixels_of(y), b, out=pixels_of(y))
             if relu:
-                self.relu(pixels_of(y), pixels_of(y))
+                self.relu(pixels_of(y), out=pixels_of(y))
             return y
 
         run(self._timed_way(run, cudnn.FORWARD, x.shape, w.shape, y.shape, *how, x.dtype, b is not None, relu))
         if y is not out:
-            self.copy(y, out)
+            self.copy(y, out=out)
 
     def conv2d_grad_input(self, gy: Array, w: Array, out: Array, window: ConvWindow) -> None:
         gy, gx = self._taken("gy", gy, gy.dtype), self._room_for_images("gx", out)
@@ -122,10 +122,10 @@ class CupyConv(CupyLinear, CupyElementwise):
 
         run(self._timed_way(run, cudnn.GRAD_INPUT, out.shape, w.shape, gy.shape, *how, gy.dtype))
         if gx is not out:
-            self.copy(gx, out)
+            self.copy(gx, out=out)
 
     def conv2d_grad_weight(
-        self, x: Array, gy: Array, out: Array, bias: Array | None, window: ConvWindow, accumulate: bool = False
+        self, x: Array, gy: Array, out: Array, grad_bias: Array | None, window: ConvWindow, accumulate: bool = False
     ) -> None:
         x, gy, how = self._taken("x", x, x.dtype), self._taken("gy", gy, gy.dtype), window[:3]
 
@@ -143,16 +143,16 @@ class CupyConv(CupyLinear, CupyElementwise):
             for part, grads, weights in parts_of_groups(window.groups, (x, 1), (gy, 1), (total, 0)):
                 source, target = self._made_dense("group x", part), self._made_dense("group gy", grads)
                 for i, (columns, g) in enumerate(self._unfolded(source, target, out.shape[2:], *how)):
-                    self.linear_grad_weight(columns, pixels_of(g), rows_of(weights), accumulate=i > 0)
+                    self.linear_grad_weight(columns, pixels_of(g), out=rows_of(weights), accumulate=i > 0)
             return total
 
         total = run(self._timed_way(run, cudnn.GRAD_WEIGHT, x.shape, out.shape, gy.shape, *how, x.dtype))
         if accumulate:
             ADD_TO(total, out)
         elif total is not out:
-            self.copy(total, out)
-        if bias is not None:
-            self.linear_grad_bias(pixels_of(gy), bias, accumulate)
+            self.copy(total, out=out)
+        if grad_bias is not None:
+            self.linear_grad_bias(pixels_of(gy), out=grad_bias, accumulate=accumulate)
 
     # -- memory ------------------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class CupyConv(CupyLinear, CupyElementwise):
         if x.dtype == dtype and can_take(x):
             return x
         taken = self.scratch(f"conv {name}", x.shape, dtype)
-        self.copy(x, taken)
+        self.copy(x, out=taken)
         return taken
 
     def _taken_weights(self, w: Array, dtype: Any) -> Array:
@@ -274,11 +274,11 @@ class CupyConv(CupyLinear, CupyElementwise):
             expected, off = (self.scratch(name, products.shape, np.float32) for name in ("expected", "off"))
         except (MemoryError, DeviceMemoryError):
             return lambda result: 0.0
-        self.copy(products, expected)
+        self.copy(products, out=expected)
         size = float(self.to_host(self.sum_of("squares", expected))[0])
 
         def error_of(result: Array) -> float:
-            self.subtract(result, expected, off)
+            self.subtract(result, expected, out=off)
             return math.sqrt(float(self.to_host(self.sum_of("squares", off))[0]) / size) if size else 0.0
 
         return error_of

@@ -113,7 +113,7 @@ class CupyElementwise(CupyMemory):
     def normalize(self, x: Array, mean: Array | float | None, std: Array | float | None, out: Array) -> None:
         if isinstance(x, np.ndarray):
             with self.gpu.upload(x) as there:
-                self.normalize(there, mean, std, out)
+                self.normalize(there, mean, std, out=out)
             return
         by = [self._broadcast(name, values) for name, values in (("mean", mean), ("std", std))]
         kinds = ("none" if b is None else "number" if isinstance(b, float) else "array" for b in by)
@@ -127,7 +127,7 @@ class CupyElementwise(CupyMemory):
         if not np.ndim(values):
             return float(values)
         there = self.scratch(name, (values.size,), values.dtype).reshape(values.shape)
-        self.copy(values, there)
+        self.copy(values, out=there)
         return there
 
     def relu(self, x: Array, out: Array, negative_slope: float = 0.0) -> None:

@@ -123,7 +123,7 @@ class CupyImages(CupyElementwise):
             mean((-(-n_channels // WARP), n_rows), (THREADS,), (*arrays, np.int64(math.prod(sizes)), *ints(n_channels)))
 
     def global_avg_pool_grad(self, gy: Array, out: Array) -> None:
-        self.multiply(gy[:, :, None, None], 1 / max(1, math.prod(out.shape[2:])), out)
+        self.multiply(gy[:, :, None, None], 1 / max(1, math.prod(out.shape[2:])), out=out)
 
     def _pool(
         self, name: str, arrays: Sequence[Array], written: Array, large: Array, small: Array, how: Any, *more: Any

@@ -219,9 +219,9 @@ class CupyLinear(CupyWeights):
             return
         product = self.scratch("product", out.shape, out.dtype)
         if accumulate:
-            self.copy(out, product)
+            self.copy(out, out=product)
         self.gemm(a, b, product, accumulate)
-        self.copy(product, out)
+        self.copy(product, out=out)
 
     def _matrix(self, name: str, x: Array, kind: Any) -> Matrix:
         """Return a matrix in a dtype and a layout that cuBLAS accepts; copy it to scratch memory if necessary."""
@@ -229,7 +229,7 @@ class CupyLinear(CupyWeights):
         if matrix is None:
             turned = x.strides[0] < x.strides[1]
             copy = self.scratch(name, x.shape[::-1] if turned else x.shape, kind)
-            self.copy(x, copy.T if turned else copy)
+            self.copy(x, out=copy.T if turned else copy)
             matrix = Matrix(copy, turned, max(1, copy.shape[1]))
         return matrix
 
@@ -250,8 +250,8 @@ class CupyLinear(CupyWeights):
         target = as_matrix(out[(0,) * (out.ndim - 2)])
         if target is None:
             product = self._stack("product", out.shape, out.dtype)
-            self.batch_matmul(a, b, product, scale=scale)
-            self.copy(product, out)
+            self.batch_matmul(a, b, out=product, scale=scale)
+            self.copy(product, out=out)
         elif target.turned:
             self._products(b.swapaxes(-1, -2), a.swapaxes(-1, -2), out.swapaxes(-1, -2), scale)
         else:
@@ -290,7 +290,7 @@ class CupyLinear(CupyWeights):
         matrix = as_matrix(x[first]) if x.dtype == kind else None
         if matrix is None:
             copy = self._stack(name, x.shape, kind)
-            self.copy(x, copy)
+            self.copy(x, out=copy)
             matrix, x = Matrix(copy[first], False, max(1, copy.shape[-1])), copy
         return matrix, x
 

@@ -141,13 +141,13 @@ class CupyMemory(NumpyMemory):
             self.gpu.put(x, out)
         else:
             with self.gpu.upload(x) as there:
-                self.copy(there, out)
+                self.copy(there, out=out)
 
     def from_host(self, x: HostArray) -> Array:
         if isinstance(x, Uploaded) and x.device is not None:
             return x.device
         copy = laid_out_like(x, self.empty((x.size,), x.dtype))
-        self.copy(x, copy)
+        self.copy(x, out=copy)
         return copy
 
     def to_host(self, x: Array) -> HostArray:
@@ -218,7 +218,7 @@ class CupyMemory(NumpyMemory):
         """Return all values as a contiguous array (n,): a view, or a copy in the scratch memory ``name``."""
         if not has_no_gaps(x):
             copy = self.scratch(name, x.shape, x.dtype)
-            self.copy(x, copy)
+            self.copy(x, out=copy)
             x = copy
         return flattened(x)
 

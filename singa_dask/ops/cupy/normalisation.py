@@ -69,20 +69,20 @@ class CupyNormalisation(CupyLinear):
         scale: Array,
         shift: Array,
         mean: Array,
-        var: Array,
+        variance: Array,
         out: Array,
-        eps: float,
+        epsilon: float,
         training: bool,
         relu: bool = False,
         work: Array | None = None,
     ) -> None:
         source, y = self._made_dense("x", x), self._output_buffer("y", out, x.dtype)
         rows = _Rows(self, source, scale.dtype, y)
-        known = (scale, shift, mean, var, rows.factors)
+        known = (scale, shift, mean, variance, rows.factors)
         if training:
-            rows.sum("moments", (source, *known), (np.float64(eps),))
+            rows.sum("moments", (source, *known), (np.float64(epsilon),))
         else:
-            run(rows.function("known_moments"), rows.n_channels, known, (rows.channels, np.float64(eps)))
+            run(rows.function("known_moments"), rows.n_channels, known, (rows.channels, np.float64(epsilon)))
         rows.apply("normal", (source, rows.factors, y), relu)
         self._commit(y, out)
 
@@ -92,11 +92,11 @@ class CupyNormalisation(CupyLinear):
         gy: Array,
         scale: Array,
         mean: Array,
-        var: Array,
+        variance: Array,
         out: Array | None,
         grad_scale: Array,
         grad_shift: Array,
-        eps: float,
+        epsilon: float,
         running: Running | None = None,
         y: Array | None = None,
         work: Array | None = None,
@@ -105,9 +105,9 @@ class CupyNormalisation(CupyLinear):
         output, relu = (g, False) if y is None else (self._made_dense("y", y), True)
         gx = None if out is None else self._output_buffer("gx", out, x.dtype)
         rows = _Rows(self, source, scale.dtype, g, output, *(() if gx is None else (gx,)))
-        *statistics, rate = running or (mean, var, grad_scale, grad_shift, 0.0)
-        known = (scale, mean, var, grad_scale, grad_shift, *statistics, rows.factors)
-        end = (np.float64(eps), *ints(relu, running is not None), np.float64(rate))
+        *statistics, rate = running or (mean, variance, grad_scale, grad_shift, 0.0)
+        known = (scale, mean, variance, grad_scale, grad_shift, *statistics, rows.factors)
+        end = (np.float64(epsilon), *ints(relu, running is not None), np.float64(rate))
         rows.sum("grads", (source, g, output, *known), end)
         if gx is not None:
             rows.apply("normal_grad", (source, g, output, rows.factors, gx), relu)
@@ -115,9 +115,11 @@ class CupyNormalisation(CupyLinear):
 
     # -- layer and group normalisation -----------------------------------------------------------------------
 
-    def group_norm(self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float) -> None:
+    def group_norm(
+        self, x: Array, scale: Array, shift: Array, mean: Array, variance: Array, out: Array, epsilon: float
+    ) -> None:
         source, y = self._made_dense("x", x), self._output_buffer("y", out, x.dtype)
-        self._on_groups("group_norm", (source, scale, shift, mean, var, y), mean, eps)
+        self._on_groups("group_norm", (source, scale, shift, mean, variance, y), mean, epsilon)
         self._commit(y, out)
 
     def group_norm_grad(
@@ -126,45 +128,56 @@ class CupyNormalisation(CupyLinear):
         gy: Array,
         scale: Array,
         mean: Array,
-        var: Array,
+        variance: Array,
         out: Array | None,
         grad_scale: Array,
         grad_shift: Array,
-        eps: float,
+        epsilon: float,
         accumulate: bool = False,
     ) -> None:
         if _is_rows(x, mean):
-            self.layer_norm_grad(x, gy, scale, mean, var, out, grad_scale, grad_shift, eps, accumulate)
+            self.layer_norm_grad(
+                x,
+                gy,
+                scale,
+                mean,
+                variance,
+                out=out,
+                grad_scale=grad_scale,
+                grad_shift=grad_shift,
+                epsilon=epsilon,
+                accumulate=accumulate,
+            )
             return
         source, g = self._made_dense("x", x), self._made_dense("gy", gy)
         if out is not None:
             gx = self._output_buffer("gx", out, x.dtype)
-            self._on_groups("group_norm_grad", (source, g, scale, mean, var, gx), mean, eps)
+            self._on_groups("group_norm_grad", (source, g, scale, mean, variance, gx), mean, epsilon)
             self._commit(gx, out)
         n_channels = x.shape[1]
         n_rows, tiles = x.size // n_channels, -(-n_channels // WARP)
         most = max(1, min(SUM_PARTS, SUM_BLOCKS // tiles))
         n_parts = min(most, max(1, n_rows // (SUM_THREADS // WARP * SUM_VALUES)))
         memory = (self.scratch("parts", (2, n_parts, n_channels), np.float64), self.counters(tiles))
-        sizes = (*self._group_sizes(source, mean), np.int64(n_rows), np.float64(eps), np.int32(accumulate))
+        sizes = (*self._group_sizes(source, mean), np.int64(n_rows), np.float64(epsilon), np.int32(accumulate))
         add = self.gpu.function("group", "param_grads", Value=x.dtype, Param=scale.dtype)
-        add((tiles, n_parts), (SUM_THREADS,), (source, g, mean, var, grad_scale, grad_shift, *memory, *sizes))
+        add((tiles, n_parts), (SUM_THREADS,), (source, g, mean, variance, grad_scale, grad_shift, *memory, *sizes))
 
     # layer normalisation is group normalisation whose single group has all channels
     layer_norm = group_norm
 
-    def _on_groups(self, name: str, arrays: Sequence[Array], mean: Array, eps: float) -> None:
+    def _on_groups(self, name: str, arrays: Sequence[Array], mean: Array, epsilon: float) -> None:
         """Run a kernel of group.cu with a block for each group; the first array is x."""
         x, params = arrays[0], arrays[-2].dtype
         if not x.size:
             return
         if _is_rows(x, mean):
-            function, block, sizes = self._on_rows_of("row_norm", arrays, params, eps)
+            function, block, sizes = self._on_rows_of("row_norm", arrays, params, epsilon)
             function((-(-len(x) // block[1]),), block, (*arrays, *sizes))
             return
         function = self.gpu.function("group", name, Value=x.dtype, Param=params)
         sizes = self._group_sizes(x, mean)
-        function((mean.size,), (row_threads(x.size // mean.size),), (*arrays, *sizes, np.float64(eps)))
+        function((mean.size,), (row_threads(x.size // mean.size),), (*arrays, *sizes, np.float64(epsilon)))
 
     def layer_norm_grad(
         self,
@@ -172,11 +185,11 @@ class CupyNormalisation(CupyLinear):
         gy: Array,
         scale: Array,
         mean: Array,
-        var: Array,
+        variance: Array,
         out: Array | None,
         grad_scale: Array,
         grad_shift: Array,
-        eps: float,
+        epsilon: float,
         accumulate: bool = False,
         more: Array | None = None,
     ) -> None:
@@ -186,9 +199,9 @@ class CupyNormalisation(CupyLinear):
         """
         source, g = self._made_dense("x", x), self._made_dense("gy", gy)
         gx = None if out is None else self._output_buffer("gx", out, x.dtype)
-        arrays = (source, g, g if more is None else self._made_dense("more", more), scale, mean, var)
+        arrays = (source, g, g if more is None else self._made_dense("more", more), scale, mean, variance)
         written = (source if gx is None else gx, grad_scale, grad_shift)
-        function, block, sizes = self._on_rows_of("row_norm_grad", (*arrays, *written), scale.dtype, eps)
+        function, block, sizes = self._on_rows_of("row_norm_grad", (*arrays, *written), scale.dtype, epsilon)
         n_parts = min(ROW_PARTS, max(1, -(-len(x) // block[1])))
         memory = (self.scratch("parts", (2, n_parts, x.shape[1]), np.float64), self.counters(1))
         asked = ints(out is not None, more is not None, accumulate)
@@ -203,16 +216,16 @@ class CupyNormalisation(CupyLinear):
         gy: Array,
         scale: Array,
         mean: Array,
-        var: Array,
+        variance: Array,
         out: Array,
         grad_scale: Array,
         grad_shift: Array,
-        eps: float,
+        epsilon: float,
         accumulate: bool = False,
     ) -> None:
-        self.layer_norm_grad(x, gy, scale, mean, var, out, grad_scale, grad_shift, eps, accumulate, more)
+        self.layer_norm_grad(x, gy, scale, mean, variance, out, grad_scale, grad_shift, epsilon, accumulate, more)
 
-    def _on_rows_of(self, name: str, arrays: Sequence[Array], params: Any, eps: float) -> tuple[Any, Any, Any]:
+    def _on_rows_of(self, name: str, arrays: Sequence[Array], params: Any, epsilon: float) -> tuple[Any, Any, Any]:
         """Return a kernel of row_norm.cu, its block and its numbers.
 
         A short row is computed by a warp, a longer row by a block.
@@ -223,7 +236,7 @@ class CupyNormalisation(CupyLinear):
         block = (WARP, ROWS_OF_BLOCK) if n_packs <= PACKS_OF_WARP else (row_threads(n_packs), 1)
         packs = 1 << (-(-n_packs // block[0]) - 1).bit_length()
         function = self.gpu.function("row_norm", name, Value=arrays[0].dtype, Param=params, WIDTH=width, PACKS=packs)
-        return function, block, (np.int64(n_rows), np.int32(n_packs), np.float64(eps))
+        return function, block, (np.int64(n_rows), np.int32(n_packs), np.float64(epsilon))
 
     def _group_sizes(self, x: Array, mean: Array) -> tuple[Any, ...]:
         """Return the numbers of pixels, channels and groups."""

@@ -40,11 +40,11 @@ class CupySoftmax(CupyElementwise):
             for name, array in (("scores", scores), ("probabilities", out))
         )
         if x is not scores:
-            self.copy(scores, x)
+            self.copy(scores, out=x)
         visible = (n_queries, first) if causal else (1, n_keys)
         self._softmax(x.reshape(-1, n_keys), y.reshape(-1, n_keys), *visible)
         if y is not out:
-            self.copy(y, out)
+            self.copy(y, out=out)
 
     def cross_entropy(self, p: Array, labels: Array, smoothing: float = 0.0, weights: Array | None = None) -> Array:
         out = self.scratch("scalar", (1,), np.float64)
@@ -73,7 +73,7 @@ class CupySoftmax(CupyElementwise):
         numbers = (np.int32(p.shape[1]), np.float64(least_float(p)), np.float64(smoothing), np.float64(1 / len(p)))
         self._by_row("smoothed_losses", (p, labels, losses), (1, 2), *numbers)
         if weights is not None:
-            self.multiply(losses, weights, losses)
+            self.multiply(losses, weights, out=losses)
         self.total(losses, out)
 
     def cross_entropy_grad(self, p: Array, labels: Array, scale: float, out: Array, smoothing: float = 0.0) -> None:

@@ -70,5 +70,5 @@ class CupyWeights(CupyMemory):
         copies = self._step_weights.get(kinds)
         if copies is None or not w.flags.c_contiguous or not copies.add(w, taken):
             self._copied_kinds.add(kinds)
-            self.copy(w, taken)
+            self.copy(w, out=taken)
         return taken

@@ -3,9 +3,9 @@
 Its docstrings are the contract of every backend: what each kernel computes, for which shapes and dtypes, and which
 arrays may share memory. A faster backend is a subclass that overrides some of the kernels.
 
-A kernel writes its result into ``out`` and returns nothing, unless it says so. After its first call it allocates no
-memory of batch size. Float arrays of one call have one dtype, float32 or float64, and any strides, unless a kernel says
-otherwise. ``N`` is the number of rows in the batch.
+A kernel writes its result into ``out`` and returns nothing, unless it says so. Pass ``out``, and what follows it, by
+keyword. After its first call a kernel allocates no memory of batch size. Float arrays of one call have one dtype,
+float32 or float64, and any strides, unless a kernel says otherwise. ``N`` is the number of rows in the batch.
 """
 
 from __future__ import annotations

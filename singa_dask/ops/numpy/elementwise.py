@@ -30,8 +30,8 @@ class NumpyElementwise(NumpyMemory):
 
     def add_relu(self, x: Array, y: Array, out: Array) -> None:
         """``out = relu(x + y)``."""
-        self.add(x, y, out)
-        self.relu(out, out)
+        self.add(x, y, out=out)
+        self.relu(out, out=out)
 
     def subtract(self, x: Array, y: Array, out: Array) -> None:
         """``out = x - y``."""
@@ -91,8 +91,8 @@ class NumpyElementwise(NumpyMemory):
 
     def add_relu_grad(self, y: Array, gy: Array, more: Array, out: Array) -> None:
         """``out = gy + more`` where ``y > 0``, else 0."""
-        self.add(gy, more, out)
-        self.relu_grad(y, out, out)
+        self.add(gy, more, out=out)
+        self.relu_grad(y, out, out=out)
 
     def sigmoid(self, x: Array, out: Array) -> None:
         """``out = 1 / (1 + exp(-x))``."""

@@ -132,14 +132,14 @@ class NumpyImages(NumpyElementwise):
             np.copyto(gx, padded[:, :, pad[0] : pad[0] + height, pad[1] : pad[1] + width])
 
     def conv2d_grad_weight(
-        self, x: Array, gy: Array, out: Array, bias: Array | None, window: ConvWindow, accumulate: bool = False
+        self, x: Array, gy: Array, out: Array, grad_bias: Array | None, window: ConvWindow, accumulate: bool = False
     ) -> None:
-        """``out`` (F, C / groups, kh, kw) and ``bias`` (F,), if any, = gradients of `conv2d` with respect to w and b.
+        """``out`` (F, C / groups, kh, kw) and ``grad_bias`` (F,), if any, = gradients of `conv2d` for w and b.
 
         Both are added to earlier values if ``accumulate``.
         """
         if window.groups > 1:
-            for xs, gys, gws, gbs in parts_of_groups(window.groups, (x, 1), (gy, 1), (out, 0), (bias, 0)):
+            for xs, gys, gws, gbs in parts_of_groups(window.groups, (x, 1), (gy, 1), (out, 0), (grad_bias, 0)):
                 NumpyImages.conv2d_grad_weight(self, xs, gys, gws, gbs, window._replace(groups=1), accumulate)
             return
         n_filters, n_channels, kh, kw = out.shape
@@ -151,8 +151,8 @@ class NumpyImages(NumpyElementwise):
             np.add(total, product, out=total)
         wanted = total.reshape(n_filters, kh, kw, n_channels).transpose(0, 3, 1, 2)
         np.add(wanted, out if accumulate else 0, out=out)
-        if bias is not None:
-            np.add(sum_of_channels(gy), bias if accumulate else 0, out=bias, casting="same_kind")
+        if grad_bias is not None:
+            np.add(sum_of_channels(gy), grad_bias if accumulate else 0, out=grad_bias, casting="same_kind")
 
     def _weights(self, w: Array) -> Array:
         """Return weights (F, C, kh, kw) as (F, kh kw C), the order of `_columns`."""
@@ -282,7 +282,7 @@ class NumpyImages(NumpyElementwise):
         self, y: Array, gy: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool
     ) -> None:
         """``out`` = gradient of `avg_pool`, and then of a ReLU before it with output ``y`` (N, C, H, W)."""
-        self.avg_pool_grad(gy, out, kernel, stride, pad, count_pad)
+        self.avg_pool_grad(gy, out=out, kernel=kernel, stride=stride, pad=pad, count_pad=count_pad)
         self.relu_grad(y, out, out=out)
 
     def global_avg_pool(self, x: Array, out: Array) -> None:

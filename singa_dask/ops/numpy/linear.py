@@ -33,8 +33,8 @@ class NumpyLinear(NumpyElementwise):
 
     def linear_add(self, x: Array, w: Array, b: Array | None, more: Array, out: Array, transpose: bool = False) -> None:
         """``out = x w^T + b + more`` with ``more`` (N, H). All other arguments are the same as in `linear`."""
-        self.linear(x, w, b, out, transpose)
-        self.add(out, more, out)
+        self.linear(x, w, b, out=out, transpose=transpose)
+        self.add(out, more, out=out)
 
     def linear_grad_input(
         self, gy: Array, w: Array, out: Array, transpose: bool = False, accumulate: bool = False
@@ -66,8 +66,8 @@ class NumpyLinear(NumpyElementwise):
         accumulate: bool = False,
     ) -> None:
         """Compute `linear_grad_weight` and `linear_grad_bias`."""
-        self.linear_grad_weight(x, gy, grad_weight, transpose, accumulate)
-        self.linear_grad_bias(gy, grad_bias, accumulate)
+        self.linear_grad_weight(x, gy, out=grad_weight, transpose=transpose, accumulate=accumulate)
+        self.linear_grad_bias(gy, out=grad_bias, accumulate=accumulate)
 
     def batch_matmul(
         self,

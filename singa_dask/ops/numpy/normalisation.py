@@ -80,20 +80,20 @@ class NumpyNormalisation(NumpyElementwise):
         scale: Array,
         shift: Array,
         mean: Array,
-        var: Array,
+        variance: Array,
         out: Array,
-        eps: float,
+        epsilon: float,
         training: bool,
         relu: bool = False,
         work: Array | None = None,
     ) -> None:
-        """``out = scale (x - mean) / sqrt(var + eps) + shift``, channel by channel.
+        """``out = scale (x - mean) / sqrt(variance + epsilon) + shift``, channel by channel.
 
         Parameters
         ----------
         x, out : (N, C, H, W) or (N, C)
         scale, shift : (C,)
-        mean, var : (C,)
+        mean, variance : (C,)
             In training these are outputs: mean and variance of x over all rows and pixels. The variance is the sum of
             squares divided by the number of values.
         relu : bool
@@ -108,8 +108,8 @@ class NumpyNormalisation(NumpyElementwise):
                 np.subtract(source, _wide(mean, x), out=y)
                 np.multiply(y, y, out=y)
                 total += sum_of_channels(y)
-            np.copyto(var, total * (var.size / x.size), casting="same_kind")
-        factor = scale / np.sqrt(var + eps)
+            np.copyto(variance, total * (variance.size / x.size), casting="same_kind")
+        factor = scale / np.sqrt(variance + epsilon)
         for source, y in self.pieces(x, out):
             np.subtract(source, _wide(mean, x), out=y)
             np.multiply(y, _wide(factor, x), out=y)
@@ -123,20 +123,21 @@ class NumpyNormalisation(NumpyElementwise):
         gy: Array,
         scale: Array,
         mean: Array,
-        var: Array,
+        variance: Array,
         out: Array | None,
         grad_scale: Array,
         grad_shift: Array,
-        eps: float,
+        epsilon: float,
         running: Running | None = None,
         y: Array | None = None,
         work: Array | None = None,
     ) -> None:
         """Compute the gradients of `batch_norm` in training.
 
-        With u = (x - mean) / sqrt(var + eps) and M values in a channel, ``grad_shift = sum gy``,
+        With u = (x - mean) / sqrt(variance + epsilon) and M values in a channel, ``grad_shift = sum gy``,
         ``grad_scale = sum gy u`` and, unless it is None,
-        ``out = scale / sqrt(var + eps) (gy - grad_shift / M - u grad_scale / M)``. Shapes are those of `batch_norm`.
+        ``out = scale / sqrt(variance + epsilon) (gy - grad_shift / M - u grad_scale / M)``.
+        Shapes are those of `batch_norm`.
 
         Parameters
         ----------
@@ -149,13 +150,13 @@ class NumpyNormalisation(NumpyElementwise):
             The workspace that was passed to `batch_norm`. Pass it together with ``y``.
         """
         if running is not None:
-            write_running(running, mean, var)
+            write_running(running, mean, variance)
         if y is not None:
             masked = self.scratch("masked", gy.shape, gy.dtype)
             np.greater(y, 0, out=masked)
             gy = np.multiply(gy, masked, out=masked)
-        width = 1 / np.sqrt(var + eps)
-        total = np.zeros(var.shape)
+        width = 1 / np.sqrt(variance + epsilon)
+        total = np.zeros(variance.shape)
         for source, g in self.pieces(x, gy):
             product = self._normal(source, mean, width)
             np.multiply(product, g, out=product)
@@ -164,7 +165,7 @@ class NumpyNormalisation(NumpyElementwise):
         np.copyto(grad_shift, sum_of_channels(gy), casting="same_kind")
         if out is None:
             return
-        share = var.size / x.size
+        share = variance.size / x.size
         for source, g, gx in self.pieces(x, gy, out):
             mixed = self._normal(source, mean, width)
             np.multiply(mixed, _wide(grad_scale * share, x), out=mixed)
@@ -181,23 +182,25 @@ class NumpyNormalisation(NumpyElementwise):
 
     # -- layer normalisation ---------------------------------------------------------------------------------
 
-    def layer_norm(self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float) -> None:
-        """``out = scale (x - mean) / sqrt(var + eps) + shift``, with mean and variance of each row.
+    def layer_norm(
+        self, x: Array, scale: Array, shift: Array, mean: Array, variance: Array, out: Array, epsilon: float
+    ) -> None:
+        """``out = scale (x - mean) / sqrt(variance + epsilon) + shift``, with mean and variance of each row.
 
         Parameters
         ----------
         x, out : (N, D)
         scale, shift : (D,)
-        mean, var : (N,)
+        mean, variance : (N,)
             Outputs for `layer_norm_grad`; float32 if x is bfloat16. The variance is the sum of squares divided by D.
         """
-        for source, y, middle, spread in self.pieces(x, out, mean, var):
+        for source, y, middle, spread in self.pieces(x, out, mean, variance):
             np.mean(source, axis=1, out=middle)
             np.subtract(source, middle[:, None], out=y)
             square = self.scratch("square", y.shape, y.dtype)
             np.multiply(y, y, out=square)
             np.mean(square, axis=1, out=spread)
-            np.multiply(y, _inverse_root(spread, eps)[:, None], out=y)
+            np.multiply(y, _inverse_root(spread, epsilon)[:, None], out=y)
             np.multiply(y, scale, out=y)
             np.add(y, shift, out=y)
 
@@ -207,24 +210,24 @@ class NumpyNormalisation(NumpyElementwise):
         gy: Array,
         scale: Array,
         mean: Array,
-        var: Array,
+        variance: Array,
         out: Array | None,
         grad_scale: Array,
         grad_shift: Array,
-        eps: float,
+        epsilon: float,
         accumulate: bool = False,
     ) -> None:
         """Compute the gradients of `layer_norm`.
 
-        With u = (x - mean) / sqrt(var + eps), ``grad_scale = sum_n gy u`` and ``grad_shift = sum_n gy``, added to
-        earlier values if ``accumulate``; and, unless it is None,
-        ``out = (g - mean_row(g) - u mean_row(g u)) / sqrt(var + eps)`` with ``g = gy scale``.
+        With u = (x - mean) / sqrt(variance + epsilon), ``grad_scale = sum_n gy u`` and ``grad_shift = sum_n gy``,
+        added to earlier values if ``accumulate``; and, unless it is None,
+        ``out = (g - mean_row(g) - u mean_row(g u)) / sqrt(variance + epsilon)`` with ``g = gy scale``.
         Shapes are those of `layer_norm`.
         """
         totals = np.zeros((2, x.shape[1]))
-        for source, g, gx, middle, spread in self.pieces(x, gy, out, mean, var):
+        for source, g, gx, middle, spread in self.pieces(x, gy, out, mean, variance):
             normal, product = (self.scratch(name, g.shape, g.dtype) for name in ("normal", "product"))
-            width = _inverse_root(spread, eps)[:, None]
+            width = _inverse_root(spread, epsilon)[:, None]
             np.subtract(source, middle[:, None], out=normal)
             np.multiply(normal, width, out=normal)
             np.multiply(normal, g, out=product)
@@ -245,45 +248,58 @@ class NumpyNormalisation(NumpyElementwise):
         gy: Array,
         scale: Array,
         mean: Array,
-        var: Array,
+        variance: Array,
         out: Array,
         grad_scale: Array,
         grad_shift: Array,
-        eps: float,
+        epsilon: float,
         accumulate: bool = False,
     ) -> None:
         """Compute the gradients of `layer_norm`, and add ``more`` (N, D) to the gradient of x."""
-        self.layer_norm_grad(x, gy, scale, mean, var, out, grad_scale, grad_shift, eps, accumulate)
-        self.add(out, more, out)
+        self.layer_norm_grad(
+            x,
+            gy,
+            scale,
+            mean,
+            variance,
+            out=out,
+            grad_scale=grad_scale,
+            grad_shift=grad_shift,
+            epsilon=epsilon,
+            accumulate=accumulate,
+        )
+        self.add(out, more, out=out)
 
     # -- root mean squares -----------------------------------------------------------------------------------
 
-    def inverse_root(self, x: Array, eps: float, out: Array) -> None:
-        """``out = 1 / sqrt(x + eps)``, (N,)."""
-        np.add(x, eps, out=out)
+    def inverse_root(self, x: Array, epsilon: float, out: Array) -> None:
+        """``out = 1 / sqrt(x + epsilon)``, (N,)."""
+        np.add(x, epsilon, out=out)
         np.sqrt(out, out=out)
         np.divide(1, out, out=out)
 
     # -- group normalisation ---------------------------------------------------------------------------------
 
-    def group_norm(self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float) -> None:
-        """``out = scale (x - mean) / sqrt(var + eps) + shift``, with mean and variance of each group of channels.
+    def group_norm(
+        self, x: Array, scale: Array, shift: Array, mean: Array, variance: Array, out: Array, epsilon: float
+    ) -> None:
+        """``out = scale (x - mean) / sqrt(variance + epsilon) + shift``, both statistics by group of channels.
 
         Parameters
         ----------
         x, out : (N, C, H, W)
         scale, shift : (C,)
-        mean, var : (N, G)
+        mean, variance : (N, G)
             Outputs for `group_norm_grad`; float32 if x is bfloat16. G divides C. A group has C / G neighbouring
             channels of one image, and its variance is the sum of squares divided by C / G H W.
         """
-        for source, y, middle, spread in self.pieces(x, out, mean, var):
+        for source, y, middle, spread in self.pieces(x, out, mean, variance):
             np.copyto(middle, _group_means(pixel_sums(source), source, middle), casting="same_kind")
             np.subtract(source, _of_channels(middle, x), out=y)
             square = self.scratch("square", y.shape, y.dtype)
             np.multiply(y, y, out=square)
             np.copyto(spread, _group_means(pixel_sums(square), source, spread), casting="same_kind")
-            np.multiply(y, _of_channels(_inverse_root(spread, eps), x) * _wide(scale, x), out=y)
+            np.multiply(y, _of_channels(_inverse_root(spread, epsilon), x) * _wide(scale, x), out=y)
             np.add(y, _wide(shift, x), out=y)
 
     def group_norm_grad(
@@ -292,18 +308,18 @@ class NumpyNormalisation(NumpyElementwise):
         gy: Array,
         scale: Array,
         mean: Array,
-        var: Array,
+        variance: Array,
         out: Array | None,
         grad_scale: Array,
         grad_shift: Array,
-        eps: float,
+        epsilon: float,
         accumulate: bool = False,
     ) -> None:
         """Compute the gradients of `group_norm`, like `layer_norm_grad` with groups instead of rows."""
         totals = np.zeros((2, x.shape[1]))
-        for source, g, gx, middle, spread in self.pieces(x, gy, out, mean, var):
+        for source, g, gx, middle, spread in self.pieces(x, gy, out, mean, variance):
             normal, product = (self.scratch(name, g.shape, g.dtype) for name in ("normal", "product"))
-            width = _of_channels(_inverse_root(spread, eps), x)
+            width = _of_channels(_inverse_root(spread, epsilon), x)
             np.subtract(source, _of_channels(middle, x), out=normal)
             np.multiply(normal, width, out=normal)
             np.multiply(normal, g, out=product)
@@ -319,11 +335,11 @@ class NumpyNormalisation(NumpyElementwise):
         _write_sums(totals, grad_scale, grad_shift, accumulate)
 
 
-def write_running(running: Running, mean: Array, var: Array) -> None:
+def write_running(running: Running, mean: Array, variance: Array) -> None:
     """Write the gradients of running statistics, given the statistics of a batch."""
     for value, of_batch, grad in (
         (running.mean, mean, running.grad_mean),
-        (running.var, var, running.grad_var),
+        (running.variance, variance, running.grad_variance),
     ):
         np.subtract(value, of_batch, out=grad)
         np.multiply(grad, running.rate, out=grad)
@@ -342,8 +358,8 @@ def _wide(values: Array, x: Array) -> Array:
     return values[:, None, None] if x.ndim == 4 else values
 
 
-def _inverse_root(var: Array, eps: float) -> Array:
-    root: Array = 1 / np.sqrt(var + eps)
+def _inverse_root(variance: Array, epsilon: float) -> Array:
+    root: Array = 1 / np.sqrt(variance + epsilon)
     return root
 
 

@@ -172,20 +172,20 @@ class OneDnnOps(UpcastOps):
         scale: Array,
         shift: Array,
         mean: Array,
-        var: Array,
+        variance: Array,
         out: Array,
-        eps: float,
+        epsilon: float,
         training: bool,
         relu: bool = False,
         work: Array | None = None,
     ) -> None:
-        arrays = (x, scale, shift, mean, var, out)
-        if training and relu and work is not None and self._run("batch_norm", (*arrays, work), eps, True):
+        arrays = (x, scale, shift, mean, variance, out)
+        if training and relu and work is not None and self._run("batch_norm", (*arrays, work), epsilon, True):
             return
-        if not self._run("batch_norm", (*arrays, None), eps, training):
-            super().batch_norm(*arrays, eps, training)
+        if not self._run("batch_norm", (*arrays, None), epsilon, training):
+            super().batch_norm(*arrays, epsilon, training)
         if relu:
-            self.relu(out, out)
+            self.relu(out, out=out)
 
     def batch_norm_grad(
         self,
@@ -193,28 +193,28 @@ class OneDnnOps(UpcastOps):
         gy: Array,
         scale: Array,
         mean: Array,
-        var: Array,
+        variance: Array,
         out: Array | None,
         grad_scale: Array,
         grad_shift: Array,
-        eps: float,
+        epsilon: float,
         running: Running | None = None,
         y: Array | None = None,
         work: Array | None = None,
     ) -> None:
         unwanted = self.scratch("unwanted", x.shape, x.dtype) if out is None else out
-        rest = (scale, mean, var, unwanted, grad_scale, grad_shift)
+        rest = (scale, mean, variance, unwanted, grad_scale, grad_shift)
         if running is not None:
-            write_running(running, mean, var)
+            write_running(running, mean, variance)
         # if `batch_norm` ran on oneDNN for these arrays, it has written `work`
-        if y is not None and work is not None and self._run("batch_norm_grad", (x, gy, *rest, work), eps):
+        if y is not None and work is not None and self._run("batch_norm_grad", (x, gy, *rest, work), epsilon):
             return
         if y is not None:
             masked = self.scratch("masked", gy.shape, gy.dtype)
-            self.relu_grad(y, gy, masked)
+            self.relu_grad(y, gy, out=masked)
             gy = masked
-        if not self._run("batch_norm_grad", (x, gy, *rest, None), eps):
-            super().batch_norm_grad(x, gy, scale, mean, var, out, grad_scale, grad_shift, eps)
+        if not self._run("batch_norm_grad", (x, gy, *rest, None), epsilon):
+            super().batch_norm_grad(x, gy, scale, mean, variance, out, grad_scale, grad_shift, epsilon)
 
     def softmax(self, x: Array, out: Array) -> None:
         # oneDNN writes zeros beside a NaN, and the zeros would hide the NaN from a loss
@@ -225,7 +225,7 @@ class OneDnnOps(UpcastOps):
         source = scores
         if causal:
             if out is not scores:
-                self.copy(scores, out)
+                self.copy(scores, out=out)
             np.copyto(out, -np.inf, where=hidden(scores, first))
             source = out
         if not self._run("softmax_rows", (source, out)):

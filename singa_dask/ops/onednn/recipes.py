@@ -70,14 +70,14 @@ def conv2d_grad_input(engine: Engine, gy: Array, w: Array, out: Array, window: C
 
 
 def conv2d_grad_weight(
-    engine: Engine, x: Array, gy: Array, out: Array, bias: Array | None, window: ConvWindow, accumulate: bool
+    engine: Engine, x: Array, gy: Array, out: Array, grad_bias: Array | None, window: ConvWindow, accumulate: bool
 ) -> Call:
     """Make the call of `conv2d_grad_weight`."""
     out = grouped(out, window.groups)
-    forward, (source, _, *args, attributes) = convolution(engine, x, out, bias, gy, window)
+    forward, (source, _, *args, attributes) = convolution(engine, x, out, grad_bias, gy, window)
     mds = (source, engine.md(out.shape, out.dtype))
     description = fast(engine, "convolution_backward_weights", Alg.CONVOLUTION, *mds, *args, forward, attributes)
-    written = (write(Arg.DIFF_WEIGHTS, out, accumulate), write(Arg.DIFF_BIAS, bias, accumulate))
+    written = (write(Arg.DIFF_WEIGHTS, out, accumulate), write(Arg.DIFF_BIAS, grad_bias, accumulate))
     return Call(engine, description, read(Arg.SRC, x), read(Arg.DIFF_DST, gy), *written)
 
 
@@ -194,27 +194,27 @@ def batch_norm(
     scale: Array,
     shift: Array,
     mean: Array,
-    var: Array,
+    variance: Array,
     out: Array,
     work: Array | None,
-    eps: float,
+    epsilon: float,
     training: bool,
 ) -> Call:
     """Make the call of `batch_norm`; with ``work`` it includes a ReLU, in training."""
     x, out = pixels(x), pixels(out)
     if training:
-        description, _ = normalised(engine, x, out, eps, work is not None)
+        description, _ = normalised(engine, x, out, epsilon, work is not None)
     else:
-        args = (described(engine, x), described(engine, out), eps, SCALE_AND_SHIFT | GIVEN_STATISTICS)
+        args = (described(engine, x), described(engine, out), epsilon, SCALE_AND_SHIFT | GIVEN_STATISTICS)
         description = fast(engine, "batch_normalization_forward", Prop.INFERENCE, *args, engine.attributes())
     reads = (read(Arg.SRC, x), read(Arg.SCALE, scale), read(Arg.SHIFT, shift))
-    statistics = (Operand(Arg.MEAN, mean, training), Operand(Arg.VARIANCE, var, training))
+    statistics = (Operand(Arg.MEAN, mean, training), Operand(Arg.VARIANCE, variance, training))
     return Call(engine, description, *reads, *statistics, write(Arg.DST, out), workspace(work, True))
 
 
-def normalised(engine: Engine, x: Array, y: Array, eps: float, relu: bool) -> tuple[int, int]:
+def normalised(engine: Engine, x: Array, y: Array, epsilon: float, relu: bool) -> tuple[int, int]:
     """Describe batch normalisation in training, forward and backward."""
-    how = (eps, SCALE_AND_SHIFT | FUSED_RELU * relu)
+    how = (epsilon, SCALE_AND_SHIFT | FUSED_RELU * relu)
     source, target = described(engine, x), described(engine, y)
     forward = fast(engine, "batch_normalization_forward", Prop.TRAINING, source, target, *how, engine.attributes())
     args = (Prop.BACKWARD, source, target, source, *how, forward, engine.attributes())
@@ -227,31 +227,31 @@ def batch_norm_grad(
     gy: Array,
     scale: Array,
     mean: Array,
-    var: Array,
+    variance: Array,
     out: Array,
     grad_scale: Array,
     grad_shift: Array,
     work: Array | None,
-    eps: float,
+    epsilon: float,
 ) -> Call:
     """Make the call of `batch_norm_grad`."""
     x, gy, out = pixels(x), pixels(gy), pixels(out)
-    _, description = normalised(engine, x, gy, eps, work is not None)
+    _, description = normalised(engine, x, gy, epsilon, work is not None)
     reads = (read(Arg.SRC, x), read(Arg.DIFF_DST, gy), read(Arg.SCALE, scale))
-    statistics = (read(Arg.MEAN, mean), read(Arg.VARIANCE, var))
+    statistics = (read(Arg.MEAN, mean), read(Arg.VARIANCE, variance))
     written = (write(Arg.DIFF_SRC, out), write(Arg.DIFF_SCALE, grad_scale), write(Arg.DIFF_SHIFT, grad_shift))
     return Call(engine, description, *reads, *statistics, *written, workspace(work, False))
 
 
 def layer_norm(
-    engine: Engine, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float
+    engine: Engine, x: Array, scale: Array, shift: Array, mean: Array, variance: Array, out: Array, epsilon: float
 ) -> Call:
     """Make the call of `layer_norm`."""
     mds = (described(engine, x), described(engine, out), described(engine, mean))
-    args = (*mds, eps, SCALE_AND_SHIFT, engine.attributes())
+    args = (*mds, epsilon, SCALE_AND_SHIFT, engine.attributes())
     description = fast(engine, "layer_normalization_forward", Prop.TRAINING, *args)
     reads = (read(Arg.SRC, x), read(Arg.SCALE, scale), read(Arg.SHIFT, shift))
-    return Call(engine, description, *reads, write(Arg.MEAN, mean), write(Arg.VARIANCE, var), write(Arg.DST, out))
+    return Call(engine, description, *reads, write(Arg.MEAN, mean), write(Arg.VARIANCE, variance), write(Arg.DST, out))
 
 
 def layer_norm_grad(
@@ -260,23 +260,23 @@ def layer_norm_grad(
     gy: Array,
     scale: Array,
     mean: Array,
-    var: Array,
+    variance: Array,
     out: Array | None,
     grad_scale: Array,
     grad_shift: Array,
-    eps: float,
+    epsilon: float,
     accumulate: bool,
 ) -> Call:
     """Make the call of `layer_norm_grad`; oneDNN 3.2 requires a shift, which it does not read."""
     if out is None:
         raise Unsupported("gradients of parameters alone")
-    source, moments, how = described(engine, x), described(engine, mean), (eps, SCALE_AND_SHIFT)
+    source, moments, how = described(engine, x), described(engine, mean), (epsilon, SCALE_AND_SHIFT)
     alike = (source, source, moments, *how, engine.attributes())
     forward = engine.describe("layer_normalization_forward", Prop.TRAINING, *alike)
     args = (described(engine, out), described(engine, gy), source, moments, *how, forward, engine.attributes())
     description = fast(engine, "layer_normalization_backward", Prop.BACKWARD, *args)
     reads = (read(Arg.SRC, x), read(Arg.DIFF_DST, gy), read(Arg.SCALE, scale))
-    statistics = (read(Arg.MEAN, mean), read(Arg.VARIANCE, var))
+    statistics = (read(Arg.MEAN, mean), read(Arg.VARIANCE, variance))
     sums = (write(Arg.DIFF_SCALE, grad_scale, accumulate), write(Arg.DIFF_SHIFT, grad_shift, accumulate))
     return Call(engine, description, *reads, *statistics, write(Arg.DIFF_SRC, out), *sums, unread=[Arg.SHIFT])
 

@@ -1,7 +1,7 @@
 // Normalisation of groups of channels of images (N, P, C) with P pixels, or of rows, which have one pixel and one
 // group.
-// Images are dense in memory. mean and var are (N, G).
-// Value: type of the values. Param: type of mean and var, and of params of channels.
+// Images are dense in memory. mean and variance are (N, G).
+// Value: type of the values. Param: type of mean and variance, and of params of channels.
 
 typedef wide<Value>::type Sum;
 
@@ -19,8 +19,8 @@ static __device__ void for_group(long long pixels, int channels, int groups, Use
 }
 
 extern "C" __global__ void group_norm(
-    const Value* x, const Param* scale, const Param* shift, Param* mean, Param* var, Value* y,
-    long long pixels, int channels, int groups, double eps
+    const Value* x, const Param* scale, const Param* shift, Param* mean, Param* variance, Value* y,
+    long long pixels, int channels, int groups, double epsilon
 ) {
     const Sum values = (Sum)(pixels * (channels / groups));
     Sum sum = 0, squares = 0;
@@ -30,10 +30,10 @@ extern "C" __global__ void group_norm(
         const Sum off = (Sum)x[i] - middle;
         squares += off * off;
     });
-    const Sum spread = block_sum(squares) / values, width = (Sum)(1 / sqrt((double)spread + eps));
+    const Sum spread = block_sum(squares) / values, width = (Sum)(1 / sqrt((double)spread + epsilon));
     if (threadIdx.x == 0) {
         mean[blockIdx.x] = (Param)middle;
-        var[blockIdx.x] = (Param)spread;
+        variance[blockIdx.x] = (Param)spread;
     }
     for_group(pixels, channels, groups, [&](long long i, int c) {
         y[i] = (Value)(((Sum)x[i] - middle) * width * (Sum)scale[c] + (Sum)shift[c]);
@@ -41,11 +41,11 @@ extern "C" __global__ void group_norm(
 }
 
 extern "C" __global__ void group_norm_grad(
-    const Value* x, const Value* gy, const Param* scale, const Param* mean, const Param* var, Value* gx,
-    long long pixels, int channels, int groups, double eps
+    const Value* x, const Value* gy, const Param* scale, const Param* mean, const Param* variance, Value* gx,
+    long long pixels, int channels, int groups, double epsilon
 ) {
     const Sum values = (Sum)(pixels * (channels / groups)), middle = (Sum)mean[blockIdx.x];
-    const Sum width = (Sum)(1 / sqrt((double)var[blockIdx.x] + eps));
+    const Sum width = (Sum)(1 / sqrt((double)variance[blockIdx.x] + epsilon));
     Sum a = 0, b = 0;
     for_group(pixels, channels, groups, [&](long long i, int c) {
         const Sum g = (Sum)gy[i] * (Sum)scale[c];
@@ -73,12 +73,12 @@ static __device__ void add_warps(double& a, double& b) {
     __syncthreads();  // before the memory is written again
 }
 
-// Sums of gy (x - mean) / sqrt(var + eps), and of gy, over all rows, added to the earlier values if `accumulate`. A
-// block sums 32 channels over one of gridDim.y parts of the rows, which its warps divide among them. The last block of
-// these channels to end adds the partial sums (2, gridDim.y, channels), always in the same order.
+// Sums of gy (x - mean) / sqrt(variance + epsilon), and of gy, over all rows, added to the earlier values if
+// `accumulate`. A block sums 32 channels over one of gridDim.y parts of the rows, which its warps divide among them.
+// The last block of these channels to end adds the partial sums (2, gridDim.y, channels), always in the same order.
 extern "C" __global__ void param_grads(
-    const Value* x, const Value* gy, const Param* mean, const Param* var, Param* grad_scale, Param* grad_shift,
-    double* parts, unsigned* counters, long long pixels, int channels, int groups, long long rows, double eps,
+    const Value* x, const Value* gy, const Param* mean, const Param* variance, Param* grad_scale, Param* grad_shift,
+    double* parts, unsigned* counters, long long pixels, int channels, int groups, long long rows, double epsilon,
     int accumulate
 ) {
     __shared__ bool is_last;
@@ -87,7 +87,7 @@ extern "C" __global__ void param_grads(
     const long long step = (long long)n_parts * n_warps;
     const auto add = [&](long long r, Sum& a, Sum& b) {
         const long long group = (pixels == 1 ? r : r / pixels) * groups + of_row;
-        const Sum g = (Sum)gy[r * channels + c], width = (Sum)1 / sqrt((Sum)var[group] + (Sum)eps);
+        const Sum g = (Sum)gy[r * channels + c], width = (Sum)1 / sqrt((Sum)variance[group] + (Sum)epsilon);
         a += g * ((Sum)x[r * channels + c] - (Sum)mean[group]) * width;
         b += g;
     };

@@ -88,9 +88,9 @@ static __device__ void write_factors(Sum* factors, int channels, int channel, do
 
 // Mean and variance, from the sums of x - x[0] and of its squares. x[0] is so near to the mean that the squares lose no
 // precision.
-extern "C" __global__ void moments(const Value* x, const Param* scale, const Param* shift, Param* mean, Param* var,
+extern "C" __global__ void moments(const Value* x, const Param* scale, const Param* shift, Param* mean, Param* variance,
                                    Sum* factors, double* parts, unsigned* counters, Index rows, Index rows_of_block,
-                                   int channels, double eps) {
+                                   int channels, double epsilon) {
     int channel = blockIdx.x * blockDim.x + threadIdx.x;
     double a = 0, b = 0, origin = 0;
     if (channel < channels) {
@@ -107,16 +107,16 @@ extern "C" __global__ void moments(const Value* x, const Param* scale, const Par
         b = b < 0 ? 0 : b;
         Param middle = (Param)(origin + a);
         mean[channel] = middle;
-        var[channel] = (Param)b;
-        write_factors(factors, channels, channel, middle, (double)scale[channel] / sqrt(b + eps), shift[channel]);
+        variance[channel] = (Param)b;
+        write_factors(factors, channels, channel, middle, (double)scale[channel] / sqrt(b + epsilon), shift[channel]);
     }
 }
 
-extern "C" __global__ void known_moments(const Param* scale, const Param* shift, const Param* mean, const Param* var,
-                                         Sum* factors, int channels, double eps) {
+extern "C" __global__ void known_moments(const Param* scale, const Param* shift, const Param* mean,
+                                         const Param* variance, Sum* factors, int channels, double epsilon) {
     int channel = blockIdx.x * blockDim.x + threadIdx.x;
     if (channel < channels) {
-        double factor = (double)scale[channel] / sqrt((double)var[channel] + eps);
+        double factor = (double)scale[channel] / sqrt((double)variance[channel] + epsilon);
         write_factors(factors, channels, channel, mean[channel], factor, shift[channel]);
     }
 }
@@ -144,10 +144,10 @@ static __device__ Param step_to(Param batch, Param running, double rate) {
 
 // Sums of gy and of gy (x - mean). With `relu`, y is the output, and gy is 0 where the output is not positive.
 extern "C" __global__ void grads(const Value* x, const Value* gy, const Value* y, const Param* scale, const Param* mean,
-                                 const Param* var, Param* grad_scale, Param* grad_shift, const Param* running_mean,
-                                 const Param* running_var, Param* grad_mean, Param* grad_var, Sum* factors,
+                                 const Param* variance, Param* grad_scale, Param* grad_shift, const Param* running_mean,
+                                 const Param* running_var, Param* grad_mean, Param* grad_variance, Sum* factors,
                                  double* parts, unsigned* counters, Index rows, Index rows_of_block, int channels,
-                                 double eps, int relu, int has_running, double rate) {
+                                 double epsilon, int relu, int has_running, double rate) {
     int channel = blockIdx.x * blockDim.x + threadIdx.x;
     double a = 0, b = 0;
     if (channel < channels) {
@@ -161,7 +161,7 @@ extern "C" __global__ void grads(const Value* x, const Value* gy, const Value* y
         });
     }
     if (add_blocks(parts, counters, channels, a, b)) {
-        double width = 1 / sqrt((double)var[channel] + eps);
+        double width = 1 / sqrt((double)variance[channel] + epsilon);
         b *= width;
         grad_shift[channel] = (Param)a;
         grad_scale[channel] = (Param)b;
@@ -169,7 +169,7 @@ extern "C" __global__ void grads(const Value* x, const Value* gy, const Value* y
         factors[3 * channels + channel] = (Sum)(width * b / rows);
         if (has_running) {
             grad_mean[channel] = step_to(mean[channel], running_mean[channel], rate);
-            grad_var[channel] = step_to(var[channel], running_var[channel], rate);
+            grad_variance[channel] = step_to(variance[channel], running_var[channel], rate);
         }
     }
 }

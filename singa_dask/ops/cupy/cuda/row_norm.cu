@@ -1,7 +1,7 @@
 // Normalisation of each row of (N, C), dense in memory. blockDim is (threads of a row, rows): several warps for one
 // row, or one warp for each of at most LINES rows. A thread reads WIDTH neighbouring values at once, a pack. `packs` is
 // the number of packs in a row. PACKS, a power of two, is the maximum number of packs per thread.
-// Value: type of the values. Param: type of mean and var, and of params of columns.
+// Value: type of the values. Param: type of mean and variance, and of params of columns.
 
 typedef wide<Value>::type Sum;
 
@@ -17,8 +17,8 @@ struct alignas(sizeof(Param) * WIDTH) Params {
 #define ROW ((long long)blockIdx.x * blockDim.y + threadIdx.y)
 
 extern "C" __global__ void row_norm(
-    const Values* x, const Params* scale, const Params* shift, Param* mean, Param* var, Values* y,
-    long long rows, int packs, double eps
+    const Values* x, const Params* scale, const Params* shift, Param* mean, Param* variance, Values* y,
+    long long rows, int packs, double epsilon
 ) {
     const long long row = ROW;
     if (row >= rows) return;
@@ -37,10 +37,10 @@ extern "C" __global__ void row_norm(
             squares += off * off;
         }
     }
-    const Sum spread = block_sum(squares) / (Sum)(packs * WIDTH), width = (Sum)1 / sqrt(spread + (Sum)eps);
+    const Sum spread = block_sum(squares) / (Sum)(packs * WIDTH), width = (Sum)1 / sqrt(spread + (Sum)epsilon);
     if (threadIdx.x == 0) {
         mean[row] = (Param)middle;
-        var[row] = (Param)spread;
+        variance[row] = (Param)spread;
     }
     for (int i = threadIdx.x; i < packs; i += blockDim.x) {
         Values values = x[i];
@@ -65,12 +65,12 @@ static __device__ void add_lines(double* sum) {
 }
 
 // The gradient of x, unless it is not wanted, plus `more` if `adds`. Also the sums over all rows of gy (x - mean) /
-// sqrt(var + eps) and of gy, added to the earlier values if `accumulate`. The rows are divided among the blocks. The
-// last block to end adds the partial sums (2, gridDim.x, columns), always in the same order.
+// sqrt(variance + epsilon) and of gy, added to the earlier values if `accumulate`. The rows are divided among the
+// blocks. The last block to end adds the partial sums (2, gridDim.x, columns), always in the same order.
 extern "C" __global__ void row_norm_grad(
-    const Values* x, const Values* gy, const Values* more, const Params* scale, const Param* mean, const Param* var,
-    Values* gx, Param* grad_scale, Param* grad_shift, double* parts, unsigned* counter, long long rows, int packs,
-    double eps, int wanted, int adds, int accumulate
+    const Values* x, const Values* gy, const Values* more, const Params* scale, const Param* mean,
+    const Param* variance, Values* gx, Param* grad_scale, Param* grad_shift, double* parts, unsigned* counter,
+    long long rows, int packs, double epsilon, int wanted, int adds, int accumulate
 ) {
     __shared__ bool is_last;
     Sum of_scale[PACKS][WIDTH], of_shift[PACKS][WIDTH];
@@ -78,7 +78,7 @@ extern "C" __global__ void row_norm_grad(
     for (int p = 0; p < PACKS; ++p)
         for (int k = 0; k < WIDTH; ++k) of_scale[p][k] = of_shift[p][k] = 0;
     for (long long row = ROW; row < rows; row += (long long)gridDim.x * blockDim.y) {
-        const Sum middle = (Sum)mean[row], width = (Sum)1 / sqrt((Sum)var[row] + (Sum)eps);
+        const Sum middle = (Sum)mean[row], width = (Sum)1 / sqrt((Sum)variance[row] + (Sum)epsilon);
         Sum a = 0, b = 0;
 #pragma unroll
         for (int p = 0; p < PACKS; ++p) {
