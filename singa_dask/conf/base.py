@@ -21,8 +21,8 @@ from pydantic import (
     model_validator,
 )
 
-from singa_dask.conf.findings import MISPLACED_KEY, PLAIN, Finding, Mistake, as_error, explain
 from singa_dask.conf.kinds import as_list
+from singa_dask.conf.mistakes import MISPLACED_KEY, PLAIN, Finding, Mistake, as_error, explain
 from singa_dask.registry import Registry
 
 C = TypeVar("C", bound="Conf")

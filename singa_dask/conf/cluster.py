@@ -10,8 +10,8 @@ from typing import Annotated
 from pydantic import BeforeValidator
 
 from singa_dask.conf.base import Conf
-from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Count, NonNegative, Size
+from singa_dask.conf.mistakes import Finding
 
 _PORTS = re.compile(r"(\d+)(?:-(\d+))?")
 _MAX_PORT = 65535

@@ -19,8 +19,8 @@ from pydantic import Field as Field
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from singa_dask.conf.findings import PLAIN
 from singa_dask.conf.foreign_names import suggest_part
+from singa_dask.conf.mistakes import PLAIN
 from singa_dask.errors import ConfigError
 from singa_dask.registry import Registry
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from singa_dask.conf.base import Conf
-from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Count, Many, NetPhase, NonNegative, RegisteredName, Size, choice
+from singa_dask.conf.mistakes import Finding
 from singa_dask.conf.parts import PartConf
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal, TypeAlias
 
 from singa_dask.conf.base import Conf
-from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Count, NonNegative, Shorthand, Size
+from singa_dask.conf.mistakes import Finding
 from singa_dask.wording import suggest
 
 Mode: TypeAlias = Literal["auto", "min", "max"]

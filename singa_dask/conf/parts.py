@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from pydantic import ConfigDict, SerializationInfo, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from singa_dask.conf.base import Conf, explained
-from singa_dask.conf.findings import MISPLACED_KEY, PLAIN, Mistake
 from singa_dask.conf.foreign_names import suggest_key
 from singa_dask.conf.kinds import class_of, plain_name, registry_of
+from singa_dask.conf.mistakes import MISPLACED_KEY, PLAIN, Mistake
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.registry import Registry
 

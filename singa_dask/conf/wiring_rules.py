@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
-from singa_dask.conf.findings import Finding
 from singa_dask.conf.layer import PHASES, LayerConf
+from singa_dask.conf.mistakes import Finding
 from singa_dask.wording import suggest
 
 

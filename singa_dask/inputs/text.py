@@ -16,8 +16,8 @@ import numpy as np
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.base import Conf
-from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field, Many, NonNegative, Size
+from singa_dask.conf.mistakes import Finding
 from singa_dask.data.stores.texts.vocabulary import encode_text, vocabulary_of
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.fs.open_bytes import decode_text

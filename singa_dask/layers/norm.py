@@ -11,8 +11,8 @@ import numpy as np
 
 from singa_dask.conf import Phase
 from singa_dask.conf.base import Conf
-from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field, Size
+from singa_dask.conf.mistakes import Finding
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer, check_axes
 from singa_dask.layers.traits import Connection, Speed, Traits

@@ -11,8 +11,8 @@ import numpy as np
 
 from singa_dask.conf import Phase
 from singa_dask.conf.base import Conf
-from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field, Many, NonNegative, Size
+from singa_dask.conf.mistakes import Finding
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes, check_labels
 from singa_dask.layers.contiguous import contiguous, contiguous_out

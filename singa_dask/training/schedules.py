@@ -13,8 +13,8 @@ from itertools import pairwise
 from typing import ClassVar
 
 from singa_dask.conf.base import Conf
-from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Count, Field, Many, NonNegative, Positive, Size
+from singa_dask.conf.mistakes import Finding
 from singa_dask.conf.parts import HasBlock
 from singa_dask.conf.updater import LRGenConf
 from singa_dask.errors import ConfigError

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask.conf.base import Conf
-from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field, Shorthand
+from singa_dask.conf.mistakes import Finding
 from singa_dask.data.codecs.columns import cast_known
 from singa_dask.errors import DataError, Remedy
 from singa_dask.lazy import LazyModule

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 
 from singa_dask.conf.base import Conf
-from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field
+from singa_dask.conf.mistakes import Finding
 from singa_dask.data.codecs.columns import cast_known, column_kind, is_number, missing_of, whole
 from singa_dask.data.codecs.dates import MISSING_DATES, DateConf
 from singa_dask.errors import DataError, FaultError, Remedy

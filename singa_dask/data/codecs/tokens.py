@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from singa_dask import fs
 from singa_dask.conf.base import Conf
-from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field, Size
+from singa_dask.conf.mistakes import Finding
 from singa_dask.errors import DataError
 from singa_dask.fs.open_bytes import decode_text
 from singa_dask.lazy import LazyModule, require

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.conf.base import Conf
-from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Count, Field
+from singa_dask.conf.mistakes import Finding
 from singa_dask.data.stores.store import Store
 from singa_dask.data.stores.view_store import ViewStore
 from singa_dask.data.types import Arrays

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.conf.base import Conf
-from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Many, Size
+from singa_dask.conf.mistakes import Finding
 from singa_dask.data.warn_once import warn_once
 from singa_dask.errors import DataError, MissingPackageError
 from singa_dask.lazy import LazyModule

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field as KeyField
 from singa_dask.conf.kinds import Many, Size
+from singa_dask.conf.mistakes import Finding
 from singa_dask.data.codecs.dates import Dates
 from singa_dask.data.codecs.lags import LagsConf
 from singa_dask.data.codecs.numbers import NumberConf, Spelling
