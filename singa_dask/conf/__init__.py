@@ -1,8 +1,8 @@
 """Models of a job, rules that check it, and the reader of job files.
 
 Common to all models
-    `base`: the class `Conf`. `kinds`: types of values. `parts`: models that name a registered class. `mistakes`: their
-    messages. `foreign_names`: names that other programs use.
+    `base`: the class `Conf`. `kinds`: types of values. `blocks`: the keys that registered classes declare. `parts`:
+    models that name such a class. `mistakes`: messages. `foreign_names`: names that other programs use.
 Models
     `job`: a whole job. `cluster`, `updater`, `net`, `layer`, `metrics`, `profile`: its parts. `wiring_rules`: checks of
     the sources of layers.

@@ -14,8 +14,9 @@ from pydantic_core.core_schema import ModelSchema
 
 from singa_dask.conf import layer_blocks
 from singa_dask.conf.base import Conf
+from singa_dask.conf.blocks import blocks_of
 from singa_dask.conf.job import JobConf
-from singa_dask.conf.parts import PartConf, blocks_of
+from singa_dask.conf.parts import PartConf
 from singa_dask.registry import Registry
 
 

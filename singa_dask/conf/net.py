@@ -8,10 +8,10 @@ from typing import Any
 from pydantic import Field
 
 from singa_dask.conf.base import Conf
+from singa_dask.conf.blocks import block_value
 from singa_dask.conf.kinds import Many, Size, as_list, class_of
 from singa_dask.conf.layer import LayerConf
 from singa_dask.conf.mistakes import Finding
-from singa_dask.conf.parts import block_value
 from singa_dask.conf.wiring_rules import check_wiring
 from singa_dask.registry import Registry
 

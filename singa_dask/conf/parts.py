@@ -1,4 +1,4 @@
-"""PartConf: a model that names a registered class and holds the blocks of keys that registered classes read.
+"""PartConf: a model that names a registered class, and holds the block of keys that this class declares.
 
 A class declares its block with ``block = XConf``, so that the keys of a layer, updater or schedule are in the same file
 as its class. Validation, the JSON schema and help find the keys through the registry.
@@ -12,46 +12,15 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from pydantic import ConfigDict, SerializationInfo, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from singa_dask.conf.base import Conf, explained
+from singa_dask.conf.blocks import blocks_of, checked_block, required_keys, validated_block
 from singa_dask.conf.foreign_names import suggest_key
 from singa_dask.conf.kinds import class_of, plain_name, registry_of
 from singa_dask.conf.mistakes import MISPLACED_KEY, PLAIN, Mistake
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.registry import Registry
 
 B = TypeVar("B", bound=Conf)
 B_co = TypeVar("B_co", bound=Conf, covariant=True)
 P = TypeVar("P", bound="PartConf")
-
-
-def blocks_of(registry: Registry[Any]) -> dict[str, type[Conf]]:
-    """Return the blocks that the classes of a registry declare, by key."""
-    blocks: dict[str, type[Conf]] = {}
-    for cls in registry.classes():
-        block: type[Conf] | None = getattr(cls, "block", None)
-        if block is not None:
-            blocks.setdefault(block.block_key, block)
-    return blocks
-
-
-def block_value(block: Conf | Mapping[str, Any] | None, key: str, default: Any = None) -> Any:
-    """Return the value of a key of a block, which is a mapping if it was read without registries."""
-    return block.get(key, default) if isinstance(block, Mapping) else getattr(block, key, default)
-
-
-def required_keys(block: type[Conf]) -> list[str]:
-    """Return the keys of a block that have no default."""
-    return [key for key, field in block.model_fields.items() if field.is_required()]
-
-
-def read_options(block: type[Conf], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Validate the values of a block, and return them with defaults.
-
-    Raises
-    ------
-    ConfigError
-        Lists all wrong values and unknown keys.
-    """
-    return dict(_checked(block, options))
 
 
 class PartConf(Conf):
@@ -90,7 +59,7 @@ class PartConf(Conf):
                 yield Mistake(MISPLACED_KEY, (key,), f"unknown key. {hint}")
             elif value is not None:
                 try:
-                    data[key] = _validated(known.get(key), value, context)
+                    data[key] = validated_block(known.get(key), value, context)
                 except ValidationError as error:
                     yield from explained(error, known.get(key, Conf), (key,))
                     # the input of the error is the repaired block
@@ -132,7 +101,7 @@ class PartConf(Conf):
             The block was read without registries, and is not valid.
         """
         value = (self.model_extra or {}).get(kind.block_key)
-        return value if value is None or isinstance(value, kind) else _checked(kind, value, (kind.block_key,))
+        return value if value is None or isinstance(value, kind) else checked_block(kind, value, (kind.block_key,))
 
     def block(self, kind: type[B]) -> B:
         """Return the block of a kind, by default one with default values.
@@ -175,24 +144,3 @@ class HasBlock:
     def options(self: _WithBlock[B]) -> B:
         """The block of this part, an instance of ``block``."""
         return self.conf.block(self.block)
-
-
-def _checked(kind: type[B], value: Any, above: tuple[str, ...] = ()) -> B:
-    """Validate a block without registries; raise a ConfigError with paths below ``above``."""
-    try:
-        block: B = _validated(kind, value, {})
-    except ValidationError as error:
-        errors = error.errors(include_url=False)
-        raise ConfigError([Problem((*above, *each["loc"]), each["msg"]) for each in errors]) from None
-    return block
-
-
-def _validated(kind: type[B] | None, value: Any, context: Mapping[str, Any]) -> Any:
-    """Validate a block; without a ``kind``, check only that it is a block.
-
-    A block of another class with the same key is converted.
-    """
-    if kind is None:
-        return value if isinstance(value, Mapping | Conf) else Conf.model_validate(value)
-    other = isinstance(value, Conf) and not isinstance(value, kind)
-    return kind.model_validate(value.model_dump() if other else value, context=dict(context))

@@ -14,10 +14,11 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from pydantic.fields import FieldInfo
 
 from singa_dask.conf.base import Conf
+from singa_dask.conf.blocks import blocks_of
 from singa_dask.conf.job import JobConf
 from singa_dask.conf.kinds import RegisteredName
 from singa_dask.conf.layer import LayerConf, ParamConf
-from singa_dask.conf.parts import PartConf, blocks_of
+from singa_dask.conf.parts import PartConf
 from singa_dask.conf.singa_rules import DEPRECATED, MnistConf, apply_rules
 from singa_dask.conf.singa_text import Word, parse
 from singa_dask.conf.tree import Items, Scalar, Tree, TreeEntry, TreeMap, items, show, step

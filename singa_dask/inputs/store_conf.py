@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from singa_dask import fs
 from singa_dask.conf.base import Conf
+from singa_dask.conf.blocks import read_options
 from singa_dask.conf.kinds import Count, Field, Many, Positive, RegisteredName, Size
 from singa_dask.conf.mistakes import PLAIN, Finding, Mistake
-from singa_dask.conf.parts import read_options
 from singa_dask.data.stores import STORES
 from singa_dask.data.stores.images.image_decoding import ImageOptions
 from singa_dask.data.stores.split import SplitConf

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from singa_dask import fs
 from singa_dask.conf.base import Conf
-from singa_dask.conf.parts import read_options
+from singa_dask.conf.blocks import read_options
 from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_facts import TableFacts
