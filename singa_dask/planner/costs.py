@@ -8,19 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import hashlib
 import json
 import logging
 import os
-import platform
-import re
-import select
-import subprocess
-import sys
 import tempfile
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, fields
 from functools import cached_property, partial
 from pathlib import Path
@@ -29,23 +23,21 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from singa_dask import fs
-from singa_dask.api import REGISTRIES
 from singa_dask.comm.message import Address, Message
 from singa_dask.comm.slices import ParamSlice
-from singa_dask.conf import ClusterConf, JobConf, Phase, loads
+from singa_dask.conf import ClusterConf, JobConf, Phase
 from singa_dask.conf.updater import LRGenConf
-from singa_dask.conf.yaml_text import dump
 from singa_dask.errors import ConfigError
-from singa_dask.fs.cache import COSTS, cache_folder
 from singa_dask.inputs import StoreInput
 from singa_dask.layers import Layer
 from singa_dask.layers.bridge import Bridge
 from singa_dask.ops import NumpyOps
 from singa_dask.ops.contract import ArrayList
+from singa_dask.planner.cost_table import CostTable, Times, cost_file, hash_of, layer_key
 from singa_dask.planner.links import measure_here, woken_s
 from singa_dask.planner.loop import Loop, median_s
 from singa_dask.planner.model import Cluster, Costs, Link, Machine
+from singa_dask.planner.neighbours import Neighbours
 from singa_dask.planner.reading import measure_reading, with_any_scaling
 from singa_dask.planner.simulation import simulate
 from singa_dask.runtime.job.client.job_cluster import embedded_cluster
@@ -56,7 +48,6 @@ from singa_dask.runtime.planning.machine import cpu_count, limit_process, limit_
 from singa_dask.runtime.planning.nets import build_net, with_batchsize
 from singa_dask.runtime.units.server import Server
 from singa_dask.training import UPDATERS, with_initialisers
-from singa_dask.version import __version__
 
 logger = logging.getLogger(__name__)
 
@@ -78,11 +69,6 @@ PLAIN: dict[str, Any] = {
 
 # the rate does not affect times, and some schedules need a number of steps
 RATE = LRGenConf(type="Fixed", base_lr=1e-5)
-NO_MATTER = {"name", "srclayers", "param", "include", "exclude", "partition_dim", "location"}
-"""Keys of a layer that do not affect its time, as long as its shapes stay the same."""
-
-Times = tuple[float, float]
-"""Two times in seconds: on an idle machine, and while all cores are busy."""
 
 
 def _plain(job: JobConf) -> JobConf:
@@ -90,141 +76,9 @@ def _plain(job: JobConf) -> JobConf:
     return job.model_copy(update={**PLAIN, "updater": job.updater.model_copy(update={"learning_rate": RATE})})
 
 
-def cost_file() -> Path:
-    """Return the file for times that this version of the package measures on this kind of machine."""
-    text = ""
-    with contextlib.suppress(OSError):
-        text = Path("/proc/cpuinfo").read_text()
-    model = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
-    name = f"{model[1] if model else platform.processor()} {cpu_count()} cores {__version__}.json"
-    return cache_folder() / COSTS / re.sub(r"[^\w.]+", "-", name)
-
-
-class CostTable:
-    """Measured times by key and size, stored in a file. An unreadable file is ignored with a warning."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        self._times = self._read()
-
-    def _read(self) -> dict[str, dict[int, Times]]:
-        try:
-            stored = json.loads(self.file.read_text())
-            return {
-                key: {int(size): (float(alone), float(beside)) for size, (alone, beside) in sizes.items()}
-                for key, sizes in stored.items()
-            }
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError, TypeError, AttributeError) as error:
-            logger.warning("%s: cannot be read, so costs are measured again: %s", self.file, error)
-            return {}
-
-    def save(self) -> None:
-        """Write the file. Times that other processes have written to it meanwhile are kept."""
-        times = self._read()
-        for key, sizes in self._times.items():
-            times[key] = {**times.get(key, {}), **sizes}
-        try:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            fs.write_atomic(str(self.file), json.dumps(times))
-        except OSError as error:
-            logger.warning("%s: measured costs cannot be kept: %s", self.file, error)
-
-    def add(self, key: str, times: Times, size: int = 1) -> None:
-        """Store the times of a key and size, to be written by `save`."""
-        self._times.setdefault(key, {})[size] = times
-
-    def get(self, key: str, size: int = 1) -> Times | None:
-        """Return the times of a key for a size, interpolated or extrapolated; None if too few sizes are known."""
-        known = self._times.get(key, {})
-        if size in known or len(known) < 2:
-            return known.get(size)
-        sizes = sorted(known)
-        i = min(max(int(np.searchsorted(sizes, size)), 1), len(sizes) - 1)
-        low, high = sizes[i - 1], sizes[i]
-        # bound the extrapolated line, which may become negative: the time never falls faster than the size
-        part, least = (size - low) / (high - low), min(size / low, 1.0)
-        alone, beside = (max(a + part * (b - a), least * a) for a, b in zip(known[low], known[high], strict=True))
-        return alone, beside
-
-
-def layer_key(layer: Layer) -> tuple[str, int]:
-    """Return the key under which times of a layer are stored, and its number of rows as the size."""
-    rows = max([feature.shape[0] for feature in layer.features or layer.sources], default=1)
-    conf = layer.conf.model_dump(mode="json", exclude=NO_MATTER)
-    for block in conf.values():
-        for key in ("path", "batchsize") if isinstance(block, dict) else ():
-            block.pop(key, None)
-    facts: list[Any] = [conf, layer.learns, [(param.shape, str(param.dtype)) for param in layer.params]]
-    facts.append([layer.fused.relu, layer.fused.relu_grad, layer.fused.idle])
-    for each in (*layer.sources, *layer.features):
-        facts.append([each.shape[0] / rows, each.shape[1:], str(each.dtype), each.requires_grad])
-        facts.append([each.n_steps, sorted(each.consumed_as)])
-    return f"{layer.conf.type} {_hash(json.dumps(facts, sort_keys=True))}", rows
-
-
-def _hash(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-
 def _added_byte_s() -> float:
     x, y = np.zeros((2, 1 << 22), np.float32)
     return median_s(lambda: np.add(x, y, out=x)) / x.nbytes
-
-
-def keep_busy() -> None:
-    """Compute training steps of the job file in argv, as the main function of a process.
-
-    Bytes on stdin alternately start and pause the computation. The process ends at the end of stdin.
-    """
-    loop = Loop(loads(Path(sys.argv[1]).read_text(), sys.argv[1], registries=REGISTRIES, with_lines=False).job)
-    with limit_process(1), limit_thread(1):
-        loop.step()
-        while os.write(1, b".") and os.read(0, 1):
-            while not select.select([0], [], [], 0)[0]:
-                loop.step()
-            os.read(0, 1)
-
-
-class Neighbours:
-    """Processes that keep the other cores busy with steps of a job, while this process measures something."""
-
-    def __init__(self, job: JobConf, n: int) -> None:
-        self._job: JobConf | None = job
-        self._n = n
-        self._pipes: list[tuple[Any, Any]] = []
-        self._stack = contextlib.ExitStack()
-
-    @contextlib.contextmanager
-    def busy(self) -> Iterator[None]:
-        """Keep the processes busy during the context. The first call starts the processes."""
-        if self._job:
-            self._start(self._job)
-        self._write()
-        yield
-        self._write()
-        self._pipes = [(stdin, stdout) for stdin, stdout in self._pipes if stdout.read(1)]
-
-    def _write(self) -> None:
-        for stdin, _ in self._pipes:
-            with contextlib.suppress(BrokenPipeError):  # the process has ended
-                stdin.write(b".")
-
-    def _start(self, job: JobConf) -> None:
-        self._job = None
-        file = Path(self._stack.enter_context(tempfile.TemporaryDirectory()), "job.yaml")
-        file.write_text(dump(job.model_dump(mode="json", exclude_unset=True)))
-        command = [sys.executable, "-c", "from singa_dask.planner.costs import keep_busy; keep_busy()", str(file)]
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        for _ in range(self._n):
-            process = self._stack.enter_context(subprocess.Popen(command, bufsize=0, **pipes))
-            self._pipes.append((process.stdin, process.stdout))
-        self._pipes = [(stdin, stdout) for stdin, stdout in self._pipes if stdout.read(1)]
-
-    def close(self) -> None:
-        """End the processes by closing their stdin."""
-        self._stack.close()
 
 
 class MeasuredCosts(Costs):
@@ -245,8 +99,8 @@ class MeasuredCosts(Costs):
         self._neighbours = Neighbours(plain, min(self._n_cores - 1, fitting))
         self._measured: set[tuple[int | None, ...]] = set()
         self._keys: WeakKeyDictionary[Layer, tuple[str, int]] = WeakKeyDictionary()
-        self._updater = f"update {_hash(plain.updater.model_dump_json())}, {self._dtype}"
-        self._job_hash = _hash(json.dumps(plain.model_dump(mode="json", exclude={"name", "cluster"})))
+        self._updater = f"update {hash_of(plain.updater.model_dump_json())}, {self._dtype}"
+        self._job_hash = hash_of(json.dumps(plain.model_dump(mode="json", exclude={"name", "cluster"})))
         self._record = f"record {self._job_hash}"
 
     def __enter__(self) -> MeasuredCosts:

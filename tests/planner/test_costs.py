@@ -15,7 +15,8 @@ from singa_dask.layers import Layer
 from singa_dask.layers.bridge import Bridge
 from singa_dask.planner import costs as costs_module
 from singa_dask.planner import loop as loop_module
-from singa_dask.planner.costs import CostTable, MeasuredCosts, layer_key
+from singa_dask.planner.cost_table import CostTable, layer_key
+from singa_dask.planner.costs import MeasuredCosts
 from singa_dask.planner.loop import MIN_PASSES, WARM_UP, Loop, median_s
 from singa_dask.runtime.job.driver.record_scaling import compute_scalings
 from singa_dask.runtime.job.state.submission import Submission
