@@ -2,8 +2,8 @@
 
 Names are imported on first use, so that a user's module with layers can import the converters cheaply.
 
-`exporting` writes an `exported_net` with the `converters` of its layers: those in `onnx_layers` add nodes to an
-`onnx_graph`, and those in `torch_layers` add text to a `torch_source`.
+`exporting` writes files of an `exported_net`. `encoding` makes their content with the `converters` of its layers: those
+in `onnx_layers` add nodes to an `onnx_graph`, and those in `torch_layers` add text to a `torch_source`.
 `importing` imports weights; `weights` reads and writes their files.
 """
 

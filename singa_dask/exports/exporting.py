@@ -1,10 +1,10 @@
-"""Export trained nets as ONNX, as a PyTorch module, or as files of weights."""
+"""Export trained nets to files: as ONNX, as a PyTorch module, or as weights."""
 
 from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,60 +13,17 @@ from singa_dask import fs
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, loads
 from singa_dask.errors import ConfigError
-from singa_dask.exports import onnx_layers, torch_layers
-from singa_dask.exports.converters import ONNX_CONVERTERS, TORCH_CONVERTERS, Converter, Converters
+from singa_dask.exports.encoding import ENCODERS
 from singa_dask.exports.exported_net import ExportedNet, input_facts, net_of_params
-from singa_dask.exports.onnx_graph import OnnxGraph
-from singa_dask.exports.torch_source import TorchSource
 from singa_dask.exports.weights import encode_npz, encode_safetensors
 from singa_dask.fs.open_bytes import decode_text
 from singa_dask.fs.outputs import check_output
-from singa_dask.layers import Feature, Layer
 from singa_dask.observe.files.stored_run import run_of
 from singa_dask.runtime.checkpoints import lookup, singa_checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.version import __version__
 
-Graph = OnnxGraph | TorchSource
-"""A model under construction."""
-
-
-def convert(exported: ExportedNet, converters: Converters, graph: Graph) -> None:
-    """Add all layers of a net to a graph.
-
-    Raises a ConfigError that lists all layers that the format cannot express.
-    """
-    values: dict[Feature, Any] = {}
-    failed: set[Feature] = set()
-    problems: dict[str, str] = {}
-    for layer in exported.net.layers:
-        graph.begin(layer)
-        try:
-            converter = converters.find(layer)
-            if failed.isdisjoint(layer.sources):
-                values.update(zip(layer.features, _converted(converter, graph, layer, values), strict=True))
-            else:
-                failed.update(layer.features)
-        except ConfigError as error:
-            failed.update(layer.features)
-            problems.setdefault(layer.conf_name, f"layer {layer.conf_name!r}, {layer.conf.type}: {error}")
-    if problems:
-        lines = [f"{exported.where}: cannot be exported to {converters.format}: {each}" for each in problems.values()]
-        raise ConfigError("\n".join(lines))
-    for name, layers in exported.outputs.items():
-        graph.output(name, layers, [values[layer.features[0]] for layer in layers])
-
-
-def _converted(converter: Converter, graph: Graph, layer: Layer, values: dict[Feature, Any]) -> list[Any]:
-    if any(source not in values for source in layer.sources):
-        raise ConfigError("it reads the output of a later layer, in a cycle.")
-    outputs = converter(graph, layer, *(values[source] for source in layer.sources))
-    return graph.finish(outputs if isinstance(outputs, list) else [outputs])
-
-
-# modules that contain the converters of layers
-CONVERTERS = (onnx_layers, torch_layers)
 SUFFIXES = {".npz": "npz", ".onnx": "onnx", ".py": "torch", ".safetensors": "safetensors"}
 FORMATS = tuple(SUFFIXES.values())
 
@@ -206,42 +163,3 @@ def _params(job: JobConf, place: str) -> tuple[dict[str, np.ndarray], dict[str, 
     if names := learned.class_names:
         facts["class_names"] = {layer: list(classes) for layer, classes in names.items()}
     return {name: each for name, each in values.items() if each is not None}, facts
-
-
-def _model_facts(exported: ExportedNet, about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of a model."""
-    facts = {
-        **about,
-        "inputs": input_facts(exported.net, exported.tables),
-        "outputs": list(exported.outputs),
-    }
-    if exported.class_names:
-        facts["class_names"] = {name: list(classes) for name, classes in exported.class_names.items()}
-    return facts
-
-
-def encode_onnx(exported: ExportedNet, target: str, about: Mapping[str, Any]) -> dict[str, bytes]:
-    """Encode a net as an ONNX file, URL -> content, with further metadata ``about`` it.
-
-    Raises
-    ------
-    ConfigError
-        The package onnx is not installed, or ONNX lacks some layers; the message names all of them.
-    """
-    graph = OnnxGraph()
-    graph.reserve([*exported.outputs, *(layer.conf_name for layer in exported.net.inputs)])
-    convert(exported, ONNX_CONVERTERS, graph)
-    return {target: graph.encode(exported.job.name, _model_facts(exported, about))}
-
-
-def encode_torch(exported: ExportedNet, target: str, about: Mapping[str, Any]) -> dict[str, bytes]:
-    """Encode a net as a PyTorch module and a safetensors file; see `encode_onnx`."""
-    module = TorchSource()
-    convert(exported, TORCH_CONVERTERS, module)
-    return module.encode(target, _model_facts(exported, about))
-
-
-ENCODERS: dict[str, Callable[[ExportedNet, str, Mapping[str, Any]], dict[str, bytes]]] = {
-    "onnx": encode_onnx,
-    "torch": encode_torch,
-}

@@ -12,7 +12,7 @@ from singa_dask.conf import LayerConf, Phase
 from singa_dask.errors import ConfigError
 from singa_dask.exports import onnx_graph
 from singa_dask.exports.converters import ONNX_CONVERTERS, TORCH_CONVERTERS
-from singa_dask.exports.exporting import CONVERTERS, encode_onnx
+from singa_dask.exports.encoding import CONVERTERS, encode_onnx
 from singa_dask.exports.onnx_graph import OnnxGraph
 from singa_dask.layers import LAYERS, Context, Layer
 from singa_dask.testing.case import Case

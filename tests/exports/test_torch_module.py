@@ -13,7 +13,7 @@ from safetensors.numpy import load
 import singa_dask as sd
 from singa_dask.errors import ConfigError
 from singa_dask.exports.converters import ONNX_CONVERTERS, TORCH_CONVERTERS
-from singa_dask.exports.exporting import encode_torch
+from singa_dask.exports.encoding import encode_torch
 from singa_dask.layers.torch_module import TorchModule
 from tests.exports.nets import ROOT, exported, read_job
 

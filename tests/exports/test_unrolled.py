@@ -10,7 +10,7 @@ import pytest
 import singa_dask as sd
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError
-from singa_dask.exports.exporting import encode_onnx
+from singa_dask.exports.encoding import encode_onnx
 from tests.exports.nets import ROOT, by_record, compute, exported, read_job
 from tests.exports.test_onnx import run
 

@@ -9,7 +9,7 @@ import pytest
 
 from singa_dask.errors import ConfigError
 from singa_dask.exports.converters import TORCH_CONVERTERS
-from singa_dask.exports.exporting import encode_torch
+from singa_dask.exports.encoding import encode_torch
 from singa_dask.exports.torch_source import TorchSource
 from singa_dask.testing.case import Case
 from tests.exports.nets import ROOT, compute, exported, layer_cases, read_job, wired
