@@ -40,8 +40,9 @@ from singa_dask.planner.search import limit_of, partitions_of, with_dims
 from singa_dask.planner.simulation import simulate
 from singa_dask.planner.what_if import imagined_cluster, read_what_if
 from singa_dask.runtime.planning.job_plan import JobPlan
+from singa_dask.runtime.planning.job_stores import with_batchsize
 from singa_dask.runtime.planning.layout import Layout
-from singa_dask.runtime.planning.nets import build_nets, with_batchsize
+from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.training import with_initialisers
 
 ROOT = Path(__file__).parents[1]

@@ -38,8 +38,8 @@ from singa_dask.runtime.checkpoints.lookup import load_manifest, load_values
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
 from singa_dask.runtime.job.checks.job import missing_gpus
 from singa_dask.runtime.planning.devices import device_of_part
-from singa_dask.runtime.planning.machine import ThreadPools
 from singa_dask.runtime.planning.nets import build_net, find_ops
+from singa_dask.runtime.planning.thread_limits import ThreadPools
 from singa_dask.training import ALGORITHMS, UPDATERS, Algorithm, initial_values
 
 MAX_BATCHES, MAX_VALUES = 10, 1 << 20

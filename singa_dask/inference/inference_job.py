@@ -22,7 +22,7 @@ from singa_dask.inputs import StoreInput
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.layers import LAYERS
 from singa_dask.runtime.planning.absolute_paths import absolute_paths
-from singa_dask.runtime.planning.nets import IN_ORDER, with_stores
+from singa_dask.runtime.planning.job_stores import IN_ORDER, with_stores
 
 NAMES = {Phase.TRAIN: "train", Phase.VALIDATION: "val", Phase.TEST: "test"}
 

@@ -20,8 +20,8 @@ from singa_dask.layers.embedding import OneHot, OneHotConf, PositionalEmbedding
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.planning.devices import device_of_part, explain_memory_errors
-from singa_dask.runtime.planning.machine import limit_process, limit_thread
 from singa_dask.runtime.planning.nets import build_net, find_ops
+from singa_dask.runtime.planning.thread_limits import limit_process, limit_thread
 
 
 def sample(

@@ -21,8 +21,9 @@ from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.planning.devices import explain_memory_errors
-from singa_dask.runtime.planning.machine import ThreadPools, n_threads
-from singa_dask.runtime.planning.nets import with_batchsize
+from singa_dask.runtime.planning.job_stores import with_batchsize
+from singa_dask.runtime.planning.machine import n_threads
+from singa_dask.runtime.planning.thread_limits import ThreadPools
 from singa_dask.runtime.planning.whole_pass import is_sequential
 from singa_dask.training.pass_metrics import PassMetrics
 

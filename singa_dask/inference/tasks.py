@@ -40,8 +40,9 @@ from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.job.dask_tasks import check_wanted, task_memory
 from singa_dask.runtime.planning.devices import device_of_part, explain_memory_errors
-from singa_dask.runtime.planning.machine import limit_process, limit_thread
-from singa_dask.runtime.planning.nets import find_ops, with_batchsize
+from singa_dask.runtime.planning.job_stores import with_batchsize
+from singa_dask.runtime.planning.nets import find_ops
+from singa_dask.runtime.planning.thread_limits import limit_process, limit_thread
 from singa_dask.runtime.planning.whole_pass import is_sequential
 from singa_dask.training.pass_metrics import PassMetrics, State
 

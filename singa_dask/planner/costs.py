@@ -44,8 +44,10 @@ from singa_dask.runtime.job.client.job_cluster import embedded_cluster
 from singa_dask.runtime.job.driver.driver import Driver
 from singa_dask.runtime.job.driver.job_run import JobRun
 from singa_dask.runtime.planning.job_plan import JobPlan
-from singa_dask.runtime.planning.machine import cpu_count, limit_process, limit_thread, machine_memory
-from singa_dask.runtime.planning.nets import build_net, with_batchsize
+from singa_dask.runtime.planning.job_stores import with_batchsize
+from singa_dask.runtime.planning.machine import cpu_count, machine_memory
+from singa_dask.runtime.planning.nets import build_net
+from singa_dask.runtime.planning.thread_limits import limit_process, limit_thread
 from singa_dask.runtime.units.server import Server
 from singa_dask.training import UPDATERS, with_initialisers
 

@@ -24,7 +24,8 @@ from singa_dask.errors import ClusterError, CommError
 from singa_dask.ops import get_ops
 from singa_dask.planner.model import Cluster, Link, Machine
 from singa_dask.runtime.job.calls import present_workers
-from singa_dask.runtime.planning.machine import cpu_count, limit_process, limit_thread, machine_memory
+from singa_dask.runtime.planning.machine import cpu_count, machine_memory
+from singa_dask.runtime.planning.thread_limits import limit_process, limit_thread
 
 LOOPBACK = "tcp://127.0.0.1"
 UNIT = Address.stub(0)

@@ -17,8 +17,8 @@ from singa_dask.layers import Layer
 from singa_dask.layers.bridge import Bridge
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array
-from singa_dask.runtime.planning.machine import limit_process, limit_thread
 from singa_dask.runtime.planning.nets import build_nets, find_ops
+from singa_dask.runtime.planning.thread_limits import limit_process, limit_thread
 from singa_dask.training import ALGORITHMS
 
 WARM_UP, MIN_PASSES, MAX_PASSES, SECONDS = 5, 3, 200, 0.25

@@ -16,7 +16,7 @@ from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, loads
 from singa_dask.conf.yaml_text import dump
 from singa_dask.planner.loop import Loop
-from singa_dask.runtime.planning.machine import limit_process, limit_thread
+from singa_dask.runtime.planning.thread_limits import limit_process, limit_thread
 
 
 def keep_busy() -> None:

@@ -10,7 +10,8 @@ from singa_dask.data.loading import Loader
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.inputs import StoreInput
 from singa_dask.net import NeuralNet
-from singa_dask.runtime.planning.nets import build_net, with_stores
+from singa_dask.runtime.planning.job_stores import with_stores
+from singa_dask.runtime.planning.nets import build_net
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,8 @@ from singa_dask.planner.costs import MeasuredCosts
 from singa_dask.planner.loop import MIN_PASSES, WARM_UP, Loop, median_s
 from singa_dask.runtime.job.driver.record_scaling import compute_scalings
 from singa_dask.runtime.job.state.submission import Submission
-from singa_dask.runtime.planning.nets import build_net, build_nets, with_batchsize, with_stores
+from singa_dask.runtime.planning.job_stores import with_batchsize, with_stores
+from singa_dask.runtime.planning.nets import build_net, build_nets
 from singa_dask.training import SCHEDULES
 
 PASSES = {"data forward", "fc forward", "fc backward", "loss forward", "loss backward"}

@@ -13,8 +13,9 @@ from singa_dask.errors import ConfigError
 from singa_dask.planner.model import Cluster, Prediction
 from singa_dask.planner.search import Candidate, limit_of, partitions_of, search, topologies
 from singa_dask.runtime.planning.job_plan import JobPlan
+from singa_dask.runtime.planning.job_stores import with_batchsize
 from singa_dask.runtime.planning.layout import plan_processes
-from singa_dask.runtime.planning.nets import build_net, with_batchsize
+from singa_dask.runtime.planning.nets import build_net
 from tests.planner.fakes import FakeCosts, hosts, simulate
 
 

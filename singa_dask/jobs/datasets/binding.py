@@ -18,7 +18,7 @@ from singa_dask.inputs.record_shapes import check_shape, without_labels
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.jobs.datasets.array_records import ArrayWriter
 from singa_dask.jobs.datasets.records import Dataset
-from singa_dask.runtime.planning.nets import store_of, with_stores
+from singa_dask.runtime.planning.job_stores import store_of, with_stores
 from singa_dask.wording import suggest
 
 

@@ -1,7 +1,4 @@
-"""Cores, threads and memory that this process may use, and limits on the threads of libraries.
-
-Dask's nannies start processes with one thread for every library. The limits in this module replace that setting.
-"""
+"""Cores, threads and memory that this process may use."""
 
 from __future__ import annotations
 

@@ -2,48 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from singa_dask.cancellation import Cancellation
-from singa_dask.conf import JobConf, LayerConf, Phase
+from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.inputs import InputContext, StoreInput
-from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.inputs.writers import Writer
-from singa_dask.layers import LAYERS, Span
+from singa_dask.layers import Span
 from singa_dask.net import NeuralNet, make_net
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.ops.contract import Ops
+from singa_dask.runtime.planning.job_stores import IN_ORDER, with_batchsize, with_stores
 from singa_dask.runtime.planning.whole_pass import KEYS, WholePass, check_whole, count_records, divide, is_whole
 
 # a reader that shuffles gets this many times the memory of a reader that reads in file order
 SHUFFLED = 2
-IN_ORDER = {"shuffle": "none", "random_skip": 0, "last_batch": "wrap"}
-"""Values of ``store_conf`` with which a layer reads all records in file order, from the first one."""
-
-
-def store_of(layer: LayerConf) -> StoreConf | None:
-    """Return the ``store_conf`` of a layer that reads a store, else None."""
-    return layer.given_block(StoreConf) if issubclass(LAYERS.find(layer.type), StoreInput) else None
-
-
-def with_stores(job: JobConf, changes: Callable[[StoreConf], Mapping[str, object]]) -> JobConf:
-    """Return the job with changes in the ``store_conf`` of its layers.
-
-    ``changes`` takes the ``store_conf`` of a layer, and returns the keys to change with their new values.
-    """
-    layers = list(job.neuralnet.layer)
-    for index, layer in enumerate(layers):
-        if (store := store_of(layer)) and (changed := changes(store)):
-            layers[index] = layer.with_block(store.model_copy(update=dict(changed)))
-    return job.with_layers(layers)
-
-
-def with_batchsize(job: JobConf, n: int) -> JobConf:
-    """Return the job with batches of ``n`` records."""
-    return with_stores(job, lambda _: {"batchsize": [n]})
 
 
 # precision of a job -> dtype of features

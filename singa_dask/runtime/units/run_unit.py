@@ -23,6 +23,7 @@ from singa_dask.ops.contract import Ops
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, Save, write_part
 from singa_dask.runtime.planning import devices, machine
 from singa_dask.runtime.planning.nets import add_passes, build_nets
+from singa_dask.runtime.planning.thread_limits import limit_thread
 from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.host_mirror import HostMirror
 from singa_dask.runtime.units.initial_state import InitialState
@@ -152,7 +153,7 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
         memory=host.devices.worker_bytes(host.memory_limit),
     )
     with ExitStack() as stack:
-        stack.enter_context(machine.limit_thread(threads))
+        stack.enter_context(limit_thread(threads))
         stack.enter_context(devices.explain_memory_errors(nets.each))
         stack.enter_context(ops.activate())
         on = ops.device if devices.is_gpu(ops.device) else plural(threads, "thread")

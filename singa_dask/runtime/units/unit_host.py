@@ -25,8 +25,9 @@ from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.author import Author, write_file
 from singa_dask.runtime.checkpoints.checkpoint import Save
 from singa_dask.runtime.checkpoints.snapshots import StorePart, store_in_memory
-from singa_dask.runtime.planning import devices, job_plan, layout, machine
+from singa_dask.runtime.planning import devices, job_plan, layout
 from singa_dask.runtime.planning.layout import Rejoin
+from singa_dask.runtime.planning.thread_limits import limit_process
 from singa_dask.runtime.units.barrier_coordinator import BarrierCoordinator
 from singa_dask.runtime.units.channel import Emit
 from singa_dask.runtime.units.job_of_thread import in_job
@@ -178,7 +179,7 @@ class UnitHost:
         self._requested: set[str] = set()
         self._lock = threading.Lock()
         self._limits = ExitStack()
-        self._limits.enter_context(machine.limit_process(self.devices.n_threads))
+        self._limits.enter_context(limit_process(self.devices.n_threads))
         if transport is not None:
             with in_job(job_id):
                 self.router.transport = transport(

@@ -16,7 +16,7 @@ from singa_dask.runtime.job.checks.files import _digest, _unseen, check_seen, in
 from singa_dask.runtime.job.dask_worker.hosting import Hosting
 from singa_dask.runtime.job.driver.driver import Lease
 from singa_dask.runtime.job.driver.driver_host import DriverHost
-from singa_dask.runtime.planning.nets import with_stores
+from singa_dask.runtime.planning.job_stores import with_stores
 from tests.runtime.harness import mlp
 
 

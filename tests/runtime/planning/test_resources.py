@@ -15,7 +15,8 @@ from dask.system import cpu_count
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from singa_dask.runtime.planning import machine
-from singa_dask.runtime.planning.machine import ThreadPools, limit_process, n_threads, peak_memory
+from singa_dask.runtime.planning.machine import n_threads, peak_memory
+from singa_dask.runtime.planning.thread_limits import ThreadPools, limit_process
 from singa_dask.runtime.units.unit_host import UnitHost
 from tests.runtime.harness import FRAMEWORKS, mlp
 from tests.selection import mostly_long

@@ -32,8 +32,9 @@ from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.job.dask_tasks import on_dask
 from singa_dask.runtime.job.dask_worker.host_names import host_names_of
 from singa_dask.runtime.job.limits import limit
+from singa_dask.runtime.planning.job_stores import store_of
 from singa_dask.runtime.planning.layout import Layout
-from singa_dask.runtime.planning.nets import build_nets, store_of
+from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.planning.worker_choice import WorkerFacts, place, place_first
 
 SCANNED_BYTES = 1 << 28

@@ -1,0 +1,61 @@
+"""Limits on the threads of libraries such as BLAS, in this process or in one thread.
+
+Dask's nannies start processes with one thread for every library. These limits replace that setting.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+
+from threadpoolctl import ThreadpoolController, threadpool_limits
+
+# a lock for the other two; all active limits on BLAS threads in this process; restores the threads after the last limit
+_lock, _asked, _restore = threading.Lock(), list[int](), ExitStack()
+
+
+@contextmanager
+def limit_process(n: int) -> Iterator[None]:
+    """Limit BLAS to ``n`` threads in this process during the context.
+
+    Of several active limits, the lowest counts.
+    """
+    with _lock:
+        if not _asked:
+            _restore.enter_context(threadpool_limits(n, user_api="blas"))
+        _asked.append(n)
+        threadpool_limits(min(_asked), user_api="blas")
+    try:
+        yield
+    finally:
+        with _lock:
+            _asked.remove(n)
+            if _asked:
+                threadpool_limits(min(_asked), user_api="blas")
+            else:
+                _restore.close()
+
+
+def limit_thread(n: int) -> AbstractContextManager[object]:
+    """Limit loaded OpenMP libraries to ``n`` threads for calls from this thread, until the context ends."""
+    limits: AbstractContextManager[object] = threadpool_limits(n, user_api="openmp")
+    return limits
+
+
+class ThreadPools:
+    """The libraries with thread pools that are loaded when this object is created.
+
+    Keep the object: finding the libraries takes longer than computing a small net.
+    """
+
+    def __init__(self) -> None:
+        self._found = ThreadpoolController()
+
+    def limit(self, n: int) -> AbstractContextManager[object]:
+        """Limit all libraries that have more than ``n`` threads to ``n`` threads, until the context ends."""
+        larger = [each.filepath for each in self._found.lib_controllers if (each.num_threads or 0) > n]
+        if not larger:
+            return nullcontext()
+        limits: AbstractContextManager[object] = self._found.select(filepath=larger).limit(limits=n)
+        return limits
