@@ -3,8 +3,10 @@
 `main` has the tree, and the table of commands that share a file; other commands have a file of their own name.
 
 Shared by commands
-    `options`, `reading`, `new_records`, `outputs`: options. `printing`: messages and tables. `job`: job files.
-    `opening`: stores. `clusters`: clusters and signals. `tasks`: tasks with progress. `trials`: the runs of `compare`.
+    `options`, `reading`, `inference_options`, `output_options`: options. `printing`: messages and tables. `job`: job
+    files. `opening`: stores. `clusters`: clusters and signals. `tasks`: tasks with progress.
+The command `compare`
+    `topologies`: what it compares. `trials`: its runs. `comparison`: the result.
 Inspecting data
     `inspection`: contents of a store. `findings`: likely problems. `inspection_text`: both as text. `raw_tables`:
     tables as `init` reads them. `picture_layout`, `picture_sheet`: pictures. `reading_speed`: records per second.

@@ -10,7 +10,7 @@ import click
 from singa_dask import observe
 from singa_dask.cli.clusters import Signals, patience_of
 from singa_dask.cli.options import CPU, cpu_option, quiet_option, scheduler_options, set_option
-from singa_dask.cli.outputs import output_option, overwrite_option
+from singa_dask.cli.output_options import output_option, overwrite_option
 from singa_dask.cli.printing import echo
 from singa_dask.redaction import redact
 from singa_dask.shown import STDERR
@@ -91,17 +91,19 @@ def compare(
 
     from singa_dask import fs
     from singa_dask.cli import job, trials
+    from singa_dask.cli.comparison import RESULT, describe, last_cluster, table_lines
+    from singa_dask.cli.topologies import Ends, cluster_files, plan_topology, read_target
     from singa_dask.observe.pictures.comparison_page import write_report
 
-    files = trials.cluster_files((*clusters, *more_clusters))
+    files = cluster_files((*clusters, *more_clusters))
     sets = (*sets, CPU) if cpu else sets
     conf = job.read(job_file, sets, None).job
     if not conf.trains:
         raise click.UsageError(f"{job_file}: there is nothing to train: no updater, no epochs, no train_steps.")
-    ends = trials.Ends(trials.read_target(until, conf) if until else None, seconds)
+    ends = Ends(read_target(until, conf) if until else None, seconds)
     run_dir = fs.absolute(run_dir or fs.join("runs", observe.new_job_id(f"compare-{conf.name}")))
     elsewhere = bool(scheduler or scheduler_file)
-    topologies = [trials.plan_topology(file, job_file, sets, seeds, run_dir, elsewhere) for file in files]
+    topologies = [plan_topology(file, job_file, sets, seeds, run_dir, elsewhere) for file in files]
     missing = {trial.url for each in topologies for trial in each.trials if not trials.is_done(trial, ends)}
     stops, console = trials.Stops(), Console(file=STDERR, highlight=False, quiet=quiet)
     if missing:
@@ -113,12 +115,12 @@ def compare(
             arguments = job.command_line(ctx)
             reasons = trials.run_all(topologies, missing, client, patience, ends, stops, arguments, console)
     else:
-        reasons, where = {}, trials.last_cluster(run_dir)
-    comparison = trials.describe(conf, topologies, ends, reasons, where, run_dir)
+        reasons, where = {}, last_cluster(run_dir)
+    comparison = describe(conf, topologies, ends, reasons, where, run_dir)
     output = fs.absolute(output or fs.join(run_dir, "report.html"))
-    fs.write_atomic(fs.join(run_dir, trials.RESULT), observe.to_json(comparison, indent=1))
+    fs.write_atomic(fs.join(run_dir, RESULT), observe.to_json(comparison, indent=1))
     fs.write_atomic(output, redact(write_report(comparison)))
-    for line in trials.table_lines(comparison, console.width):
+    for line in table_lines(comparison, console.width):
         console.print(line, soft_wrap=True, markup=False)
     places = f"report: {observe.short_url(output)}; runs: {observe.short_url(run_dir)}"
     console.print(places, soft_wrap=True, markup=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from singa_dask.cli.outputs import output_option, overwrite_option
+from singa_dask.cli.output_options import output_option, overwrite_option
 from singa_dask.cli.printing import echo, terminal_width
 from singa_dask.cli.reading import Reading, mark_options, reading_options
 from singa_dask.cli.reading_speed import measure, values_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from singa_dask.cli.options import net_option, quiet_option, set_option
-from singa_dask.cli.outputs import output_option, overwrite_option
+from singa_dask.cli.output_options import output_option, overwrite_option
 from singa_dask.cli.printing import echo
 
 

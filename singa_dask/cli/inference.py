@@ -14,7 +14,7 @@ import click
 
 from singa_dask import observe
 from singa_dask.cli.clusters import Signals, chosen_cluster
-from singa_dask.cli.new_records import parse_missing, reading_options, threshold_option
+from singa_dask.cli.inference_options import gap_options, parse_missing, threshold_option
 from singa_dask.cli.options import (
     init_from_option,
     job_options,
@@ -23,7 +23,7 @@ from singa_dask.cli.options import (
     scheduler_options,
     with_options,
 )
-from singa_dask.cli.outputs import output_option, overwrite_option
+from singa_dask.cli.output_options import output_option, overwrite_option
 from singa_dask.cli.printing import echo
 from singa_dask.cli.reading import names_option
 from singa_dask.errors import ConfigError
@@ -151,7 +151,7 @@ UNWRITTEN = (".json", ".npy", ".npz", ".pq", ".xls", ".xlsx")
 @click.option("--proba", is_flag=True, help="Write a column for each class, with its probability.")
 @threshold_option
 @names_option("--keep", "Columns of --data to write, too, such as an id; by commas.")
-@reading_options
+@gap_options
 def predict(
     urls: tuple[str, ...],
     backend: str | None,

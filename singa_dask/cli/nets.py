@@ -11,7 +11,7 @@ import click
 
 from singa_dask import runtime
 from singa_dask.cli.options import job_options
-from singa_dask.cli.outputs import output_option, overwrite_option
+from singa_dask.cli.output_options import output_option, overwrite_option
 from singa_dask.cli.printing import echo
 from singa_dask.errors import ConfigError
 from singa_dask.lazy import require

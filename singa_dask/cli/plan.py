@@ -6,7 +6,7 @@ import click
 
 from singa_dask import observe, runtime
 from singa_dask.cli.options import MEASURING, cluster_options, job_options, json_option
-from singa_dask.cli.outputs import output_option, overwrite_option
+from singa_dask.cli.output_options import output_option, overwrite_option
 from singa_dask.cli.printing import TextColumn, echo, table, terminal_width
 from singa_dask.redaction import redact
 

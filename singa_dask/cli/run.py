@@ -25,7 +25,7 @@ from singa_dask.cli.options import (
     quiet_option,
     scheduler_options,
 )
-from singa_dask.cli.outputs import output_option, overwrite_option
+from singa_dask.cli.output_options import output_option, overwrite_option
 from singa_dask.cli.printing import echo
 from singa_dask.errors import ClusterError, ConfigError, LostUnitError, NumericError
 from singa_dask.shown import plural

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from singa_dask import observe
-from singa_dask.cli.outputs import output_option, overwrite_option
+from singa_dask.cli.output_options import output_option, overwrite_option
 from singa_dask.cli.printing import align, echo
 from singa_dask.errors import CheckpointError, ConfigError, DataError
 from singa_dask.redaction import readable

@@ -13,7 +13,7 @@ import click
 
 from singa_dask import runtime, serving
 from singa_dask.cli.clusters import Signals
-from singa_dask.cli.new_records import reading_options, threshold_option
+from singa_dask.cli.inference_options import gap_options, threshold_option
 from singa_dask.cli.options import cpu_option, net_option
 from singa_dask.cli.printing import echo
 from singa_dask.shown import plural
@@ -36,7 +36,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 @net_option
 @click.option("--layer", metavar="NAME", help="Layer to predict from, for requests that name none.")
 @threshold_option
-@reading_options
+@gap_options
 @cpu_option
 @click.option(
     "--threads",

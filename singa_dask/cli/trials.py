@@ -1,140 +1,36 @@
-"""The runs of ``compare``, one for each topology and seed, and their results."""
+"""The runs of ``compare``, one after the other on a cluster, each with its target or time limit."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
-import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Any
 
-import click
 from distributed import Client
 from rich.console import Console
 
-from singa_dask import fs
-from singa_dask.cli import job
 from singa_dask.cli.clusters import hidden_from_children
-from singa_dask.cli.printing import TextColumn, table
-from singa_dask.conf import JobConf, JobFile, Phase
-from singa_dask.conf.cluster_file import cluster_text
-from singa_dask.conf.metrics import FREQUENCIES, is_less_better, split_metric
+from singa_dask.cli.topologies import Ends, Topology, Trial
+from singa_dask.conf import JobConf
 from singa_dask.errors import ClusterError, ConfigError, SingaError
-from singa_dask.jobs.checks import count_steps
 from singa_dask.jobs.cluster import find_cluster
 from singa_dask.jobs.datasets.binding import readers
 from singa_dask.jobs.datasets.hosts import with_data_files
-from singa_dask.jobs.prepared_run import PreparedRun, prepare_run
 from singa_dask.observe import new_job_id, read_summary
 from singa_dask.observe.event_texts import layer_metrics
 from singa_dask.observe.files.run_directory import first_command
-from singa_dask.observe.pictures.comparison import Target, add_statistics, measure, rows, why_not
+from singa_dask.observe.pictures.comparison import measure
 from singa_dask.observe.programs.observers import Observers
 from singa_dask.observe.terminal.bars import BarProgress
 from singa_dask.observe.terminal.progress import Progress
-from singa_dask.runtime import Driver, Patience, Result, local_cluster, plan_processes, wait_for_room
+from singa_dask.runtime import Driver, Patience, Result, local_cluster, wait_for_room
 from singa_dask.runtime.job.calls import present_workers
 from singa_dask.runtime.job.client.job_cluster import install_jobs
-from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.planning.machine import cpu_count
-from singa_dask.runtime.planning.nets import build_nets
-from singa_dask.runtime.units.worker_metrics import group_rows
 from singa_dask.shown import plural, shown
-from singa_dask.version import __version__
-
-RESULT = "compare.json"
-BUILT_IN = ("single", "sandblaster", "allreduce", "downpour", "hogwild", "hybrid")
-COUNTED_IN_STEPS = ("train_steps", "disp_freq", "test_freq", "validate_freq", "checkpoint_freq")
-N_SHOWN = 50
-"""Points of a training curve, if the job sets no disp_freq."""
-
-
-class Ends(NamedTuple):
-    """Conditions that end a run before its last step: a target, or a training time."""
-
-    target: Target | None
-    seconds: float | None
-
-    def __str__(self) -> str:
-        return f"until {self.target}, seconds {self.seconds}"
-
-
-class Trial(NamedTuple):
-    """A run: its seed, run directory and checked job."""
-
-    seed: int
-    url: str
-    prepared: PreparedRun
-
-    def what(self, ends: Ends) -> dict[str, str]:
-        """Return the identity of a run in this comparison."""
-        return {"given": self.prepared.job_file.given(), "ends": str(ends)}
-
-
-@dataclass
-class Topology:
-    """The runs under one topology.
-
-    Attributes
-    ----------
-    batch : int
-        Samples in a step of a worker group.
-    reason : str
-        Why there are no trials.
-    """
-
-    name: str
-    trials: list[Trial] = field(default_factory=list)
-    layout: Layout | None = None
-    batch: int = 1
-    reason: str = ""
-
-
-# -- requested clusters and topologies -----------------------------------------------------------------
-
-
-def cluster_files(named: Sequence[str]) -> list[str]:
-    """Return the cluster files, or names of built-in clusters; by default all built-in ones.
-
-    Raises
-    ------
-    UsageError
-        Two have the same name, or there is no such file.
-    """
-    files = list(named or BUILT_IN)
-    for file in files:
-        if cluster_text(file) is None and not Path(file).is_file():
-            raise click.UsageError(f"--clusters {file}: no such file. Write JOB.yaml first, then --clusters.")
-    twice = [name for name, n in Counter(Path(file).stem for file in files).items() if n > 1]
-    if twice:
-        raise click.UsageError(f"--clusters: two topologies are called {twice[0]!r}. Give each file a different name.")
-    return files
-
-
-def read_target(text: str, conf: JobConf) -> Target:
-    """Parse ``--until``; raises a UsageError if it cannot be parsed, or the job never measures it."""
-    metric, _, number = text.partition("=")
-    phases = {phase: all(getattr(conf, key) != 0 for key in FREQUENCIES[phase]) for phase in ("test", "validation")}
-    phases["train"] = True
-    phase, name = split_metric(metric)
-    if metric.startswith("train."):
-        phase, name = "train", metric.removeprefix("train.")
-    if not phase:
-        phase, name = next(each for each, measured in phases.items() if measured), metric
-    try:
-        value = float(number)
-    except ValueError:
-        raise click.UsageError(f"--until {text}: expected METRIC=VALUE, e.g. accuracy=0.95.") from None
-    less = is_less_better(name, "auto")
-    if less is None:
-        raise click.UsageError(f"--until {text}: expected a metric that ends in accuracy, loss or error, got {name!r}.")
-    if not phases[phase]:
-        raise click.UsageError(f"--until {text}: the job never measures it. Set {' and '.join(FREQUENCIES[phase])}.")
-    return Target(f"{phase}.{name}", value, less)
 
 
 @contextlib.contextmanager
@@ -156,53 +52,6 @@ def choose_cluster(
             size = plural(n_processes, "process", "processes")
             what = f"a cluster of {size} on one machine with {plural(cpu_count(), 'core')}"
         yield client, what
-
-
-def last_cluster(run_dir: str) -> str:
-    """Return the description of the cluster of the last comparison in a directory."""
-    file = fs.join(run_dir, RESULT)
-    return str(json.loads(fs.read_bytes(file))["cluster"]) if fs.exists(file) else "an unknown cluster"
-
-
-# -- running trials ------------------------------------------------------------------------------------
-
-
-def plan_topology(
-    file: str, job_file: str, sets: Sequence[str], n_seeds: int, run_dir: str, elsewhere: bool
-) -> Topology:
-    """Read and check the job under a topology; an error becomes the ``reason`` of the topology."""
-    topology = Topology(PurePosixPath(file).stem)
-    try:
-        read = job.read(job_file, sets, file)
-        conf = read.job
-        sets = [*sets, *_as_many_samples(conf, conf.train_steps if elsewhere else _n_steps(read))]
-        for seed in range(conf.seed, conf.seed + n_seeds):
-            url = fs.join(run_dir, topology.name, f"seed-{seed}")
-            read = job.read(job_file, [*sets, f"seed={seed}"], file)
-            prepared = prepare_run(read, run_dir=url, overwrite=True, elsewhere=elsewhere)
-            topology.trials.append(Trial(seed, url, prepared))
-    except ConfigError as error:
-        topology.reason, topology.trials = str(error), []
-        return topology
-    topology.layout = plan_processes(conf.cluster)
-    topology.batch = group_rows(topology.trials[0].prepared.nets[Phase.TRAIN])
-    return topology
-
-
-def _n_steps(read: JobFile) -> int:
-    """Return the steps that one worker group alone would run."""
-    if read.job.epochs is None:
-        return read.job.train_steps
-    return count_steps(read, build_nets(read.job)).job.train_steps * read.job.cluster.nworker_groups
-
-
-def _as_many_samples(conf: JobConf, n_steps: int) -> Iterator[str]:
-    """Yield changes by which all worker groups together train on as many samples as one group alone."""
-    if conf.disp_freq == 0:
-        conf = conf.model_copy(update={"disp_freq": max(n_steps // N_SHOWN, 1)})
-    for key in COUNTED_IN_STEPS:
-        if (n_steps := getattr(conf, key)) > 0:
-            yield f"{key}={max(n_steps // conf.cluster.nworker_groups, 1)}"
 
 
 def is_done(trial: Trial, ends: Ends) -> bool:
@@ -380,67 +229,3 @@ def outcome(topology: Topology, trial: Trial, ends: Ends, reason: str) -> str:
     metrics = [f"{name} {value:.4g}" for name, value in run["final"].items() if value is not None]
     missed = f"; {ends.target} not reached" if ends.target and not run["target"] else ""
     return f"{run['seconds']:.1f} s, {', '.join(metrics[:2])}{missed}"
-
-
-# -- results ----------------------------------------------------------------------------------
-
-
-def describe(
-    conf: JobConf,
-    topologies: Sequence[Topology],
-    ends: Ends,
-    reasons: dict[str, str],
-    where: str,
-    run_dir: str,
-) -> dict[str, Any]:
-    """Return the comparison for the report and ``compare.json``."""
-    target = ends.target
-    seeds = sorted({trial.seed for each in topologies for trial in each.trials})
-    return {
-        "job": conf.name,
-        "version": __version__,
-        "time": time.time(),
-        "cluster": where,
-        "seeds": seeds or [conf.seed],
-        "target": {"metric": target.metric, "value": target.value, "text": str(target)} if target else None,
-        "limit_s": ends.seconds,
-        "topologies": [_describe_topology(each, ends, reasons, run_dir) for each in topologies],
-    }
-
-
-def _describe_topology(topology: Topology, ends: Ends, reasons: dict[str, str], run_dir: str) -> dict[str, Any]:
-    runs = []
-    for trial in topology.trials:
-        run = {"seed": trial.seed, "path": trial.url.removeprefix(f"{run_dir}/")}
-        run |= measure(trial.url, topology.batch, ends.target)
-        if trial.url in reasons:
-            run |= {"state": "not run", "reason": reasons[trial.url]}
-        runs.append(run)
-    units = ""
-    if topology.layout is not None:
-        cluster = topology.layout.cluster
-        units = f"{cluster.nworker_groups} x {cluster.nworkers_per_group} workers, "
-        units += f"{cluster.nserver_groups} x {cluster.nservers_per_group} servers"
-    described = {
-        "name": topology.name,
-        "reason": topology.reason,
-        "units": units,
-        "runs": runs,
-    }
-    add_statistics(described)
-    return described
-
-
-def table_lines(comparison: Mapping[str, Any], width: int) -> Iterator[str]:
-    """Yield a table of the medians, with as many columns as fit, and the reasons of missing runs."""
-    cells = rows(comparison)
-    columns = [
-        TextColumn(title, [row[title].partition(" (")[0] for row in cells], rank, right=rank > 0)
-        for rank, title in enumerate(cells[0])
-    ]
-    yield from table(columns, width)
-    if len(comparison["seeds"]) > 1:
-        yield f"Medians of {len(comparison['seeds'])} seeds; the report has more."
-    for topology in comparison["topologies"]:
-        for what, why in why_not(topology):
-            yield shown(f"{topology['name']}, {what}: {why}")

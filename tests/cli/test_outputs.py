@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import singa_dask as sd
 from singa_dask.cli.job import command_line
-from singa_dask.cli.outputs import output_option, overwrite_option
+from singa_dask.cli.output_options import output_option, overwrite_option
 from tests.cli.conftest import DIGITS, Call
 
 JOB, RUN = object(), object()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from singa_dask.cli.options import cluster_options
-from singa_dask.cli.outputs import output_option, overwrite_option
+from singa_dask.cli.output_options import output_option, overwrite_option
 from singa_dask.cli.printing import echo
 from singa_dask.cli.reading import join_names, mark_options, names_option, text_options
 from singa_dask.errors import ConfigError, DataError

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from singa_dask.cli.trials import table_lines
+from singa_dask.cli.comparison import table_lines
 from singa_dask.observe.pictures.comparison import Target, add_statistics, measure, short
 from singa_dask.observe.pictures.comparison_page import write_report
 

@@ -28,7 +28,7 @@ threshold_option = click.option(
 )
 
 
-def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def gap_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--missing`` and ``--unknown``, for gaps and new categories in records of a table."""
     return with_options(
         command,
