@@ -14,7 +14,7 @@ from singa_dask.conf import ClusterConf, JobConf, LayerConf, NetConf, Phase
 from singa_dask.data.stores.texts.vocabulary import encode_text
 from singa_dask.errors import ConfigError
 from singa_dask.inference.filled_net import fill
-from singa_dask.inputs import text
+from singa_dask.inputs import sampling, text
 from singa_dask.layers import LAYERS, Layer
 from singa_dask.layers.embedding import OneHot, OneHotConf, PositionalEmbedding
 from singa_dask.net import NeuralNet
@@ -93,7 +93,7 @@ class _Writer:
 
     def __init__(self, net: NeuralNet) -> None:
         self.net = net
-        self.start = next((layer for layer in net.layers if isinstance(layer, text.RNNDummy)), None)
+        self.start = next((layer for layer in net.layers if isinstance(layer, sampling.RNNDummy)), None)
         self.reading = [layer for layer in net.layers if layer.traits.role != "output"]
         windows = [layer.max_length for layer in net.layers if isinstance(layer, PositionalEmbedding)]
         self.window = min(windows, default=0)
@@ -161,7 +161,7 @@ def sampling_job(job: JobConf, temperature: float | None = None) -> JobConf:
     layers = _with_rows(layers) if writes(job) else _writing(layers)
     layers = [_with_state(layer) for layer in layers]
     if temperature is not None:
-        if not _of_kind(layers, text.Sampling):
+        if not _of_kind(layers, sampling.Sampling):
             raise ConfigError("a temperature needs a net with a Sampling layer; this one has none.")
         layers = [_with_temperature(layer, temperature) for layer in layers]
     return job.model_copy(update={"neuralnet": NetConf(layer=layers), "cluster": ClusterConf()})
@@ -225,6 +225,6 @@ def _with_state(layer: LayerConf) -> LayerConf:
 
 
 def _with_temperature(layer: LayerConf, temperature: float) -> LayerConf:
-    if not _of_kind([layer], text.Sampling):
+    if not _of_kind([layer], sampling.Sampling):
         return layer
-    return layer.with_block(layer.block(text.SamplingConf).model_copy(update={"temperature": temperature}))
+    return layer.with_block(layer.block(sampling.SamplingConf).model_copy(update={"temperature": temperature}))

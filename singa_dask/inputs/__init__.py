@@ -10,7 +10,7 @@ Records
 Images
     `augmentation`: random changes of a batch as it is read. `image_preprocess`: a layer that crops and mirrors a batch.
 Texts
-    `text`: layers that read, sample and write characters.
+    `text`: layers that read and write characters. `sampling`: layers that draw the next ones.
 """
 
 from singa_dask.inputs.input import InputLayer
@@ -27,7 +27,8 @@ LAYERS.add_modules(
         "image_preprocess": "ImagePreprocess",
         "store_input": "CSVInput RecordInput",
         "targets": "LabelInput TargetInput WeightInput",
-        "text": "CharRNN CharRNNOutput RNNDummy Sampling",
+        "sampling": "RNNDummy Sampling",
+        "text": "CharRNN CharRNNOutput",
         "writers": "CSVOutput RecordOutput",
     },
 )

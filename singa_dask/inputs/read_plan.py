@@ -18,7 +18,7 @@ from singa_dask.data.stores import Store
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.inputs.input_context import InputContext
 from singa_dask.inputs.store_conf import StoreConf
-from singa_dask.layers.base import ShardIndex
+from singa_dask.layers.site import ShardIndex
 
 
 @dataclass

@@ -28,8 +28,9 @@ from singa_dask.inputs.record_shapes import check_records, in_layout
 from singa_dask.inputs.record_source import LinesSource, RecordSource
 from singa_dask.inputs.store_conf import StoreConf, with_column_shape
 from singa_dask.inputs.store_reader import StoreReader
-from singa_dask.layers.base import LAYERS, LayerSite
+from singa_dask.layers.base import LAYERS
 from singa_dask.layers.feature import RecordIds
+from singa_dask.layers.site import LayerSite
 from singa_dask.ops.contract import Array
 from singa_dask.wording import listed
 

@@ -18,7 +18,7 @@ from singa_dask.data.types import Arrays
 from singa_dask.inputs.input import InputLayer
 from singa_dask.inputs.input_context import InputContext
 from singa_dask.inputs.record_source import RecordSource
-from singa_dask.layers.base import LayerSite
+from singa_dask.layers.site import LayerSite
 from singa_dask.ops.contract import Array
 
 

@@ -21,7 +21,8 @@ from singa_dask.inputs.augmentation import AugmentConf
 from singa_dask.inputs.input_context import InputContext
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.inputs.store_input import StoreInput
-from singa_dask.layers.base import LAYERS, LayerSite
+from singa_dask.layers.base import LAYERS
+from singa_dask.layers.site import LayerSite
 
 
 class _BesideInput(StoreInput):

@@ -4,10 +4,11 @@ To add a layer, write its class in a file of this directory and add its name to 
 when a job first names one of its layers.
 
 Used by all layers
-    `base` has the class `Layer`, and `traits` the properties that a layer class declares. `feature` has the outputs of
-    layers, and `param` their weights. `fused` describes the work that a layer does for its neighbours. `metrics` sums
-    what layers measure. `context` has the values that all layers of a net share. `feedback` is for layers that close a
-    cycle, `forwarding` for layers that pass on their sources.
+    `base` has the class `Layer`, and `traits` the properties that a layer class declares. `site` has the position of a
+    layer in its net, `feature` the outputs of layers, `param` their weights, and `buffer` their workspaces. `fused`
+    describes the work that a layer does for its neighbours. `metrics` sums what layers measure. `context` has the
+    values that all layers of a net share. `feedback` is for layers that close a cycle, `forwarding` for layers that
+    pass on their sources.
 Used by several families
     `window`: windows that move over images. `time_steps`: the time steps of a layer, and padding masks. `numbers`: the
     base of layers that read integers. `fused_params`: the params of several gates in one array. `contiguous`:
@@ -16,10 +17,11 @@ Inserted by the net
     `connection`: Split, Slice and Concate. `bridge`: edges between two workers.
 """
 
-from singa_dask.layers.base import LAYERS, Layer, LayerSite, ShardIndex
+from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.context import Context
 from singa_dask.layers.feature import Feature, Raw, RecordIds, Span
 from singa_dask.layers.param import Param
+from singa_dask.layers.site import LayerSite, ShardIndex
 from singa_dask.layers.traits import Connection, Speed, Traits
 
 LAYERS.base = Layer

@@ -11,7 +11,8 @@ from singa_dask.conf import Phase
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Field, Size
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes
+from singa_dask.layers.base import LAYERS, Layer, check_axes
+from singa_dask.layers.buffer import Buffer
 from singa_dask.layers.feature import Feature
 from singa_dask.layers.neuron import linear_gradients
 from singa_dask.layers.param import ZEROS, glorot

@@ -1,4 +1,4 @@
-"""Layer: the base class of all layers, with a layer's position in a net (LayerSite) and its Buffers.
+"""Layer: the base class of all layers.
 
 To write a layer, define `Layer.setup`, `Layer.forward` and `Layer.backward`. The base class checks the number of
 sources, and allocates memory on the device.
@@ -8,113 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from types import FunctionType
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from singa_dask.conf import InitConf, LayerConf, ParamConf, Phase
 from singa_dask.conf.parts import HasBlock
 from singa_dask.errors import ConfigError, DataError, Problem
+from singa_dask.layers.buffer import Buffer, When
 from singa_dask.layers.context import Context
 from singa_dask.layers.contiguous import contiguous_out
 from singa_dask.layers.feature import Feature, Span
 from singa_dask.layers.fused import Fused
 from singa_dask.layers.metrics import Metrics
 from singa_dask.layers.param import Param, ParamShard
+from singa_dask.layers.site import LayerSite, ShardIndex
 from singa_dask.layers.traits import Connection, Speed, Traits
 from singa_dask.ops.contract import Array, DType, Ops, Scalar
 from singa_dask.registry import Registry
-
-
-@dataclass(frozen=True)
-class ShardIndex:
-    """Index of a shard, counted from 0, and the number of shards."""
-
-    index: int = 0
-    count: int = 1
-
-
-WHOLE = ShardIndex()
-
-
-@dataclass(frozen=True)
-class LayerSite:
-    """The position of an instance of a layer in a net. The net sets it.
-
-    Attributes
-    ----------
-    layer : str
-        Name of the layer in the job.
-    batch_shard : ShardIndex
-        The shard of the group's batch that the instance computes.
-    feature_shard : ShardIndex
-        The shard of the layer's output features that the instance computes.
-    first_step, n_steps : int
-        The first time step that the instance computes, and the number of time steps. In arrays, the rows of the first
-        time step come first.
-    prototype : Layer or None
-        In an unrolled net, the instance of the layer for time step 0. All other instances use its params. None for the
-        instance for time step 0 itself.
-    peer : int
-        For a bridge: the worker at the other end.
-    channel : str
-        For a bridge: name of the connection, the same at both ends.
-    """
-
-    layer: str
-    batch_shard: ShardIndex = WHOLE
-    feature_shard: ShardIndex = WHOLE
-    first_step: int = 0
-    n_steps: int = 1
-    prototype: Layer | None = None
-    peer: int = 0
-    channel: str = ""
-
-
-When: TypeAlias = Literal["always", "training", "backward"]
-
-
-class Buffer:
-    """A workspace of a layer, which `Layer.forward` and `Layer.backward` can both use.
-
-    Attributes
-    ----------
-    shape : tuple of int
-    dtype : dtype
-    when : {"always", "training", "backward"}
-        When the buffer is needed: in every net, in nets for training, or only if the layer computes gradients.
-    make : callable
-        Allocates the array, given shape and dtype.
-    data : ndarray
-        The array. Reading it raises RuntimeError if the buffer is not needed; see `data_if_needed`.
-    """
-
-    def __init__(self, shape: Sequence[int], dtype: DType, when: When, make: Callable[..., Array]) -> None:
-        self.shape = tuple(shape)
-        self.dtype = np.dtype(dtype)
-        self.when = when
-        self.make = make
-        self._data: Array | None = None
-
-    def allocate(self) -> None:
-        """Allocate the memory."""
-        self._data = self.make(self.shape, self.dtype)
-
-    @property
-    def data(self) -> Array:
-        if self._data is None:
-            raise RuntimeError(
-                f"buffer {self.shape}: it has no memory, as it is only for {self.when}. See Layer.buffer."
-            )
-        return self._data
-
-    @property
-    def data_if_needed(self) -> Array | None:
-        """`data`, or None if the buffer is not needed."""
-        return self._data
-
 
 # SINGA's method name -> name here; a class may use either name.
 SINGA_NAMES = {"compute_feature": "forward", "compute_gradient": "backward"}

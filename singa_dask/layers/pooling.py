@@ -10,7 +10,8 @@ from singa_dask.conf import Phase
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Size, choice
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Buffer, Layer
+from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.buffer import Buffer
 from singa_dask.layers.traits import Connection, Speed
 from singa_dask.layers.window import PAD, STRIDE, WindowConf, Windowed, as_images, image_shape
 

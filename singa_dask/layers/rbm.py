@@ -13,7 +13,8 @@ from singa_dask.conf import InitConf, Phase
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Size
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Buffer, Layer, append_output
+from singa_dask.layers.base import LAYERS, Layer, append_output
+from singa_dask.layers.buffer import Buffer
 from singa_dask.layers.feature import Feature
 from singa_dask.layers.feedback import Feedback
 from singa_dask.layers.param import ZEROS, Param

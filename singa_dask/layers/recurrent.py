@@ -13,7 +13,8 @@ from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Size, choice
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.activation import Kernels
-from singa_dask.layers.base import LAYERS, Buffer, Layer
+from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.buffer import Buffer
 from singa_dask.layers.fused_params import FusedParams, padded_matrix
 from singa_dask.layers.param import ONES, ORTHOGONAL, ZEROS, glorot
 from singa_dask.layers.time_steps import check_all_steps, split_mask

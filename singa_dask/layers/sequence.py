@@ -10,7 +10,8 @@ from singa_dask.conf import Phase
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import choice
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes
+from singa_dask.layers.base import LAYERS, Layer, check_axes
+from singa_dask.layers.buffer import Buffer
 from singa_dask.layers.numbers import Numbers
 from singa_dask.layers.param import NORMAL
 from singa_dask.layers.time_steps import HIDDEN, check_all_steps, split_mask, time_steps

@@ -14,7 +14,8 @@ from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Field, Many, NonNegative, Size
 from singa_dask.conf.mistakes import Finding
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes, check_labels
+from singa_dask.layers.base import LAYERS, Layer, check_axes, check_labels
+from singa_dask.layers.buffer import Buffer
 from singa_dask.layers.contiguous import contiguous, contiguous_out
 from singa_dask.layers.loss import WeightedLoss
 from singa_dask.ops.contract import Array

@@ -10,7 +10,8 @@ from singa_dask.conf import Phase
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Called, Field
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Layer, LayerSite
+from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.site import LayerSite
 from singa_dask.layers.torch_tensors import call, drawing, find, import_torch, seed_of, tensor_of, write_grad
 from singa_dask.layers.traits import Traits
 

@@ -12,7 +12,8 @@ from singa_dask.conf import Phase
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Called, Field, Size
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Layer, LayerSite
+from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.site import LayerSite
 from singa_dask.layers.torch_tensors import LaterValues, call, drawing, import_torch, seed_of, tensor_of, write_grad
 from singa_dask.layers.traits import Traits
 from singa_dask.ops.contract import Array

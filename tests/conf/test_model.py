@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from singa_dask import conf
 from singa_dask.api import REGISTRIES
 from singa_dask.errors import ConfigError
+from singa_dask.inputs.sampling import RNNDummyConf
 from singa_dask.inputs.store_conf import StoreConf
-from singa_dask.inputs.text import RNNDummyConf
 from singa_dask.layers.conv import ConvolutionConf
 from singa_dask.layers.neuron import DropoutConf, InnerProductConf
 from singa_dask.layers.norm import LRNConf

@@ -12,7 +12,8 @@ import pytest
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.inputs.text import CharRNN, CharRNNOutput, RNNDummy
+from singa_dask.inputs.sampling import RNNDummy
+from singa_dask.inputs.text import CharRNN, CharRNNOutput
 from singa_dask.layers import LAYERS, Context, Feature, Layer
 from singa_dask.net import memory, wiring
 from singa_dask.ops import get_ops

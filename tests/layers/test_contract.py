@@ -26,7 +26,7 @@ OF_NETS = {
     "Feature": {"allocate", "own_data", "own_grad"},
     "Traits": {"consumed"},
 }
-THE_CONTRACT = ("__init__", "base", "context", "feature", "fused", "metrics", "param", "traits")
+THE_CONTRACT = ("__init__", "base", "buffer", "context", "feature", "fused", "metrics", "param", "site", "traits")
 LAYERS = [path for path in sorted((ROOT / "singa_dask/layers").glob("*.py")) if path.stem not in THE_CONTRACT]
 
 

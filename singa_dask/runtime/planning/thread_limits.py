@@ -6,10 +6,10 @@ Dask's nannies start processes with one thread for every library. These limits r
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
-from threadpoolctl import ThreadpoolController, threadpool_limits
+from threadpoolctl import LibController, ThreadpoolController, threadpool_limits
 
 # a lock for the other two; all active limits on BLAS threads in this process; restores the threads after the last limit
 _lock, _asked, _restore = threading.Lock(), list[int](), ExitStack()
@@ -43,6 +43,22 @@ def limit_thread(n: int) -> AbstractContextManager[object]:
     return limits
 
 
+class _OpenMPLimit:
+    """Limits OpenMP for calls from this thread, as threadpoolctl does, but in a few microseconds."""
+
+    def __init__(self, libraries: Sequence[LibController], n: int) -> None:
+        self._libraries, self._n = libraries, n
+
+    def __enter__(self) -> None:
+        self._before = [(each, count) for each in self._libraries if (count := each.num_threads or 0) > self._n]
+        for each, _ in self._before:
+            each.set_num_threads(self._n)
+
+    def __exit__(self, *_: object) -> None:
+        for each, count in self._before:
+            each.set_num_threads(count)
+
+
 class ThreadPools:
     """The libraries with thread pools that are loaded when this object is created.
 
@@ -51,11 +67,21 @@ class ThreadPools:
 
     def __init__(self) -> None:
         self._found = ThreadpoolController()
+        self._openmp = [each for each in self._found.lib_controllers if each.user_api == "openmp"]
+        self._selected: dict[tuple[str, ...], ThreadpoolController] = {}
 
-    def limit(self, n: int) -> AbstractContextManager[object]:
-        """Limit all libraries that have more than ``n`` threads to ``n`` threads, until the context ends."""
-        larger = [each.filepath for each in self._found.lib_controllers if (each.num_threads or 0) > n]
+    def limit(self, n: int, blas: bool = True) -> AbstractContextManager[object]:
+        """Limit all libraries that have more than ``n`` threads to ``n`` threads, until the context ends.
+
+        With ``blas=False``, only OpenMP is limited, which takes less time.
+        """
+        if not blas:
+            return _OpenMPLimit(self._openmp, n)
+        larger = tuple(each.filepath for each in self._found.lib_controllers if (each.num_threads or 0) > n)
         if not larger:
             return nullcontext()
-        limits: AbstractContextManager[object] = self._found.select(filepath=larger).limit(limits=n)
+        # selecting libraries takes longer than limiting them
+        if larger not in self._selected:
+            self._selected[larger] = self._found.select(filepath=list(larger))
+        limits: AbstractContextManager[object] = self._selected[larger].limit(limits=n)
         return limits
