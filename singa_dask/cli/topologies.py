@@ -1,4 +1,4 @@
-"""What ``compare`` compares: its topologies with a run for each seed, and the conditions that end a run."""
+"""The topologies that ``compare`` compares, each with a run for each seed, and when runs end."""
 
 from __future__ import annotations
 
@@ -25,11 +25,7 @@ from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.units.worker_metrics import group_rows
 
 BUILT_IN = ("single", "sandblaster", "allreduce", "downpour", "hogwild", "hybrid")
-
-
 COUNTED_IN_STEPS = ("train_steps", "disp_freq", "test_freq", "validate_freq", "checkpoint_freq")
-
-
 N_SHOWN = 50
 """Points of a training curve, if the job sets no disp_freq."""
 
@@ -145,7 +141,7 @@ def _n_steps(read: JobFile) -> int:
 
 
 def _as_many_samples(conf: JobConf, n_steps: int) -> Iterator[str]:
-    """Yield changes by which all worker groups together train on as many samples as one group alone."""
+    """Yield changes of a job, so that all its worker groups train on as many samples as one group alone."""
     if conf.disp_freq == 0:
         conf = conf.model_copy(update={"disp_freq": max(n_steps // N_SHOWN, 1)})
     for key in COUNTED_IN_STEPS:

@@ -1,4 +1,4 @@
-"""Blocks: the keys of a job file that registered classes declare with ``block = XConf``, read and validated."""
+"""Blocks: the keys of a job file that registered classes declare with ``block = XConf``."""
 
 from __future__ import annotations
 

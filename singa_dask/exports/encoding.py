@@ -15,6 +15,8 @@ from singa_dask.layers import Feature, Layer
 
 Graph = OnnxGraph | TorchSource
 """A model under construction."""
+# modules that contain the converters of layers
+CONVERTERS = (onnx_layers, torch_layers)
 
 
 def convert(exported: ExportedNet, converters: Converters, graph: Graph) -> None:
@@ -48,10 +50,6 @@ def _converted(converter: Converter, graph: Graph, layer: Layer, values: dict[Fe
         raise ConfigError("it reads the output of a later layer, in a cycle.")
     outputs = converter(graph, layer, *(values[source] for source in layer.sources))
     return graph.finish(outputs if isinstance(outputs, list) else [outputs])
-
-
-# modules that contain the converters of layers
-CONVERTERS = (onnx_layers, torch_layers)
 
 
 def _model_facts(exported: ExportedNet, about: Mapping[str, Any]) -> dict[str, Any]:

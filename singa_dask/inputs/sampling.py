@@ -1,4 +1,4 @@
-"""Layers that draw: random first values of a net that samples, and the drawn columns of its scores."""
+"""Layers of nets that sample: random first values, and columns drawn by their scores."""
 
 from __future__ import annotations
 

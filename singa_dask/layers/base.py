@@ -31,8 +31,6 @@ from singa_dask.registry import Registry
 
 # SINGA's method name -> name here; a class may use either name.
 SINGA_NAMES = {"compute_feature": "forward", "compute_gradient": "backward"}
-
-
 LAYERS: Registry[Layer] = Registry("layer type")
 
 

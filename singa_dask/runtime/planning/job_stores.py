@@ -1,4 +1,4 @@
-"""The stores that the layers of a job read, and copies of the job with changes in their ``store_conf``."""
+"""The stores that a job reads, and copies of the job with changes of them."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from singa_dask.conf import JobConf
 LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 """Files with the memory limit of this process's control group, for versions 2 and 1 of control groups."""
 
-
 CGROUP = Path("/sys/fs/cgroup")
 CGROUP_OF_PROCESS = Path("/proc/self/cgroup")
 SCHEDULED = Path("/proc/thread-self/schedstat")

@@ -20,8 +20,6 @@ from singa_dask.runtime.planning.whole_pass import KEYS, WholePass, check_whole,
 
 # a reader that shuffles gets this many times the memory of a reader that reads in file order
 SHUFFLED = 2
-
-
 # precision of a job -> dtype of features
 DTYPES = {
     "float32": np.dtype(np.float32),
