@@ -83,6 +83,7 @@ INNER_LEVELS = {
         "io_threads": 1,
         "range_file": 1,
         "client_errors": 0,
+        "cache_folder": 0,
         "checksums": 0,
         "daemon_threads": 0,
         "locks": 0,

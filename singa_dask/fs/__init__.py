@@ -11,8 +11,8 @@ Ranged reads
     of a local or remote file. `range_file`: a file object that reads ranges. `decompression`: gzip and size limits.
     `versions`: detects changed files. `mapped_file`: memory maps. `checksums`: CRC32C.
 Read-ahead and cache
-    `io_threads`, `daemon_threads`: threads that read. `retry`: repeated calls. `cache`: remote data on a local disk.
-    `locks`: file locks. `mounts`: network filesystems, on which locks do not work.
+    `io_threads`, `daemon_threads`: threads that read. `retry`: repeated calls. `cache`, `cache_folder`: remote data on
+    a local disk. `locks`: file locks. `mounts`: network filesystems, on which locks do not work.
 HDFS
     `hdfs`: selects the client for a URL; the filesystem on hdfs-native.
 Directories and names

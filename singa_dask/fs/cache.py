@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from singa_dask.errors import DataError
+from singa_dask.fs.cache_folder import OTHERS, cache_folder
 from singa_dask.fs.checksums import checksum_of
 from singa_dask.fs.locks import delete_unlocked, try_lock, wait_for_lock
 from singa_dask.fs.mapped_file import map_file, note_read
@@ -49,8 +50,6 @@ RETRY_S = 60.0
 MAX_MAPS = 256
 MAX_COPY_BYTES = 1 << 26
 MARKER = "singa-dask-cache"
-# other directories in the cache folder, whose files are not cache entries
-COSTS, ENGINES, TABLES = OTHERS = ("costs", "cudnn", "tables")
 MAGIC = b"SDCACHE1"
 # fields of a seal: magic, key, length, crc32c
 SEAL = struct.Struct("<8s32sQI12x")
@@ -65,14 +64,6 @@ PIECE_BYTES = 1 << 24
 def key_of(*parts: Any) -> str:
     """Return the key of an entry, 64 hexadecimal digits, from values that identify it."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()
-
-
-def cache_folder(settings: Mapping[str, Any] | None = None) -> Path:
-    """Return the directory of the cache: ``dir`` of the settings, SINGA_DASK_CACHE, or ~/.cache/singa-dask."""
-    default = os.environ.get("SINGA_DASK_CACHE") or os.path.join("~", ".cache", "singa-dask")
-    folder = os.path.expanduser((settings or {}).get("dir") or default)
-    # without a home directory, return a path that cannot be created, instead of a directory called ~
-    return Path(os.devnull, folder) if folder.startswith("~") else Path(os.path.abspath(folder))
 
 
 _OPEN: dict[tuple[Path, int], Cache] = {}

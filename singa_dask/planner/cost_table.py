@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask import fs
-from singa_dask.fs.cache import COSTS, cache_folder
+from singa_dask.fs.cache_folder import COSTS, cache_folder
 from singa_dask.layers import Layer
 from singa_dask.runtime.planning.machine import cpu_count
 from singa_dask.version import __version__

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from singa_dask.errors import DeviceMemoryError
-from singa_dask.fs.cache import ENGINES, cache_folder
+from singa_dask.fs.cache_folder import ENGINES, cache_folder
 
 logger = logging.getLogger(__name__)
 

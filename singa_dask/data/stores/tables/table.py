@@ -46,7 +46,8 @@ from singa_dask.data.stores.tables.table_part import TablePart
 from singa_dask.data.stores.tables.table_scan import TableScan, refuse_scan
 from singa_dask.data.stores.tables.table_series import read_series
 from singa_dask.errors import DataError
-from singa_dask.fs.cache import TABLES, cache_folder, key_of
+from singa_dask.fs.cache import key_of
+from singa_dask.fs.cache_folder import TABLES, cache_folder
 from singa_dask.fs.host_files import SCHEME
 from singa_dask.fs.io_threads import io_threads, map_ahead
 from singa_dask.fs.versions import version
