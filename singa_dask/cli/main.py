@@ -25,6 +25,7 @@ from singa_dask import modules
 from singa_dask.cli.printing import echo
 from singa_dask.errors import A_BUG, ConfigError, SingaError, is_out_of_memory, text_of
 from singa_dask.paths import expand
+from singa_dask.version import __version__
 
 # click does not rewrap the paragraph after \b
 HELP = """SINGA on Dask: train nets of layers by groups of workers and parameter servers.
@@ -249,6 +250,6 @@ def _comes_of_ctrl_c(error: BaseException | None) -> bool:
 
 
 @click.group(name="singa", cls=Verbs, help=HELP, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="singa-dask", prog_name="singa-dask")
+@click.version_option(__version__, prog_name="singa-dask")
 def main() -> None:
     """Run the command line."""
