@@ -210,7 +210,8 @@ def predict(
             echo(f"{each.url}: the first {each.first} records are only history and not predicted", err=True)
         if each.n_ahead:
             echo(
-                f"{each.url}: the last {each.n_ahead} records are predicted from predictions for those before", err=True
+                f"{each.url}: the last {each.n_ahead} records are predicted, each from the predictions before it",
+                err=True,
             )
     if out:
         content = encoded(values.table(as_texts=form == "csv"), form, "\t" if suffix == ".tsv" else ",")
@@ -224,7 +225,7 @@ def predict(
         written = "" if suffix in FORMS else ", as CSV"
         echo(f"{out}: {plural(sum(each.count for each in values.stores), 'record')}{written}", err=True)
     if form != "csv" and values.texts:
-        echo(f"kept as texts, as in CSV: column {listed(values.texts)}", err=True)
+        echo(f"columns that stay text, as in CSV: {listed(values.texts)}", err=True)
     for line in FillCounts.total(each.filled for each in values.stores).lines():
         echo(line, err=True)
 
@@ -335,7 +336,7 @@ def test(
     }
     if not quiet:
         if tested.bad_records:
-            echo(f"passed over: {plural(tested.bad_records, 'bad record')}", err=True)
+            echo(f"skipped or replaced: {plural(tested.bad_records, 'bad record')}", err=True)
         for line in tested.filled.lines():
             echo(line, err=True)
         size = f"{plural(tested.n_batches, 'batch', 'batches')}, {plural(tested.n_records, 'record')}"

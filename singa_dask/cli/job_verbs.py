@@ -115,7 +115,7 @@ def logs(job: str, scheduler: str | None, scheduler_file: str | None, unit: str,
     if not n_kept:
         echo(f"{row['id']}: the scheduler has no events of this job. {files}", err=True)
     elif n_kept <= last:
-        echo(f"the scheduler only kept warnings, errors and the newest other events. {files}", err=True)
+        echo(f"the scheduler kept only warnings, errors and the newest of the other events. {files}", err=True)
 
 
 @click.command()
@@ -366,7 +366,7 @@ def of_runs(url: str, scheduler: str | None, scheduler_file: str | None) -> list
             # the newest job of a directory comes first, so it must be stored last
             known = {row["run_url"]: row for row in reversed(of_cluster(scheduler, scheduler_file))}
         except ClusterError as error:
-            echo(f"{error} States are those in the files.", err=True)
+            echo(f"{error} The states are read from the files.", err=True)
     return [_newer(row, known.get(row["run_url"], row)) for row in rows]
 
 

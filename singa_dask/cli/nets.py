@@ -106,7 +106,7 @@ def validate(job_file: str, sets: tuple[str, ...], cluster_file: str | None, str
     job.warn(read, nets, strict=strict, embedded=True, more=absent.values())
     if read.job.epochs is not None and not absent and not readers(read.job):
         n_steps = count_steps(read, nets).job.train_steps
-        echo(f"epochs: {read.job.epochs:g}, which are {plural(n_steps, 'step')} of each worker group\n")
+        echo(f"epochs: {read.job.epochs:g}, or {plural(n_steps, 'step')} for each worker group\n")
     for phase, net in nets.items():
         echo(f"{str(phase.name).lower()} net\n{net.describe()}\n")
     layout = runtime.plan_processes(read.job.cluster)

@@ -190,7 +190,7 @@ def _values(column: ColumnSurvey) -> dict[str, Any]:
         return {"low": float(column.numbers.min()), "high": float(column.numbers.max())}
     ends = set[tuple[str, str]]()
     for times in column.times:
-        # dates such as 1/2/2024 can be read in two ways, which may have other ends
+        # dates such as 1/2/2024 can be read in two ways, which may give other first and last dates
         pairs = zip(times, column.values.to_pylist(), strict=True)
         known = sorted(((time, value) for time, value in pairs if time is not None), key=lambda pair: pair[0])
         ends.add((show_value(known[0][1]), show_value(known[-1][1])))

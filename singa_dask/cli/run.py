@@ -255,7 +255,7 @@ def tell_end(result: runtime.Result, url: str, quiet: bool) -> None:
         if text and (result.state == "failed" or not quiet):
             echo(text, err=True)
     if result.bad_records and not quiet:
-        echo(f"passed over: {plural(result.bad_records, 'bad record')}; see {url}/bad_records.jsonl", err=True)
+        echo(f"skipped or replaced: {plural(result.bad_records, 'bad record')}; see {url}/bad_records.jsonl", err=True)
     if not quiet:
         n_local, n_remote = (result.bytes.get(name, 0) for name in ("local", "remote"))
         local = f", {100 * n_local / (n_local + n_remote):.0f} % of the records read locally" if n_remote else ""

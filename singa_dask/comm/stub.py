@@ -322,7 +322,7 @@ class Stub:
         versions = {}
         for number, version, new in self._exchange.answers(message):
             if new is not None and new is not (values := self._slice_values(number, group)):
-                np.copyto(values, new)  # not needed if the transport has read the values into place
+                np.copyto(values, new)  # not needed if the transport has written the values to this memory directly
             versions[number] = version
             if self._unanswered.get((number, group)) != message.step:
                 continue

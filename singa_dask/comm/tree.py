@@ -125,7 +125,7 @@ class ProcessTree:
 
         Arrays of processes give an array.
         """
-        # first clear bits, then set bits: all numbers on the way are then at most those of the two ends, so they exist
+        # clear bits before setting bits, so that no number on the way exceeds both ends: all these processes exist
         cleared = here & ~to
         bits = cleared + (cleared == 0) * (to & ~here)
         return here ^ (bits & -bits)

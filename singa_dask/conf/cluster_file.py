@@ -11,7 +11,7 @@ from singa_dask.conf.tree import TreeEntry, TreeMap
 from singa_dask.errors import ConfigError, Mark, Problem
 from singa_dask.wording import suggest
 
-# built-in clusters whose numbers of two are all the number of workers, as each worker has a server beside it
+# built-in clusters in which each 2 is the number of workers: each worker has a server beside it
 SIZED = ("allreduce", "hogwild")
 
 

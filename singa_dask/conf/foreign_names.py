@@ -93,7 +93,7 @@ KEYS: dict[str, tuple[tuple[str, ...], str]] = {
     **dict.fromkeys(("cuda", "device", "gpus"), (("gpu",), "")),
     **dict.fromkeys(("display", "logfreq"), (("disp_freq",), "")),
 }
-# class of a block -> its full form, to show when a number or a name was given instead
+# class of a block -> its full form, shown if a job has a number or a name in its place
 WRITTEN_OUT = {
     "LRGenConf": ("learning_rate: {{type: Fixed, base_lr: {}}}", "learning_rate: {{type: {}}}"),
     "UpdaterConf": ("", "updater: {{type: {}, learning_rate: {{type: Fixed, base_lr: 0.01}}}}"),
@@ -117,7 +117,7 @@ def suggest_part(kind: str, name: str, known: Collection[str]) -> str:
 def suggest_key(name: str, known: Collection[str]) -> str:
     """Suggest the intended key for an unknown one, and list the known ones."""
     folded = _folded(name)
-    if folded not in KEYS:  # it may be a mistyped name of another program
+    if folded not in KEYS:  # the key may be a mistyped name of another program
         foreign = [other for other, (keys, _) in KEYS.items() if {*keys} & {*known}]
         close = get_close_matches(folded, [*map(_folded, known), *foreign], n=1, cutoff=0.8)
         folded = close[0] if close and close[0] not in map(_folded, known) else folded

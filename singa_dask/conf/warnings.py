@@ -39,7 +39,7 @@ def find_warnings(job: JobConf, registries: Mapping[str, Registry[Any]], trainin
         problems += [*_unread_updater_keys(job.updater, registries), *_unread_algorithm_block(job, registries)]
         problems += _rate_that_ends(job, registries["schedule"])
         if not job.train_steps and job.epochs is None:
-            problems.append(Problem(("train_steps",), "0 steps: the net is not trained. Set it higher, or epochs."))
+            problems.append(Problem(("train_steps",), "0 steps: the net is not trained. Set train_steps or epochs."))
         if job.debug and not job.disp_freq:
             problems.append(
                 Problem(("debug",), "no debug lines are written. Set disp_freq, the number of steps between two lines.")

@@ -82,7 +82,7 @@ def _cycles(present: Mapping[int, LayerConf]) -> Iterator[Finding]:
             TopologicalSorter(waits).prepare()
             return
         except CycleError as error:
-            # graphlib lists the first layer at both ends, and each layer before one that reads it
+            # graphlib repeats the first layer at the end, and lists each layer before one that reads it
             loop: list[str] = error.args[1][:0:-1]
         start = min(range(len(loop)), key=lambda i: index_of[loop[i]])
         first, after = loop[start], loop[(start + 1) % len(loop)]

@@ -98,7 +98,8 @@ def checked_records(
     for name, each in zip("Xy", facts, strict=True):
         if not each.is_finite:
             raise ValueError(
-                f"Input {name} contains NaN or infinity. Expected finite numbers. Leave out or fill in others."
+                f"Input {name} contains NaN or infinity. Expected finite numbers. "
+                "Leave these records out, or fill the values in."
             )
     n, n_targets = (sum(each.lengths) for each in facts)
     if n != n_targets:
@@ -139,7 +140,7 @@ def _with_weights(x: Any, x_parts: Parts, y_parts: Parts, weights: Any) -> tuple
     if not is_dask_collection(weights):
         if not is_known:
             raise ValueError(
-                "sample_weight: in memory, but X is of Dask. Expected one of Dask with the partitions of X."
+                "sample_weight: in memory, but X is a Dask collection. Expected a Dask collection with X's partitions."
             )
         weights = da.from_array(np.asarray(weights), chunks=-1)  # type: ignore[no-untyped-call]
     if hasattr(weights, "chunks"):
@@ -150,7 +151,7 @@ def _with_weights(x: Any, x_parts: Parts, y_parts: Parts, weights: Any) -> tuple
     counts = {len(x_parts), len(y_parts), len(parts)}
     if len(counts) > 1:
         counted = f"X has {len(x_parts)} partitions, y {len(y_parts)} and sample_weight {len(parts)}"
-        raise ValueError(f"{counted}. Expected the same of all.")
+        raise ValueError(f"{counted}. Expected equal numbers of partitions.")
     return (map_parts(_kept, x_parts, parts), map_parts(_kept, y_parts, parts)), map_parts(_kept, parts, parts)
 
 

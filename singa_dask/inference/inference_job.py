@@ -128,7 +128,7 @@ def with_reading(job: JobConf, url: str, reading: Mapping[str, Any]) -> JobConf:
 
 def _with_reading(conf: StoreConf, url: str, reading: Mapping[str, Any]) -> StoreConf:
     if reading and not conf.is_table:
-        raise ConfigError(f"{url}: {' and '.join(reading)}: only of a job that reads a table with named columns.")
+        raise ConfigError(f"{url}: {' and '.join(reading)}: only for a job that reads a table with named columns.")
     changes = dict(reading)
     if reading.get("missing", "error") != "error":
         # the job's own key does not fill in whole columns, because a renamed column would then go unnoticed
@@ -175,7 +175,9 @@ def with_data(
             raise ConfigError(f"layer {reader.name!r}, a {reader.type}, reads no store, so it cannot read {url}.")
     paths = dict.fromkeys(reader.block(StoreConf).path for reader in readers)
     if len(paths) > 1:
-        raise ConfigError(f"the net reads {' and '.join(paths)}, expected one store, to read {url}.")
+        raise ConfigError(
+            f"the net reads {' and '.join(paths)}, expected a net that reads one store, to replace it by {url}."
+        )
     features = [reader for reader in readers if not traits_of(reader).reads_beside]
     for conf in (reader.block(StoreConf) for reader in features if len(features) > 1):
         found = backend or _format(url, conf)

@@ -204,8 +204,8 @@ def as_named_columns(x: Any, columns: Sequence[str], name: str) -> Any:
     if isinstance(x, Mapping) or (isinstance(x, (list, tuple)) and (not x or isinstance(x[0], Mapping))):
         return x
     raise DataError(
-        f"{name}: values without names. Expected them by name of column, as objects, dicts or a DataFrame, as several "
-        f"input layers read them. Columns: {listed([*columns])}."
+        f"{name}: values without names. Several input layers read them, so pass objects, dicts or a DataFrame with the "
+        f"names of the columns. Columns: {listed([*columns])}."
     )
 
 
@@ -286,10 +286,10 @@ def _columns_of_rows(rows: Sequence[Any], name: str) -> dict[str, list[Any]]:
     """
     first = rows[0].keys()
     if not first:
-        raise DataError(f"{name}, row 0: an object without values. Expected them by name of column.")
+        raise DataError(f"{name}, row 0: an object without values. Expected values by column name.")
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise DataError(f"{name}, row {number}: not an object, as the first one is.")
+            raise DataError(f"{name}, row {number}: not an object, unlike row 0.")
         if row.keys() != first:
             column = min(row.keys() ^ first, key=str)
             what = "a key that the first object lacks" if column in row else "lacks this key of the first object"
@@ -310,8 +310,8 @@ class _Rows(MemoryRecords):
             values = np.empty((0, *shape))
         if facts is not None and values.shape[1:] == (len(facts.features),) != (len(facts.names),):
             raise DataError(
-                f"{name}: values without names. Expected them by name of column, as objects, dicts or a DataFrame, to "
-                f"encode them as in training. Columns: {listed([*facts.features])}."
+                f"{name}: values without names. Pass objects, dicts or a DataFrame with the names of the columns, to "
+                f"encode the values as in training. Columns: {listed([*facts.features])}."
             )
         if values.dtype.kind == "O":
             for (row, *column), value in np.ndenumerate(values):

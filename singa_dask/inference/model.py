@@ -297,7 +297,7 @@ class Model:
     def merge(self, measured: Sequence[MetricSums], metrics: Sequence[str] | None = None) -> dict[str, Any]:
         """Combine several results of `measure` into the metrics over all their records."""
         if not any(each.metrics for each in measured):
-            raise DataError("x: no records. Expected one or more: metrics of none are undefined.")
+            raise DataError("x: no records. Expected one or more, because metrics of no records are undefined.")
         if n := sum(each.n_left_out for each in measured):
             warn_caller(f"x: {plural(n, 'record is', 'records are')} left out for missing values.")
         with self._lock:
@@ -576,7 +576,7 @@ def _check_counts(records: Mapping[str, MemoryRecords], name: str) -> None:
     """Raise a DataError if the input layers have different numbers of records."""
     if len({each.n for each in records.values()}) > 1:
         counts = ", ".join(f"{each.n} of {layer}" for layer, each in records.items())
-        raise DataError(f"{name}: records: {counts}. Expected as many of each.")
+        raise DataError(f"{name}: records: {counts}. Expected equal numbers.")
 
 
 def _warned(records: MemoryRecords) -> MemoryRecords:

@@ -289,7 +289,9 @@ def _begun(collection: Any, client: Client | str | None) -> Any:
     if client is None:
         return collection
     if not isinstance(client, Client):
-        raise ConfigError("client: an address. Expected a Client for Dask collections, as it keeps the results.")
+        raise ConfigError(
+            "client: an address. Expected a Client for Dask collections, because the Client keeps the results."
+        )
     with find_cluster(client):
         return client.persist(collection)
 

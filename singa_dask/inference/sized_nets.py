@@ -114,7 +114,7 @@ class SizedNets:
         """
         if self.sequential and n % self.batchsize:
             raise ConfigError(
-                f"layer {self.sequential!r} takes batches of {self.batchsize} only, and there are {n} records."
+                f"layer {self.sequential!r} takes only batches of {self.batchsize}, but there are {n} records."
             )
         return ((first, min(first + self.rows, n)) for first in range(0, n, self.rows))
 

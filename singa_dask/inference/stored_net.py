@@ -505,12 +505,12 @@ class DistributedNet:
         valued = [layer for layer in layers if has_values(self.read.job, Phase.TEST, layer)]
         if valued and len(valued) < len(layers):
             raise ConfigError(
-                f"layers {', '.join(layers)}: some have classes, {valued[0]!r} labels or values. "
+                f"layers {', '.join(layers)}: some predict classes, but {valued[0]!r} predicts labels or values. "
                 "Predict them separately."
             )
         if valued and topk > 1:
             raise ConfigError(
-                f"--topk {topk}, but layer {valued[0]!r} has labels or values, all of which are written. Leave it out."
+                f"--topk {topk}, but layer {valued[0]!r} has labels or values, which are all written. Leave --topk out."
             )
         return bool(valued)
 

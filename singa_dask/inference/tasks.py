@@ -135,7 +135,7 @@ class InferenceTask:
     weight: float = 1.0
     metric_names: tuple[str, ...] = ()
 
-    # what progress messages call this work
+    # name of this work in progress messages
     step = "inference"
 
     @property
@@ -313,8 +313,8 @@ def plan_tasks(task: InferenceTask, facts: NetFacts, steps: int, n_workers: int)
         n, rest = divmod(facts.n_records, size)
     if rest and facts.sequential:
         raise ConfigError(
-            f"layer {facts.sequential!r} takes batches of {size} only, and {facts.n_records} records leave {rest}. "
-            "Give the number of batches, steps."
+            f"layer {facts.sequential!r} takes only batches of {size}, but {facts.n_records} records leave a rest "
+            f"of {rest}. Give the number of batches, steps."
         )
     most = max(1, TASK_BYTES // max(1, facts.record_bytes * size))
     each = n if facts.sequential else min(most, math.ceil(n / (TASKS_PER_WORKER * n_workers)))

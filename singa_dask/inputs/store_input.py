@@ -67,7 +67,7 @@ class StoreInput(StoreReader):
         store = self.store_conf
         missing = [key for key in ("path", "batchsize", "shape") if not getattr(store, key)]
         if missing:
-            raise ConfigError([Problem(("store_conf", key), f"{self.conf.type} needs it.") for key in missing])
+            raise ConfigError([Problem(("store_conf", key), f"{self.conf.type} needs this key.") for key in missing])
         check_statistics(store)
         if store.augment is not None:
             shape = self.conf.block(StoreConf).shape or store.shape

@@ -88,7 +88,9 @@ class TargetInput(_BesideInput):
 
     def setup(self) -> None:
         if self.store_conf.is_table and not self.store_conf.target:
-            raise ConfigError(Problem(("store_conf", "target"), "TargetInput needs it: columns of a table."))
+            raise ConfigError(
+                Problem(("store_conf", "target"), "TargetInput needs this key: the columns of the table to predict.")
+            )
         super().setup()
 
     def _check_records(self, store: Store) -> None:
@@ -154,7 +156,7 @@ class WeightInput(_BesideInput):
 
     def setup(self) -> None:
         if self.store_conf.is_table and not self.store_conf.weight:
-            raise ConfigError(Problem(("store_conf", "weight"), "WeightInput needs it: a column of a table."))
+            raise ConfigError(Problem(("store_conf", "weight"), "WeightInput needs this key: a column of the table."))
         super().setup()
 
     def parse(self, arrays: Arrays) -> tuple[Any, Any]:

@@ -73,7 +73,7 @@ class CharRNN(InputLayer):
         text, n_workers = self.options, self.site.batch_shard.count
         problems = []
         if not text.path:
-            problems.append(Problem(("char_rnn_conf", "path"), f"{self.conf.type} needs it."))
+            problems.append(Problem(("char_rnn_conf", "path"), f"{self.conf.type} needs this key."))
         if text.batchsize % n_workers:
             message = f"expected a multiple of the {n_workers} workers of a group, got {text.batchsize}. "
             message += f"Set {-(-text.batchsize // n_workers) * n_workers}."
@@ -206,7 +206,7 @@ class CharRNNOutput(Layer):
 
     def setup(self) -> None:
         if not (self.options.vocab_path or self.options.path):
-            raise ConfigError(Problem(("char_rnn_conf", "vocab_path"), f"{self.conf.type} needs it."))
+            raise ConfigError(Problem(("char_rnn_conf", "vocab_path"), f"{self.conf.type} needs this key."))
 
     @cached_property
     def vocabulary(self) -> str:

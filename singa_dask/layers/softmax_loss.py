@@ -160,7 +160,7 @@ class _WeightedRows(_EqualRows):
             for row in self.factors:
                 ops.multiply(row, weights, out=row)
         loss = ops.cross_entropy(p, self.known, layer.smoothing, self.factors[0])
-        # `of` has added the counts
+        # `of` has added the counts already
         layer.add_metric("loss", loss, 0.0, scale=layer.scale * len(p))
         layer.add_metric("accuracy", ops.count_in_top(p, self.labels, layer.topk), 0.0, scale=layer.scale)
 

@@ -154,8 +154,9 @@ def search(
             candidates.append(Candidate(*facts, found, limit))
     if not candidates:
         raise ConfigError(
-            "no topology of this job fits the cluster: its hosts have too few cores or too little memory, or its Dask "
-            "workers too few threads: one Dask worker with 2 takes a worker and a server (dask-worker --nthreads 2)."
+            "no topology of this job fits the cluster: its hosts have too few cores or too little memory, or its "
+            "Dask workers too few threads. A worker and a server together need a Dask worker with 2 threads "
+            "(dask-worker --nthreads 2)."
         )
     alone = max(
         (each.rate for each in candidates if each.is_synchronous and len(each.layout.processes) == 1), default=0.0

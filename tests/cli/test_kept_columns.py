@@ -79,7 +79,7 @@ def test_columns_of_csv_have_the_types_that_the_job_knows(call: Call) -> None:
         result = call(*given, "--out", "out.parquet", *options)
         assert result.exit_code == 0, result.output
         assert result.stderr.endswith(
-            "out.parquet: 60 records\nkept as texts, as in CSV: column id, code, day, country\n"
+            "out.parquet: 60 records\ncolumns that stay text, as in CSV: id, code, day, country\n"
             "filled 12 values: column active 1, age 9, spend 1, plan 1\n"
             "encoded 1 unknown category as zeros: column plan 1\n"
         )
@@ -207,7 +207,7 @@ def test_values_that_numbers_would_change(call: Call) -> None:
     names = list(CODES)
     for source in ("codes.parquet", "codes.jsonl", "codes"):
         result = call(*given, source, "--keep", ",".join(names), "--out", "typed.parquet")
-        assert result.exit_code == 0 and "kept as texts" not in result.stderr, result.output
+        assert result.exit_code == 0 and "columns that stay text" not in result.stderr, result.output
         found = pd.read_parquet("typed.parquet")[names]
         expected = CODES if source != "codes" else CODES.sort_values("year", kind="stable", ignore_index=True)
         pd.testing.assert_frame_equal(found, expected, check_dtype=False)
@@ -216,7 +216,7 @@ def test_values_that_numbers_would_change(call: Call) -> None:
         assert shown[names].drop(columns="cost").equals(expected.astype(str).drop(columns="cost"))
     result = call(*given, "codes.csv", "--keep", ",".join(names), "--out", "codes-out.parquet")
     said = "the output already has a column 'cost', so predictions are in: prediction.cost\n"
-    assert said in result.stderr and "kept as texts, as in CSV: column plz, big, year, month\n" in result.stderr
+    assert said in result.stderr and "columns that stay text, as in CSV: plz, big, year, month\n" in result.stderr
     found, spend = pq.read_table("codes-out.parquet"), CODES["spend"].str.replace(",", "").astype(float)
     assert found.select(names).to_pydict() == CODES.assign(spend=spend).astype({"year": str}).to_dict("list")
     assert [str(found.schema.field(name).type) for name in ("n", "spend")] == ["double", "double"]

@@ -358,13 +358,13 @@ def test_several_records_ahead(call: Call, series: str) -> None:
         assert sd.predict("run", name).tolist() == wanted
         for options in ([], ["--proba"] if series == "state" else []):
             said = call("predict", "job.yaml", "--init-from", "run", "--data", name, "--keep", "wind", *options)
-            assert "the last 3 records are predicted from predictions for those before" in said.stderr
+            assert "the last 3 records are predicted, each from the predictions before it" in said.stderr
             written = table(said.stdout)
             assert written["record"].tolist() == [str(i) for i in range(2, 12)]
             assert written["wind"].astype(float).tolist() == ahead["wind"][2:].tolist()
     # another layer has no predictions to go on from
     said = call("predict", "job.yaml", "--init-from", "run", "--data", "new.csv", "--layer", "data")
-    refused = f"--data new.csv: the last 4 records have no {series}, and each needs those of the 2 before it. "
+    refused = f"--data new.csv: the last 4 records have no {series}, but each needs the values of the 2 before it. "
     assert said.stderr.startswith(refused)
     with pytest.raises(sd.DataError, match=f"x: the last 4 records have no {series}"):
         model.extract(ahead, "data")

@@ -151,7 +151,7 @@ def test_it_is_told_how_much_memory_was_used(call: Call, job: Path, driver: type
 def test_bad_records_are_told_once_at_the_end(call: Call, job: Path, driver: type[FakeDriver], tmp_path: Path) -> None:
     driver.ends = staticmethod(lambda self: result_of(bad_records=3))
     result = call("run", job, "--run-dir", tmp_path / "run")
-    told = f"passed over: 3 bad records; see {tmp_path / 'run'}/bad_records.jsonl"
+    told = f"skipped or replaced: 3 bad records; see {tmp_path / 'run'}/bad_records.jsonl"
     assert result.stderr.splitlines()[-3:-1] == [told, f"done: 6 steps in 1.2 s; see {tmp_path / 'run'}"]
 
 

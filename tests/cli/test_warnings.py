@@ -70,7 +70,7 @@ def test_shapes_that_look_like_channels_last(reader: dict[str, Any], shape: list
 
 
 def test_a_job_without_steps(call: Call, job: Path) -> None:
-    said = "--set train_steps=0: train_steps: warning: 0 steps: the net is not trained. Set it higher, or epochs."
+    said = "--set train_steps=0: train_steps: warning: 0 steps: the net is not trained. Set train_steps or epochs."
     assert told(call, job, "--set", "train_steps=0") == [said]
 
 

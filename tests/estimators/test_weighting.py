@@ -101,7 +101,7 @@ def test_wrong_weights_are_refused() -> None:
         ((x, y, weights * np.nan), r"the weight nan"),
         ((x, y, weights[:40]), r"sample_weight: shape \(40,\)"),
         ((x, y, 0 * weights), "X has no records"),
-        ((frame, lazy(Y, "y", 2), WEIGHTS), "sample_weight: in memory, but X is of Dask"),
+        ((frame, lazy(Y, "y", 2), WEIGHTS), "sample_weight: in memory, but X is a Dask collection"),
         ((frame, lazy(Y, "y", 2), lazy(WEIGHTS, "w", 3)), "X has 2 partitions, y 2 and sample_weight 3"),
         ((frame, lazy(Y, "y", 2), lazy(WEIGHTS[:50], "w", 2)), r"sample_weight: 25 in a partition of 30 records"),
     ):

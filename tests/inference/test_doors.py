@@ -529,7 +529,7 @@ def test_no_records_are_an_empty_answer_by_every_door_and_are_not_tested(run: st
         with pytest.raises(sd.ConfigError, match=f"{name}: it is empty"):
             sd.predict(run, tmp_path / name)
     for data in (frame, dd.from_pandas(frame, npartitions=1)):
-        with pytest.raises(DataError, match=r"x: no records\. Expected one or more: metrics of none"):
+        with pytest.raises(DataError, match=r"x: no records\. Expected one or more, because metrics of no"):
             sd.test(model, data)
     frame.to_csv(tmp_path / "x.csv", index=False)
     with pytest.raises(sd.ConfigError, match="no records but the header"):

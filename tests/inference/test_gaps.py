@@ -149,5 +149,5 @@ def test_a_net_of_arrays_has_no_such_options(tmp_path: Path) -> None:
     ]
     run = str(tmp_path / "run")
     sd.train(sd.Job(sd.Net(layers), train_steps=2, **KEYS), run_dir=run, progress=False)
-    with pytest.raises(ConfigError, match="run: unknown: only of a job that reads a table with named columns"):
+    with pytest.raises(ConfigError, match="run: unknown: only for a job that reads a table with named columns"):
         sd.load_model(run, unknown="ignore")

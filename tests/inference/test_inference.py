@@ -130,7 +130,7 @@ def test_a_net_that_must_see_all_batches_in_order_is_one_part() -> None:
     assert (only.first, only.n_batches) == (0, 7)
     with pytest.raises(ConfigError, match="number of batches, steps"):
         plan_tasks(part, NetFacts(None, 10, 10, "text", 4), 0, 3)
-    with pytest.raises(ConfigError, match="'out' takes batches of 10 only, and 25 records leave 5"):
+    with pytest.raises(ConfigError, match="'out' takes only batches of 10, but 25 records leave a rest of 5"):
         plan_tasks(part, NetFacts(25, 10, 10, "out", 4), 0, 3)
 
 
@@ -268,7 +268,9 @@ def test_what_writes_a_file_is_left_out_or_sees_all_batches(trained: str, tmp_pa
     (only,) = parts_of(figures, 3, n_workers=4)
     only()
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 3 * BATCH
-    with pytest.raises(ConfigError, match=r"layer 'out' takes batches of 150 only, and 2000 records leave 50"):
+    with pytest.raises(
+        ConfigError, match=r"layer 'out' takes only batches of 150, but 2000 records leave a rest of 50"
+    ):
         parts_of(figures)
 
 

@@ -149,7 +149,7 @@ def test_several_inputs_are_given_by_name(tmp_path: Path) -> None:
     wrong = (
         (x, ConfigError, "pass a dict of records by layer to predict, extract or test"),
         ({"left": x}, DataError, "x: has left. Expected records of left, right"),
-        ({**parts, "left": x[:4, :3]}, DataError, "x: records: 4 of left, 20 of right. Expected as many of each"),
+        ({**parts, "left": x[:4, :3]}, DataError, "x: records: 4 of left, 20 of right. Expected equal numbers"),
         ({**parts, "left": x}, DataError, r"x\['left'\]: records of \(5,\), expected \(3,\)"),
     )
     for given, kind, said in wrong:
@@ -344,7 +344,7 @@ def test_columns_that_are_missing(species: str) -> None:
     with pytest.raises(DataError, match=r"'mass', 'colour' are missing. Did you mean 'Mass'\? Columns: hue, Mass"):
         model.predict(pd.DataFrame({"hue": ["red"], "Mass": [1.5]}))
     for unnamed in (np.zeros((3, 2)), [[1.5, "red"]]):
-        with pytest.raises(DataError, match=r"x: values without names. Expected them by name .* Columns: mass, colour"):
+        with pytest.raises(DataError, match=r"x: values without names. Pass objects, .* Columns: mass, colour"):
             model.predict(unnamed)
 
 

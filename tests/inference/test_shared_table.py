@@ -112,7 +112,7 @@ def test_requests_to_a_server(model: sd.Model, wanted: Any) -> None:
 @pytest.mark.parametrize(
     ("x", "message"),
     [
-        (FRAME[["size"]].to_numpy(), "x: values without names. Expected them by name of column"),
+        (FRAME[["size"]].to_numpy(), "x: values without names. Several input layers read them"),
         (FRAME["size"].to_numpy(), "x: values without names."),
         (FRAME[["size", "shop"]], "x: column 'colour' is missing."),
         (FRAME["size"], "x: column 'size' is missing."),

@@ -196,9 +196,9 @@ def test_blocks_that_make_no_sense() -> None:
     with pytest.raises(ConfigError) as caught:
         layer_of("CharRNN", context=Context(n_workers=2), char_rnn_conf={"batchsize": 3})
     assert [problem.path[-1] for problem in caught.value.problems] == ["path", "batchsize"]
-    with pytest.raises(ConfigError, match="RNNDummy needs it, batch first"):
+    with pytest.raises(ConfigError, match=r"RNNDummy needs this key\. The batch size comes first"):
         layer_of("RNNDummy")
-    with pytest.raises(ConfigError, match="CharRNNOutput needs it"):
+    with pytest.raises(ConfigError, match="CharRNNOutput needs this key"):
         layer_of("CharRNNOutput", [source((1, 1))])
 
 

@@ -88,7 +88,7 @@ def test_a_run_of_epochs_knows_its_steps_and_goes_on(records: str, tmp_path: Pat
     again = sd.train(job.replace({"epochs": 3}), run_dir=url, resume=True, **QUIET)
     assert again.summary["steps"] == 30
     job.save(tmp_path / "job.yaml")
-    assert called("validate", tmp_path / "job.yaml").output.startswith("epochs: 1.5, which are 15 steps")
+    assert called("validate", tmp_path / "job.yaml").output.startswith("epochs: 1.5, or 15 steps for each")
 
 
 COSINE: dict[str, Any] = {"type": "Cosine", "base_lr": 0.1}

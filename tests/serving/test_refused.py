@@ -31,7 +31,12 @@ WRONG: list[tuple[int, Any, str, str]] = [
     (400, {"records": 3}, "application/json", "records: expected a list, also for one record. Expected {"),
     (400, b"", "application/json", 'the body is empty. Expected {"records": [...]}; GET /model shows'),
     (400, b'{"records": ["K\xf6ln"]}', "application/json", "the body is not UTF-8, from byte 15 on. Send JSON in"),
-    (400, {"records": [{}]}, "application/json", "records, row 0: an object without values. Expected them by name"),
+    (
+        400,
+        {"records": [{}]},
+        "application/json",
+        "records, row 0: an object without values. Expected values by column name",
+    ),
     (400, {"records": [RECORD], "probs": True}, "application/json", "probs: unknown key. Known: records, layer, proba"),
     (400, {"records": [RECORD], "layer": 3}, "application/json", "layer: 3, expected the name"),
     (400, {"records": [RECORD], "layer": "fc9"}, "application/json", "no layer 'fc9' to predict from. Layers: data"),

@@ -24,11 +24,11 @@ from singa_dask.wording import listed, quoted
 MAX_RECORDS, MIN_RECORDS, MIN_OTHERS = 10_000, 50, 10
 # in wider tables, some of the many features tell the label by chance
 MAX_FEATURES = 2_000
-# a feature tells the classes if it is wrong in at most this share of the records that the largest class does not have
+# a feature gives away the classes if it is wrong for at most this share of the records outside the largest class
 MAX_WRONG = 0.01
-# a feature tells a target if this share of its variance is left
+# a feature gives away a target if at most this share of the variance of the target remains unexplained
 MAX_LEFT = 1e-4
-# largest probability that values which are there in one class only are there by chance
+# maximum probability that values found in one class only are a coincidence
 CHANCE = 1e-6
 # unusual values of one class are no leak if a smaller share of its records has them
 OFTEN = 0.25
@@ -62,7 +62,7 @@ def leak_warnings(
 
 def shared_id_warnings(table: TableSurvey, outputs: Sequence[OutputSurvey], train: Rows, test: Rows) -> Iterator[str]:
     """Yield a warning about each id with records in both parts that mostly have the same label or target."""
-    if not len(test) or train.max() < test.min():  # a later part is tested on as it is met later
+    if not len(test) or train.max() < test.min():  # if the test records are later ones, an id in both parts is no leak
         return
     rows = np.concatenate([train, test])
     output = outputs[0]

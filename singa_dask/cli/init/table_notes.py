@@ -18,7 +18,7 @@ from singa_dask.wording import listed
 
 # maximum number of columns that are listed as left out for the same reason
 MAX_SHARED = 6
-# the usual mark, which notes leave out
+# the default decimal mark, which notes do not mention
 DOT = ("decimal", ".")
 
 
@@ -84,7 +84,7 @@ def value_notes(
     steps = {f"{name}_lag{k}": (name, k) for name in lags.columns for k in range(1, lags.n + 1)} if lags else {}
     for each in used:
         if each.name in steps and each.n_missing:
-            # the columns of all steps lack about the same number of values
+            # report only the first lag, because all lags of a column lack about the same number of values
             if steps[each.name][1] == 1:
                 shown = f"{steps[each.name][0]}, 1 to {lags.n if lags else 0} steps before"
                 yield Note(shown, "no value", each.n_missing, _filled(each, reading))

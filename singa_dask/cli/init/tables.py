@@ -626,7 +626,7 @@ def _output(table: TableSurvey, column: ColumnSurvey, why: str, said: str, optio
     is_counted = column.kind == "number" and [float(text) for text in texts] == list(range(len(texts)))
     if options.classes:
         if sorted(options.classes) != sorted(texts):
-            raise DataError(f"{place} has {listed(texts, MAX_NAMED)}. Expected these in --classes, in an order.")
+            raise DataError(f"{place} has {listed(texts, MAX_NAMED)}. Pass --classes with exactly these.")
         texts = options.classes
     read: Callable[[str], float | str] = float if column.kind == "number" else name_key
     counted = Counter[float | str]()

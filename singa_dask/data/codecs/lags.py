@@ -80,16 +80,17 @@ class LagsConf(Conf):
         refuse_absent(where, table.column_names, self.columns)
         if 0 < len(table) <= self.n:
             raise DataError(
-                f"{where}: {len(table)} records. Expected more than {self.n}: each needs the {self.n} before it. Give "
-                f"these with their {' and '.join(self.columns)}, the oldest first."
+                f"{where}: {len(table)} records. Expected more than {self.n}: each needs the {self.n} before it. Add "
+                f"these records with their {' and '.join(self.columns)}, the oldest first."
             )
         for name in self.columns:
             values = whole(table.column(name))
             n_open = _count_missing_at_end(values)
             if predicted and n_open > 1:
                 raise DataError(
-                    f"{where}: the last {n_open} records have no {name}, and each needs those of the {self.n} before "
-                    "it. Give only one record without a value, the newest. Write its prediction in to predict the next."
+                    f"{where}: the last {n_open} records have no {name}, but each needs the values of the {self.n} "
+                    "before it. Give only one record without a value, the newest. Add its prediction to predict the "
+                    "next one."
                 )
             for k in range(1, self.n + 1):
                 table = table.append_column(f"{name}_lag{k}", lag(values, k))
@@ -176,7 +177,7 @@ class LagsConf(Conf):
         )
         if self.gaps == "error":
             advice = f"frame.set_index({self.order!r}).asfreq(STEP).interpolate().reset_index()"
-            raise DataError(f"{found} Write the missing records in, such as with pandas: {advice}. Or set gaps: warn.")
+            raise DataError(f"{found} Add the missing records, for example with pandas: {advice}. Or set gaps: warn.")
         return found
 
 

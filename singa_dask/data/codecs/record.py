@@ -107,7 +107,7 @@ def _decode_words(rows: Rows) -> npt.NDArray[np.float32]:
         indices = np.flatnonzero(groups.reshape(-1) == group)
         fields = protobuf.columns(rows[indices])
         if fields is None or not _is_word(fields):
-            raise ValueError("not a WordRecord, unlike others")
+            raise ValueError("not a WordRecord, but other records are")
         words[indices] = np.stack([column.values for column in fields[1:]], axis=1)
     return words
 
@@ -190,7 +190,7 @@ def _merge(parts: list[tuple[npt.NDArray[np.int64], Arrays]], n: int) -> Arrays:
     for indices, arrays in parts:
         if schema_of(arrays) != schema:
             raise ValueError(
-                f"record {indices[0]}: holds {show_schema(schema_of(arrays))}, others hold {show_schema(schema)}"
+                f"record {indices[0]}: holds {show_schema(schema_of(arrays))}, other records hold {show_schema(schema)}"
             )
         for name, array in arrays.items():
             merged[name][indices] = array

@@ -125,7 +125,7 @@ class TableEncoder:
         with np.errstate(over="ignore"):
             for name, values in self.places:
                 column = whole(table.column(name))
-                # strings, vectors and one-hot categories have several values
+                # other columns need a conversion, or fill several values of a record
                 is_plain = name not in self._facts.categories and name not in self._booleans and _is_plain(column)
                 if isinstance(values, int) and is_plain:
                     plain.append((name, values, column))

@@ -89,7 +89,7 @@ class TableStatistics:
         vectors = [name for name in self._widths if name not in spec.texts]
         if vectors and spec.missing == "mean":
             raise DataError(
-                f"{self._url}: column {vectors[0]!r} has vectors, for which missing: mean is not. "
+                f"{self._url}: column {vectors[0]!r} has vectors, which missing: mean cannot fill in. "
                 "Set missing: skip, or a number."
             )
         dates, others = spec.spelling.dates, {*self._categories, *spec.texts, *spec.spelling.dates}
@@ -177,10 +177,10 @@ class TableStatistics:
         for name in spec.texts.keys() | known.texts.keys():
             here, there = spec.texts.get(name), known.texts.get(name)
             if here is None or there is None or not here.reads_like(there):
-                raise DataError(f"{self._url}: texts says something else of column {name!r} than in training.")
+                raise DataError(f"{self._url}: the options in texts for column {name!r} differ from training.")
         for name in spec.spelling.dates:
             if name not in known.dates or spec.spelling.dates[name].parts != known.dates[name].parts:
-                raise DataError(f"{self._url}: dates says something else of column {name!r} than in training.")
+                raise DataError(f"{self._url}: the parts in dates for column {name!r} differ from training.")
         labels = [name for name in spec.label if name not in known.labels]
         if labels and known.labels and "" not in known.labels:
             learned = ", ".join(known.labels)

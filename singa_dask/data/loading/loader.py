@@ -241,8 +241,8 @@ class Loader:
         self._step, self.n_ahead = self.sampler.seek(cursor), 0
         if self.sampler.shuffle == "block" and cursor["batch_size"] != self.sampler.batch_size:
             logger.warning(
-                "%s: shuffle: block orders records by batchsize, which was %d before. In the rest of this epoch some "
-                "records are read again, and as many are left out.",
+                "%s: with shuffle: block, the order of records depends on batchsize, which was %d before. In the "
+                "rest of this epoch, some records are read twice, and as many are left out.",
                 self.store.url,
                 cursor["batch_size"],
             )

@@ -269,8 +269,8 @@ class BlockReader:
                 break
         reason = next(iter(self.bad[block].values())).rstrip(".")
         raise DataError(
-            f"{self.store.url}: no good record to replace record {record}: all in blocks {first} to {block} are bad; "
-            f"max_bad allows {max_bad}. The last: {reason}."
+            f"{self.store.url}: no good record to replace record {record}: all records in blocks {first} to {block} "
+            f"are bad, and max_bad allows {max_bad}. The last error: {reason}."
         )
 
 

@@ -224,7 +224,7 @@ class RunDirectory:
                 try:
                     self._begin()
                 except ConfigError:
-                    self._created = []  # the files are of the other run
+                    self._created = []  # the files belong to the other run
                     raise
             elif self._command is not None:
                 self._journal(COMMANDS)  # locks the file, which shows that the run is running

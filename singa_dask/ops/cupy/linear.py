@@ -188,7 +188,7 @@ class CupyLinear(CupyWeights):
             why = f"fails: {error}"
         if why:
             what = "a bias" if epilogue == BIAS_EPILOGUE else "sums of columns"
-            logger.warning("ops: cuBLASLt's product with %s %s; each bias takes a launch of its own", what, why)
+            logger.warning("ops: cuBLASLt's product with %s %s; each bias takes a separate launch", what, why)
         return not why
 
     def _gemm_with_bias(

@@ -158,7 +158,7 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
         stack.enter_context(ops.activate())
         on = ops.device if devices.is_gpu(ops.device) else plural(threads, "thread")
         if host.job.threads > threads and not devices.is_gpu(ops.device):
-            logger.warning("threads: %d is more than a worker's share of the cores here", host.job.threads)
+            logger.warning("threads: %d is more than the worker's share of the cores on this host", host.job.threads)
         logger.info("computes with %s on %s", ops.name, on)
         nets[Phase.TRAIN].context.knowledge.known.scalings.update(host.scalings)
         initial_state.restore_knowledge(nets[Phase.TRAIN])

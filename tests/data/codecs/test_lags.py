@@ -38,7 +38,10 @@ def test_lags_are_those_of_pandas(n: int) -> None:
             "several records have one day, such as 3. Give one series at a time, or no column day if",
         ),
         (FRAME.drop(columns="load"), r"x: column 'load' is missing\. Columns: day, kind\."),
-        (FRAME[:2], r"x: 2 records. Expected more than 2: each needs the 2 before it. Give these with their load"),
+        (
+            FRAME[:2],
+            r"x: 2 records. Expected more than 2: each needs the 2 before it. Add these records with their load",
+        ),
     ],
 )
 def test_records_that_are_no_history(frame: pd.DataFrame, said: str) -> None:
@@ -53,7 +56,9 @@ def test_only_the_newest_of_those_to_predict_lacks_its_value() -> None:
     lags, texts = LagsConf(columns=["load", "kind"], n=2), ["a", "b", "c", None, None, None]
     table = pa.table({"load": [1.0, None, 3.0, 4.0, 5.0, None], "kind": texts})
     assert lags.add("x", table).column("kind_lag1").null_count == 3
-    with pytest.raises(DataError, match=r"x: the last 3 records have no kind, and each needs those of the 2 before it"):
+    with pytest.raises(
+        DataError, match=r"x: the last 3 records have no kind, but each needs the values of the 2 before it"
+    ):
         lags.add("x", table, predicted=True)
     assert lags.add("x", table[:4], predicted=True).column("load_lag1").to_pylist() == [None, 1.0, None, 3.0]
     with pytest.raises(DataError, match="the last 3 records have no load"):

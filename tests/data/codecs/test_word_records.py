@@ -86,7 +86,7 @@ def test_a_record_of_another_kind_among_them(tmp_path: Path) -> None:
     write_pairs(url, ((str(i), record) for i, record in enumerate(records)))
     with open_store(url) as store:
         with pytest.raises(
-            DataError, match=r"x\.bin, block 0 .*record 1: holds pixel \(4,\) uint8.*others hold data \(4,\)"
+            DataError, match=r"x\.bin, block 0 .*record 1: holds pixel \(4,\) uint8.*other records hold data \(4,\)"
         ):
             read_all(store)
         arrays, bad = store.salvage(0)

@@ -120,7 +120,7 @@ def test_images_of_any_size_by_resize(kind: str, tmp_path: Path) -> None:
         (url / "only").mkdir(parents=True)
         for i, image in enumerate(images):
             (url / "only" / f"{i}.png").write_bytes(png(image))
-    with pytest.raises(DataError, match=r"but the first has|others hold|holds pixel .* expected"):
+    with pytest.raises(DataError, match=r"but the first has|other records hold|holds pixel .* expected"):
         convert(kind, [str(url)], str(tmp_path / "out.arrow"))
     assert not (tmp_path / "out.arrow").exists()
     convert(kind, [str(url)], str(tmp_path / "out.arrow"), reading={"resize": [6, 8]})

@@ -207,7 +207,7 @@ def test_wrong_vectors(tmp_path: Path) -> None:
         assert values(store, "data").tolist() == [[1, 2], [-1, -1], [1, -1], [3, -1], [4, 5]]
     with open_store(url, "table", label="y") as store, pytest.raises(DataError, match="record 1, column 'x': no value"):
         store.read_block(0)
-    with pytest.raises(DataError, match=r"'x' has vectors, for which missing: mean is not\. Set missing: skip"):
+    with pytest.raises(DataError, match=r"'x' has vectors, which missing: mean cannot fill in\. Set missing: skip"):
         open_store(url, "table", label="y", missing="mean")
     url = in_parquet(pa.table({"x": [[1.0, 2.0], [1.0, 2.0], [1.0]], "y": range(3)}), tmp_path / "x.parquet")
     with open_store(url, "table", label="y") as store:

@@ -283,7 +283,7 @@ def test_damaged_tfrecord(tmp_path: Path) -> None:
         path,
         good + longer,
         "/x.tfrecord, block 0 (records from 0 on): record 1: holds pixel (4,) uint8, label () "
-        "int32, others hold pixel (3,) uint8, label () int32.",
+        "int32, other records hold pixel (3,) uint8, label () int32.",
     )
     refused(
         path,

@@ -141,7 +141,7 @@ def test_errors(tmp_path: Path) -> None:
         assert store.table_facts is not None
         facts = store.table_facts.to_dict()
     for said in ({"length": 5}, {"length": 4, "lowercase": True}):
-        with pytest.raises(DataError, match=r"texts says something else of column 'text' than in training"):
+        with pytest.raises(DataError, match=r"the options in texts for column 'text' differ from training"):
             opened(url, said, facts=facts)
     with pytest.raises(DataError, match=r"texts has 'text', which is no feature"):
         opened(url, {"length": 4}, features=["size"])

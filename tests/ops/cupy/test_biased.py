@@ -136,7 +136,7 @@ def test_a_wrong_result_of_the_trial(
             np.testing.assert_allclose(made.astype(np.float64), expected, atol=tolerance)
     assert len(additions) == 2
     assert [record.message for record in caplog.records] == [
-        "ops: cuBLASLt's product with a bias gives other values than NumPy; each bias takes a launch of its own"
+        "ops: cuBLASLt's product with a bias gives other values than NumPy; each bias takes a separate launch"
     ]
 
 

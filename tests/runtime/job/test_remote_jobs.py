@@ -51,7 +51,7 @@ def test_a_job_is_found(piece: str, end: str) -> None:
 @pytest.mark.parametrize(
     ("piece", "message"),
     [
-        ("rnn", "several jobs have this in their id or name: rnn-20261103-120000-ffff, rnn-20261103-120000-eeee."),
+        ("rnn", "several jobs contain this in their id or name: rnn-20261103-120000-ffff, rnn-20261103-120000-eeee."),
         (
             "20261103",
             "there is no such job. Expected an id, at least 4 characters of its beginning or end, a name, or a run "

@@ -376,7 +376,7 @@ def parse_numbers(text: bytes, header: CsvHeader, null_values: Sequence[str] = (
         )
     except (pa.ArrowInvalid, ValueError):
         return None
-    # the number of rows differs if carriage returns also end lines
+    # with single carriage returns as line ends, the parser finds more rows
     is_whole = len(table) == len(starts) * len(header.names)
     return whole(table.column(0)) if is_whole else None
 

@@ -128,7 +128,7 @@ def match_job(piece: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return {**matching[0], "also": [row["id"] for row in matching[1:]]}
     if matching:
         raise ConfigError(
-            f"{piece}: several jobs have this in their id or name: {_names(matching)}. Give more of the id."
+            f"{piece}: several jobs contain this in their id or name: {_names(matching)}. Give more of the id."
         )
     expected = f"an id, at least {MIN_PIECE} characters of its beginning or end, a name, or a run directory"
     known = f"Known: {_names(rows)}." if rows else "The cluster knows no job."

@@ -147,7 +147,7 @@ class Drivers:
             self._unreadable = ""
         except Exception as error:
             self._unreadable = f"{self._saved.url}: the state of an earlier scheduler cannot be read: {text_of(error)}"
-            logger.error("%s No detached job is taken until the scheduler is started again.", self._unreadable)
+            logger.error("%s No detached job is accepted until the scheduler is started again.", self._unreadable)
             if self._stops:
                 logger.error("These jobs were stopped, but continue then: %s", ", ".join(self._stops))
         finally:

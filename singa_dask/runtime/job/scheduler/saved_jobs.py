@@ -194,7 +194,7 @@ def _put_aside(file: str, data: bytes, why: str) -> str:
     """
     other = f"{file.removesuffix(ASIDE).removesuffix(SUFFIX)}{ASIDE}"
     if file != other:
-        logger.warning("%s: the job is not taken up, as %s", file, why)
+        logger.warning("%s: the job does not continue, because %s", file, why)
         try:
             fs.write_atomic(other, data)
             fs.remove_tree(file)
