@@ -85,7 +85,7 @@ def extract(
     quiet: bool,
     **source: Any,
 ) -> None:
-    """Write what layers of a trained net make of records.
+    """Write the outputs of layers of a trained net for records.
 
     Each record is read once, in file order, and becomes one record, with its label if it has one. A SoftmaxLoss writes
     its probabilities. With --predictions a record is (class, probability): a line of CSV is label,class,probability.

@@ -234,7 +234,8 @@ def _follow(follower: runtime.Follower) -> runtime.JobEnd | None:
 def tell_learning(jobs: runtime.RemoteJobs, job_id: str, on_event: Callable[[dict[str, Any]], None]) -> None:
     """Wait for the summary of a detached job, and pass what it says about learning to ``on_event``.
 
-    For other jobs `run` does so. A driver on a silent Dask worker may never write the summary, so the wait is limited.
+    For a job that is not detached, `run` prints these results itself. A driver on a silent Dask worker may never write
+    the summary, so the wait is limited.
     """
     end = time.monotonic() + limit("answer")
     while (facts := jobs.view(job_id)).get("driver"):

@@ -79,7 +79,7 @@ class Stops:
         self._driver: Driver | None = None
 
     def stop(self, signal_name: str) -> None:
-        """End the comparison; at a second call end its run at once. Safe in a signal handler."""
+        """End the comparison; a second call ends its current run without waiting. Safe in a signal handler."""
         self.signal_name = self.signal_name or signal_name
         if self._driver is not None:
             self._driver.stop(signal_name)

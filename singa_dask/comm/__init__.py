@@ -10,7 +10,8 @@ Transport
     `endpoint`: host and ports. `greeting`: the beginning of a connection. `wire`: frames on a connection. `shared`:
     arrays in shared memory.
 Dask's processes
-    `dask_servers`: asks a Dask server for its kind. `remote_import`: imports a module in a Dask process.
+    `dask_servers`: asks a Dask server whether it is a scheduler or a Dask worker. `remote_import`: imports a module in
+    a Dask process.
 """
 
 __all__: list[str] = []

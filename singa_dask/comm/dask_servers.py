@@ -1,4 +1,4 @@
-"""Ask the Dask server at an address for its kind."""
+"""Ask the Dask server at an address whether it is a scheduler or a Dask worker."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ The process that connects offers a segment in its hello. The listener maps the s
 proves that both processes have the same memory. Equal host names would not prove this, because containers may be
 separate.
 
-A segment is an anonymous Linux file, which the listener opens through ``/proc``. Therefore nothing remains of it,
-however its processes end, and the limit of ``/dev/shm`` does not apply. On systems without such files, arrays are sent
+A segment is an anonymous Linux file, which the listener opens through ``/proc``. Therefore the system frees it however
+its processes end, and the limit of ``/dev/shm`` does not apply. On systems without such files, arrays are sent
 over the socket.
 """
 

@@ -42,7 +42,7 @@ def additions(nodes: tuple[int, ...], top: int = 1) -> tuple[tuple[int, int], ..
     Parameters
     ----------
     nodes : tuple of int
-        Nodes below ``top``, none of them below another; or ``top`` alone. The total ends up at the leftmost node.
+        Nodes below ``top`` that are not below each other; or ``top`` alone. The total ends up at the leftmost node.
     top : int
         Node whose sum is computed.
     """

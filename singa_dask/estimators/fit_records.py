@@ -261,8 +261,8 @@ def _check_named(x: Any) -> None:
 def _of_one_type(x: Any, name: str) -> Any:
     """Return a collection, converted to floats if NumPy would convert it to objects.
 
-    NumPy does so for a frame with both bool and numbers, or with pandas types such as Int64 and Sparse. Columns of
-    objects must contain numbers.
+    NumPy returns objects for a frame with both bool and numbers, or with pandas types such as Int64 and Sparse.
+    Columns of objects must contain numbers.
     """
     types = set(_meta_of(x).dtypes) if hasattr(x, "to_dask_array") and x.ndim == 2 else set()
     is_plain = len(types) < 2 and all(isinstance(each, np.dtype) for each in types)

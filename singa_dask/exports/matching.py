@@ -163,7 +163,7 @@ class Matching:
         return {head: option for (head, layer), option in pairs.items() if (head, layer) in sure}
 
     def lines(self) -> Iterator[str]:
-        """Yield lines of a map: sure entries, and the others as comments, in the order of the arrays."""
+        """Yield the lines of a map, in the order of the arrays; uncertain entries are comments."""
         yield HEADING
         yield from (_line([entry]) for entry in self.sure if entry.name == entry.param)
         used = {option.layer for option in self._chosen.values()}

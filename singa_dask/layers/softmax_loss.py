@@ -191,7 +191,7 @@ def _others(layer: SoftmaxLoss) -> list[int]:
 
 
 def _key(layer: SoftmaxLoss, worker: int) -> str:
-    """Return the name of the sums that a worker sends to the others."""
+    """Return the name of the sums that a worker sends to the other workers."""
     return f"sums of step {layer.site.first_step} of {layer.site.layer} of worker {worker}"
 
 

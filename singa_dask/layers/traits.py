@@ -98,7 +98,7 @@ class Speed:
         same features of its source (one-to-one) or from all of them (one-to-all).
     capturable : bool
         `Layer.forward` and `Layer.backward` only call kernels, always the same kernels on the same arrays. A GPU then
-        replays the kernels without the host; a CPU does so for built-in layers. Put work for the host in
+        replays the kernels without the host; a CPU replays the kernels of built-in layers. Put work for the host in
         `Layer.prepare`.
     reads_on_host : bool
         `Layer.prepare` reads the data of the sources on the host. The net can then capture its steps only if the source

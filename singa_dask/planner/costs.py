@@ -1,6 +1,6 @@
 """Costs: how long the work of a job takes on this machine, measured on demand and stored in a file.
 
-Layers are timed in whole training steps of their net, so that caches are as warm as in a job. The steps use made-up
+Layers are timed in whole training steps of their net, so that caches are as warm as in a job. The steps use random
 records and no servers. Times for other batch sizes are interpolated.
 """
 

@@ -1,4 +1,4 @@
-"""Loop: time training steps of the net of one worker on made-up records."""
+"""Loop: time training steps of the net of one worker on records of random values."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _Elsewhere:
 
 
 def _made_up(layer: StoreInput) -> dict[str, Array]:
-    """Return a made-up batch with the fields of a layer's records.
+    """Return a batch of random values with the fields of a layer's records.
 
     If the store cannot be read, the batch has usual fields.
     """
@@ -68,7 +68,7 @@ def _made_up(layer: StoreInput) -> dict[str, Array]:
 
 
 class Loop:
-    """Runs training steps of one worker's net on made-up records, without an exchange of gradients.
+    """Runs training steps of one worker's net on records of random values, without an exchange of gradients.
 
     ``worker`` is the index of the worker in its group.
     """

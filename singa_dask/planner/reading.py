@@ -28,9 +28,9 @@ def rows_read(net: NeuralNet) -> int:
 
 
 def with_any_scaling(job: JobConf) -> JobConf:
-    """Return the job with made-up means and deviations instead of standardisation.
+    """Replace standardisation in a job by fixed means and deviations.
 
-    Computing real means and deviations takes a pass over all records. Made-up values take the same time to apply.
+    Computing real means and deviations takes a pass over all records. Fixed values take as long to apply.
     """
     # with these values, the records of any column are scaled to values close to 0
     made_up = {"standardise": False, "mean_value": [0.0], "std_value": [1e6]}

@@ -75,8 +75,8 @@ class Plan:
     def values(self) -> list[dict[str, Any]]:
         """Return each candidate as plain values.
 
-        ``cost`` is the price of a million samples; it is there only if the price of a host is known. ``lost`` is the
-        share of time lost to failing processes and snapshots; it is there only if the mean lifetime of a process is
+        ``cost`` is the price of a million samples; the key exists only if the price of a host is known. ``lost`` is the
+        share of time lost to failing processes and snapshots; the key exists only if the mean lifetime of a process is
         known.
         """
         return [

@@ -338,7 +338,7 @@ def partitions_of(job: JobConf, net: NeuralNet) -> Iterator[tuple[str, dict[int,
 def topologies(conf: ClusterConf, cluster: Cluster, batch: int) -> Iterator[ClusterConf]:
     """Yield ``cluster`` blocks with all topologies to consider.
 
-    Servers are beside workers or in processes of their own.
+    Servers share processes with workers, or have separate processes.
 
     The number of workers in a group divides the batch. The number of worker groups is a power of two or the number of
     hosts. The number of servers in own processes is a power of two.

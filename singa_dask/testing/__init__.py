@@ -4,7 +4,7 @@ The package's own parts pass them, too. A check raises `PartError` with all mist
 what it could not check on this machine.
 
 `layer_exam`, `updater_exam` and `store_exam` have the checks. `examine` runs them and reports the mistakes. `case`
-connects a layer to sources with made-up values.
+connects a layer to sources with random values.
 """
 
 from singa_dask.testing.layer_exam import check_layer

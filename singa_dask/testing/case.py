@@ -1,4 +1,4 @@
-"""Case: a layer to check, connected to sources with made-up values."""
+"""Case: a layer to check, connected to sources with random values."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Case(NamedTuple):
         return range(len(self.shapes))
 
     def sources(self, ops: NumpyOps = CPU, dtype: Any = np.float64, without: Collection[int] = ()) -> list[Feature]:
-        """Return sources with made-up values; the sources in ``without`` have no gradients.
+        """Return sources with random values; the sources in ``without`` have no gradients.
 
         The second source of a recurrent layer is its first state.
         """

@@ -150,7 +150,7 @@ def _values(column: ColumnSurvey, rows: Rows, n_train: int) -> Floats:
 
 
 def _width(column: ColumnSurvey) -> int:
-    """Return the number of values that `_values` makes of a number, a date or a category."""
+    """Return the number of values into which `_values` encodes a number, a date or a category."""
     if column.date:
         return len(column.date.are_flags)
     return len(column.distinct) if column.kind == "string" else 1

@@ -100,7 +100,7 @@ def are_like_names(column: ColumnSurvey) -> bool:
 
 
 def sentinel_of(column: ColumnSurvey) -> tuple[float, int] | None:
-    """Return a frequent number that is far from all others, as it may mean a missing value, and its count."""
+    """Return a number that may mean a missing value, and its count: it is frequent and far from all other numbers."""
     if column.kind != "number" or column.date or not len(column.present):
         return None
     numbers = column.numbers

@@ -101,7 +101,7 @@ def _read(column: ColumnSurvey, format: str, options: InitOptions) -> ColumnSurv
 
 
 def _proven(column: ColumnSurvey, written: ColumnSurvey, others: Sequence[ColumnSurvey]) -> ColumnSurvey:
-    """Return a column that can be read in two ways in the one that other columns with its unit prove.
+    """Read an ambiguous column in the way that other columns with the same unit prove.
 
     ``written`` is the column with its texts. The column is returned unchanged if there is no proof, or if two columns
     prove different decimal marks.

@@ -9,7 +9,7 @@ What all stores share
     `split`: divides a store into parts for training and tests. `view_store`: the base class of the last two.
 From a URL to a store
     `opening`: opens stores. `detection`: finds the format. `shards`: names of sets of files. `hugging_face`, `lakes`:
-    directories that others write. `manifest`, `manifest_writer`: descriptions of stores.
+    directories that other programs write. `manifest`, `manifest_writer`: descriptions of stores.
 Labels and training data
     `class_names`: names of classes. `label_match`: converts the labels of a store to the labels of the training data.
     `training_knowledge`: what a job knows of its training data.

@@ -43,7 +43,7 @@ def write_options(
 ) -> dict[str, Any]:
     """Return ``class_names`` and ``table_facts`` as options for ``write``.
 
-    Leave out empty ones, and those that ``write`` does not accept.
+    Leave out empty options, and options that ``write`` does not accept.
     """
     options = {"class_names": tuple(names), "table_facts": table_facts}
     return {name: value for name, value in options.items() if value and name in target.write_options}

@@ -327,7 +327,7 @@ class Store(ABC):
     def manifest_info(self) -> dict[str, Any]:
         """Return values to store in a manifest, so that the file can be opened without a scan.
 
-        ``bytes`` is the length of the file; a format may add others.
+        ``bytes`` is the length of the file; a format may add other keys.
         """
         return {"bytes": fs.size(self.blocks[0].file, self.storage_options)}
 

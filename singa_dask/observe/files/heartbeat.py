@@ -36,7 +36,7 @@ class Heartbeat:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Write the first heartbeat, and the others in a thread. DataError if the first one fails."""
+        """Write the first heartbeat, and start a thread for later ones. DataError if the first one fails."""
         if fs.local_path(self._url) is None and not self._has_begun:
             self._has_begun = True
             self._beat()

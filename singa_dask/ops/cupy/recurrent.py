@@ -27,7 +27,7 @@ ADD_THREADS, ADD_COLUMNS = 512, 32
 class CupyRecurrent(CupyMemory, NumpyRecurrent):
     """Kernels on time steps and on rows of tables, a mixin of `CupyOps`.
 
-    The host sorts an index of rows: `row_index` does so before the kernels run, else `add_rows` does.
+    The host sorts an index of rows, in `row_index` before the kernels run, or else in `add_rows`.
     """
 
     # -- rows of a table -------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ class CupySoftmax(CupyElementwise):
     def _by_row(self, kernel: str, arrays: tuple[Array, ...], plain: tuple[int, ...], *numbers: Any) -> None:
         """Run a kernel of ``cuda/softmax.cu`` with a block for each row of the first array.
 
-        ``plain`` lists the indices of arrays that are contiguous; the kernel gets no strides of them.
+        ``plain`` lists the indices of contiguous arrays, whose strides are not passed to the kernel.
         """
         n_rows, n_columns = arrays[0].shape
         if not n_rows:

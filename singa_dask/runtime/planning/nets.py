@@ -80,8 +80,8 @@ def build_nets(
     cancellation : Cancellation, optional
         Cancellation of the worker; see `Context`.
     memory : int, optional
-        Number of bytes that the worker may use. Its readers share a third of them. A reader that shuffles gets twice as
-        much as another reader.
+        Number of bytes that the worker may use. Its readers share a third of these bytes. A reader that shuffles gets
+        twice as much as another reader.
 
     Raises
     ------

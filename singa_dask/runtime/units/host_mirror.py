@@ -38,7 +38,7 @@ class HostMirror:
     Before a worker computes with a param, it collects the new values. They are available only after the server has
     answered the last gradient of the param. Therefore no buffer is overwritten while it is read:
 
-    - Gradient on the device: the next step overwrites it. By then the server has answered, so the copy to the host is
+    - Gradient on the device: the next step overwrites it. The server has answered before, so the copy to the host is
       done.
     - Gradient on the host: the next copy overwrites it. By then the server has read it and answered.
     - Values on the device: an upload overwrites them. The worker enqueues it after the kernels that read the old values

@@ -65,7 +65,7 @@ def make_stub(
 
 
 def make_server(address: Address, job: JobConf, plan: job_plan.JobPlan, stub: Stub, ops: Ops) -> Server:
-    """Return a server that holds the slices which the plan assigns to it, in the memory of the stub."""
+    """Return a server for the slices that the plan assigns to it, with values in the memory of the stub."""
     held = [piece for piece in plan.slices if piece.server == address.id]
     values, more = partial(stub.server_values, address.group), (job.updater, job.cluster, ops, plan.n_trained)
     return Server(address, held, values, plan.scales, plan.gradient_divisors, *more)

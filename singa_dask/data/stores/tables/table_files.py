@@ -121,7 +121,7 @@ def _alike(url: str, files: list[TableFile]) -> list[TableFile]:
 
 
 def _keys(url: str, others: Collection[str]) -> Keys:
-    """Return the columns from names of a file's directories, without ``others``."""
+    """Return the columns that the names of a file's directories define, without the columns in ``others``."""
     return tuple(_key(name) for name in url.split("/")[:-1] if "=" in name and name not in others)
 
 
