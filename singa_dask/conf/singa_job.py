@@ -1,6 +1,7 @@
 """Reader of jobs in SINGA's text format, versions 0.2 and 0.3, which converts them to trees that compute the same.
 
-Models have SINGA's names for keys, so a file may use our keys, too. The models define which keys may be repeated; the
+Models accept SINGA's names of keys and our names, so a file may mix both. The models define which keys may be repeated;
+the
 user's extensions become ``user_conf``. User-defined C++ types are reported once, with advice.
 """
 

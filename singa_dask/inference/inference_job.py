@@ -243,7 +243,7 @@ def _is_positional(backend: str, conf: StoreConf) -> bool:
 
 
 def _format(url: str, conf: StoreConf) -> str:
-    """Return the format of the records at ``url``; empty if the format must be detected when the records are opened."""
+    """Return the format of the records at ``url``; empty if opening them has to detect it."""
     if url.lower().endswith(IMAGE_SUFFIXES):
         return "image-folder"
     if conf.backend == "image-list" and not fs.is_dir(url, conf.storage_options):

@@ -91,7 +91,7 @@ class RecordSource:
         return open_records(self.conf, backend)
 
     def _open_like(self, facts: TableFacts, backend: str | None) -> Store:
-        """Open the store, and match columns by position, or by name if their order differs from the one in ``facts``.
+        """Open the store by position of columns, or by name if their order differs from ``facts``.
 
         Columns that the net does not read are ignored. Raises a `DataError` if a column is missing.
         """

@@ -26,7 +26,7 @@ from singa_dask.layers.site import LayerSite
 
 
 class _BesideInput(StoreInput):
-    """Base of layers that read fields other than the features, from the same records as the layer of the features.
+    """Base of layers that read other fields than the features from the same records.
 
     Both layers have the same ``store_conf``. Its shape, mean and std describe the features. If the other layer mixes
     records, this layer mixes its values with the same weights.

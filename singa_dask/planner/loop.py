@@ -68,7 +68,7 @@ def _made_up(layer: StoreInput) -> dict[str, Array]:
 
 
 class Loop:
-    """Runs training steps of one worker's net on records of random values, without an exchange of gradients.
+    """Runs training steps of one worker's net on random records, without an exchange of gradients.
 
     ``worker`` is the index of the worker in its group.
     """

@@ -151,7 +151,7 @@ class _Process:
             if not left:
                 self.peers[to].receive(message, link, n_bytes)
 
-        # bytes travel while the message is written, and its last byte leaves at the end; arrival needs both
+        # a message arrives when all bytes have travelled, and its last byte, which leaves at the end, has arrived
         begin = partial(self.network.carry, self.index, to, n_bytes, arrive)
         end = partial(clock.after, link.latency_s, arrive)
         clock.effect(partial(self.thread.put, "send", link.sent_s + n_bytes * link.sent_byte_s, begin, end, wake_s))

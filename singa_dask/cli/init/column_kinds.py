@@ -100,7 +100,7 @@ def are_like_names(column: ColumnSurvey) -> bool:
 
 
 def sentinel_of(column: ColumnSurvey) -> tuple[float, int] | None:
-    """Return a number that may mean a missing value, and its count: it is frequent and far from all other numbers."""
+    """Return a frequent number far from all others, which may mean a missing value, and its count."""
     if column.kind != "number" or column.date or not len(column.present):
         return None
     numbers = column.numbers

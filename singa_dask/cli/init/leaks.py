@@ -111,7 +111,7 @@ def exact_warnings(baseline: Baseline | None, outputs: Sequence[OutputSurvey]) -
 
 
 def _reasons_of_label(output: OutputSurvey, values: pa.Array) -> Callable[[ColumnSurvey, pa.Array], str]:
-    """Return a function that describes how a feature gives away a label; its text is empty if it does not."""
+    """Return a function that describes how a feature gives away a label, as a text or an empty text."""
     encoded = as_texts(values).dictionary_encode()
     classes, names = encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
     shares = np.bincount(classes) / len(classes)
@@ -164,7 +164,7 @@ def _n_wrong(feature: ColumnSurvey, codes: Codes, classes: Codes) -> float:
 
 
 def _reasons_of_target(output: OutputSurvey, values: pa.Array) -> Callable[[ColumnSurvey, pa.Array], str]:
-    """Return a function that describes how a feature gives away a target; its text is empty if it does not."""
+    """Return a function that describes how a feature gives away a target, as a text or an empty text."""
     targets = as_floats(values)
     targets = targets - targets.mean()
 

@@ -257,7 +257,7 @@ class CupyConv(CupyLinear, CupyElementwise):
                 def seconds(way: Way, limit: float) -> float:
                     error = error_of(run(way))
                     if not error <= WITHIN[wanted.dtype, wanted.tf32]:
-                        raise RuntimeError(f"its result is {error:.1e} off")
+                        raise RuntimeError(f"its result has an error of {error:.1e}")
                     return self._seconds(partial(run, way), limit)
 
                 # time matrix products second, because the time may be up before the last plan

@@ -66,7 +66,7 @@ IN_CPP = {
 
 @functools.cache
 def formula_kernel(steps: tuple[Step, ...], given: str) -> ValueKernel:
-    """Return the kernel of the steps of a formula."""
+    """Return a kernel that computes all steps of a formula."""
     lines = []
     for i, (function, args) in enumerate(steps):
         operands = " ".join(f"const W {name} = (W){each};" for name, each in zip("ab", args, strict=False))

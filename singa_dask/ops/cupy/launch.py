@@ -66,7 +66,7 @@ def divisor(d: int) -> np.uint64:
 
 
 def pack_width(channels: int, *arrays: Array) -> int:
-    """Return the number of neighbouring channels that a thread reads at once: at most PACK_BYTES of each array."""
+    """Return how many neighbouring channels a thread reads at once: at most PACK_BYTES per array."""
     for width in (8, 4, 2):
         if channels % width == 0 and all(
             width * x.itemsize <= PACK_BYTES and x.data.ptr % (width * x.itemsize) == 0 for x in arrays

@@ -418,7 +418,7 @@ class Jobs(SchedulerPlugin):
             self._keep_ticking()
 
     def _try(self, part: Callable[..., object], *given: Any) -> bool:
-        """Run a part of a tick; return whether the tick has more parts. An error is logged only once for each job."""
+        """Run a part of a tick; return whether the tick has more parts. Log an error once for each job."""
         try:
             return bool(part(*given))
         except Exception as error:
