@@ -485,7 +485,7 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
         """
         goes_on = self.__sklearn_is_fitted__()
         if classes is None and not goes_on and np.ndim(y) < 2:
-            raise ValueError("classes: missing. Expected the classes of all calls in the first call of partial_fit.")
+            raise ValueError("classes: missing. Pass the classes of all calls in the first call of partial_fit.")
         if goes_on and classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ValueError(f"classes: {_shown(classes)}. Expected those of the first fit: {_shown(self.classes_)}.")
         if isinstance(self.class_weight, str):

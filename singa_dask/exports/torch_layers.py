@@ -205,7 +205,7 @@ def _pooling(module: TorchSource, layer: pooling.Pooling, x: str) -> str:
     if any(2 * p > k for p, k in zip(pad, kernel, strict=True)):
         # PyTorch allows padding of at most half a window
         if layer.takes_mean and not layer.count_pad:
-            raise ConfigError("PyTorch has no mean without padding where that is more than half of the window.")
+            raise ConfigError("in PyTorch, a mean that leaves out padding allows padding of at most half the window.")
         value = "0.0" if layer.takes_mean else 'float("-inf")'
         images, pad = f"F.pad({images}, ({pad[1]}, {pad[1]}, {pad[0]}, {pad[0]}), value={value})", (0, 0)
     how = f"{pair(kernel)}, stride={pair(stride)}, padding={pair(pad)}"

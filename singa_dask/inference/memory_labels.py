@@ -99,7 +99,7 @@ class LabelReader:
         if columns is None or (len(columns) == 1 and len(self._fields) == 1):
             if len(self._fields) > 1:
                 wanted = ", ".join(layer.conf_name for layer in self._fields)
-                raise DataError(f"y: the net needs several, for {wanted}. Pass a dict by column.")
+                raise DataError(f"y: the net needs values for each of {wanted}. Pass a dict by column.")
             arrays = [as_array(y if columns is None else next(iter(columns.values())), "y")]
         else:
             columns = dict(zip(as_spelled([*map(str, columns)], names, "y"), columns.values(), strict=True))

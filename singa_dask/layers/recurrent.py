@@ -464,7 +464,7 @@ class LSTM(Recurrent):
             self.ops.copy(self.first.last_cell, out=before)
         else:
             self.take_over(before, 1)
-        # copies for time steps pass on the state as their output, and the cell as an attribute of the first copy
+        # the next time step reads the state from the output, and the cell from this attribute of the first copy
         self.first.last_cell = self.cells[self.steps[-1].after]
 
     @property

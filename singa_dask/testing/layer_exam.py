@@ -73,7 +73,7 @@ def check_contract(case: Case) -> None:
     forwards = isinstance(layer, Forwarding) and "labels" in layer.forwards
     has_labels = [feature.records.labels is not None for feature in (layer.sources[:1] + layer.features[:1])]
     if forwards and has_labels == [True, False]:
-        raise PartError('its forwards names "labels", which output 0 lacks: output.records = source.records.')
+        raise PartError('its forwards names "labels", but output 0 has no labels. Set output.records = source.records.')
     for feature in layer.features:
         if feature.grad is not None:
             layer.ops.copy(feature.data, out=feature.grad)

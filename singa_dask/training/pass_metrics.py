@@ -238,7 +238,7 @@ class Scores:
             return float(by_class[-1])
         if average == "weighted" and true.sum():
             return float(np.average(by_class, weights=true))
-        # leave out a class that neither occurs nor is predicted; a label is never left out
+        # leave out classes that neither occur nor are predicted; with several labels per record, keep all labels
         return float(np.mean(by_class[(predicted > 0) | (true > 0) | ("counts" in self._arrays)]))
 
     def _counted(self) -> npt.NDArray[np.int64]:

@@ -6,6 +6,7 @@ rewritten: the numbers should only get smaller.
 
 from __future__ import annotations
 
+import argparse
 import ast
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +50,8 @@ def known_faults() -> dict[str, int]:
 
 def main() -> None:
     """Write the number of faults of each file that has some."""
+    description, text = (__doc__ or "").split("\n\n", 1)
+    argparse.ArgumentParser(prog="python -m tests.docs.docstrings", description=description, epilog=text).parse_args()
     found = {path: len(list(find_docstring_faults(path))) for path in sorted(PACKAGE.rglob("*.py"))}
     KNOWN.write_text("".join(f"{n} {path.relative_to(PACKAGE).as_posix()}\n" for path, n in found.items() if n))
 

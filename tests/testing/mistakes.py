@@ -151,7 +151,7 @@ WRONG = [
     Wrong(SharedCache, "Keep what belongs to a layer in self, not in its class or module"),
     Wrong(GradientInFloat32, "Compute gradients in the dtype of their memory, and clip or round nothing"),
     Wrong(Float64, "output 0 is float64 in a net of float32. Leave dtype out"),
-    Wrong(FalseForwards, 'forwards names "labels", which output 0 lacks: output.records = source.records'),
+    Wrong(FalseForwards, 'forwards names "labels", but output 0 has no labels. Set output.records = source.records'),
     Wrong(FalseCapturable, "Read self.context.step in prepare(), or take capturable out of its speed"),
     Wrong(BufferOfTraining, "it has no memory, as it is only for backward. See Layer.buffer"),
     Wrong(KeepsParam, "has no values. Set or draw them first", "has no values"),

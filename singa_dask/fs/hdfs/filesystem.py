@@ -260,7 +260,7 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
             try:
                 self._connection.ask(path, lambda client, path=path: client.delete(path, False))  # type: ignore[misc]
             except PermissionError:
-                # a user without the permission to remove the temporary file has not written it either
+                # if this user may not remove the temporary file, this user did not create it
                 return
             except OSError as error:
                 logger.warning("%s The temporary file stays.", error)

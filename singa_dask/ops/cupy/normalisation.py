@@ -245,7 +245,7 @@ class CupyNormalisation(CupyLinear):
 
 
 def _is_rows(x: Array, mean: Array) -> bool:
-    """Return whether the groups of x are its rows."""
+    """Return whether each row of x is one group."""
     return bool(mean.ndim == 1 or (x.ndim == 2 and mean.shape[1] == 1))
 
 

@@ -136,7 +136,7 @@ def normalisation(
 ) -> tuple[int, list[Any]]:
     """Describe a normalisation over channels; return also the arguments that its gradient needs."""
     if size not in LRN_SIZES and (size == 1 or x.shape[1] % LRN_CHANNELS):
-        raise Unsupported(f"local_size {size} of {x.shape[1]} channels")
+        raise Unsupported(f"local_size {size} with {x.shape[1]} channels")
     prop = Prop.TRAINING if training else Prop.INFERENCE
     how, attributes = [size, alpha, beta, knorm], engine.attributes()
     args = (Alg.LRN_ACROSS, described(engine, x), described(engine, x), *how, attributes)

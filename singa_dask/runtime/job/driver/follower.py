@@ -63,7 +63,7 @@ class Follower:
         # (signal, sender): an empty sender means the user, and an empty signal means `leave`
         self._requests: SimpleQueue[tuple[str, str]] = SimpleQueue()
         self._n_signals = 0
-        # since when the connection is lost or the scheduler does not answer; None while it answers
+        # when the scheduler became unreachable or silent; None while it answers
         self._unheard_since: float | None = None
         self._is_lost = self._is_told = False
         self._has_left = False
