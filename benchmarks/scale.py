@@ -73,11 +73,11 @@ def n_sockets() -> int:
 def run_process(job: JobConf, process: int, folder: str, pipe: Connection) -> None:
     """Run one process of a job; send its address, then its counts a step."""
     before = n_sockets()
-    transport = partial(Counted, "tcp://127.0.0.1", life=0, token="of the benchmark")
+    transport = partial(Counted, "tcp://127.0.0.1", incarnation=0, token="of the benchmark")
     host = UnitHost("scale", process, job, transport, lambda event: None, threads=1)
     HOSTS.append(host)
     pipe.send(host.address)
-    host.connect(pipe.recv())
+    host.router.connect(pipe.recv())
     reports: list[dict[str, Any]] = []
     threads = [
         threading.Thread(target=lambda unit=unit: reports.append(run_unit(host, unit, folder, None, ())))  # type: ignore[misc]

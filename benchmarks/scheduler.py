@@ -12,7 +12,7 @@ import gc
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -83,13 +83,14 @@ class Simulated:
             progress = {"bytes": (1, 1), "workers": {f"worker-0-{process}": (step, 0.1 * step, 0.0, 0.0)}}
             told = {
                 "process": process,
-                "life": 0,
+                "incarnation": 0,
                 "steps": {str(group): step for group in range(4)},
                 "waits": {},
                 **progress,
             }
             self.workers[address] = SimpleNamespace(
                 nthreads=2,
+                memory_limit=4 << 30,
                 processing=[],
                 host="10.0.0.1",
                 name=address,
@@ -103,12 +104,13 @@ class Simulated:
         return getattr(self._real, name)
 
 
-def times_of(call: Callable[[int], object], n: int) -> tuple[int, float, float]:
+async def times_of(call: Callable[[int], object], n: int) -> tuple[int, float, float]:
     """Call a function; return how often, and the median and the longest time in milliseconds."""
     took = []
     for i in range(n):
         began = time.thread_time()
-        call(i)
+        if isinstance(made := call(i), Coroutine):
+            await made
         took.append(1e3 * (time.thread_time() - began))
     return n, sorted(took)[n // 2], max(took)
 
@@ -117,7 +119,7 @@ async def measure(real: Any) -> dict[str, tuple[int, float, float]]:
     """Call what Dask calls, in the thread of the event loop."""
     plugin, simulated = real.plugins[JOBS], Simulated(real)
     jobs = Jobs()
-    await jobs.starting(simulated)  # type: ignore[arg-type]
+    await jobs.start(simulated)  # type: ignore[arg-type]
     large = record_of(0, LARGE)
     records = [large, *(record_of(i, PAIR) for i in range(1, RUNNING))]
     for record in records:
@@ -142,16 +144,19 @@ async def measure(real: Any) -> dict[str, tuple[int, float, float]]:
         jobs._tick()
 
     def answer(op: str, **arguments: Any) -> Callable[[int], object]:
-        return lambda i: dumps(simulated.handlers[op](**arguments))
+        async def call(i: int) -> None:
+            dumps(await simulated.handlers[op](**arguments))
+
+        return call
 
     gc.collect()
     return {
-        "metrics of a worker": times_of(report, 32 * REPORTS),
-        "a unit begins": times_of(start_unit, 64),
-        "a tick": times_of(tick, REPORTS),
-        "list": times_of(answer(Op.LIST), 20),
-        "view of 64 units": times_of(answer(Op.VIEW, job_id=job_id), 100),
-        "200 events": times_of(lambda i: dumps(large.events.after(-1)), 100),
+        "metrics of a worker": await times_of(report, 32 * REPORTS),
+        "a unit begins": await times_of(start_unit, 64),
+        "a tick": await times_of(tick, REPORTS),
+        "list": await times_of(answer(Op.LIST), 20),
+        "view of 64 units": await times_of(answer(Op.VIEW, job_id=job_id), 100),
+        "200 events": await times_of(lambda i: dumps(large.events.after(-1)), 100),
     }
 
 

@@ -239,7 +239,7 @@ async def measure(n: int, memory: bool) -> dict[str, Any]:
             await until(lambda: len(scheduler.workers) == len(workers))
             jobs = Jobs()
             await scheduler.register_scheduler_plugin(jobs, idempotent=True)
-            await jobs.drivers.wait_until_restored()
+            await jobs.drivers.restored.wait()
             jobs._keep_ticking = lambda: None  # type: ignore[method-assign]
             found = await _run(scheduler, jobs, workers, n, meter, memory)
             for worker in workers:
@@ -283,7 +283,7 @@ async def _run(
     if memory:
         tracemalloc.start()
     meter.restart()
-    refused = await jobs.submit(spec.__dict__)
+    refused, _ = await jobs.submit(spec.__dict__)
     assert not refused, refused
     record = jobs.records[JOB]
     await until(lambda: len(record.state._incarnation.started) == 2 * n)

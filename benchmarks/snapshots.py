@@ -52,8 +52,8 @@ def run(job: JobConf, folder: str) -> tuple[list[tuple[float, float]], list[dict
     times: list[tuple[float, float]] = []
     snapshots: list[dict[str, Any]] = []
 
-    def keep(step: int, file: str, content: bytes) -> list[str]:
-        store.put("job", file, step, content)
+    def keep(step: int, file: str, content: bytes, known: int) -> list[str]:
+        store.put("job", file, step, content, known)
         ours.send_bytes(content)
         return ["here", "there"]
 
