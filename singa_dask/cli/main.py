@@ -44,7 +44,7 @@ VERBS = {
     "data": "Look at records, and measure how fast they are read.",
     "diff": "Show how the jobs and the results of two runs differ.",
     "export": "Write a trained net as a file for other programs.",
-    "extract": "Write what layers of a trained net make of records.",
+    "extract": "Write the outputs of layers of a trained net for records.",
     "find-rate": "Propose a learning rate, from a short run in which it rises.",
     "graph": "Draw the net of a job file: layers, shapes, parts, bridges.",
     "import": "Make a checkpoint of weights from another program.",
