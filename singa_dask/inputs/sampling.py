@@ -76,7 +76,9 @@ class RNNDummy(Feedback, Counting, InputLayer):
 
     def setup(self) -> None:
         if not self.options.shape:
-            raise ConfigError(Problem(("rnn_dummy_conf", "shape"), f"{self.conf.type} needs this key. The batch size comes first."))
+            raise ConfigError(
+                Problem(("rnn_dummy_conf", "shape"), f"{self.conf.type} needs this key. The batch size comes first.")
+            )
         # if a row has one value, SINGA's job files set only the batch size as its shape
         shape = self.options.shape if len(self.options.shape) > 1 else [*self.options.shape, 1]
         self.add_output(shape, requires_grad=False, dtype=self.context.param_dtype)
