@@ -25,6 +25,7 @@ LEVELS = {
     "inference": 14,
     "jobs": 13,
     "planner": 12,
+    "survey": 12,
     "runtime": 11,
     "testing": 10,
     "observe": 10,

@@ -60,8 +60,8 @@ def inspect(
     from singa_dask.cli.opening import described
     from singa_dask.cli.picture_sheet import Pictures, draw_sheet
     from singa_dask.cli.raw_tables import describe_columns, doubts_of, inspect_raw, is_raw_table, survey_columns
-    from singa_dask.cli.reading import worded
     from singa_dask.data.stores.tables.table import TableStore
+    from singa_dask.survey.options import worded
 
     pictures, found, faults = None, None, list[DataError]()
     if is_raw_table(url, reading) and not png:

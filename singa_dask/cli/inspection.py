@@ -13,8 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from singa_dask.cli.findings import FieldStatistics, Ids, Repeats, label_findings, value_findings
-from singa_dask.cli.init.numbers import say_forms
 from singa_dask.cli.picture_layout import PictureLayout, guess_layout
 from singa_dask.cli.picture_sheet import Pictures
 from singa_dask.cli.tasks import RecordCounter
@@ -27,6 +25,8 @@ from singa_dask.data.stores.tables.part_store import PartStore
 from singa_dask.data.types import Arrays, TableColumn
 from singa_dask.errors import DataError
 from singa_dask.shown import plural
+from singa_dask.survey.numbers import say_forms
+from singa_dask.survey.statistics import FieldStatistics, Ids, Repeats, label_findings, value_findings
 from singa_dask.wording import listed
 
 # bytes of decoded records in a sample

@@ -9,8 +9,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from singa_dask.cli.init.column_kinds import kind_of
-from singa_dask.cli.init.columns import (
+from singa_dask.cli.opening import store_format
+from singa_dask.cli.printing import TextColumn, table
+from singa_dask.cli.reading import Reading
+from singa_dask.data.codecs.columns import refuse_absent
+from singa_dask.data.stores.tables.json_text import load_object
+from singa_dask.data.stores.tables.table_csv import CsvPart
+from singa_dask.errors import DataError
+from singa_dask.inference.value_files import text_columns
+from singa_dask.shown import plural
+from singa_dask.survey.column_kinds import kind_of
+from singa_dask.survey.columns import (
     HEAD_BYTES,
     ColumnSurvey,
     OpenTable,
@@ -20,18 +29,9 @@ from singa_dask.cli.init.columns import (
     read_table,
     show_value,
 )
-from singa_dask.cli.init.numbers import refuse_other_marks, spellings_of, with_numbers
-from singa_dask.cli.init.records import InitOptions
-from singa_dask.cli.init.survey import holds_table
-from singa_dask.cli.opening import store_format
-from singa_dask.cli.printing import TextColumn, table
-from singa_dask.cli.reading import Reading, worded
-from singa_dask.data.codecs.columns import refuse_absent
-from singa_dask.data.stores.tables.json_text import load_object
-from singa_dask.data.stores.tables.table_csv import CsvPart
-from singa_dask.errors import DataError
-from singa_dask.inference.value_files import text_columns
-from singa_dask.shown import plural
+from singa_dask.survey.numbers import refuse_other_marks, spellings_of, with_numbers
+from singa_dask.survey.options import SurveyOptions, worded
+from singa_dask.survey.survey import holds_table
 
 MAX_EXAMPLES = 3
 # maximum width of a cell on a terminal
@@ -46,9 +46,9 @@ def is_raw_table(url: str, reading: Reading) -> bool:
     return holds_table(url, backend, _options(reading), reading.storage_options)
 
 
-def _options(reading: Reading, thousands: str = "", decimal: str = "") -> InitOptions:
+def _options(reading: Reading, thousands: str = "", decimal: str = "") -> SurveyOptions:
     given = reading.options
-    return InitOptions(
+    return SurveyOptions(
         label=tuple(_listed(given.get("label"))),
         separator=given.get("separator", ""),
         encoding=given.get("charset", ""),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import functools
-import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +12,7 @@ import click
 
 from singa_dask.cli.options import Command, with_options
 from singa_dask.errors import DataError
+from singa_dask.survey.options import worded
 
 
 @dataclass(frozen=True)
@@ -157,30 +157,6 @@ def _mark_option(name: str, marks: str, use: str) -> Callable[[Command], Command
         callback=lambda _context, _option, value: value or "",
         help=use,
     )
-
-
-def worded(error: DataError, na_values: Sequence[str] = ()) -> DataError:
-    """Return an error that advises options of the command in place of keys of ``store_conf``.
-
-    ``na_values`` are the words that the user has passed already.
-    """
-    remedy = error.remedy
-    if remedy is None or not remedy.text:
-        return error
-    if remedy.key == "charset":
-        return error.saying("Or give --encoding, such as latin-1 or cp1252")
-    if remedy.key == "na_values":
-        return error.saying(f"Add --na-values {shlex.quote(','.join([*na_values, *remedy.values]))}")
-    if remedy.key == "quotes":
-        or_quoted = ", --quotes if they quote texts of several lines" if "true" in remedy.values else ""
-        return error.saying(f"Pass --no-quotes if quotes are characters here{or_quoted}")
-    if remedy.key == "separator":
-        return error.saying(f"Pass --separator {shlex.quote(remedy.values[0])}")
-    if remedy.key in ("missing", "unlabelled", "unknown") and remedy.values:
-        return error.saying(f"Pass --option {remedy.key}={remedy.values[0]}.")
-    if remedy.key == "label":
-        return error.saying("Pass --label NAME")
-    return error
 
 
 def numbers(option: str, text: str | None, separator: str, example: str) -> list[int] | None:

@@ -14,14 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from singa_dask.cli.init import records
 from singa_dask.cli.init.job_file import commands
-from singa_dask.cli.init.survey import choose_size
 from singa_dask.conf import LayerConf, load
 from singa_dask.data.stores import STORES
 from singa_dask.data.stores.split import SplitConf
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.layers.neuron import InnerProductConf
+from singa_dask.survey.results import RecordSurvey
+from singa_dask.survey.survey import choose_size
 from tests.cli.conftest import ROOT, Call, digits, noted, read
 from tests.contracts.foreign import FOREIGN, shape_of, write_foreign
 from tests.contracts.records import pixels
@@ -280,7 +280,7 @@ def test_it_says_what_to_do_next(call: Call) -> None:
     ],
 )
 def test_a_run_on_a_cluster_is_offered_beside_remote_data(source: str, on_cluster: bool, run: str) -> None:
-    survey = records.RecordSurvey(source, source, "csv", (3,), (), 9, 1, "", features=("a",))
+    survey = RecordSurvey(source, source, "csv", (3,), (), 9, 1, "", features=("a",))
     first, then = commands(survey, "mlp", "job.yaml", on_cluster)
     assert first == f"singa-dask run job.yaml --run-dir {run}"
     assert f"--init-from {run} " in then

@@ -17,12 +17,13 @@ from sklearn.model_selection import LeaveOneOut, StratifiedKFold, cross_val_pred
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from singa_dask.cli.init.columns import read_table
-from singa_dask.cli.init.leaks import leak_warnings
-from singa_dask.cli.init.logistic import class_probabilities, held_out_probabilities, standardised
-from singa_dask.cli.init.records import InitOptions, OutputSurvey
 from singa_dask.conf import load
 from singa_dask.data.stores.split import SplitConf
+from singa_dask.survey.columns import read_table
+from singa_dask.survey.leaks import leak_warnings
+from singa_dask.survey.logistic import class_probabilities, held_out_probabilities, standardised
+from singa_dask.survey.options import SurveyOptions
+from singa_dask.survey.results import OutputSurvey
 from tests.cli.conftest import Call
 
 N = 80
@@ -198,7 +199,7 @@ def test_records_that_say_nothing_still_make_a_job(call: Call) -> None:
 
 def leaks(frame: pd.DataFrame, name: str, has_classes: bool = True) -> list[str]:
     frame.to_csv("leaks.csv", index=False)
-    table = read_table("leaks.csv", InitOptions())
+    table = read_table("leaks.csv", SurveyOptions())
     features = [each for each in table.columns if each.name != name]
     output = OutputSurvey(name, "given", (1,) * has_classes)
     return list(leak_warnings(table, features, [output], np.arange(len(frame))))

@@ -12,10 +12,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from singa_dask.cli.init.column_kinds import are_like_names, is_like_code, sentinel_of, unfit
-from singa_dask.cli.init.columns import ColumnSurvey
 from singa_dask.conf import load
 from singa_dask.inputs.store_conf import StoreConf
+from singa_dask.survey.column_kinds import are_like_names, is_like_code, sentinel_of, unfit
+from singa_dask.survey.columns import ColumnSurvey
 from tests.cli.conftest import ROOT, Call
 from tests.contracts.foreign import png, tar
 from tests.selection import mostly_long

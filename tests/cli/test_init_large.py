@@ -15,15 +15,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from singa_dask.cli.init import columns as init_columns
 from singa_dask.cli.init import job_file as init_job
-from singa_dask.cli.init.counts import CountFile
 from singa_dask.cli.init.job_file import training_of, write_job
-from singa_dask.cli.init.records import InitOptions, OutputSurvey, RecordSurvey
-from singa_dask.cli.init.survey import survey
 from singa_dask.conf import load
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.inputs.store_conf import StoreConf
+from singa_dask.survey import columns
+from singa_dask.survey.counts import CountFile
+from singa_dask.survey.options import SurveyOptions
+from singa_dask.survey.results import OutputSurvey, RecordSurvey
+from singa_dask.survey.survey import survey
 from tests.cli.conftest import Call
 from tests.runtime.processes import small_cluster
 
@@ -36,7 +37,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     sizes = {"MAX_BYTES": 1 << 16, "SEEN_BYTES": 1 << 15, "MIN_BYTES": 1 << 10, "PART_BYTES": 1 << 13}
     for name, value in sizes.items():
-        monkeypatch.setattr(init_columns, name, value)
+        monkeypatch.setattr(columns, name, value)
 
 
 def table() -> pd.DataFrame:
@@ -83,7 +84,7 @@ def test_all_parts_are_looked_at(call: Call, form: str) -> None:
     assert call("run", "job.yaml", "--set", "train_steps=2", "--run-dir", "run", "--quiet").exit_code == 0
 
 
-def known_of(form: str, options: InitOptions) -> tuple[Any, ...]:
+def known_of(form: str, options: SurveyOptions) -> tuple[Any, ...]:
     """Return what `init` knows of all records of a table."""
     found = survey("table", options, "")
     assert isinstance(found, RecordSurvey)
@@ -102,9 +103,9 @@ def test_tasks_count_all_records(output: str, form: str, monkeypatch: pytest.Mon
     frame["stars"] = frame.stars.fillna(pd.Series(np.arange(N) % 3)).astype(int)
     frame.loc[N - 1, "shop"] = frame.loc[N - 5, output] = None
     write(frame, form)
-    options = InitOptions(**{"target" if output == "b" else "label": (output,)}, run=backwards)
+    options = SurveyOptions(**{"target" if output == "b" else "label": (output,)}, run=backwards)
     counted = known_of(form, options)
-    monkeypatch.setattr(init_columns, "MAX_BYTES", 1 << 28)
+    monkeypatch.setattr(columns, "MAX_BYTES", 1 << 28)
     n, outputs, notes, kept = known_of(form, replace(options, run=None))
     kept["categories"] = {**({"kind": list(outputs[0][0])} if output == "kind" else {}), **kept["categories"]}
     if output == "b":
@@ -119,7 +120,7 @@ def test_a_word_among_numbers_that_tasks_meet_is_refused_with_the_option() -> No
     frame["a"] = frame.a.astype(object)
     frame.loc[N - 1, "a"] = "unknown"
     write(frame, "csv")
-    options = InitOptions(label=("kind",), run=backwards)
+    options = SurveyOptions(label=("kind",), run=backwards)
     said = r"table/5\.csv, line 1001, column 'a': 'unknown' is not a number\. If it means .*, add it to --na-values\."
     with pytest.raises((ConfigError, DataError), match=said):
         survey("table", options, "")
@@ -139,11 +140,11 @@ def test_a_word_among_numbers_that_tasks_meet_is_refused_with_the_option() -> No
 def test_what_is_not_clear_is_asked_before_the_records_are_counted(options: dict[str, Any], said: str) -> None:
     write(table(), "csv")
 
-    def run(tasks: Sequence[CountFile]) -> Iterator[Any]:
+    def run(tasks: Sequence[CountFile], about: int) -> Iterator[Any]:
         raise AssertionError("they are counted")
 
     with pytest.raises((ConfigError, DataError), match=said):
-        survey("table", InitOptions(**options, run=run), "")
+        survey("table", SurveyOptions(**options, run=run), "")
 
 
 @pytest.mark.cluster
@@ -162,7 +163,7 @@ def test_dask_workers_count_all_records(call: Call) -> None:
     assert cluster.scheduler_address not in Path("job.yaml").read_text()
 
 
-def backwards(tasks: Sequence[CountFile]) -> Iterator[Any]:
+def backwards(tasks: Sequence[CountFile], about: int) -> Iterator[Any]:
     """Run tasks as workers may: in any order, and in other processes."""
     return (pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(task))())) for task in reversed(tasks))
 

@@ -1,9 +1,6 @@
-"""The command ``init``, which inspects data and writes a job file for them.
+"""The command ``init``, which writes a job file for data.
 
-`command` has the command. `survey` finds out the format, `records` has options and results. `tables`, `columns`,
-`counts`, `numbers`, `series` and `table_notes` inspect tables. `never_learned` warns about what only test records have,
-and `leaks` about features that tell the label alone. `baseline` fits models to beat, one of them by `logistic`, and
-`job_file` writes the job file.
+`command` asks, prints and writes what `singa_dask.survey` finds out about the data. `job_file` has the text of the job.
 """
 
 __all__: list[str] = []

@@ -22,16 +22,9 @@ from singa_dask.wording import listed, quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from singa_dask.cli.init.counts import CountFile
-    from singa_dask.cli.init.records import (
-        Baseline,
-        InitOptions,
-        Note,
-        OutputSurvey,
-        RecordSurvey,
-        TextSurvey,
-        UnsureError,
-    )
+    from singa_dask.survey.counts import CountFile
+    from singa_dask.survey.options import SurveyOptions, UnsureError
+    from singa_dask.survey.results import Baseline, Note, OutputSurvey, RecordSurvey, TextSurvey
 
 NETS = ("mlp", "convnet", "word-rnn", "char-rnn")
 # maximum number of features and classes that are listed
@@ -109,8 +102,10 @@ def init(
     """
     from singa_dask import fs
     from singa_dask.cli.init.job_file import commands, default_net, write_job
-    from singa_dask.cli.init.records import InitOptions, RecordSurvey, copies_folder
     from singa_dask.fs.outputs import check_output
+    from singa_dask.survey.options import SurveyOptions
+    from singa_dask.survey.results import RecordSurvey
+    from singa_dask.survey.split import copies_folder
 
     overwrite = context.meta["overwrite"]
     place = check_output(out, [data], overwrite=overwrite, by="--overwrite")
@@ -118,11 +113,11 @@ def init(
     if others["copy"]:
         fs.check_writable(fs.absolute(copies_folder(data, folder)))
     run_tasks = partial(_on_cluster, scheduler, scheduler_file) if scheduler or scheduler_file else None
-    surveyed, options = _surveyed(data, InitOptions(**others, run=run_tasks), folder)
+    surveyed, options = _surveyed(data, SurveyOptions(**others, run=run_tasks), folder)
     net = options.net or default_net(surveyed)
     _check_fits(surveyed, net)
     _tell(surveyed, net)
-    if options != InitOptions(**others) and not click.confirm(f"Write {out}?", default=True, err=True):
+    if options != SurveyOptions(**others) and not click.confirm(f"Write {out}?", default=True, err=True):
         return
     if isinstance(surveyed, RecordSurvey) and surveyed.write:
         folder = copies_folder(surveyed.source, folder)
@@ -135,20 +130,26 @@ def init(
     echo(f"{out}: a job with net {net}. Next:\n  {run}\n  {then}", err=True)
 
 
-def _on_cluster(scheduler: str | None, scheduler_file: str | None, tasks: Sequence[CountFile]) -> Iterator[Any]:
-    """Run tasks on the Dask cluster, and yield their results."""
+def _on_cluster(
+    scheduler: str | None, scheduler_file: str | None, tasks: Sequence[CountFile], about: int
+) -> Iterator[Any]:
+    """Run tasks on the Dask cluster, yield their results, and show how many of about so many records are counted."""
     from singa_dask import runtime
+    from singa_dask.cli.tasks import RecordCounter
 
     with runtime.connect(scheduler, scheduler_file) as client:
         runtime.check_seen(client, [file.url for file in tasks[0].files])
         echo(f"counting all records of {plural(len(tasks[0].files), 'file')} on the Dask workers ...", err=True)
-        yield from runtime.on_dask(client)(tasks)
+        with RecordCounter("counted", about) as counter:
+            for place, counts in runtime.on_dask(client)(tasks):
+                counter.advance(max((each.n for each in counts.values()), default=0))
+                yield place, counts
 
 
-def _surveyed(data: str, options: InitOptions, folder: str) -> tuple[RecordSurvey | TextSurvey, InitOptions]:
+def _surveyed(data: str, options: SurveyOptions, folder: str) -> tuple[RecordSurvey | TextSurvey, SurveyOptions]:
     """Inspect data, ask open questions on a terminal, and return options with the answers."""
-    from singa_dask.cli.init.records import UnsureError
-    from singa_dask.cli.init.survey import survey
+    from singa_dask.survey.options import UnsureError
+    from singa_dask.survey.survey import survey
 
     while True:
         try:
@@ -171,14 +172,14 @@ def _ask(error: UnsureError) -> dict[str, Any]:
     return error.choices[answer - 1][1]
 
 
-def _arguments(options: InitOptions) -> list[str]:
+def _arguments(options: SurveyOptions) -> list[str]:
     """Return the words of a command line with the options that differ from their defaults."""
-    from singa_dask.cli.init.records import InitOptions
+    from singa_dask.survey.options import SurveyOptions
 
     words = list[str]()
     for name, value in vars(options).items():
         option = f"--{name.replace('_', '-')}"
-        if name == "run" or value == getattr(InitOptions(), name):
+        if name == "run" or value == getattr(SurveyOptions(), name):
             continue
         if name in ("label", "target", "category"):
             words += [f"{option}={each}" for each in value]
@@ -191,8 +192,8 @@ def _arguments(options: InitOptions) -> list[str]:
 
 def _check_fits(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
     from singa_dask.cli.init.job_file import UNROLL
-    from singa_dask.cli.init.records import RecordSurvey, TextSurvey
-    from singa_dask.cli.init.survey import MIN_SIDE
+    from singa_dask.survey.results import RecordSurvey, TextSurvey
+    from singa_dask.survey.survey import MIN_SIDE
 
     fault = ""
     if isinstance(surveyed, TextSurvey) and net != "char-rnn":
@@ -212,7 +213,8 @@ def _check_fits(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
 def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
     """Print the findings, and what will be written."""
     from singa_dask.cli.init.job_file import hidden_of, training_of
-    from singa_dask.cli.init.records import MIN_TESTED, TextSurvey
+    from singa_dask.survey.results import TextSurvey
+    from singa_dask.survey.split import MIN_TESTED
 
     if isinstance(surveyed, TextSurvey):
         echo(f"{surveyed.source}: {surveyed.n_characters} characters, {surveyed.n_distinct} different ones", err=True)
@@ -265,7 +267,7 @@ def _note_lines(notes: Sequence[Note]) -> list[str]:
 
 
 def _show(output: OutputSurvey) -> str:
-    from singa_dask.cli.init.columns import show_value
+    from singa_dask.survey.columns import show_value
 
     if not output.is_label:
         return f"target: {output.name}, {output.why}. Mean {output.mean:.6g}, deviation {output.std:.6g}"

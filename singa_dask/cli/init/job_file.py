@@ -10,9 +10,10 @@ import re
 import shlex
 
 from singa_dask import fs
-from singa_dask.cli.init.records import Baseline, OutputSurvey, RecordSurvey, TextSurvey, directory_of
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.shown import plural
+from singa_dask.survey.results import Baseline, OutputSurvey, RecordSurvey, TextSurvey
+from singa_dask.survey.split import directory_of
 from singa_dask.wording import listed, quoted
 
 # batch size for up to MANY records, batch size for more records, and batch size of tests

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from PIL import Image, ImageOps
 
-from singa_dask.cli.init.survey import find_sets
 from singa_dask.data.stores import detect, open_store
 from singa_dask.errors import DataError
+from singa_dask.survey.survey import find_sets
 
 FRAME = pd.DataFrame({"a": [0.5, 1.5], "label": [0, 1]})
 

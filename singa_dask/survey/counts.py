@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singa_dask import runtime
-from singa_dask.cli.tasks import RecordCounter
 from singa_dask.data.codecs.category_names import plain_name
 from singa_dask.data.codecs.columns import as_floats, as_texts, column_kind, missing_of, whole
 from singa_dask.data.codecs.numbers import Spelling
@@ -100,19 +99,16 @@ class CountFile:
         return (self.file, self.index), counts
 
 
-Run = Callable[[Sequence[CountFile]], Iterable[tuple[tuple[int, int], dict[str, ColumnCounts]]]]
+Run = Callable[[Sequence[CountFile], int], Iterable[tuple[tuple[int, int], dict[str, ColumnCounts]]]]
+"""Function that runs the tasks of a table of about so many records, and yields their results."""
 
 
 def count(tasks: Sequence[CountFile], run: Run, about: int) -> dict[str, ColumnCounts]:
-    """Return the counts of each column of a table of ``about`` so many records, and show progress.
+    """Return the counts of each column of a table of ``about`` so many records.
 
     Counts are merged in file order, so they do not depend on the number of workers.
     """
-    parts = dict[tuple[int, int], dict[str, ColumnCounts]]()
-    with RecordCounter("counted", about) as counter:
-        for place, counts in run(tasks):
-            parts[place] = counts
-            counter.advance(max((each.n for each in counts.values()), default=0))
+    parts = dict(run(tasks, about))
     merged, *others = (parts[place] for place in sorted(parts))
     for other in others:
         for name, found in other.items():

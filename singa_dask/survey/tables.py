@@ -15,65 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singa_dask.cli.init.baseline import baseline_of
-from singa_dask.cli.init.column_kinds import (
-    KEYS,
-    MIN_NUMBERED,
-    TEXTS,
-    has_words,
-    is_like_id,
-    unfit,
-)
-from singa_dask.cli.init.columns import (
-    DATES,
-    MAX_BYTES,
-    MAX_CATEGORIES,
-    ColumnSurvey,
-    TableSurvey,
-    read_table,
-    show_value,
-)
-from singa_dask.cli.init.date_columns import date_doubts, date_notes, with_dates
-from singa_dask.cli.init.leaks import exact_warnings, leak_warnings, shared_id_warnings
-from singa_dask.cli.init.never_learned import categories_never_learned, classes_never_learned
-from singa_dask.cli.init.numbers import (
-    MAX_LISTED,
-    PLAIN,
-    are_mostly_numbers,
-    refuse_faults,
-    spellings_of,
-    with_numbers,
-)
-from singa_dask.cli.init.records import (
-    MIN_BYTE_RANGE,
-    MIN_SPLIT,
-    NOT_COPIED,
-    InitOptions,
-    Note,
-    OutputSurvey,
-    RecordSurvey,
-    Rows,
-    UnsureError,
-    count_test,
-    split_by_rule,
-    stratify,
-    with_split,
-)
-from singa_dask.cli.init.series import (
-    doubts_of_series,
-    gaps_note,
-    naive_forecasts,
-    series_in_blocks,
-    series_side_by_side,
-)
-from singa_dask.cli.init.table_notes import (
-    code_notes,
-    form_notes,
-    left_out_notes,
-    sentinel_notes,
-    unmet_words,
-    value_notes,
-)
 from singa_dask.data.codecs.category_names import in_order, name_key
 from singa_dask.data.codecs.columns import as_texts, is_number, missing_of, whole
 from singa_dask.data.codecs.labels import is_point, labels_among
@@ -85,6 +26,53 @@ from singa_dask.data.stores.images.image_decoding import IMAGE_SUFFIXES
 from singa_dask.data.stores.split import SplitConf
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.shown import plural
+from singa_dask.survey.baseline import baseline_of
+from singa_dask.survey.column_kinds import (
+    KEYS,
+    MIN_NUMBERED,
+    TEXTS,
+    has_words,
+    is_like_id,
+    unfit,
+)
+from singa_dask.survey.columns import (
+    DATES,
+    MAX_BYTES,
+    MAX_CATEGORIES,
+    ColumnSurvey,
+    TableSurvey,
+    read_table,
+    show_value,
+)
+from singa_dask.survey.date_columns import date_doubts, date_notes, with_dates
+from singa_dask.survey.leaks import exact_warnings, leak_warnings, shared_id_warnings
+from singa_dask.survey.never_learned import categories_never_learned, classes_never_learned
+from singa_dask.survey.notes import (
+    code_notes,
+    form_notes,
+    left_out_notes,
+    sentinel_notes,
+    unmet_words,
+    value_notes,
+)
+from singa_dask.survey.numbers import (
+    MAX_LISTED,
+    PLAIN,
+    are_mostly_numbers,
+    refuse_faults,
+    spellings_of,
+    with_numbers,
+)
+from singa_dask.survey.options import SurveyOptions, UnsureError
+from singa_dask.survey.results import MIN_BYTE_RANGE, Note, OutputSurvey, RecordSurvey
+from singa_dask.survey.series import (
+    doubts_of_series,
+    gaps_note,
+    naive_forecasts,
+    series_in_blocks,
+    series_side_by_side,
+)
+from singa_dask.survey.split import MIN_SPLIT, NOT_COPIED, Rows, count_test, split_by_rule, stratify, with_split
 from singa_dask.wording import listed, suggest
 
 logger = logging.getLogger(__name__)
@@ -95,7 +83,7 @@ FEW, MANY = 10, 100
 MAX_NAMED = 20
 
 
-def survey_table(url: str, test_url: str, backend: str, options: InitOptions, folder: str) -> RecordSurvey:
+def survey_table(url: str, test_url: str, backend: str, options: SurveyOptions, folder: str) -> RecordSurvey:
     """Inspect a table with named columns, or lines of numbers.
 
     Raises
@@ -245,7 +233,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
 def _with_rule(
     records: RecordSurvey,
     table: TableSurvey,
-    options: InitOptions,
+    options: SurveyOptions,
     output: OutputSurvey,
     numbers: tuple[Rows, Rows, Rows],
     split: str,
@@ -283,7 +271,7 @@ def _with_test_set(records: RecordSurvey, outputs: Sequence[OutputSurvey]) -> Re
     return replace(records, n_test=n_test, largest=largest if len(outputs) == 1 else 0.0)
 
 
-def _refuse_before_count(table: TableSurvey, options: InitOptions) -> None:
+def _refuse_before_count(table: TableSurvey, options: SurveyOptions) -> None:
     """Check column names and ask open questions before counting a large table, which takes minutes.
 
     Other errors are raised after counting, if they remain.
@@ -300,7 +288,7 @@ def _refuse_before_count(table: TableSurvey, options: InitOptions) -> None:
         logger.debug("%s: before its records are counted: %s", table.url, error)
 
 
-def _names_in(table: TableSurvey, options: InitOptions) -> list[str]:
+def _names_in(table: TableSurvey, options: SurveyOptions) -> list[str]:
     """Return the label and text columns, whose values are not numbers even if they look like numbers."""
     labels = _resolved(table, options.label, "--label")
     if not (labels or options.target):
@@ -309,7 +297,7 @@ def _names_in(table: TableSurvey, options: InitOptions) -> list[str]:
 
 
 def _doubts(used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey]) -> Iterator[str]:
-    """Yield warnings about ambiguous numbers, and about names that differ only in case or a final full stop."""
+    """Yield warnings about ambiguous numbers, and names that differ only in case or a final full stop."""
     for each in used:
         if each.example and not each.forms:
             yield f"{each.name}: its points are decimal ones, as in {each.example}. Pass --thousands . if they are not"
@@ -325,7 +313,7 @@ def _doubts(used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey]) -> It
             yield f"{column}: {listed(pairs, 3)} are different {what}"
 
 
-def _with_lags(table: TableSurvey, options: InitOptions) -> tuple[TableSurvey, LagsConf]:
+def _with_lags(table: TableSurvey, options: SurveyOptions) -> tuple[TableSurvey, LagsConf]:
     """Add the lags of the predicted columns to a time series; return it and the lags' configuration.
 
     The first N records, which lack lags, are left out.
@@ -367,21 +355,21 @@ def _with_lags(table: TableSurvey, options: InitOptions) -> tuple[TableSurvey, L
     return TableSurvey(table.url, "parquet", {}, columns, table.n - n, table.parts, kinds, table.runs), lags
 
 
-def _doubts_of_lags(series: TableSurvey, options: InitOptions, lags: LagsConf) -> Iterator[str]:
+def _doubts_of_lags(series: TableSurvey, options: SurveyOptions, lags: LagsConf) -> Iterator[str]:
     """Yield warnings about columns that may name several series."""
     others = {lags.order, *_resolved(series, options.drop, "--drop")}
     columns = [each for each in series.columns if each.name not in others]
     yield from doubts_of_series(columns, [series.named[name] for name in lags.columns], _steps_of(series, options))
 
 
-def _steps_of(series: TableSurvey, options: InitOptions) -> Sequence[Any] | None:
+def _steps_of(series: TableSurvey, options: SurveyOptions) -> Sequence[Any] | None:
     """Return the sorted times of a time series, if it has dates."""
     dates = _sorted_by(series, options)
     return next(filter(is_sorted, dates.times)) if dates else None
 
 
 def _choose(
-    table: TableSurvey, options: InitOptions, lagged: Collection[str] = ()
+    table: TableSurvey, options: SurveyOptions, lagged: Collection[str] = ()
 ) -> tuple[list[OutputSurvey], list[ColumnSurvey], dict[str, str]]:
     """Return the labels or targets, the features, and for each other column why it is left out.
 
@@ -462,7 +450,7 @@ def _hint(texts: Sequence[ColumnSurvey]) -> str:
     return f", or --text {shlex.quote(texts[0].name)} to learn from its words or characters"
 
 
-def _unsure_of_text(table: TableSurvey, column: ColumnSurvey, options: InitOptions) -> UnsureError:
+def _unsure_of_text(table: TableSurvey, column: ColumnSurvey, options: SurveyOptions) -> UnsureError:
     name = column.name
     choices: list[tuple[str, dict[str, Any]]] = [("a text, whose words are read", {"text": name})]
     advice = f"Pass --text {shlex.quote(name)} to learn from its words"
@@ -520,7 +508,7 @@ def _tells(column: ColumnSurvey, label: ColumnSurvey) -> str:
 
 
 def _reading(
-    table: TableSurvey, options: InitOptions, features: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey]
+    table: TableSurvey, options: SurveyOptions, features: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey]
 ) -> dict[str, Any]:
     reading: dict[str, Any] = dict(table.text)
     texts = [each for each in features if each.kind == "string" and each.name != options.text and not each.date]
@@ -589,7 +577,7 @@ def _unknown(table: TableSurvey, candidates: Sequence[ColumnSurvey]) -> UnsureEr
     return UnsureError(table.url, "which column is the label?", choices, "\n  ".join([advice, *described]))
 
 
-def _output(table: TableSurvey, column: ColumnSurvey, why: str, said: str, options: InitOptions) -> OutputSurvey:
+def _output(table: TableSurvey, column: ColumnSurvey, why: str, said: str, options: SurveyOptions) -> OutputSurvey:
     name, place = column.name, f"{table.url}: column {column.name!r}"
     known = len(column.distinct)
     if column.kind not in ("number", "boolean", "string", "empty"):
@@ -669,7 +657,7 @@ def _has_classes(table: TableSurvey, column: ColumnSurvey, said: str) -> bool:
 
 
 def _split_rows(
-    table: TableSurvey, outputs: Sequence[OutputSurvey], rows: Rows, options: InitOptions
+    table: TableSurvey, outputs: Sequence[OutputSurvey], rows: Rows, options: SurveyOptions
 ) -> tuple[Rows, Rows, str]:
     """Return the training rows, the test rows, and a text that says how they were chosen.
 
@@ -704,7 +692,7 @@ def _codes_of(values: pa.Array) -> Rows:
     return np.asarray(ranks[encoded.indices.to_numpy()], np.int64)
 
 
-def _split_by_key(table: TableSurvey, rows: Rows, options: InitOptions) -> tuple[Rows, Rows, str]:
+def _split_by_key(table: TableSurvey, rows: Rows, options: SurveyOptions) -> tuple[Rows, Rows, str]:
     """Split rows so that rows with equal values in a column are in the same part.
 
     Returns the training rows, the test rows, and a text that describes the split.
@@ -731,19 +719,19 @@ def _doubts_of_key(table: TableSurvey, name: str) -> Iterator[str]:
         yield f"{name}: another value in each record, so --split-by has no effect"
 
 
-def _learned_rows(table: TableSurvey, rule: Mapping[str, Any], options: InitOptions) -> Rows:
+def _learned_rows(table: TableSurvey, rule: Mapping[str, Any], options: SurveyOptions) -> Rows:
     """Return which of the rows that were read are training rows by a rule; without a rule, all."""
     n = table.n_seen
     return SplitConf.model_validate({"part": "train", **rule}).rows(options.lags, n) if rule else np.arange(n)
 
 
-def _dates(table: TableSurvey, options: InitOptions) -> list[ColumnSurvey]:
+def _dates(table: TableSurvey, options: SurveyOptions) -> list[ColumnSurvey]:
     """Return the columns of dates, except dropped ones; times of day and durations are none."""
     dropped = _resolved(table, options.drop, "--drop")
     return [each for each in table.columns if each.name not in dropped and each.times]
 
 
-def _sorted_by(table: TableSurvey, options: InitOptions) -> ColumnSurvey | None:
+def _sorted_by(table: TableSurvey, options: SurveyOptions) -> ColumnSurvey | None:
     """Return a column of dates in whose order the records are sorted, or None."""
     found = [each for each in _dates(table, options) if any(map(is_sorted, each.times))]
     return max(found, key=lambda each: len(each.distinct), default=None)

@@ -15,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singa_dask.cli.init.columns import ColumnSurvey, TableSurvey, show_value
-from singa_dask.cli.init.records import InitOptions, OutputSurvey, UnsureError
 from singa_dask.data.codecs.columns import as_texts
 from singa_dask.data.codecs.numbers import BLANK, MISSING, NumberConf, Spelling
 from singa_dask.data.stores.tables.table_csv import CsvPart
 from singa_dask.errors import ConfigError, DataError
+from singa_dask.survey.columns import ColumnSurvey, TableSurvey, show_value
+from singa_dask.survey.options import SurveyOptions, UnsureError
+from singa_dask.survey.results import OutputSurvey
 from singa_dask.wording import listed
 
 PLAIN, IN_POINTS = NumberConf(), NumberConf(thousands=".", decimal=",")
@@ -43,7 +44,7 @@ MAX_LISTED = 64
 MAX_WORDS = 8
 
 
-def with_numbers(table: TableSurvey, options: InitOptions, names: Collection[str]) -> TableSurvey:
+def with_numbers(table: TableSurvey, options: SurveyOptions, names: Collection[str]) -> TableSurvey:
     """Return a table whose numbers written as text are converted, except in the columns ``names``."""
     columns = [each if each.name in names else _read(each, table.format, options) for each in table.columns]
     columns = [_proven(each, written, columns) for each, written in zip(columns, table.columns, strict=True)]
@@ -56,7 +57,7 @@ def with_numbers(table: TableSurvey, options: InitOptions, names: Collection[str
     return replace(table, columns=columns, kinds={**table.kinds, **kinds})
 
 
-def _read(column: ColumnSurvey, format: str, options: InitOptions) -> ColumnSurvey:
+def _read(column: ColumnSurvey, format: str, options: SurveyOptions) -> ColumnSurvey:
     """Convert a column of text to numbers, or record why it cannot be converted.
 
     The column is returned unchanged if most of its texts are no numbers.
@@ -206,7 +207,7 @@ def known_unit(text: str) -> str:
     return ""
 
 
-def _is_said(form: NumberConf, options: InitOptions) -> bool:
+def _is_said(form: NumberConf, options: SurveyOptions) -> bool:
     """Return whether a form matches ``--thousands`` and ``--decimal``, if given."""
     given = options.thousands or options.decimal
     return (
@@ -220,7 +221,7 @@ def _is_said(form: NumberConf, options: InitOptions) -> bool:
 
 
 def _words(wrong: Sequence[str]) -> tuple[str, ...]:
-    """Return the texts that may mean missing values, without digits and commas, if there are only a few texts."""
+    """Return the texts without digits and commas, which may mean missing values, if texts are few."""
     return tuple(text for text in wrong if not re.search(r"[\d,]", text)) if len(wrong) <= MAX_WORDS else ()
 
 
@@ -235,7 +236,7 @@ def _fault(column: ColumnSurvey, wrong: Sequence[str]) -> str:
     return f"most values are numbers, but not {', '.join(shown)}{more}."
 
 
-def refuse_faults(table: TableSurvey, columns: Sequence[ColumnSurvey], options: InitOptions) -> None:
+def refuse_faults(table: TableSurvey, columns: Sequence[ColumnSurvey], options: SurveyOptions) -> None:
     """Raise an error for used columns with unreadable or ambiguous values.
 
     Raises
@@ -281,7 +282,7 @@ def _question(url: str, columns: Sequence[ColumnSurvey]) -> UnsureError:
     return UnsureError(url, question, choices, f"Pass {', or '.join(how)}; it applies to all such columns.{also}")
 
 
-def refuse_other_marks(url: str, columns: Sequence[ColumnSurvey], options: InitOptions) -> None:
+def refuse_other_marks(url: str, columns: Sequence[ColumnSurvey], options: SurveyOptions) -> None:
     """Raise a ConfigError if numbers cannot be read as ``--thousands`` and ``--decimal`` say.
 
     If these options decide how another column is read, they are meant for that column.
@@ -297,7 +298,7 @@ def refuse_other_marks(url: str, columns: Sequence[ColumnSurvey], options: InitO
             )
 
 
-def _unlike(form: NumberConf, texts: pa.Array, options: InitOptions) -> str:
+def _unlike(form: NumberConf, texts: pa.Array, options: SurveyOptions) -> str:
     """Return a text that cannot be read with ``--thousands`` and ``--decimal``; empty if all can."""
     thousands, decimal = options.thousands or form.thousands, options.decimal or form.decimal
     if thousands == decimal:
@@ -310,7 +311,7 @@ def _unlike(form: NumberConf, texts: pa.Array, options: InitOptions) -> str:
 # -- points as thousands separators -------------------------------------------------------------------------
 
 
-def _points(column: ColumnSurvey, table: TableSurvey, options: InitOptions, has_commas: bool) -> ColumnSurvey:
+def _points(column: ColumnSurvey, table: TableSurvey, options: SurveyOptions, has_commas: bool) -> ColumnSurvey:
     """Return a CSV column of numbers; if its points may separate thousands, with both ways to read it."""
     if column.kind != "number" or column.forms or not column.name:
         return column

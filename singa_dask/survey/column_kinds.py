@@ -7,10 +7,10 @@ import re
 import numpy as np
 import pyarrow.compute as pc
 
-from singa_dask.cli.init.columns import DATES, MANY_CATEGORIES, ColumnSurvey
-from singa_dask.cli.init.numbers import known_unit
 from singa_dask.data.codecs.columns import as_floats
 from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
+from singa_dask.survey.columns import DATES, MANY_CATEGORIES, ColumnSurvey
+from singa_dask.survey.numbers import known_unit
 
 # minimum number of records to detect a column of ids
 MIN_NUMBERED = 10
@@ -71,7 +71,7 @@ def kind_of(column: ColumnSurvey) -> str:
 
 
 def is_like_code(column: ColumnSurvey) -> bool:
-    """Return whether a column of numbers looks like codes, by its name or as all numbers have as many digits."""
+    """Return whether numbers look like codes, by the column's name or as all have as many digits."""
     if column.forms or not column.is_whole or len(column.distinct) < 3:
         return False
     least, most = column.numbers.min(), column.numbers.max()

@@ -16,13 +16,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from singa_dask import fs
-from singa_dask.cli.init.counts import COUNTED, ColumnCounts, CountFile, Run, count
-from singa_dask.cli.init.records import (
-    InitOptions,
-    Rows,
-    UnsureError,
-)
-from singa_dask.cli.reading import worded
 from singa_dask.data.codecs.category_names import in_order, plain_name
 from singa_dask.data.codecs.columns import as_floats, as_texts, is_number, key_texts, missing_of, whole
 from singa_dask.data.codecs.dates import DateConf
@@ -34,6 +27,9 @@ from singa_dask.data.stores.tables.table_files import LINES, format_of, table_fi
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
 from singa_dask.fs.open_bytes import open_bytes
+from singa_dask.survey.counts import COUNTED, ColumnCounts, CountFile, Run, count
+from singa_dask.survey.options import SurveyOptions, UnsureError, worded
+from singa_dask.survey.split import Rows
 from singa_dask.texts import charset_of, refuse_wide, split_lines
 from singa_dask.wording import listed
 
@@ -229,7 +225,7 @@ class TableSurvey:
         """Whether Dask workers have counted all records."""
         return any(each.counted for each in self.columns)
 
-    def count(self, options: InitOptions, labels: Collection[str], run: Run) -> TableSurvey:
+    def count(self, options: SurveyOptions, labels: Collection[str], run: Run) -> TableSurvey:
         """Return the table with counts of all its records, from tasks that ``run`` executes."""
         columns = [each for each in self.columns if each.name in self.kinds and each.kind in COUNTED]
         written = {each.name for each in columns if each.forms or (each.name in labels and self.format == "csv")}
@@ -345,7 +341,7 @@ class OpenTable(NamedTuple):
     faults: Mapping[str, str]
 
 
-def open_table(place: str, options: InitOptions, storage_options: fs.Options = None) -> OpenTable:
+def open_table(place: str, options: SurveyOptions, storage_options: fs.Options = None) -> OpenTable:
     """Open a table, and detect how its text is read.
 
     Raises the errors of `read_table`.
@@ -368,7 +364,7 @@ def open_table(place: str, options: InitOptions, storage_options: fs.Options = N
     return OpenTable(form, text, parts, kinds | {name: "string" for name, _ in files[0].keys}, found.faults)
 
 
-def read_table(place: str, options: InitOptions, storage_options: fs.Options = None) -> TableSurvey:
+def read_table(place: str, options: SurveyOptions, storage_options: fs.Options = None) -> TableSurvey:
     """Read the columns of a table.
 
     Raises
@@ -456,7 +452,7 @@ def _lines_of(parts: OpenParts, sizes: Sequence[int], row_bytes: int) -> tuple[R
 
 
 def _groups_of(parts: OpenParts, row_bytes: int) -> tuple[Runs, int, int]:
-    """Return runs of records in columnar files, the number of records, and the bytes of the largest row group.
+    """Return runs of records in columnar files, their number, and the bytes of the largest row group.
 
     For a large table, only some evenly spaced runs are returned.
     """
@@ -490,7 +486,7 @@ def head_lines(place: str, charset: str = "utf-8", storage_options: fs.Options =
     return found[:-1] if len(head) == HEAD_BYTES else found
 
 
-def _sniff(place: str, options: InitOptions, storage_options: fs.Options = None) -> dict[str, Any]:
+def _sniff(place: str, options: SurveyOptions, storage_options: fs.Options = None) -> dict[str, Any]:
     """Return the options of a CSV file, such as separator and header, that differ from the defaults."""
     lines = head_lines(place, options.encoding or "utf-8", storage_options)
     keys: dict[str, Any] = {}

@@ -9,10 +9,12 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singa_dask.cli.init.columns import ColumnSurvey, TableSurvey, show_value
-from singa_dask.cli.init.records import InitOptions, OutputSurvey, Rows
 from singa_dask.data.codecs.category_names import in_order, plain_name
 from singa_dask.data.codecs.columns import as_texts
+from singa_dask.survey.columns import ColumnSurvey, TableSurvey, show_value
+from singa_dask.survey.options import SurveyOptions
+from singa_dask.survey.results import OutputSurvey
+from singa_dask.survey.split import Rows
 from singa_dask.wording import listed
 
 # maximum number of categories that a warning lists
@@ -33,7 +35,7 @@ def categories_never_learned(
     table: TableSurvey,
     features: Sequence[ColumnSurvey],
     parts: tuple[Rows, Rows],
-    options: InitOptions,
+    options: SurveyOptions,
     dates: ColumnSurvey | None,
 ) -> Iterator[str]:
     """Yield warnings about categories of features that test records have, and no training record.

@@ -1,20 +1,19 @@
-"""Options and findings of ``init``, and the test set: how it is split off, or counted."""
+"""Split records into training and test set, or count a test set that exists."""
 
 from __future__ import annotations
 
 import copy
 import posixpath
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
 from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.codecs.tokens import TextMeasure
 from singa_dask.data.stores import Store, open_store
 from singa_dask.data.stores.arrow.arrow import ArrowStore
 from singa_dask.data.stores.class_names import write_options
@@ -22,264 +21,10 @@ from singa_dask.data.stores.label_match import label_table
 from singa_dask.data.stores.split import SplitConf
 from singa_dask.errors import DataError
 from singa_dask.redaction import readable
-from singa_dask.shown import by_shape
+from singa_dask.survey.options import SurveyOptions
+from singa_dask.survey.results import OutputSurvey, RecordSurvey
 
 Rows = npt.NDArray[np.int64]
-
-
-class Note(NamedTuple):
-    """A finding about ``n`` values of a column, and how they are handled."""
-
-    column: str
-    found: str
-    n: int
-    done: str
-
-
-# numbers from 0 to 255 are treated as bytes if their maximum is at least this
-MIN_BYTE_RANGE = 100
-# a class is rare if another has more than RARE times its records; of more than MAX_WEIGHED classes, none is called rare
-RARE, MAX_WEIGHED = 10, 20
-
-
-class UnsureError(DataError):
-    """Data can be read in several ways.
-
-    ``question`` asks the user for the way. ``choices`` are the possible answers, each with the fields of `InitOptions`
-    that it changes.
-    """
-
-    def __init__(self, place: str, question: str, choices: Sequence[tuple[str, dict[str, Any]]], advice: str) -> None:
-        self.question, self.choices = question, tuple(choices)
-        super().__init__(f"{place}: {question} {advice}")
-
-
-@dataclass(frozen=True)
-class InitOptions:
-    """The options of ``init``. ``run`` runs tasks on Dask workers, if there are any."""
-
-    label: tuple[str, ...] = ()
-    target: tuple[str, ...] = ()
-    features: tuple[str, ...] = ()
-    text: str = ""
-    drop: tuple[str, ...] = ()
-    category: tuple[str, ...] = ()
-    separator: str = ""
-    encoding: str = ""
-    missing: str = ""
-    classes: tuple[str, ...] = ()
-    header: bool | None = None
-    quotes: bool | None = None
-    na_values: tuple[str, ...] = ()
-    thousands: str = ""
-    decimal: str = ""
-    lags: int = 0
-    test_split: float = 0.2
-    split_by: str = ""
-    copy: bool = False
-    seed: int = 1
-    net: str | None = None
-    test: str = ""
-    backend: str = ""
-    run: Callable[..., Any] | None = field(default=None, compare=False)
-
-    def of_tables(self) -> str:
-        """Return the name of a given option that applies only to tables; empty if there is none."""
-        names = ["target", "features", "text", "drop", "category", "encoding", "missing", "classes", "lags", "split_by"]
-        names += ["na_values", "thousands", "decimal"]
-        given = [name for name in names if getattr(self, name)]
-        given += [name for name in ("header", "quotes") if getattr(self, name) is not None]
-        return given[0] if given else ""
-
-
-@dataclass(frozen=True)
-class TextSurvey:
-    """Properties of a text: its URL, its number of characters, and how many of these are distinct."""
-
-    source: str
-    n_characters: int
-    n_distinct: int
-
-
-@dataclass(frozen=True)
-class OutputSurvey:
-    """Properties of a label or target: its column, why it was chosen, and the records of each class.
-
-    The records of each class are counted if there are classes. ``names`` are the values of the classes, in order; empty
-    if they are 0, 1, ...
-    """
-
-    name: str
-    why: str
-    counts: tuple[int, ...] = ()
-    names: tuple[str, ...] = ()
-    mean: float = 0.0
-    std: float = 1.0
-
-    @property
-    def is_label(self) -> bool:
-        """Whether it is a label, which has classes."""
-        return bool(self.counts)
-
-    @property
-    def has_rare(self) -> bool:
-        """Whether some of a few classes are rare."""
-        is_rare = 0 < RARE * min(self.counts, default=0) < max(self.counts, default=0)
-        return is_rare and len(self.counts) <= MAX_WEIGHED
-
-    @property
-    def roc_auc(self) -> str:
-        """The metric that shows how well records are ranked; empty for several classes, none of them rare."""
-        return "roc_auc" if len(self.counts) == 2 else "roc_auc_ovr" if self.has_rare else ""
-
-
-@dataclass(frozen=True)
-class Baseline:
-    """Quality of simple models of the training records.
-
-    Attributes
-    ----------
-    score : float
-        Accuracy of a logistic regression, or root mean squared error of a ridge regression, on the test records. If
-        there are none, it is cross-validated.
-    linear, best : float
-        Share of the variance of labels or targets that a ridge regression explains, 0 to 1: the linear one, and the
-        better one of the linear one and one with a kernel. Each training record is predicted from all others.
-    roc_auc : float or None
-        Area under the ROC curve of the logistic regression, a mean over classes, if the label has a rare class.
-    constants : tuple of float
-        For each label or target the accuracy, or root mean squared error, of the best constant answer on the test
-        records. Empty if there are none.
-    """
-
-    score: float
-    linear: float
-    best: float
-    roc_auc: float | None = None
-    constants: tuple[float, ...] = ()
-
-    @property
-    def curved(self) -> float:
-        """Share of the variance left unexplained by the linear model that the better model explains."""
-        return (self.best - self.linear) / (1 - self.linear)
-
-
-@dataclass(frozen=True)
-class RecordSurvey:
-    """Labelled records, and how to read and split them.
-
-    Attributes
-    ----------
-    source : str
-        URL of the data.
-    url, test_url : str
-        URLs of the training set and the test set. They differ from ``source`` if the records are copied. ``test_url``
-        is empty if there is no test set.
-    shape : tuple of int
-        Shape of a record for ``store_conf``; images are (channels, height, width).
-    outputs : tuple of OutputSurvey
-        Labels or targets.
-    n_records, n_test : int
-        Number of training records and of test records. They are estimates if a table was not read completely.
-    n_seen : int
-        Number of records of a table that were read.
-    values : {"bytes", "small", "columns", "any"}
-        Range of the values: bytes from 0 to 255, small numbers from -1 to 1, columns that each have their own range, or
-        any other numbers.
-    mean, std : float
-        Mean and standard deviation of all values that were read.
-    reading : dict
-        Further keys of ``store_conf`` that are needed to read the records.
-    trouble : sequence of str
-        Messages about likely problems.
-    measure : TextMeasure, optional
-        Lengths and characters of the texts of a table, if the texts are its features.
-    left_out : str
-        Message that lists the columns of a table that are not used, with the reasons.
-    notes : sequence of Note
-        How values of a table are read, and which ones are filled or left out.
-    key : str
-        Column that identifies records, such as an id or a time.
-    split : str
-        How the records of a split test set were chosen.
-    rule : mapping
-        Rule of `SplitConf` if training and test set are parts of one store.
-    form : str
-        Format of the data; ``backend`` is the format of the training set.
-    group_bytes : int
-        Size of the largest row group; 0 without row groups.
-    write : callable, optional
-        Writes the files of the split into a folder.
-    is_counted : bool
-        Whether Dask workers have counted all records of a large table.
-    naive : sequence of str
-        How good naive forecasts of a time series are.
-    unlabelled_url : str
-        Records that are named like a test set, but have no labels.
-    largest : float
-        Share of the largest class among the test records that a split chose; 0 if it is not known.
-    """
-
-    source: str
-    url: str
-    backend: str
-    shape: tuple[int, ...]
-    outputs: tuple[OutputSurvey, ...]
-    n_records: int
-    seed: int
-    values: str
-    test_url: str = ""
-    n_test: int = 0
-    is_image: bool = False
-    mean: float = 0.0
-    std: float = 1.0
-    reading: Mapping[str, Any] = field(default_factory=dict)
-    trouble: Sequence[str] = ()
-    features: tuple[str, ...] = ()
-    measure: TextMeasure | None = None
-    left_out: str = ""
-    notes: Sequence[Note] = ()
-    baseline: Baseline | None = None
-    naive: Sequence[str] = ()
-    n_seen: int = 0
-    key: str = ""
-    split: str = ""
-    rule: Mapping[str, Any] = field(default_factory=dict)
-    unlabelled_url: str = ""
-    form: str = ""
-    group_bytes: int = 0
-    write: Callable[[str], None] | None = None
-    is_counted: bool = False
-    largest: float = 0.0
-
-    @property
-    def has_classes(self) -> bool:
-        """Whether classes are predicted, not numbers."""
-        return self.outputs[0].is_label
-
-    @property
-    def outputs_named(self) -> str:
-        """Names of the labels or targets."""
-        return " and ".join(each.name for each in self.outputs)
-
-    @property
-    def n(self) -> int:
-        """Number of all records, including a split test set."""
-        return self.n_records + (self.n_test if self.split else 0)
-
-    @property
-    def is_about(self) -> bool:
-        """Whether the numbers of records are estimates."""
-        return 0 < self.n_seen < self.n and not self.is_counted
-
-    def describe(self) -> str:
-        """Describe the shape of a record, and its labels or targets."""
-        shape, counts = by_shape(self.shape), [str(len(each.counts)) for each in self.outputs]
-        if not self.has_classes:
-            return f"of {shape} values and {self.outputs_named} to predict"
-        if len(counts) == 1:
-            return f"of {shape} values in {counts[0]} classes"
-        return f"of {shape} values with {len(counts)} labels of {' and '.join(counts)} classes"
 
 
 # fewer test records are too few to judge a net
@@ -305,7 +50,7 @@ def _tested(counts: Rows, share: float) -> Rows:
     return wanted
 
 
-def stratify(labels: npt.NDArray[Any], options: InitOptions) -> Split:
+def stratify(labels: npt.NDArray[Any], options: SurveyOptions) -> Split:
     """Split records at random, stratified by class."""
     random, codes = np.random.default_rng(options.seed), np.unique(labels, return_inverse=True)[1]
     n = np.bincount(codes)
@@ -349,7 +94,7 @@ def with_split(
 
 def split_by_rule(
     survey: RecordSurvey,
-    options: InitOptions,
+    options: SurveyOptions,
     kept: Rows | None,
     labels: npt.NDArray[Any] | None = None,
     test_from: int = 0,
@@ -393,7 +138,7 @@ def split_by_rule(
     return replace(survey, test_url=survey.url, split=how, rule=rule, n_records=n - n_test, n_test=n_test)
 
 
-def _even_seed(codes: Rows, kept: Rows, wanted: Rows, options: InitOptions) -> int:
+def _even_seed(codes: Rows, kept: Rows, wanted: Rows, options: SurveyOptions) -> int:
     """Return the seed whose split is closest to the wanted number of test records of each class.
 
     Several seeds are tried, because the rule of the split ignores classes: in a small table, an arbitrary seed may give
@@ -413,7 +158,7 @@ def _even_seed(codes: Rows, kept: Rows, wanted: Rows, options: InitOptions) -> i
     return min(seeds, key=unevenness)
 
 
-def split_store(survey: RecordSurvey, closed: Store, options: InitOptions, folder: str) -> RecordSurvey:
+def split_store(survey: RecordSurvey, closed: Store, options: SurveyOptions, folder: str) -> RecordSurvey:
     """Return the survey with a test set, unless there are too few records."""
     with copy.copy(closed) as store:
         if survey.values == "columns" and len(survey.shape) == 1:

@@ -74,7 +74,7 @@ class FieldStatistics:
         return np.asarray(self._squares / np.maximum(self.counts, 1))
 
     def summary(self) -> dict[str, Any]:
-        """Return ``min``, ``max`` and ``mean`` of all values, if some are finite, and ``nan``, the number of NaN."""
+        """Return ``min``, ``max`` and ``mean`` of the finite values, if any, and ``nan``, the number of NaN."""
         n = int(self.counts.sum())
         if not n:
             return {"nan": self.n_nan}
@@ -149,7 +149,7 @@ def _name(index: int, names: Mapping[int, str]) -> str:
 
 
 class Ids:
-    """Finds features with a different whole number in nearly each record, like ids, among the first records.
+    """Finds features with another whole number in nearly each of the first records, like ids.
 
     ``names`` are the names of features by index, where known.
     """

@@ -17,11 +17,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singa_dask.cli.init.columns import ColumnSurvey, TableSurvey
-from singa_dask.cli.init.logistic import class_probabilities, held_out_probabilities, standardised
-from singa_dask.cli.init.records import Baseline, OutputSurvey, Rows
 from singa_dask.data.codecs.columns import as_floats, as_texts, missing_of
 from singa_dask.data.codecs.tokens import TextCodec, TextMeasure
+from singa_dask.survey.columns import ColumnSurvey, TableSurvey
+from singa_dask.survey.logistic import class_probabilities, held_out_probabilities, standardised
+from singa_dask.survey.results import Baseline, OutputSurvey
+from singa_dask.survey.split import Rows
 from singa_dask.training.pass_metrics import Scores
 
 Floats = npt.NDArray[np.float64]
@@ -157,7 +158,7 @@ def _width(column: ColumnSurvey) -> int:
 
 
 def _bags(column: ColumnSurvey, rows: Rows, n_train: int, measure: TextMeasure) -> Floats:
-    """Return how often each frequent token occurs in texts, (n, width), up to the length that the net reads."""
+    """Return how often each frequent token occurs in the part of each text that the net reads, (n, width)."""
     texts, counts = as_texts(column.values.take(pa.array(rows))).fill_null(""), Counter[str]()
     codec = TextCodec(measure.length, measure.tokens, min(measure.vocab_size, MAX_WORDS), lowercase=True)
     codec.count(texts[:n_train], counts)

@@ -13,10 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singa_dask.cli.init.column_kinds import ID
-from singa_dask.cli.init.columns import ColumnSurvey, TableSurvey
-from singa_dask.cli.init.records import Baseline, OutputSurvey, Rows
 from singa_dask.data.codecs.columns import as_floats, as_texts, missing_of
+from singa_dask.survey.column_kinds import ID
+from singa_dask.survey.columns import ColumnSurvey, TableSurvey
+from singa_dask.survey.results import Baseline, OutputSurvey
+from singa_dask.survey.split import Rows
 from singa_dask.wording import listed, quoted
 
 # only MAX_RECORDS are compared; with fewer than MIN_RECORDS, or fewer than MIN_OTHERS of all classes but the largest,

@@ -13,19 +13,6 @@ from typing import Any
 import numpy as np
 
 from singa_dask import fs
-from singa_dask.cli.findings import MAX_SPARSE, FieldStatistics, Ids, label_findings
-from singa_dask.cli.init.columns import head_lines, separator_of
-from singa_dask.cli.init.records import (
-    MIN_BYTE_RANGE,
-    InitOptions,
-    OutputSurvey,
-    RecordSurvey,
-    TextSurvey,
-    UnsureError,
-    count_test,
-    split_store,
-)
-from singa_dask.cli.init.tables import survey_table
 from singa_dask.data.codecs.columns import is_number
 from singa_dask.data.codecs.labels import LABEL_NAMES, is_point, labels_among
 from singa_dask.data.stores import STORES, Store, detect, open_store
@@ -41,6 +28,12 @@ from singa_dask.data.stores.texts.vocabulary import vocabulary_of
 from singa_dask.errors import DataError
 from singa_dask.fs.open_bytes import decode_text
 from singa_dask.fs.patterns import is_pattern
+from singa_dask.survey.columns import head_lines, separator_of
+from singa_dask.survey.options import SurveyOptions, UnsureError
+from singa_dask.survey.results import MIN_BYTE_RANGE, OutputSurvey, RecordSurvey, TextSurvey
+from singa_dask.survey.split import count_test, split_store
+from singa_dask.survey.statistics import MAX_SPARSE, FieldStatistics, Ids, label_findings
+from singa_dask.survey.tables import survey_table
 from singa_dask.wording import listed
 
 # minimum height and width of an image for a convolutional net
@@ -54,7 +47,7 @@ MAX_IMAGES, MAX_SCALED_UP = 64, 0.1
 MAX_BLOCKS = 256
 
 
-def survey_arrays(url: str, test_url: str, backend: str, options: InitOptions, folder: str) -> RecordSurvey:
+def survey_arrays(url: str, test_url: str, backend: str, options: SurveyOptions, folder: str) -> RecordSurvey:
     """Inspect records of a store without named columns.
 
     Raises
@@ -147,7 +140,7 @@ def _no_label(url: str, backend: str, store: Store) -> DataError:
 
 
 def _shape(stored: tuple[int, ...], reading: dict[str, Any]) -> tuple[tuple[int, ...], bool]:
-    """Return the shape of a record for a job, and whether it is an image; set the layout in ``reading`` if needed."""
+    """Return the shape of a record, and whether it is an image; set the layout in ``reading`` if needed."""
     if len(stored) == 2 and min(stored) >= MIN_SIDE:
         return (1, *stored), True
     if len(stored) == 3 and stored[0] <= MAX_CHANNELS and min(stored[1:]) >= MIN_SIDE:
@@ -359,8 +352,10 @@ TABLE_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 TABLE_LINES = 20
 
 
-def survey(url: str, options: InitOptions, folder: str) -> TextSurvey | RecordSurvey:
-    """Inspect data: a store, a directory with a training set, or a text, as which a net of characters reads any data.
+def survey(url: str, options: SurveyOptions, folder: str) -> TextSurvey | RecordSurvey:
+    """Inspect data: a store, a directory with a training set, or a text.
+
+    A net of characters reads any data as a text.
 
     ``folder`` is where to write copies of training and test set.
 
@@ -392,7 +387,7 @@ def survey(url: str, options: InitOptions, folder: str) -> TextSurvey | RecordSu
     return TextSurvey(url, len(text), len(vocabulary_of(text)))
 
 
-def holds_table(url: str, backend: str, options: InitOptions, storage_options: fs.Options = None) -> bool:
+def holds_table(url: str, backend: str, options: SurveyOptions, storage_options: fs.Options = None) -> bool:
     """Return whether data of a format are a table with named columns, or lines of numbers."""
     if backend == "jsonl":
         return bool(options.of_tables()) or _has_columns_of_texts(url, options.label, storage_options)
@@ -402,7 +397,7 @@ def holds_table(url: str, backend: str, options: InitOptions, storage_options: f
 
 
 def _several_texts(pattern: str) -> DataError:
-    """Return the error for several texts, with a command that joins them, or makes a table of texts in folders."""
+    """Return the error for several texts, with a command that joins them, or makes a table of them."""
     if not is_pattern(posixpath.dirname(pattern)):
         return DataError(
             f"{pattern}: several texts, of which one net of characters reads one. Join them: cat {pattern} > all.txt"

@@ -1,0 +1,14 @@
+"""Surveys of data: what is found out about records in order to write a job for them.
+
+Data
+    `survey`: finds the data and their format; surveys arrays and pictures. `tables`: surveys tables. `options` and
+    `results`: what goes in and comes out. `split`: training and test set.
+Columns of tables
+    `columns`: opens tables and reads their columns. `counts`: counts large tables on Dask workers. `column_kinds`: ids,
+    dates, categories, texts. `numbers`: numbers written as text. `date_columns`: parts of dates. `series`: time series.
+Findings
+    `notes`: how values are read. `leaks`: features that tell the label alone. `never_learned`: what only test records
+    have. `baseline`: models to beat, one of them by `logistic`. `statistics`: ranges, ids and duplicates of a store.
+"""
+
+__all__: list[str] = []
