@@ -1,8 +1,9 @@
 """Surveys of data: what is found out about records in order to write a job for them.
 
 Data
-    `survey`: finds the data and their format; surveys arrays and pictures. `tables`: surveys tables. `options` and
-    `results`: what goes in and comes out. `split`: training and test set.
+    `survey`: finds the data, their test set and format. `arrays`: surveys arrays and pictures. `tables`: surveys a
+    table, step by step. `choice`: labels, targets and features of a table. `options`: what the user wants. `results`:
+    what a survey returns. `split`: training and test set.
 Columns of tables
     `columns`: opens tables and reads their columns. `counts`: counts large tables on Dask workers. `column_kinds`: ids,
     dates, categories, texts. `numbers`: numbers written as text. `date_columns`: parts of dates. `series`: time series.

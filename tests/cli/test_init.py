@@ -20,8 +20,8 @@ from singa_dask.data.stores import STORES
 from singa_dask.data.stores.split import SplitConf
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.layers.neuron import InnerProductConf
+from singa_dask.survey.arrays import choose_size
 from singa_dask.survey.results import RecordSurvey
-from singa_dask.survey.survey import choose_size
 from tests.cli.conftest import ROOT, Call, digits, noted, read
 from tests.contracts.foreign import FOREIGN, shape_of, write_foreign
 from tests.contracts.records import pixels

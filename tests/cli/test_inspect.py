@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from singa_dask.cli import findings, inspection
+from singa_dask.cli import inspection
 from singa_dask.cli import picture_sheet as sheet
 from singa_dask.cli.inspection import inspect_store
 from singa_dask.cli.inspection_text import inspection_lines
@@ -27,6 +27,7 @@ from singa_dask.data.stores.tables.part_store import PartStore
 from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.data.types import Arrays, TableColumn
 from singa_dask.lazy import LazyModule
+from singa_dask.survey import statistics
 from tests.cli.conftest import DIGITS, Call, Made
 from tests.contracts.foreign import NAMES, write_foreign
 from tests.contracts.records import SUFFIX, floats, pixels, written
@@ -170,7 +171,7 @@ def test_equal_records(call: Call, tmp_path: Path) -> None:
 
 
 def test_of_many_records_the_first_are_compared(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(findings, "MAX_COMPARED", 20)
+    monkeypatch.setattr(statistics, "MAX_COMPARED", 20)
     records = floats(40)
     records["data"][19] = records["data"][0]
     records["data"][20] = records["data"][1]

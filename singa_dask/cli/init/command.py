@@ -133,7 +133,7 @@ def init(
 def _on_cluster(
     scheduler: str | None, scheduler_file: str | None, tasks: Sequence[CountFile], about: int
 ) -> Iterator[Any]:
-    """Run tasks on the Dask cluster, yield their results, and show how many of about so many records are counted."""
+    """Run tasks on the Dask cluster, yield their results, and show how many records are counted."""
     from singa_dask import runtime
     from singa_dask.cli.tasks import RecordCounter
 
@@ -192,8 +192,8 @@ def _arguments(options: SurveyOptions) -> list[str]:
 
 def _check_fits(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
     from singa_dask.cli.init.job_file import UNROLL
+    from singa_dask.survey.arrays import MIN_SIDE
     from singa_dask.survey.results import RecordSurvey, TextSurvey
-    from singa_dask.survey.survey import MIN_SIDE
 
     fault = ""
     if isinstance(surveyed, TextSurvey) and net != "char-rnn":
