@@ -2,7 +2,7 @@
 
 Ours is configs/cluster/allreduce.yaml through the whole run time, with records from a store: once with the layers of
 the job, once with the net of PyTorch as a TorchModule. All train the same net with the same global batch, in turn, some
-steps in each round.
+steps in each round. ResNet-18 has no job file, so it runs only as a TorchModule.
 ``python -m benchmarks.ddp [--net NAME ...] [--rounds N] [--steps N]``
 """
 
@@ -18,14 +18,15 @@ from contextlib import ExitStack
 import numpy as np
 import yaml
 
-from benchmarks.contender import NETS, Contender
+from benchmarks.contender import Contender
+from benchmarks.ddp_torch import NETS_OF_TORCH, RESNET
 from benchmarks.jobs import ROOT, job_on_made_records
 from singa_dask.conf import JobConf
 from singa_dask.runtime import Driver, JobRun, plan_processes
 from singa_dask.runtime.job.client.job_cluster import embedded_cluster
 
 RANKS = 2
-CASES = (("cifar", 100), ("mlp", 64), ("mlp", 256))
+CASES = (("cifar", 100), (RESNET, 64), ("mlp", 64), ("mlp", 256))
 Round = Callable[[int], float]
 
 
@@ -33,7 +34,11 @@ def ours(stack: ExitStack, name: str, batch: int, by_torch: bool = False) -> Rou
     """Start two processes of ours; return what runs so many steps there and gives the median ms of one."""
     folder = stack.enter_context(tempfile.TemporaryDirectory())
     cluster = yaml.safe_load((ROOT / "configs/cluster/allreduce.yaml").read_text())
-    given = {**job_on_made_records(NETS[name]._replace(n_rows=batch), folder), "threads": 1, "cluster": cluster}
+    given = {
+        **job_on_made_records(NETS_OF_TORCH[name]._replace(n_rows=batch), folder),
+        "threads": 1,
+        "cluster": cluster,
+    }
     if by_torch:
         data, *_, loss = given["neuralnet"]["layer"]
         module = {"module": "benchmarks.ddp_torch:model_of", "args": {"name": name}}
@@ -81,22 +86,23 @@ def main() -> None:
     given = parser.parse_args()
     print(f"cores: {len(os.sched_getaffinity(0))}; two processes of one thread; median ms of a step")
     for name, batch in [case for case in CASES if case[0] in given.net]:
-        forms = ["eager", "channels_last"] if len(NETS[name].shape) == 3 else ["eager"]
+        forms = ["eager", "channels_last"] if len(NETS_OF_TORCH[name].shape) == 3 else ["eager"]
         with ExitStack() as stack:
             ddp = {form: theirs(stack, name, form, batch) for form in forms}
-            us, module = ours(stack, name, batch), ours(stack, name, batch, by_torch=True)
-            for run in (us, module, *ddp.values()):
+            runs = {"TorchModule": ours(stack, name, batch, by_torch=True)}
+            if name != RESNET:  # the others have a job file with the same net
+                runs = {"ours": ours(stack, name, batch), **runs}
+            for run in (*runs.values(), *ddp.values()):
                 run(5)
-            rounds = [[run(given.steps) for run in (us, module, *ddp.values())] for _ in range(given.rounds)]
-        mine, modules, *middle = (float(np.median(column)) for column in zip(*rounds, strict=True))
-        best = int(np.argmin(middle))
-        ratios = [float(np.median([row[2 + best] / row[k] for row in rounds])) for k in (0, 1)]
-        shown = ", ".join(f"{form} {ms:.1f}" for form, ms in zip(forms, middle, strict=True))
-        print(
-            f"{name:6} global batch {batch:4}   ours {mine:6.1f}   TorchModule {modules:6.1f}   DDP {shown}   "
-            f"{ratios[0]:.2f} and {ratios[1]:.2f} times as fast",
-            flush=True,
-        )
+            rounds = [[run(given.steps) for run in (*runs.values(), *ddp.values())] for _ in range(given.rounds)]
+        medians = [float(np.median(column)) for column in zip(*rounds, strict=True)]
+        best = len(runs) + int(np.argmin(medians[len(runs) :]))
+        ratios = [float(np.median([row[best] / row[k] for row in rounds])) for k in range(len(runs))]
+        times = [
+            f"{each} {ms:.1f}" for each, ms in zip((*runs, *(f"DDP {form}" for form in ddp)), medians, strict=True)
+        ]
+        faster = " and ".join(f"{ratio:.2f}" for ratio in ratios)
+        print(f"{name:8} global batch {batch:4}   {',  '.join(times)}   {faster} times as fast", flush=True)
 
 
 if __name__ == "__main__":
