@@ -28,6 +28,7 @@ from singa_dask.observe.files.trace_file import write_spans
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
 from singa_dask.runtime.job.dask_worker.clock import Clock, SteadyTimers, measure_clock
+from singa_dask.runtime.job.dask_worker.freed_memory import keep_freed_memory
 from singa_dask.runtime.job.dask_worker.host_names import host_names_of
 from singa_dask.runtime.job.dask_worker.hosting import Hosting, Placement, stacks_of
 from singa_dask.runtime.job.dask_worker.job_log import LogToClient
@@ -166,6 +167,7 @@ class Site(WorkerPlugin):
         transport = partial(self._transport(placement, job.cluster.listen), shared_bytes=shared_bytes)
         with ExitStack() as mounts:
             mounts.enter_context(self._files.reading(placement.spec.datasets))
+            mounts.enter_context(keep_freed_memory())
             hosting: Hosting = Hosting(
                 placement,
                 job,
