@@ -116,13 +116,11 @@ class OneDnnOps(UpcastOps):
         call = self._calls.get(self._key("softmax_rows", (x, out), ()))
         if not isinstance(call, Call):
             return functools.partial(self.softmax, x, out)
-        rows, by_numpy = call.bound((x, out)), super().softmax
+        rows = call.bound((x, out))
 
         def run() -> None:
             rows()
-            # see `softmax`
-            if math.isnan(np.add.reduce(out, axis=None)):
-                by_numpy(x, out)
+            spread_nan(out)
 
         return run
 
@@ -217,8 +215,9 @@ class OneDnnOps(UpcastOps):
             super().batch_norm_grad(x, gy, scale, mean, variance, out, grad_scale, grad_shift, epsilon)
 
     def softmax(self, x: Array, out: Array) -> None:
-        # oneDNN writes zeros beside a NaN, and the zeros would hide the NaN from a loss
-        if not self._run("softmax_rows", (x, out)) or math.isnan(np.add.reduce(out, axis=None)):
+        if self._run("softmax_rows", (x, out)):
+            spread_nan(out)
+        else:
             super().softmax(x, out)
 
     def masked_softmax(self, scores: Array, out: Array, causal: bool, first: int = 0) -> None:
@@ -274,3 +273,13 @@ def takes(array: Array) -> bool:
         size == 1 or (step > 0 and step % array.itemsize == 0)
         for size, step in zip(array.shape, array.strides, strict=True)
     )
+
+
+def spread_nan(rows: Array) -> None:
+    """Fill each row that contains a NaN with NaN, as NumPy's softmax does.
+
+    oneDNN writes zeros beside a NaN, and the zeros would hide the NaN from a loss.
+    """
+    # the sum is faster than isnan, and is NaN if a value is
+    if math.isnan(np.add.reduce(rows, axis=None)):
+        rows[np.isnan(rows).any(axis=1)] = np.nan

@@ -17,6 +17,7 @@ import threadpoolctl
 
 from singa_dask.errors import ConfigError
 from singa_dask.ops import NumpyOps, OneDnnOps, get_ops
+from singa_dask.ops.bfloat16 import BFLOAT16
 from singa_dask.ops.contract import ConvWindow
 from singa_dask.ops.onednn import library
 from singa_dask.ops.onednn.library import OneDnnError
@@ -78,6 +79,18 @@ def test_a_bound_softmax_follows_its_values_and_keeps_nan() -> None:
     x[0, 1] = np.nan
     bound()
     assert np.isnan(out).tolist() == [[True] * 3, [False] * 3]
+
+
+@needs_library
+def test_a_softmax_in_place_with_nan_in_one_row_leaves_other_rows_right() -> None:
+    ops = OneDnnOps()
+    for dtype in (np.float32, BFLOAT16):
+        x = np.array([[0, np.log(3)], [1, np.nan]], dtype)
+        bound = x.copy()
+        ops.softmax(x, out=x)
+        ops.bound("softmax", bound, out=bound)()
+        for y in (x, bound):
+            np.testing.assert_allclose(y.astype(float), [[0.25, 0.75], [np.nan] * 2], rtol=1e-2)
 
 
 @needs_library
