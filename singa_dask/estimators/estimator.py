@@ -26,7 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 from singa_dask import fs
 from singa_dask.arrays import Array
 from singa_dask.data.codecs.category_names import name_key
-from singa_dask.data.codecs.class_values import BOOLEAN, INTEGER, NUMBER, class_values
+from singa_dask.data.codecs.class_values import BOOLEAN, INTEGER, NUMBER, class_values, likeliest
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import ConfigError, warn_caller
 from singa_dask.estimators import arguments, fit_records, sparse
@@ -583,7 +583,7 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
             return probabilities
         if self._is_multilabel:
             return (probabilities > 0.5).astype(np.int64)
-        found: Array = self.classes_[np.argmax(probabilities, axis=1)]
+        found: Array = self.classes_[likeliest(probabilities)]
         return found
 
     def _score(self, y: Any, found: Any, weights: Any) -> float:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from singa_dask.arrays import Array
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data.codecs.class_values import classes_of
+from singa_dask.data.codecs.class_values import classes_of, likeliest
 from singa_dask.errors import ConfigError
 from singa_dask.inference.predicted_layers import forecasts_itself, has_classes
 from singa_dask.layers import Layer
@@ -94,9 +94,7 @@ class OutputDecoder:
         """Return the numbers of the predicted classes, given the probabilities of all classes."""
         if threshold is not None:
             return (scores[..., 1] >= np.float32(threshold)).astype(np.int64)
-        # among equal scores, take the last class, as the kernels that find the likeliest classes do
-        best: npt.NDArray[np.int64] = self.n_values - 1 - np.argmax(scores[..., ::-1], axis=-1)
-        return best
+        return likeliest(scores)
 
     # -- likeliest classes ------------------------------------------------------------------------------------
 

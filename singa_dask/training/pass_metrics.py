@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.conf.metrics import CONFUSION, OF_LAYERS, RANKED, TOP, VALUES, check_metrics
+from singa_dask.data.codecs.class_values import likeliest
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array
@@ -171,8 +172,7 @@ class Scores:
                 return
             y, predicted = true[:, 0], predicted[:, 0]
         else:
-            # among equal probabilities, the highest class is predicted, as in the accuracy
-            predicted = self.n - 1 - np.argmax(p[:, ::-1], axis=1)
+            predicted = likeliest(p)
         keys, counts = np.unique(y.astype(np.int64) * self._n_classes + predicted, return_counts=True)
         self.merge({"keys": keys, "pairs": counts.astype(np.int64)})
         if self.kind == "classes" and (self._tops or "perplexity" in self.names):

@@ -153,6 +153,27 @@ def test_a_net_of_a_job(tmp_path: Path) -> None:
     assert again.n_iter_ == 1
 
 
+def test_the_last_of_equally_likely_classes_is_predicted_by_every_door(tmp_path: Path) -> None:
+    x, y = np.ones((6, 2), np.float32), np.array([3, 5, 7] * 2)
+    zeros = [{"name": name, "init": {"type": "Constant", "value": 0}} for name in ("weight", "bias")]
+    net = [
+        sd.layer("RecordInput", name="data", store_conf={"path": "any.csv", "shape": [2], "batchsize": 6}),
+        sd.layer("InnerProduct", name="scores", num_output=3, param=zeros),
+        sd.layer("SoftmaxLoss", srclayers=["scores", "data"]),
+    ]
+    sgd = {"type": "SGD", "learning_rate": {"type": "Fixed", "base_lr": 0.0}}
+    job = sd.Job(sd.Net(net), train_steps=1, train_one_batch={"alg": "BP"}, updater=sgd, test_freq=1, test_steps=1)
+    fitted = sd.SingaClassifier(job=job, run_dir=str(tmp_path / "run")).fit(x, y)
+    model = sd.load_model(tmp_path / "run")
+    assert len(np.unique(fitted.predict_proba(x))) == 1
+    lazy = da.from_array(x, chunks=(3, 2))
+    for found in (fitted.predict(x), fitted.predict(lazy), model.predict(x), sd.predict(model, lazy)):
+        assert np.asarray(found).tolist() == [7] * 6
+    metrics = model.test(x, y, metrics=["confusion_matrix"])
+    assert fitted.score(x, y) == pytest.approx(metrics["accuracy"]) == pytest.approx(1 / 3)
+    assert metrics["confusion_matrix"].tolist() == [[0, 0, 2]] * 3
+
+
 def test_collections_of_dask(iris: tuple[Array, Array]) -> None:
     x, y = iris
     ours = sd.SingaClassifier(**QUICK).fit(da.from_array(x, chunks=(60, 2)), da.from_array(y, chunks=50))

@@ -1,4 +1,4 @@
-"""Convert names of classes to the type that labels have in the training data."""
+"""Find the likeliest classes, and convert class names to the type of the labels."""
 
 from __future__ import annotations
 
@@ -59,6 +59,15 @@ def class_values(names: Sequence[str], of_type: str) -> npt.NDArray[Any]:
             values = np.array([float(key) for key in keys], np.float64)
     is_typed = len(np.unique(values)) == len(names) and (values.dtype.kind != "f" or bool(np.isfinite(values).all()))
     return values if is_typed else np.array(names, np.str_)
+
+
+def likeliest(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the class number with the highest score, along the last axis.
+
+    Among equal scores, the last class is the likeliest, as in SINGA and in the kernels `top` and `count_in_top`.
+    """
+    best: npt.NDArray[Any] = scores.shape[-1] - 1 - np.argmax(scores[..., ::-1], axis=-1)
+    return best
 
 
 def classes_of(
