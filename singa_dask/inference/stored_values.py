@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from singa_dask.data.codecs.class_values import BOOLEAN, BOOLEANS
 from singa_dask.data.codecs.column_reading import ColumnReading
 from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.errors import ConfigError
@@ -237,9 +236,7 @@ class LayerValues(NamedTuple):
             if not self.topk:
                 columns += map(pa.array, each.reshape(len(each), math.prod(each.shape[1:])).T)
                 continue
-            # older checkpoints do not contain the type
-            of_type = decoder.class_type or (BOOLEAN if decoder.names == BOOLEANS else "")
-            classes = replace(decoder, class_type="" if as_texts else of_type).classes.tolist()
+            classes = (replace(decoder, class_type="") if as_texts else decoder).classes.tolist()
             values_of = pa.array([readable(each) if isinstance(each, str) else each for each in classes])
             for numbers, scores in each.reshape(-1, self.topk, 2).transpose(1, 2, 0):
                 indices = numbers.astype(np.int64)
