@@ -24,7 +24,7 @@ _lock, _n_active = threading.Lock(), 0
 
 @contextmanager
 def keep_freed_memory() -> Iterator[None]:
-    """Let malloc keep up to 64 MiB of freed memory during the context, as it does outside of Dask's nannies.
+    """Keep up to 64 MiB of freed memory during the context, as malloc does outside of Dask's nannies.
 
     After the last active context, the nanny's threshold holds again, and freed memory goes back to the system. Without
     glibc, or if the environment has no threshold for trimming or has one for mmap, nothing changes.
