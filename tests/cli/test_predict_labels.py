@@ -64,7 +64,7 @@ def test_probabilities_of_labels(call: Call, job: Path) -> None:
     assert result.exit_code != 0
     assert "--topk 2, but layer 'loss' has labels" in result.stderr
     result = call("predict", job, "--init-from", "run", "--data", "things.csv", "--layer", "loss", "--layer", "scores")
-    assert "'loss' labels or values. Predict them separately." in result.stderr
+    assert "'loss' predicts labels or values. Predict them separately." in result.stderr
     onnxruntime = pytest.importorskip("onnxruntime")
     assert call("export", "run", "--out", "model.onnx").exit_code == 0
     [exported] = onnxruntime.InferenceSession("model.onnx").run(None, {"data": values})

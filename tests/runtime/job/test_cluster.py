@@ -164,7 +164,7 @@ def test_workers_share_the_cores_of_their_host(
     logged = [event for event in driven.events if event["event"] == "log" and event["unit"] == "worker-0-0"]
     said = {event["message"] for event in logged}
     assert f"computes with {driven.result.ops} on {expected} thread{'s' * (expected > 1)}" in said
-    assert any("1000 is more than a worker's share" in line for line in said) == (threads == 1000)
+    assert any("1000 is more than the worker's share" in line for line in said) == (threads == 1000)
     (told,) = [json.loads(line) for line in said if line.startswith("{")]
     assert told.pop("env") == "1"  # what the nanny has set
     assert set(told.values()) == {expected}
