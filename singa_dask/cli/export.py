@@ -11,8 +11,10 @@ from singa_dask.cli.printing import echo
 
 @click.command()
 @click.argument("run", metavar="RUN")
-@output_option("-o", "--out", metavar="URL", required=True, help="File to write: .onnx, .py, .safetensors, .npz.")
-@click.option("--format", metavar="FORMAT", help="onnx, torch, safetensors or npz; by default chosen by the suffix.")
+@output_option("-o", "--out", metavar="URL", required=True, help="File to write: .onnx, .py, .pt, .safetensors, .npz.")
+@click.option(
+    "--format", metavar="FORMAT", help="onnx, torch, state_dict, safetensors or npz; by default chosen by the suffix."
+)
 @click.option(
     "--layer",
     "layers",
@@ -39,8 +41,8 @@ def export(
 
     RUN is a run directory or a step of it; with --job any checkpoint, including SINGA's. ONNX has the test net, from
     records as they are stored to the probabilities of a SoftmaxLoss, for batches of any size. model.py is the same net
-    as a PyTorch module, with model.weights.safetensors beside it. safetensors and npz have all params by name. The file
-    appears when it is complete.
+    as a PyTorch module, with model.weights.safetensors beside it. model.pt is the state dict of a
+    TorchModule. safetensors and npz have all params by name. The file appears when it is complete.
     """
     from singa_dask.cli import job
     from singa_dask.exports.exporting import export_job, job_of_run

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import io
+import posixpath
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from singa_dask.errors import ConfigError
@@ -12,6 +14,8 @@ from singa_dask.exports.exported_net import ExportedNet, input_facts
 from singa_dask.exports.onnx_graph import OnnxGraph
 from singa_dask.exports.torch_source import TorchSource
 from singa_dask.layers import Feature, Layer
+from singa_dask.layers.torch_module import TorchModule
+from singa_dask.ops.contract import Array
 
 Graph = OnnxGraph | TorchSource
 """A model under construction."""
@@ -83,6 +87,33 @@ def encode_torch(exported: ExportedNet, target: str, about: Mapping[str, Any]) -
     module = TorchSource()
     convert(exported, TORCH_CONVERTERS, module)
     return module.encode(target, _model_facts(exported, about))
+
+
+def encode_state_dict(
+    exported: ExportedNet, target: str, layers: Sequence[str], states: Mapping[str, tuple[Array, ...]]
+) -> bytes:
+    """Return a file of PyTorch with the state dict of the TorchModule in ``layers``, or of the only one.
+
+    ``states`` has the buffers of integers, by the name of the layer.
+
+    Raises
+    ------
+    ConfigError
+        There is no such TorchModule, or there are several.
+    """
+    modules = {each.conf_name: each for each in exported.net.layers if isinstance(each, TorchModule)}
+    chosen = [name for name in modules if name in layers or not layers]
+    if not modules:
+        raise ConfigError(f"{target}: the net has no TorchModule. Use {posixpath.splitext(target)[0]}.py.")
+    if len(chosen) != 1:
+        raise ConfigError(
+            f"{target}: a file has the state dict of one TorchModule. Choose its layer: {', '.join(modules)}."
+        )
+    module = modules[chosen[0]]
+    exported.net.context.states.update(states)
+    file = io.BytesIO()
+    module.torch.save({name: module.torch.from_numpy(each) for name, each in module.state_dict().items()}, file)
+    return file.getvalue()
 
 
 ENCODERS: dict[str, Callable[[ExportedNet, str, Mapping[str, Any]], dict[str, bytes]]] = {

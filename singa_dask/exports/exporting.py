@@ -13,7 +13,7 @@ from singa_dask import fs
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, loads
 from singa_dask.errors import ConfigError
-from singa_dask.exports.encoding import ENCODERS
+from singa_dask.exports.encoding import ENCODERS, encode_state_dict
 from singa_dask.exports.exported_net import ExportedNet, input_facts, net_of_params
 from singa_dask.exports.weights import encode_npz, encode_safetensors
 from singa_dask.fs.open_bytes import decode_text
@@ -22,10 +22,18 @@ from singa_dask.observe.files.stored_run import run_of
 from singa_dask.runtime.checkpoints import lookup, singa_checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
+from singa_dask.runtime.checkpoints.layer_states import read_states
 from singa_dask.version import __version__
 
-SUFFIXES = {".npz": "npz", ".onnx": "onnx", ".py": "torch", ".safetensors": "safetensors"}
-FORMATS = tuple(SUFFIXES.values())
+SUFFIXES = {
+    ".npz": "npz",
+    ".onnx": "onnx",
+    ".pt": "state_dict",
+    ".pth": "state_dict",
+    ".py": "torch",
+    ".safetensors": "safetensors",
+}
+FORMATS = tuple(dict.fromkeys(SUFFIXES.values()))
 
 
 class Exported(NamedTuple):
@@ -53,8 +61,9 @@ def export(
         including SINGA's.
     path : path
         File or URL to write to. The file is written atomically. For PyTorch it is a module such as ``model.py``; its
-        weights are written to ``model.weights.safetensors`` beside it.
-    format : {"onnx", "torch", "safetensors", "npz"}, optional
+        weights are written to ``model.weights.safetensors`` beside it. A state dict, such as ``model.pt``, is that of
+        the net's only TorchModule, or of the one in ``layers``.
+    format : {"onnx", "torch", "state_dict", "safetensors", "npz"}, optional
         Format of the file. By default the suffix of ``path`` decides.
     layers : sequence of str
         Output layers of the model. The default is the layers that losses compare with labels or targets.
@@ -98,10 +107,13 @@ def export_job(
         if layers:
             raise ConfigError(f"{target}: an export to {kind} has all params of the job. Leave the layers out.")
         encode = encode_npz if kind == "npz" else encode_safetensors
-        files, notes = {target: encode(*_params(job, place))}, []
+        files, notes = {target: encode(*_params(job, place))}, list[str]()
     else:
         exported = ExportedNet.of_checkpoint(checkpoint, job, layers, [place])
-        files, notes = ENCODERS[kind](exported, target, _about(job, place)), exported.notes(kind)
+        if kind == "state_dict":
+            files, notes = {target: encode_state_dict(exported, target, layers, _states(place))}, []
+        else:
+            files, notes = ENCODERS[kind](exported, target, _about(job, place)), exported.notes(kind)
     urls = {check_output(url, overwrite=overwrite, by=by): content for url, content in files.items()}
     for url, content in urls.items():
         fs.write_atomic(url, content)
@@ -120,9 +132,6 @@ def job_of_run(url: str, sets: Iterable[str] = ()) -> JobConf:
 def _format_of(target: str, format: str | None) -> str:
     suffix = posixpath.splitext(target)[1].lower()
     known = ", ".join(f"{name} ({ending})" for ending, name in SUFFIXES.items())
-    if suffix in (".pt", ".pth"):
-        stem = target.removesuffix(suffix)
-        raise ConfigError(f"{target}: PyTorch needs a module, with its state dict in safetensors. Use {stem}.py.")
     if format is None:
         if suffix not in SUFFIXES:
             raise ConfigError(
@@ -141,6 +150,12 @@ def _about(job: JobConf, place: str) -> dict[str, Any]:
     singa = singa_checkpoint.parse(place)
     step = singa[1] if singa else Checkpoint(place).step
     return {"producer": f"singa-dask {__version__}", "job": job.name, "step": str(step)}
+
+
+def _states(place: str) -> dict[str, tuple[np.ndarray, ...]]:
+    """Return the states of the first worker's layers in a checkpoint."""
+    states = [] if singa_checkpoint.parse(place) else read_states(Checkpoint(place), 0, 0)
+    return {each.layer: each.arrays for each in states if each.phase == "train"}
 
 
 def _params(job: JobConf, place: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

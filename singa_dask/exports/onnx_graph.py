@@ -94,6 +94,18 @@ class OnnxGraph:
             self._constants[self._params[key]] = np.ascontiguousarray(values)
         return self._params[key]
 
+    def embed(self, model: Any, *inputs: str) -> list[str]:
+        """Add the nodes and arrays of another model of the same opset; return the names of its outputs."""
+        prefix = f"{unique_name(self._prefix, self._names)}."
+        graph = require("onnx.compose", "onnx", "export to ONNX").add_prefix(model, prefix).graph
+        self._constants.update({each.name: self.numpy_helper.to_array(each) for each in graph.initializer})
+        for x, argument in zip(inputs, graph.input, strict=True):
+            self._nodes.append(
+                self.helper.make_node("Identity", [x], [argument.name], name=f"{argument.name}/Identity")
+            )
+        self._nodes.extend(graph.node)
+        return [each.name for each in graph.output]
+
     def input(self, name: str, shape: Sequence[int | str], dtype: Any = np.float32) -> str:
         """Add an input of the model; return its name."""
         self._names.add(name)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from singa_dask.exports.converters import ONNX_CONVERTERS, input_dtype
-from singa_dask.exports.onnx_graph import BATCH, OnnxGraph
+from singa_dask.exports.onnx_graph import BATCH, OPSET, OnnxGraph
 from singa_dask.inputs.image_preprocess import ImagePreprocess
 from singa_dask.inputs.store_input import CSVInput, RecordInput, StoreInput
 from singa_dask.inputs.text import CharRNN
@@ -26,6 +26,7 @@ from singa_dask.layers import (
     pooling,
     recurrent,
     sequence,
+    torch_module,
     upsample,
 )
 from singa_dask.layers.numbers import Numbers
@@ -96,6 +97,11 @@ def _softmax(graph: OnnxGraph, layer: neuron.Softmax, x: str) -> str:
         return graph.add("Softmax", rows, axis=1)
     parts = graph.reshape(rows, -1, size // layer.width, layer.width)
     return graph.reshape(graph.add("Softmax", parts, axis=2), -1, size)
+
+
+@register(torch_module.TorchModule)
+def _module(graph: OnnxGraph, layer: torch_module.TorchModule, *xs: str) -> list[str]:
+    return graph.embed(layer.to_onnx(OPSET), *xs)
 
 
 @register(norm.LayerNorm)

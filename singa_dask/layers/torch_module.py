@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import logging
 import warnings
 from collections.abc import Mapping
 from functools import cached_property, partial
@@ -206,6 +208,36 @@ class TorchModule(Layer):
         """Return the state dict of the module, with the values of the job's params and the layer's state."""
         self._bind()
         return {name: value.detach().numpy() for name, value in self.module.state_dict().items()}
+
+    def to_onnx(self, opset: int) -> Any:
+        """Return an ONNX model of the module for a test, with any number of records.
+
+        Raises
+        ------
+        ConfigError
+            The package onnxscript is missing, or PyTorch cannot export the module.
+        """
+        torch = self.torch
+        if importlib.util.find_spec("onnxscript") is None:
+            raise ConfigError("PyTorch needs onnxscript for this: pip install onnxscript")
+        self._bind()
+        # PyTorch would take one record to mean that there is always one
+        inputs = tuple(torch.zeros(2, *each.shape[1:], dtype=self._dtype_of(each)) for each in self.sources)
+        shapes = tuple({0: torch.export.Dim.DYNAMIC} for _ in inputs)
+        # PyTorch logs which libraries it does not find
+        logger = logging.getLogger("torch.onnx")
+        level = logger.level
+        try:
+            with warnings.catch_warnings(), torch.no_grad():
+                warnings.simplefilter("ignore")
+                logger.setLevel(logging.ERROR)
+                program = torch.export.export(self.module.eval(), inputs, dynamic_shapes=shapes)
+                return torch.onnx.export(program, opset_version=opset, verbose=False).model_proto
+        except Exception as error:
+            reason = " ".join(str(error).partition("\n\n")[0].split())
+            raise ConfigError(f"PyTorch cannot export {self.options.module}: {reason}") from error
+        finally:
+            logger.setLevel(level)
 
     def _bind(self) -> None:
         """Make the module use the params and the state of this layer."""

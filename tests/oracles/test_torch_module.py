@@ -123,6 +123,54 @@ def test_twenty_steps(name: str, tmp_path: Path) -> None:
     assert len(state) > 0
 
 
+def test_an_onnx_model_predicts_what_the_net_predicts(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    onnxruntime: Any = pytest.importorskip("onnxruntime")
+    x, y = records()
+    data = sd.layer("RecordInput", name="data", store_conf={"path": "dask://train", "shape": [8, 8], "batchsize": ROWS})
+    attention = sd.nn.TorchModule(f"{PLACE}:Attention", name="attention", srclayers=["data"])
+    heads = sd.nn.TorchModule(f"{PLACE}:Heads", num_outputs=3, named=True, name="heads", srclayers=["data"])
+    mixed = sd.nn.TorchModule(f"{PLACE}:Mixed", name="mixed", srclayers=["heads", "heads"])
+    added = sd.layer("Add", name="sum", srclayers=["attention", "mixed"])
+    loss = sd.layer("SoftmaxLoss", name="loss", srclayers=["sum", "data"])
+    job = sd.Job(
+        [data, attention, heads, mixed, added, loss],
+        name="onnx",
+        train_steps=2,
+        updater=SGD,
+        train_one_batch={"alg": "BP"},
+    )
+    run = sd.train(job, data=(x, y), run_dir=str(tmp_path / "run"), progress=False)
+    file = tmp_path / "net.onnx"
+    sd.export(run, file)
+    session, model = onnxruntime.InferenceSession(file), sd.load_model(run.url)
+    for n in (1, 7):
+        (found,) = session.run(None, {"data": x[:n]})
+        np.testing.assert_allclose(found, model.predict_proba(x[:n]), atol=1e-5)
+    with pytest.raises(sd.ConfigError, match="Choose its layer: attention, heads, mixed"):
+        sd.export(run, tmp_path / "net.pt")
+
+
+def test_pytorch_loads_an_exported_state_dict(tmp_path: Path) -> None:
+    run, _ = train(job("Images").replace({"train_steps": 3}), tmp_path / "run")
+    sd.export(run, tmp_path / "net.pt")
+    state = torch.load(tmp_path / "net.pt", weights_only=True)
+    module = torch_models.Images().eval()
+    module.load_state_dict(state, strict=True)
+    x, _ = records()
+    with torch.no_grad():
+        wanted = torch.softmax(module(torch.from_numpy(x[:9])), 1).numpy()
+    np.testing.assert_allclose(sd.load_model(run.url).predict_proba(x[:9]), wanted, rtol=1e-5)
+    assert state["norm.num_batches_tracked"] == 3
+
+
+def test_what_pytorch_cannot_export_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    run, _ = train(job("Reading").replace({"train_steps": 1}), tmp_path / "run")
+    with pytest.raises(sd.ConfigError, match=r"layer 'net', TorchModule: PyTorch cannot export .*:Reading: "):
+        sd.export(run, tmp_path / "net.onnx")
+
+
 def test_two_processes(tmp_path: Path) -> None:
     run, losses = train(job("Images", workers=2), tmp_path)
     np.testing.assert_allclose(losses, by_torch(made("Images"), parts=2), rtol=1e-12, atol=1e-12)
