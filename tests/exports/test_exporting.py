@@ -120,7 +120,8 @@ def test_an_npz_has_params_of_any_name() -> None:
     [
         (
             ["-o", "x.h5"],
-            "x.h5: the suffix '.h5' is not the name of a format. Known: npz (.npz), onnx (.onnx), state_dict (.pt), state_dict (.pth), torch (.py)",
+            "x.h5: the suffix '.h5' is not the name of a format. Known: npz (.npz), onnx (.onnx), state_dict (.pt), "
+            "state_dict (.pth), torch (.py)",
         ),
         (["-o", "x.onnx", "--format", "tf"], "x.onnx: unknown format 'tf'. Known: npz"),
         (["-o", "x.onnx", "--layer", "fd"], "layer 'fd' is not in the net of this phase."),
