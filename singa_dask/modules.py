@@ -67,7 +67,7 @@ class _FromText(MetaPathFinder, ExecutionLoader):
             return None
         spec = spec_from_file_location(fullname, source.file, loader=self)
         if spec is not None and source.is_package:
-            # find only the submodules that were shipped, so that a package behaves alike on all machines
+            # find only the submodules that were shipped, so that a package is the same on all machines
             spec.submodule_search_locations = []
         return spec
 

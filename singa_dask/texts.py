@@ -23,7 +23,7 @@ LINE_END = re.compile(r"\r\n?|\n")
 def charset_of(data: bytes) -> tuple[str, int]:
     """Return the encoding that a byte order mark names, and the length of the mark.
 
-    Without a mark the result is UTF-8 and 0.
+    Without such a mark, the result is (UTF-8, 0).
     """
     return next(((charset, len(mark)) for mark, charset in MARKS.items() if data.startswith(mark)), ("utf-8", 0))
 

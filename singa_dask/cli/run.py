@@ -83,7 +83,7 @@ class RunArguments:
         if is_auto:
             read = planned(read, self.scheduler, self.scheduler_file, self.quiet)
         if self.overwrite and (self.resume or not self.run_dir):
-            raise click.UsageError("--overwrite replaces the run in --run-dir. Pass that, and no --resume.")
+            raise click.UsageError("--overwrite replaces the run in --run-dir. Pass --run-dir, and leave --resume out.")
         for option in ("--detach",) * self.detach + ("--queue",) * self.queue if not self.elsewhere else ():
             message = f"{option} needs a cluster that outlives this program. Pass its --scheduler, or set"
             raise click.UsageError(f"{message} DASK_SCHEDULER_ADDRESS.")

@@ -70,7 +70,7 @@ class Conf(BaseModel):
         return data
 
     def rules(self) -> Iterator[Finding]:
-        """Yield (path, message) for each violated rule between values; overridden by subclasses."""
+        """Yield (path, message) for each mistake in how several values go together; subclasses override it."""
         return iter(())
 
     def part_rules(self, registries: Mapping[str, Registry[Any]]) -> Iterator[Finding]:

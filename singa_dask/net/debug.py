@@ -156,4 +156,4 @@ def _check(layer: Layer, method: str, own: Named, kept: list[tuple[str, Array, A
     for name, array in own:
         if (np.abs(_copy(layer, array)) > FILL / 1024).any():
             what = f"{method}() does not overwrite {name}: some of it is not written, or added to earlier values."
-            raise PartError(f"{layer.conf.type}: {what} Write all of it, {remedy}.")
+            raise PartError(f"{layer.conf.type}: {what} Write all of its values, {remedy}.")

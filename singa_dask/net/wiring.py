@@ -156,7 +156,7 @@ def pass_on_reads(layers: Sequence[Layer]) -> None:
     """
     for layer in reversed(layers):
         forwards = layer.forwards if isinstance(layer, Forwarding) else frozenset[Consumed]()
-        # compute an output that nobody reads only if nobody reads any output of the layer
+        # of a layer with outputs that are read, do not compute the others
         unread: Consumed = "nothing" if forwards and any(each.consumed_as for each in layer.features) else "data"
         for feature in layer.features:
             feature.consumed_as = feature.consumed_as or {unread}

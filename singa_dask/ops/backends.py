@@ -81,7 +81,7 @@ def _fastest(precision: str) -> NumpyOps:
     try:
         ops = OneDnnOps()
     except ConfigError as error:
-        logger.warning("%s Until then NumPy computes, several times slower on images.", str(error))
+        logger.warning("%s Until then, jobs use NumPy, which is several times slower on images.", str(error))
         return NumpyOps()
     logger.info("ops: oneDNN %s", ops.version)
     return ops

@@ -164,7 +164,7 @@ def _npy(body: bytes) -> Array:
     try:
         array = decode_npy(body)
         if not array.ndim:
-            raise ValueError("an array without axes, expected records along the first one")
+            raise ValueError("an array without axes, expected one whose first axis has the records")
     except NPY_DAMAGE as error:
         raise Refused(400, f"the body is not an array as np.save writes it: {error}.") from None
     return array

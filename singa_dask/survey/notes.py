@@ -18,7 +18,7 @@ from singa_dask.wording import listed
 
 # maximum number of columns that are listed as left out for the same reason
 MAX_SHARED = 6
-# the default decimal mark, which notes do not mention
+# the default decimal mark; notes mention only other marks
 DOT = ("decimal", ".")
 
 

@@ -176,7 +176,7 @@ def say_forms(name: str, texts: pa.Array) -> str:
 
 
 def _forms_of(texts: pa.Array, unit: str) -> Iterator[NumberConf]:
-    """Yield the forms of numbers with a unit whose separators occur in some texts."""
+    """Yield forms of numbers with a unit, with the separators that occur in the texts."""
     is_there = {
         mark: not pattern or pc.any(pc.match_substring_regex(texts, pattern)).as_py() for mark, pattern in MARKS.items()
     }

@@ -86,7 +86,7 @@ def survey(url: str, options: SurveyOptions, folder: str) -> TextSurvey | Record
     except DataError as error:
         if options.net == "char-rnn" or not isinstance(error.__cause__, UnicodeDecodeError):
             raise
-        raise DataError(f"{error} Nor is it of a known format.") from None
+        raise DataError(f"{error} Its format is unknown, too.") from None
     given = options.of_tables() or next((name for name in ("label", "separator", "test") if getattr(options, name)), "")
     if given:
         raise DataError(f"{url}: read as a text, for which --{given} is not. If it is a table, give --backend csv too.")

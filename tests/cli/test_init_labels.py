@@ -335,4 +335,4 @@ def test_what_is_no_text_is_of_no_known_format(call: Call) -> None:
     Path("x.xyz").write_bytes(b"XYZ\xc8\xff" * 20)
     result = call("init", "x.xyz")
     assert result.exit_code == 1
-    assert "the text is not UTF-8: byte 3 is 0xc8. Nor is it of a known format." in result.stderr
+    assert "the text is not UTF-8: byte 3 is 0xc8. Its format is unknown, too." in result.stderr

@@ -265,7 +265,8 @@ def test_the_command(call: Call, job: sd.Job, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     result = call("test", tmp_path / "tiny.yaml", "--init-from", tmp_path / "w.safetensors", "--quiet")
     assert (
-        "w.safetensors: this is a file of weights, not a checkpoint. Convert it by singa-dask import." in result.stderr
+        "w.safetensors: this is a file of weights, not a checkpoint. Convert it with singa-dask import."
+        in result.stderr
     )
     (tmp_path / "map.yaml").write_text("- w\n")
     result = call(*given, "--map", tmp_path / "map.yaml")

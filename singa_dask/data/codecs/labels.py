@@ -16,7 +16,7 @@ LABEL_NAMES = ("label", "labels", "y", "class", "target", "targets")
 
 
 def labels_among(names: Iterable[str]) -> list[str]:
-    """Return the names that are usual names of a label."""
+    """Return the names that labels often have."""
     return [name for name in names if name.lower() in LABEL_NAMES]
 
 

@@ -37,7 +37,7 @@ class Progress:
 
 
 class LinesProgress(Progress):
-    """Prints a line for each event, for logs and pipes. Of many lines with metrics, some are skipped.
+    """Prints a line for each event, for logs and pipes. It skips some lines if there are many with metrics.
 
     After `FREE_LINES` lines of metrics, the pauses between lines grow with the running time of the job, so that a long
     job prints some hundred lines. The last skipped line is printed at the end.

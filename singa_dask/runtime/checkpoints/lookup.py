@@ -162,7 +162,9 @@ def load_values(url: str, averaged: bool | None = None) -> dict[str, Stored]:
     if not _is_file(place):
         return _use_newest(place, partial(_values, averaged=averaged), restores_best=True)
     if place.lower().endswith((".npz", ".pt", ".pth", ".safetensors")):
-        raise CheckpointError(f"{place}: this is a file of weights, not a checkpoint. Convert it by singa-dask import.")
+        raise CheckpointError(
+            f"{place}: this is a file of weights, not a checkpoint. Convert it with singa-dask import."
+        )
     if averaged:
         raise _without_averages(place)
     return singa_checkpoint.read(place)
