@@ -74,7 +74,10 @@ class InitialValues:
         return initial
 
     def _load(self) -> dict[str, tuple[Stored, _Source]]:
-        """Read all checkpoints if they are not loaded yet. If some cannot be read, one error lists all of them."""
+        """Read all checkpoints if they are not loaded yet.
+
+        If some cannot be read, one error lists all of them.
+        """
         if self._loaded is None:
             loaded = dict(self._in_memory)
             for source, params in self._read(partial(load_values, averaged=self._averaged)):
