@@ -39,8 +39,8 @@ class Progress:
 class LinesProgress(Progress):
     """Prints a line for each event, for logs and pipes.
 
-    After `FREE_LINES` lines of metrics, it skips some: the pauses between lines grow with the running time of the job, so
-    that a long job prints some hundred lines. The last skipped line is printed at the end.
+    After `FREE_LINES` lines of metrics, it skips some: the pauses between lines grow with the running time of the job.
+    So a long job prints some hundred lines. The last skipped line is printed at the end.
 
     Parameters
     ----------
