@@ -15,7 +15,6 @@ from singa_dask.cli.reading import Reading
 from singa_dask.data.codecs.columns import refuse_absent
 from singa_dask.data.stores.tables.json_text import load_object
 from singa_dask.data.stores.tables.table_csv import CsvPart
-from singa_dask.errors import DataError
 from singa_dask.inference.value_files import text_columns
 from singa_dask.shown import plural
 from singa_dask.survey.column_kinds import kind_of
@@ -30,7 +29,7 @@ from singa_dask.survey.columns import (
     show_value,
 )
 from singa_dask.survey.numbers import refuse_other_marks, spellings_of, with_numbers
-from singa_dask.survey.options import SurveyOptions, worded
+from singa_dask.survey.options import SurveyOptions
 from singa_dask.survey.survey import holds_table
 
 MAX_EXAMPLES = 3
@@ -75,10 +74,7 @@ def first_records(url: str, reading: Reading, n: int) -> pa.Table | None:
     numbers without a header, which are records and not a table.
     """
     options = _options(reading)
-    try:
-        opened = open_table(url, options, reading.storage_options)
-    except DataError as error:
-        raise worded(error, options.na_values) from None
+    opened = open_table(url, options, reading.storage_options)
     named = _named(reading)
     if opened.text.get("header") is False and {*opened.kinds.values()} == {"number"} and not named:
         return None
@@ -166,7 +162,7 @@ def survey_columns(url: str, reading: Reading, thousands: str, decimal: str) -> 
     Raises a `DataError` if the table cannot be read, or an option does not fit.
     """
     options = _options(reading, thousands, decimal)
-    found = with_numbers(read_table(url, options, reading.storage_options), options, ())
+    found = with_numbers(read_table(open_table(url, options, reading.storage_options), options), options, ())
     _chosen(url, [*found.named], _named(reading))
     refuse_other_marks(url, found.columns, options)
     return found

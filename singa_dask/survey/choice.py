@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -16,7 +15,7 @@ from singa_dask.data.codecs.columns import whole
 from singa_dask.data.codecs.labels import is_point, labels_among
 from singa_dask.data.codecs.lags import LagsConf, is_sorted, twice_among
 from singa_dask.data.stores.images.image_decoding import IMAGE_SUFFIXES
-from singa_dask.errors import ConfigError, DataError
+from singa_dask.errors import DataError
 from singa_dask.survey.column_kinds import (
     KEYS,
     MIN_NUMBERED,
@@ -43,7 +42,7 @@ from singa_dask.survey.series import (
     series_in_blocks,
     series_side_by_side,
 )
-from singa_dask.wording import listed, suggest
+from singa_dask.wording import listed
 
 # integers with at most FEW distinct values are classes; integers with more than MANY values that seldom repeat are
 # numbers
@@ -89,13 +88,11 @@ def choose(
 
     Columns in ``lagged`` are features, unless ``--features`` chooses some of them, or ``--drop`` names them.
     """
-    labels, targets = resolved(table, options.label, "--label"), resolved(table, options.target, "--target")
-    if labels and targets:
+    if options.label and options.target:
         raise DataError(f"{table.url}: --label and --target. Pass one of them: for classes, or numbers to predict.")
-    named = [*labels, *targets]
-    dropped = {name for name in resolved(table, options.drop, "--drop") if name not in named}
-    chosen = resolved(table, options.features, "--features")
-    text = resolved(table, (options.text,), "--text") if options.text else []
+    named = [*options.label, *options.target]
+    dropped = {*options.drop}.difference(named)
+    chosen = [*options.features]
     is_wide = len(table.columns) > MAX_LISTED
     left_out = {each.name: unfit(each, is_wide) for each in table.columns if each.name not in named}
     left_out |= {name: _unfit_names(table, name) for name in options.category if name not in named}
@@ -105,7 +102,8 @@ def choose(
     if options.split_by in named:
         raise DataError(f"{table.url}: --split-by {options.split_by}: this column is predicted.")
     left_out |= dict.fromkeys(filter(None, [options.split_by]), "the records are split by it")
-    outputs = [_output(table, table.named[name], "given", "label" if labels else "target", options) for name in named]
+    said = "label" if options.label else "target"
+    outputs = [_output(table, table.named[name], "given", said, options) for name in named]
     if not named:
         column, why = _telling(table, [name for name, reason in left_out.items() if not reason])
         outputs = [_output(table, column, why, "", options)]
@@ -115,13 +113,14 @@ def choose(
         )
     names = ["", *(each.name for each in outputs)]
     left_out = {name: reason for name, reason in left_out.items() if name not in names[1:]}
-    if text:
-        if chosen or len(outputs) > 1 or not outputs[0].is_label or table.named[text[0]].kind != "string":
+    if options.text:
+        if chosen or len(outputs) > 1 or not outputs[0].is_label or table.named[options.text].kind != "string":
             raise DataError(
                 f"{table.url}: --text {options.text}. Expected a column of strings, one label, and no --features."
             )
-        others = {name: reason for name, reason in left_out.items() if name not in text}
-        return outputs, [table.named[text[0]]], {n: why if why in KEYS else "not the text" for n, why in others.items()}
+        others = {name: reason for name, reason in left_out.items() if name != options.text}
+        text = table.named[options.text]
+        return outputs, [text], {n: why if why in KEYS else "not the text" for n, why in others.items()}
     if chosen:
         left_out = {name: left_out[name] or "not among --features" for name in left_out if name not in chosen}
     known = [table.named[each.name] for each in outputs if each.is_label]
@@ -146,31 +145,15 @@ def choose(
 
 def names_in(table: TableSurvey, options: SurveyOptions) -> list[str]:
     """Return the label and text columns, whose values are not numbers even if they look like numbers."""
-    labels = resolved(table, options.label, "--label")
+    labels = [*options.label]
     if not (labels or options.target):
         labels = [name for name in labels_among([*table.named]) if len(table.named[name].distinct) <= MANY]
-    return [*labels, *options.category, *(resolved(table, (options.text,), "--text") if options.text else ())]
-
-
-def resolved(table: TableSurvey, wanted: Sequence[str], option: str) -> list[str]:
-    """Return the names of the columns that an option lists.
-
-    The option may give a name, a pattern, a position from 1 on, ``first`` or ``last``.
-    """
-    names, columns = list(table.named), list[str]()
-    for each in wanted:
-        at = {"first": 0, "last": len(names) - 1}.get(each, int(each) - 1 if each.isdecimal() else -1)
-        chosen = [name for name in names if name == each] or fnmatch.filter(filter(None, names), each)
-        if not chosen and not 0 <= at < len(names):
-            raise ConfigError(f"{table.url}: no column {each!r} for {option}. {suggest(each, filter(None, names))}")
-        columns += chosen or [names[at]]
-    return columns
+    return [*labels, *options.category, *filter(None, [options.text])]
 
 
 def date_columns(table: TableSurvey, options: SurveyOptions) -> list[ColumnSurvey]:
     """Return the columns of dates, except dropped ones; times of day and durations are none."""
-    dropped = resolved(table, options.drop, "--drop")
-    return [each for each in table.columns if each.name not in dropped and each.times]
+    return [each for each in table.columns if each.name not in options.drop and each.times]
 
 
 def sorting_column(table: TableSurvey, options: SurveyOptions) -> ColumnSurvey | None:
@@ -190,7 +173,7 @@ def _with_lags(table: TableSurvey, options: SurveyOptions) -> tuple[TableSurvey,
         No column is predicted, or the table is not sorted by time, too short, or too large to be read as a whole, or
         already has columns with the names of lags.
     """
-    names = [*resolved(table, options.label, "--label"), *resolved(table, options.target, "--target")]
+    names = [*options.label, *options.target]
     dates, sorted_by = date_columns(table, options), sorting_column(table, options)
     fault, n, drop = "", options.lags, ", or pass --drop {} if their order is right"
     if not names:

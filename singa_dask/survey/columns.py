@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,8 @@ from singa_dask.data.codecs.lags import DATE, are_compact_dates, times_of
 from singa_dask.data.codecs.numbers import NumberConf, Spelling
 from singa_dask.data.stores.tables.csv_records import SEPARATORS, check_charset, record_starts, split_rows
 from singa_dask.data.stores.tables.open_parts import OpenParts, open_part
-from singa_dask.data.stores.tables.table_files import LINES, format_of, table_files
+from singa_dask.data.stores.tables.table_files import LINES, TableFile, format_of, table_files
+from singa_dask.data.stores.tables.table_part import TablePart
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
 from singa_dask.fs.open_bytes import open_bytes
@@ -332,40 +333,31 @@ class TableSurvey:
 
 
 class OpenTable(NamedTuple):
-    """The format of a table, the options of its CSV, its files, and kinds and faults of its columns."""
+    """The format of a table, the options of its CSV, its files, and kinds and faults of its columns.
 
+    ``open_file`` opens a file of the table.
+    """
+
+    url: str
     format: str
     text: Mapping[str, Any]
     parts: OpenParts
     kinds: dict[str, str]
     faults: Mapping[str, str]
+    open_file: Callable[..., TablePart]
+
+    def with_classes(self, options: SurveyOptions) -> OpenTable:
+        """Return the table with labels read as ``--classes``, which may be words for missing values, such as NA."""
+        if self.format != "csv" or not options.classes:
+            return self
+        listed = dict.fromkeys(options.label, options.classes)
+        parts = OpenParts(self.parts.files, partial(self.open_file, listed=listed))
+        kinds = {name: "string" if name in listed else kind for name, kind in self.kinds.items()}
+        return self._replace(parts=parts, kinds=kinds)
 
 
 def open_table(place: str, options: SurveyOptions, storage_options: fs.Options = None) -> OpenTable:
     """Open a table, and detect how its text is read.
-
-    Raises the errors of `read_table`.
-    """
-    files = table_files(place, storage_options)
-    form = format_of(files, storage_options)
-    if form == "csv":
-        refuse_wide(place, _head(files[0].url, storage_options))
-    if options.encoding:
-        check_charset(place, options.encoding)
-    text = _sniff(files[0].url, options, storage_options) if form == "csv" else {}
-    reading = {**text, "spelling": Spelling(na_values=options.na_values), "block_bytes": BLOCK_BYTES}
-    if form == "csv" and options.classes:
-        reading["listed"] = dict.fromkeys(options.label, options.classes)
-    parts = OpenParts(files, lambda file: open_part(file.url, form, storage_options, **reading))
-    found = parts.find_columns()
-    if found.part is None:
-        raise DataError(f"{place}: no records{' but the header' * (form == 'csv')}.")
-    kinds = {name: "string" if found.part.is_text(name) else kind for name, kind in found.kinds.items()}
-    return OpenTable(form, text, parts, kinds | {name: "string" for name, _ in files[0].keys}, found.faults)
-
-
-def read_table(place: str, options: SurveyOptions, storage_options: fs.Options = None) -> TableSurvey:
-    """Read the columns of a table.
 
     Raises
     ------
@@ -375,15 +367,45 @@ def read_table(place: str, options: SurveyOptions, storage_options: fs.Options =
         It is not clear whether the first line names the columns or is a record.
     """
     try:
-        opened = open_table(place, options, storage_options)
-        kinds = opened.kinds
-        table = _looked_at(place, *opened)
+        return _opened(place, options, storage_options)
+    except DataError as error:
+        raise worded(error, options.na_values) from None
+
+
+def _opened(place: str, options: SurveyOptions, storage_options: fs.Options) -> OpenTable:
+    files = table_files(place, storage_options)
+    form = format_of(files, storage_options)
+    if form == "csv":
+        refuse_wide(place, _head(files[0].url, storage_options))
+    if options.encoding:
+        check_charset(place, options.encoding)
+    text = _sniff(files[0].url, options, storage_options) if form == "csv" else {}
+    reading = {**text, "spelling": Spelling(na_values=options.na_values), "block_bytes": BLOCK_BYTES}
+
+    def open_file(file: TableFile, **more: Any) -> TablePart:
+        return open_part(file.url, form, storage_options, **reading, **more)
+
+    parts = OpenParts(files, open_file)
+    found = parts.find_columns()
+    if found.part is None:
+        raise DataError(f"{place}: no records{' but the header' * (form == 'csv')}.")
+    kinds = {name: "string" if found.part.is_text(name) else kind for name, kind in found.kinds.items()}
+    kinds |= {name: "string" for name, _ in files[0].keys}
+    return OpenTable(place, form, text, parts, kinds, found.faults, open_file)
+
+
+def read_table(opened: OpenTable, options: SurveyOptions) -> TableSurvey:
+    """Read the columns of a table; ``options`` give columns by name.
+
+    Raises a `DataError` if the table cannot be read. The message says where, and which option helps.
+    """
+    try:
+        table = _looked_at(opened.with_classes(options))
         if not options.na_values:
             return table
-        spelling, read = Spelling(na_values=options.na_values), [each for each in table.columns if each.name in kinds]
-        found = spelling.read(pa.table({each.name: each.values for each in read}), {}, str, (options.text,))
-        columns = [replace(each, values=whole(found[each.name])) if each in read else each for each in table.columns]
-        return replace(table, columns=columns)
+        read = pa.table({each.name: each.values for each in table.columns})
+        found = Spelling(na_values=options.na_values).read(read, {}, str, (options.text,))
+        return replace(table, columns=[replace(each, values=whole(found[each.name])) for each in table.columns])
     except DataError as error:
         raise worded(error, options.na_values) from None
 
@@ -393,9 +415,8 @@ def decoded(parts: OpenParts, file: int, run: RecordRun, kinds: Mapping[str, str
     return parts.decode(file, run, kinds, parts(file).fetch(run, parts.in_file(file, kinds)))
 
 
-def _looked_at(
-    place: str, form: str, text: Mapping[str, Any], parts: OpenParts, kinds: dict[str, str], faults: Mapping[str, str]
-) -> TableSurvey:
+def _looked_at(opened: OpenTable) -> TableSurvey:
+    form, parts, kinds = opened.format, opened.parts, opened.kinds
     read = ("number", "boolean", "string", "vector", "empty")
     if form in LINES:
         # JSON values of other types, such as objects, are not read
@@ -419,11 +440,17 @@ def _looked_at(
     values = {name: whole(table.column(name)) for name in wanted}
     columns = [
         ColumnSurvey(
-            name, i, kind, values.get(name, none), name in part.index, faults.get(name, ""), n_without=n_without[name]
+            name,
+            i,
+            kind,
+            values.get(name, none),
+            is_index=name in part.index,
+            fault=opened.faults.get(name, ""),
+            n_without=n_without[name],
         )
         for i, (name, kind) in enumerate(kinds.items(), 1)
     ]
-    return TableSurvey(place, form, text, columns, n, parts, wanted, runs, group_bytes)
+    return TableSurvey(opened.url, form, opened.text, columns, n, parts, wanted, runs, group_bytes)
 
 
 Runs = list[tuple[int, RecordRun]]

@@ -24,7 +24,7 @@ from singa_dask.fs.open_bytes import decode_text
 from singa_dask.fs.patterns import is_pattern
 from singa_dask.survey.arrays import reading_fault, survey_arrays
 from singa_dask.survey.columns import head_lines, separator_of
-from singa_dask.survey.options import SurveyOptions
+from singa_dask.survey.options import SurveyOptions, is_position
 from singa_dask.survey.results import RecordSurvey, TextSurvey
 from singa_dask.survey.tables import survey_table
 
@@ -44,10 +44,15 @@ def is_table(place: str, label: str = "", storage_options: fs.Options = None) ->
 
 
 def _has_columns_of_texts(place: str, label: Sequence[str], storage_options: fs.Options = None) -> bool:
-    """Return whether the first JSON line has values besides the label that are not numbers or lists."""
+    """Return whether the first JSON line has values besides the label that are not numbers or lists.
+
+    A label that is given by position is a column of a table, too.
+    """
     with contextlib.suppress(IndexError, ValueError, DataError):
         file = shard_urls(place, storage_options)[0] if is_pattern(place, storage_options) else place
         first = json.loads(head_lines(file, storage_options=storage_options)[0])
+        if any(each not in first and is_position(each) for each in label):
+            return True
         others = [value for key, value in first.items() if key not in (*label, *labels_among(list(first)))]
         return any(isinstance(value, bool) or not isinstance(value, (int, float, list)) for value in others)
     return False

@@ -29,7 +29,6 @@ from singa_dask.survey.choice import (
     chosen,
     date_columns,
     names_in,
-    resolved,
     show_reasons,
     sorting_column,
 )
@@ -40,6 +39,7 @@ from singa_dask.survey.column_kinds import (
 from singa_dask.survey.columns import (
     ColumnSurvey,
     TableSurvey,
+    open_table,
     read_table,
 )
 from singa_dask.survey.date_columns import date_doubts, date_notes, with_dates
@@ -157,9 +157,12 @@ def survey_table(url: str, test_url: str, backend: str, options: SurveyOptions, 
 
 
 def _interpreted(url: str, options: SurveyOptions) -> tuple[TableSurvey, SurveyOptions]:
-    """Read a table with numbers and dates written as text; return it and options with full column names."""
-    table = read_table(url, options)
-    options = replace(options, category=tuple(resolved(table, options.category, "--category")))
+    """Read a table with numbers and dates written as text; return it and the options with names of columns."""
+    if options.split_by and (options.lags or options.test):
+        raise DataError(f"{url}: --split-by, and {'--lags' if options.lags else '--test'}. Pass one of them.")
+    opened = open_table(url, options)
+    options = options.by_name(url, [*opened.kinds])
+    table = read_table(opened, options)
     table = table.with_names(options.category, options.na_values)
     not_numbers = names_in(table, options)
     table = with_numbers(table, options, not_numbers)
@@ -168,10 +171,6 @@ def _interpreted(url: str, options: SurveyOptions) -> tuple[TableSurvey, SurveyO
     if options.run and not table.is_whole:
         _refuse_before_count(table, options)
         table = table.count(options, not_numbers, options.run)
-    if options.split_by:
-        if options.lags or options.test:
-            raise DataError(f"{url}: --split-by, and {'--lags' if options.lags else '--test'}. Pass one of them.")
-        options = replace(options, split_by=resolved(table, (options.split_by,), "--split-by")[0])
     return table, options
 
 
@@ -231,7 +230,7 @@ def _to_predict(choice: Choice, test_url: str, options: SurveyOptions) -> TableS
     """Return the table named like a test set if it lacks labels or targets, but no feature; else None."""
     if not test_url:
         return None
-    beside = read_table(test_url, options)
+    beside = read_table(open_table(test_url, options), options)
     lacks_labels = any(each.name not in beside.named for each in choice.outputs)
     return beside if lacks_labels and all(each.name in beside.named for each in choice.features) else None
 
@@ -341,14 +340,10 @@ def _with_test_set(records: RecordSurvey, outputs: Sequence[OutputSurvey]) -> Re
 
 
 def _refuse_before_count(table: TableSurvey, options: SurveyOptions) -> None:
-    """Check column names and ask open questions before counting a large table, which takes minutes.
+    """Ask open questions before counting a large table, which takes minutes.
 
     Other errors are raised after counting, if they remain.
     """
-    for option in ("label", "target", "drop", "features"):
-        resolved(table, getattr(options, option), f"--{option}")
-    for option in ("text", "split_by"):
-        resolved(table, [*filter(None, [getattr(options, option)])], f"--{option.replace('_', '-')}")
     try:
         choose(table, options)
     except UnsureError:
@@ -376,7 +371,7 @@ def _doubts(used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey]) -> It
 
 def _doubts_of_lags(series: TableSurvey, options: SurveyOptions, lags: LagsConf) -> Iterator[str]:
     """Yield warnings about columns that may name several series."""
-    others = {lags.order, *resolved(series, options.drop, "--drop")}
+    others = {lags.order, *options.drop}
     columns = [each for each in series.columns if each.name not in others]
     yield from doubts_of_series(columns, [series.named[name] for name in lags.columns], _steps_of(series, options))
 

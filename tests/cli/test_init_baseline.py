@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 
 from singa_dask.conf import load
 from singa_dask.data.stores.split import SplitConf
-from singa_dask.survey.columns import read_table
+from singa_dask.survey.columns import open_table, read_table
 from singa_dask.survey.leaks import leak_warnings
 from singa_dask.survey.logistic import class_probabilities, held_out_probabilities, standardised
 from singa_dask.survey.options import SurveyOptions
@@ -199,7 +199,7 @@ def test_records_that_say_nothing_still_make_a_job(call: Call) -> None:
 
 def leaks(frame: pd.DataFrame, name: str, has_classes: bool = True) -> list[str]:
     frame.to_csv("leaks.csv", index=False)
-    table = read_table("leaks.csv", SurveyOptions())
+    table = read_table(open_table("leaks.csv", SurveyOptions()), SurveyOptions())
     features = [each for each in table.columns if each.name != name]
     output = OutputSurvey(name, "given", (1,) * has_classes)
     return list(leak_warnings(table, features, [output], np.arange(len(frame))))

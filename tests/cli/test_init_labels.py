@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -161,6 +162,49 @@ def test_numbers_without_names(call: Call) -> None:
     assert call("init", "x.csv").stderr.startswith(said)
     assert call("init", "x.csv", "--label", "last").exit_code == 0
     assert store()["categories"] == {"3": ["-29", "-28", "-27"]}
+
+
+POSITIONS = (
+    (["--target", "sales"], ["--target", "5"]),
+    (["--target", "sales"], ["--target", "sales", "--target", "last"]),
+    (["--target", "sales", "--lags", 3], ["--target", "last", "--lags", 3]),
+    (
+        ["--target", "sales", "--lags", 3, "--drop", "day,sales_lag1"],
+        ["--target", "s*", "--lags", 3, "--drop", "first,*1"],
+    ),
+    (["--label", "place", "--text", "note"], ["--label", "2", "--text", "3"]),
+    (["--label", "place", "--classes", "NA,x,y"], ["--label", "2", "--classes", "NA,x,y"]),
+    (["--target", "sales", "--split-by", "day"], ["--target", "last", "--split-by", "d*"]),
+    (["--label", "place", "--category", "temp"], ["--label", "2", "--category", "4"]),
+)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])
+def test_positions_and_patterns_are_columns_of_the_table(call: Call, suffix: str) -> None:
+    days = pd.date_range("2024-01-01", periods=N).astype(str)
+    notes = [f"{'good' if kind else 'bad'} and {i} more words" for i, kind in enumerate(KIND)]
+    places = np.array(["NA", "x", "y"])[KIND]
+    frame = pd.DataFrame({"day": days, "place": places, "note": notes, "temp": KIND * 7, "sales": FRAME["a"]})
+    writers = {"csv": frame.to_csv, "parquet": frame.to_parquet, "jsonl": partial(frame.to_json, lines=True)}
+    how: dict[str, Any] = {"orient": "records"} if suffix == "jsonl" else {"index": False}
+    writers[suffix](f"x.{suffix}", **how)
+    for named, others in POSITIONS:
+        jobs = []
+        for options in (named, others):
+            result = call("init", f"x.{suffix}", "--overwrite", *map(str, options))
+            assert result.exit_code == 0, result.output
+            text = Path("job.yaml").read_text()
+            jobs.append([line for line in text.splitlines() if "singa-dask init" not in line])
+        assert jobs[0] == jobs[1], others
+    result = call("init", f"x.{suffix}", "--target", "last", "--split-by", "*e", "-o", "none.yaml")
+    assert result.exit_code == 2
+    assert "--split-by *e: it matches place, note. Expected one column." in result.output
+
+
+def test_a_label_of_numbers_in_json_lines_by_position(call: Call) -> None:
+    FRAME.assign(k=KIND).to_json("x.jsonl", orient="records", lines=True)
+    assert call("init", "x.jsonl", "--label", "last").exit_code == 0
+    assert 'label: "k"' in Path("job.yaml").read_text()
 
 
 def test_two_labels(call: Call) -> None:
