@@ -15,7 +15,7 @@ from singa_dask.data.stores.texts.vocabulary import read_words
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.exports.importing import read_map
 from singa_dask.jobs.job import load
-from singa_dask.survey.columns import head_lines
+from singa_dask.survey.csv_head import head_lines
 from singa_dask.texts import decode, split_lines
 from tests.contracts.foreign import png, tar
 from tests.contracts.records import read_all

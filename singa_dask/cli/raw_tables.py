@@ -18,19 +18,13 @@ from singa_dask.data.stores.tables.table_csv import CsvPart
 from singa_dask.inference.value_files import text_columns
 from singa_dask.shown import plural
 from singa_dask.survey.column_kinds import kind_of
-from singa_dask.survey.columns import (
-    HEAD_BYTES,
-    ColumnSurvey,
-    OpenTable,
-    TableSurvey,
-    decoded,
-    open_table,
-    read_table,
-    show_value,
-)
+from singa_dask.survey.columns import ColumnSurvey, show_value
+from singa_dask.survey.csv_head import HEAD_BYTES
 from singa_dask.survey.numbers import refuse_other_marks, spellings_of, with_numbers
 from singa_dask.survey.options import SurveyOptions
+from singa_dask.survey.read_table import OpenTable, open_table, read_table
 from singa_dask.survey.survey import holds_table
+from singa_dask.survey.table_survey import TableSurvey, decoded
 
 MAX_EXAMPLES = 3
 # maximum width of a cell on a terminal

@@ -19,7 +19,7 @@ from singa_dask.data.stores.messages.tfrecord import example_features
 from singa_dask.data.stores.shards import shard_urls
 from singa_dask.errors import DataError
 from singa_dask.fs.patterns import is_pattern
-from singa_dask.survey.columns import head_lines
+from singa_dask.survey.csv_head import head_lines
 from singa_dask.survey.options import SurveyOptions, UnsureError
 from singa_dask.survey.results import MIN_BYTE_RANGE, OutputSurvey, RecordSurvey
 from singa_dask.survey.split import count_test, split_store

@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 
 from singa_dask.data.codecs.columns import as_floats, as_texts, missing_of
 from singa_dask.data.codecs.tokens import TextCodec, TextMeasure
-from singa_dask.survey.columns import ColumnSurvey, TableSurvey
+from singa_dask.survey.columns import ColumnSurvey
 from singa_dask.survey.logistic import class_probabilities, held_out_probabilities, standardised
-from singa_dask.survey.results import Baseline, OutputSurvey
-from singa_dask.survey.split import Rows
+from singa_dask.survey.results import Baseline, OutputSurvey, Rows
+from singa_dask.survey.table_survey import TableSurvey
 from singa_dask.training.pass_metrics import Scores
 
 Floats = npt.NDArray[np.float64]

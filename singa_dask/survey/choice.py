@@ -23,25 +23,20 @@ from singa_dask.survey.column_kinds import (
     has_words,
     unfit,
 )
-from singa_dask.survey.columns import (
-    DATES,
-    MAX_BYTES,
-    MAX_CATEGORIES,
-    ColumnSurvey,
-    TableSurvey,
-    show_value,
-)
+from singa_dask.survey.columns import DATES, MAX_CATEGORIES, ColumnSurvey, show_value
 from singa_dask.survey.numbers import (
     MAX_LISTED,
     are_mostly_numbers,
     refuse_faults,
 )
 from singa_dask.survey.options import SurveyOptions, UnsureError
+from singa_dask.survey.read_table import MAX_BYTES
 from singa_dask.survey.results import OutputSurvey
 from singa_dask.survey.series import (
     series_in_blocks,
     series_side_by_side,
 )
+from singa_dask.survey.table_survey import TableSurvey
 from singa_dask.wording import listed
 
 # integers with at most FEW distinct values are classes; integers with more than MANY values that seldom repeat are

@@ -19,6 +19,9 @@ from singa_dask.data.stores.tables.open_parts import OpenParts, open_part
 from singa_dask.data.stores.tables.table_files import TableFile
 
 MAX_DISTINCT = 10_000
+BLOCK_BYTES = 1 << 24
+# maximum number of bytes of a columnar file that one task counts
+PART_BYTES = 1 << 28
 COUNTED = ("number", "boolean", "string")
 
 

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from singa_dask.data.codecs.dates import DateConf
 from singa_dask.errors import ConfigError
-from singa_dask.survey.columns import ColumnSurvey, TableSurvey
+from singa_dask.survey.columns import ColumnSurvey
 from singa_dask.survey.results import Note
+from singa_dask.survey.table_survey import TableSurvey
 from singa_dask.wording import listed
 
 # minimum number of different values of each part in a table. With fewer, the part says little about other records

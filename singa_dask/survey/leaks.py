@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from singa_dask.data.codecs.columns import as_floats, as_texts, missing_of
 from singa_dask.survey.column_kinds import ID
-from singa_dask.survey.columns import ColumnSurvey, TableSurvey
-from singa_dask.survey.results import Baseline, OutputSurvey
-from singa_dask.survey.split import Rows
+from singa_dask.survey.columns import ColumnSurvey
+from singa_dask.survey.results import Baseline, OutputSurvey, Rows
+from singa_dask.survey.table_survey import TableSurvey
 from singa_dask.wording import listed, quoted
 
 # only MAX_RECORDS are compared; with fewer than MIN_RECORDS, or fewer than MIN_OTHERS of all classes but the largest,

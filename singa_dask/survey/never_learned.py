@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 
 from singa_dask.data.codecs.category_names import in_order, plain_name
 from singa_dask.data.codecs.columns import as_texts
-from singa_dask.survey.columns import ColumnSurvey, TableSurvey, show_value
+from singa_dask.survey.columns import ColumnSurvey, show_value
 from singa_dask.survey.options import SurveyOptions
-from singa_dask.survey.results import OutputSurvey
-from singa_dask.survey.split import Rows
+from singa_dask.survey.results import OutputSurvey, Rows
+from singa_dask.survey.table_survey import TableSurvey
 from singa_dask.wording import listed
 
 # maximum number of categories that a warning lists

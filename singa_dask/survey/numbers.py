@@ -19,9 +19,10 @@ from singa_dask.data.codecs.columns import as_texts
 from singa_dask.data.codecs.numbers import BLANK, MISSING, NumberConf, Spelling
 from singa_dask.data.stores.tables.table_csv import CsvPart
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.survey.columns import ColumnSurvey, TableSurvey, show_value
+from singa_dask.survey.columns import ColumnSurvey, show_value
 from singa_dask.survey.options import SurveyOptions, UnsureError
 from singa_dask.survey.results import OutputSurvey
+from singa_dask.survey.table_survey import TableSurvey
 from singa_dask.wording import listed
 
 PLAIN, IN_POINTS = NumberConf(), NumberConf(thousands=".", decimal=",")

@@ -6,8 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from singa_dask.data.codecs.tokens import TextMeasure
 from singa_dask.shown import by_shape
+
+Rows = npt.NDArray[np.int64]
 
 # numbers from 0 to 255 are treated as bytes if their maximum is at least this
 MIN_BYTE_RANGE = 100

@@ -14,9 +14,9 @@ import numpy as np
 from singa_dask.data.codecs.columns import as_floats, missing_of
 from singa_dask.data.codecs.lags import as_dates, gaps_of, is_sorted
 from singa_dask.shown import plural
-from singa_dask.survey.columns import MIN_EPOCH, ColumnSurvey, TableSurvey, show_value
-from singa_dask.survey.results import Note, OutputSurvey
-from singa_dask.survey.split import Rows
+from singa_dask.survey.columns import MIN_EPOCH, ColumnSurvey, show_value
+from singa_dask.survey.results import Note, OutputSurvey, Rows
+from singa_dask.survey.table_survey import TableSurvey
 
 DAY, WEEK = timedelta(days=1), timedelta(weeks=1)
 MONTH, QUARTER = timedelta(days=28), timedelta(days=92)

@@ -22,10 +22,7 @@ from singa_dask.data.stores.split import SplitConf
 from singa_dask.errors import DataError
 from singa_dask.redaction import readable
 from singa_dask.survey.options import SurveyOptions
-from singa_dask.survey.results import OutputSurvey, RecordSurvey
-
-Rows = npt.NDArray[np.int64]
-
+from singa_dask.survey.results import OutputSurvey, RecordSurvey, Rows
 
 # fewer test records are too few to judge a net
 MIN_TESTED = 10

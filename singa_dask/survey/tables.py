@@ -36,12 +36,7 @@ from singa_dask.survey.column_kinds import (
     KEYS,
     is_like_id,
 )
-from singa_dask.survey.columns import (
-    ColumnSurvey,
-    TableSurvey,
-    open_table,
-    read_table,
-)
+from singa_dask.survey.columns import ColumnSurvey
 from singa_dask.survey.date_columns import date_doubts, date_notes, with_dates
 from singa_dask.survey.leaks import exact_warnings, leak_warnings, shared_id_warnings
 from singa_dask.survey.never_learned import categories_never_learned, classes_never_learned
@@ -61,13 +56,15 @@ from singa_dask.survey.numbers import (
     with_numbers,
 )
 from singa_dask.survey.options import SurveyOptions, UnsureError
-from singa_dask.survey.results import MIN_BYTE_RANGE, Note, OutputSurvey, RecordSurvey
+from singa_dask.survey.read_table import open_table, read_table
+from singa_dask.survey.results import MIN_BYTE_RANGE, Note, OutputSurvey, RecordSurvey, Rows
 from singa_dask.survey.series import (
     doubts_of_series,
     gaps_note,
     naive_forecasts,
 )
-from singa_dask.survey.split import MIN_SPLIT, NOT_COPIED, Rows, count_test, split_by_rule, stratify, with_split
+from singa_dask.survey.split import MIN_SPLIT, NOT_COPIED, count_test, split_by_rule, stratify, with_split
+from singa_dask.survey.table_survey import TableSurvey
 from singa_dask.wording import listed
 
 logger = logging.getLogger(__name__)

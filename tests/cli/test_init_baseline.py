@@ -19,10 +19,10 @@ from sklearn.preprocessing import StandardScaler
 
 from singa_dask.conf import load
 from singa_dask.data.stores.split import SplitConf
-from singa_dask.survey.columns import open_table, read_table
 from singa_dask.survey.leaks import leak_warnings
 from singa_dask.survey.logistic import class_probabilities, held_out_probabilities, standardised
 from singa_dask.survey.options import SurveyOptions
+from singa_dask.survey.read_table import open_table, read_table
 from singa_dask.survey.results import OutputSurvey
 from tests.cli.conftest import Call
 

@@ -20,7 +20,7 @@ from singa_dask.cli.init.job_file import training_of, write_job
 from singa_dask.conf import load
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.inputs.store_conf import StoreConf
-from singa_dask.survey import columns
+from singa_dask.survey import read_table, table_survey
 from singa_dask.survey.counts import CountFile
 from singa_dask.survey.options import SurveyOptions
 from singa_dask.survey.results import OutputSurvey, RecordSurvey
@@ -35,9 +35,10 @@ N = 6000
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Work in a new directory, where tables of more than 64 KiB are large."""
     monkeypatch.chdir(tmp_path)
-    sizes = {"MAX_BYTES": 1 << 16, "SEEN_BYTES": 1 << 15, "MIN_BYTES": 1 << 10, "PART_BYTES": 1 << 13}
+    sizes = {"MAX_BYTES": 1 << 16, "SEEN_BYTES": 1 << 15, "MIN_BYTES": 1 << 10}
     for name, value in sizes.items():
-        monkeypatch.setattr(columns, name, value)
+        monkeypatch.setattr(read_table, name, value)
+    monkeypatch.setattr(table_survey, "PART_BYTES", 1 << 13)
 
 
 def table() -> pd.DataFrame:
@@ -105,7 +106,7 @@ def test_tasks_count_all_records(output: str, form: str, monkeypatch: pytest.Mon
     write(frame, form)
     options = SurveyOptions(**{"target" if output == "b" else "label": (output,)}, run=backwards)
     counted = known_of(form, options)
-    monkeypatch.setattr(columns, "MAX_BYTES", 1 << 28)
+    monkeypatch.setattr(read_table, "MAX_BYTES", 1 << 28)
     n, outputs, notes, kept = known_of(form, replace(options, run=None))
     kept["categories"] = {**({"kind": list(outputs[0][0])} if output == "kind" else {}), **kept["categories"]}
     if output == "b":

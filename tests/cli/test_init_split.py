@@ -500,8 +500,8 @@ def test_copies_of_arrays_elsewhere_lie_beside_them(call: Call, there: str) -> N
 @pytest.mark.parametrize("suffix", ["csv", "npz"])
 def test_large_data_are_not_copied(call: Call, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("singa_dask.survey.split.MAX_COPIED", 1000)
-    monkeypatch.setattr("singa_dask.survey.columns.MAX_BYTES", 1000)
-    monkeypatch.setattr("singa_dask.survey.columns.BLOCK_BYTES", 1000)
+    monkeypatch.setattr("singa_dask.survey.read_table.MAX_BYTES", 1000)
+    monkeypatch.setattr("singa_dask.survey.read_table.BLOCK_BYTES", 1000)
     values, kinds = RANDOM.random((400, 2)), np.arange(400) % 2
     if suffix == "csv":
         pd.DataFrame(values, columns=["a", "b"]).assign(label=kinds).to_csv("x.csv", index=False)

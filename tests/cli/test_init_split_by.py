@@ -114,7 +114,7 @@ def test_a_directory_of_hive(call: Call) -> None:
 
 def test_large_tables_are_looked_at_in_part(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("MAX_BYTES", 4000), ("SEEN_BYTES", 3000), ("MIN_BYTES", 1000), ("BLOCK_BYTES", 1000)):
-        monkeypatch.setattr(f"singa_dask.survey.columns.{name}", value)
+        monkeypatch.setattr(f"singa_dask.survey.read_table.{name}", value)
     WRITERS["x.csv"](FRAME)
     printed = said(call, "x.csv", *BY)
     assert "to test on: of the " in printed and " records that were read " in printed
