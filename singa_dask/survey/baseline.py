@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from singa_dask.data.codecs.columns import as_floats, as_texts, missing_of
 from singa_dask.data.codecs.tokens import TextCodec, TextMeasure
-from singa_dask.survey.columns import ColumnSurvey
+from singa_dask.survey.columns import ColumnSurvey, codes_of
 from singa_dask.survey.logistic import class_probabilities, held_out_probabilities, standardised
 from singa_dask.survey.results import Baseline, OutputSurvey, Rows
 from singa_dask.survey.table_survey import TableSurvey
@@ -114,7 +114,7 @@ def _constant(table: TableSurvey, output: OutputSurvey, rows: Rows) -> float:
     """Return the accuracy, or root mean squared error, of the best constant answer."""
     column = table.named[output.name]
     if not output.is_label:
-        return float(as_floats(column.values.take(pa.array(rows))).std())
+        return float(as_floats(column.values.take(rows)).std())
     return float(_one_hot(column, rows).mean(axis=0).max())
 
 
@@ -159,7 +159,7 @@ def _width(column: ColumnSurvey) -> int:
 
 def _bags(column: ColumnSurvey, rows: Rows, n_train: int, measure: TextMeasure) -> Floats:
     """Return how often each frequent token occurs in the part of each text that the net reads, (n, width)."""
-    texts, counts = as_texts(column.values.take(pa.array(rows))).fill_null(""), Counter[str]()
+    texts, counts = as_texts(column.values.take(rows)).fill_null(""), Counter[str]()
     codec = TextCodec(measure.length, measure.tokens, min(measure.vocab_size, MAX_WORDS), lowercase=True)
     codec.count(texts[:n_train], counts)
     numbers = codec.learned(counts).encode(texts)
@@ -170,7 +170,7 @@ def _bags(column: ColumnSurvey, rows: Rows, n_train: int, measure: TextMeasure) 
 
 
 def _one_hot(column: ColumnSurvey, rows: Rows) -> Floats:
-    codes = as_texts(column.values.take(rows)).dictionary_encode().indices.fill_null(-1).to_numpy()
+    codes = codes_of(column.values.take(rows))
     return np.asarray(codes[:, None] == np.arange(codes.max(initial=0) + 1), np.float64)
 
 

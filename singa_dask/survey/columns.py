@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -160,6 +160,12 @@ class ColumnSurvey:
         shown = ", ".join(show_value(each) for each in self.distinct[:MAX_SHOWN].to_pylist())
         more = ", ..." if len(self.distinct) > MAX_SHOWN else ""
         return f"column {self.position}, {len(self.distinct)} different: {shown}{more}"
+
+
+def codes_of(values: pa.Array, nulls: Literal["mask", "encode"] = "mask") -> npt.NDArray[np.int64]:
+    """Return a code for each distinct value, by first occurrence. Nulls are -1, or have a code if ``encode``."""
+    indices = as_texts(values).dictionary_encode(nulls).indices.fill_null(-1)
+    return np.asarray(indices.to_numpy(), np.int64)
 
 
 def show_value(value: Any) -> str:

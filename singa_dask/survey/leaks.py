@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from singa_dask.data.codecs.columns import as_floats, as_texts, missing_of
 from singa_dask.survey.column_kinds import ID
-from singa_dask.survey.columns import ColumnSurvey
+from singa_dask.survey.columns import ColumnSurvey, codes_of
 from singa_dask.survey.results import Baseline, OutputSurvey, Rows
 from singa_dask.survey.table_survey import TableSurvey
 from singa_dask.wording import listed, quoted
@@ -49,11 +49,11 @@ def leak_warnings(
     if len(rows) < MIN_RECORDS or len(features) > MAX_FEATURES:
         return
     for output in outputs:
-        values = table.named[output.name].values.take(pa.array(rows))
+        values = table.named[output.name].values.take(rows)
         reason = _reasons_of_label(output, values) if output.is_label else _reasons_of_target(output, values)
         found = dict[str, list[str]]()
         for each in features:
-            if each.kind != "vector" and (why := reason(each, each.values.take(pa.array(rows)))):
+            if each.kind != "vector" and (why := reason(each, each.values.take(rows))):
                 found.setdefault(why, []).append(each.name)
         for why, names in found.items():
             drop = f"Pass --drop {shlex.quote(','.join(names))}"
@@ -67,11 +67,11 @@ def shared_id_warnings(table: TableSurvey, outputs: Sequence[OutputSurvey], trai
         return
     rows = np.concatenate([train, test])
     output = outputs[0]
-    targets = table.named[output.name].values.take(pa.array(rows))
+    targets = table.named[output.name].values.take(rows)
     for each in table.columns:
         if not ID.fullmatch(each.name) or each.kind not in ("number", "string") or each.name == output.name:
             continue
-        ids = _codes_of(each.kind, each.values.take(pa.array(rows)))
+        ids = _codes_in_order(each.kind, each.values.take(rows))
         n_ids = int(ids.max()) + 1
         are_shared = np.isin(ids[len(train) :], ids[: len(train)]).mean() > 0.5
         if MIN_REPEATED * n_ids <= len(rows) and are_shared and _are_alike(output, ids, targets):
@@ -85,7 +85,7 @@ def shared_id_warnings(table: TableSurvey, outputs: Sequence[OutputSurvey], trai
 def _are_alike(output: OutputSurvey, ids: Codes, targets: pa.Array) -> bool:
     """Return whether records of an id are much more alike in a label or target than random records are."""
     if output.is_label:
-        classes = _codes_of("string", targets)
+        classes = codes_of(targets, "encode")
         n_classes = int(classes.max()) + 1
 
         def unlike(labels: Codes) -> float:
@@ -113,14 +113,13 @@ def exact_warnings(baseline: Baseline | None, outputs: Sequence[OutputSurvey]) -
 
 def _reasons_of_label(output: OutputSurvey, values: pa.Array) -> Callable[[ColumnSurvey, pa.Array], str]:
     """Return a function that describes how a feature gives away a label, as a text or an empty text."""
-    encoded = as_texts(values).dictionary_encode()
-    classes, names = encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
+    classes, names = codes_of(values), pc.unique(as_texts(values)).to_pylist()
     shares = np.bincount(classes) / len(classes)
     n_others = len(classes) * (1 - shares.max())
 
     def reason(feature: ColumnSurvey, known: pa.Array) -> str:
         present = ~missing_of(known)
-        codes = _codes_of(feature.kind, known)
+        codes = _codes_in_order(feature.kind, known)
         most = int(np.bincount(codes).argmax())
         usual = known[int(np.argmax(codes == most))].as_py()
         for chosen, what, least in ((present, "a value", 0.0), (codes != most, f"another value than {usual}", OFTEN)):
@@ -136,14 +135,12 @@ def _reasons_of_label(output: OutputSurvey, values: pa.Array) -> Callable[[Colum
     return reason
 
 
-def _codes_of(kind: str, values: pa.Array) -> Codes:
+def _codes_in_order(kind: str, values: pa.Array) -> Codes:
     """Return a code for each different value, in the order of numbers; missing values have one, too."""
     present = ~missing_of(values)
     if kind == "number":
         return np.unique(np.where(present, as_floats(values), -np.inf), return_inverse=True)[1]
-    texts = pc.if_else(pa.array(present), as_texts(values), None)
-    codes: Codes = texts.dictionary_encode("encode").indices.to_numpy().astype(np.int64)
-    return codes
+    return codes_of(pc.if_else(pa.array(present), as_texts(values), None), "encode")
 
 
 def _n_wrong(feature: ColumnSurvey, codes: Codes, classes: Codes) -> float:

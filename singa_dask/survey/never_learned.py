@@ -26,7 +26,7 @@ RARE = 0.05
 def classes_never_learned(table: TableSurvey, outputs: Sequence[OutputSurvey], rows: Rows) -> Iterator[str]:
     """Yield warnings about classes that only the test set has, if all records were read."""
     for column in (table.named[each.name] for each in outputs if each.is_label and table.is_whole):
-        learned = set(pc.unique(column.values.take(pa.array(rows))).to_pylist())
+        learned = set(pc.unique(column.values.take(rows)).to_pylist())
         if absent := [show_value(each) for each in column.distinct.to_pylist() if each not in learned]:
             yield f"{column.name}: only the test set has {listed(absent)}. Choose another --seed or --test-split"
 
@@ -42,8 +42,8 @@ def categories_never_learned(
 
     ``parts`` are the rows to train and to test on. ``dates`` is the column by which the records are sorted, if any.
     """
-    train, test = (pa.array(part) for part in parts)
-    is_last = len(test) > 0 and parts[0].max() < parts[1].min()
+    train, test = parts
+    is_last = len(test) > 0 and train.max() < test.min()
     for column in features if len(test) else ():
         if column.kind != "string" or column.date:
             continue

@@ -5,14 +5,16 @@ from __future__ import annotations
 import copy
 import posixpath
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
 from singa_dask import fs
+from singa_dask.data.codecs.columns import as_texts
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores import Store, open_store
 from singa_dask.data.stores.arrow.arrow import ArrowStore
@@ -21,8 +23,11 @@ from singa_dask.data.stores.label_match import label_table
 from singa_dask.data.stores.split import SplitConf
 from singa_dask.errors import DataError
 from singa_dask.redaction import readable
+from singa_dask.shown import plural
+from singa_dask.survey.choice import sorting_column
 from singa_dask.survey.options import SurveyOptions
 from singa_dask.survey.results import OutputSurvey, RecordSurvey, Rows
+from singa_dask.survey.table_survey import TableSurvey
 
 # fewer test records are too few to judge a net
 MIN_TESTED = 10
@@ -56,6 +61,51 @@ def stratify(labels: npt.NDArray[Any], options: SurveyOptions) -> Split:
     test = np.sort(np.concatenate([each[:k] for each, k in zip(chosen, counts, strict=True)]))
     how = f"{len(test)} at random, as many of each class, seed {options.seed}"
     return np.delete(np.arange(len(codes)), test), test, how
+
+
+def split_rows(table: TableSurvey, outputs: Sequence[OutputSurvey], rows: Rows, options: SurveyOptions) -> Split:
+    """Return the training rows, the test rows, and a text that says how they were chosen.
+
+    If the rows are sorted by a date, the last ones are the test set. If nothing is copied, a rule of the job chooses
+    other rows later.
+    """
+    n_test = round(options.test_split * len(rows))
+    if not 0 < n_test < len(rows) or len(rows) < MIN_SPLIT:
+        return rows, rows[:0], ""
+    if options.split_by:
+        return _split_by_key(table, rows, options)
+    dates = sorting_column(table, options)
+    if dates and 2 * len(dates.distinct) < table.n_seen:
+        dates = None
+    labels = [table.named[each.name] for each in outputs if each.is_label]
+    # the training set needs records of all classes
+    if options.lags:
+        return rows[:-n_test], rows[-n_test:], f"the last {n_test}{f' by {dates.name}' if dates else ''}"
+    if dates and all(len(pc.unique(each.values.take(rows[:-n_test]))) == len(each.distinct) for each in labels):
+        return rows[:-n_test], rows[-n_test:], f"the last {n_test} by {dates.name}"
+    if not (options.copy and labels):
+        order = np.random.default_rng(options.seed).permutation(rows)
+        return order[n_test:], order[:n_test], f"{n_test} at random, seed {options.seed}"
+    train, test, how = stratify(pc.rank(as_texts(labels[0].values.take(rows)), tiebreaker="dense").to_numpy(), options)
+    return rows[train], rows[test], how
+
+
+def _split_by_key(table: TableSurvey, rows: Rows, options: SurveyOptions) -> Split:
+    """Split rows so that rows with equal values in a column are in the same part.
+
+    Returns the training rows, the test rows, and a text that describes the split.
+    """
+    name, seed = options.split_by, abs(options.seed)
+    keys = table.keys(name)
+    is_test = np.isin(rows, SplitConf(part="test", test_share=options.test_split, seed=seed, key=name).of_keys(keys))
+    train, test = rows[~is_test], rows[is_test]
+    n_train, n_test = (len(pc.unique(keys.take(part).drop_null())) for part in (train, test))
+    if not (len(train) and len(test)):
+        said = f"its {plural(n_train + n_test, 'different value')} would be in one part"
+        raise DataError(f"{table.url}: --split-by {name}: {said}. Choose another column, --seed or --test-split.")
+    of_all = "" if table.is_whole else f"of the {len(keys)} records that were read "
+    how = f"{of_all}{len(test)} with {n_test} values of {name}; {len(train)} with {n_train} to train on, seed {seed}"
+    return train, test, how
 
 
 def directory_of(url: str) -> str:

@@ -156,7 +156,7 @@ class TableSurvey:
             return b"".join(self._lines(np.sort(rows)))
         sink = pa.BufferOutputStream()
         read = pa.table({each.name: each.values for each in self.columns if each.name in self.kinds})
-        pq.write_table(read.take(pa.array(np.sort(rows))), sink)
+        pq.write_table(read.take(np.sort(rows)), sink)
         return bytes(sink.getvalue())
 
     def _lines(self, rows: Rows) -> Iterator[bytes]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from singa_dask.data.codecs.category_names import in_order
@@ -23,47 +22,19 @@ from singa_dask.data.stores.split import SplitConf
 from singa_dask.errors import DataError
 from singa_dask.shown import plural
 from singa_dask.survey.baseline import baseline_of
-from singa_dask.survey.choice import (
-    Choice,
-    choose,
-    chosen,
-    date_columns,
-    names_in,
-    show_reasons,
-    sorting_column,
-)
-from singa_dask.survey.column_kinds import (
-    KEYS,
-    is_like_id,
-)
-from singa_dask.survey.columns import ColumnSurvey
+from singa_dask.survey.choice import Choice, choose, chosen, date_columns, names_in, show_reasons, sorting_column
+from singa_dask.survey.column_kinds import KEYS, is_like_id
+from singa_dask.survey.columns import ColumnSurvey, codes_of
 from singa_dask.survey.date_columns import date_doubts, date_notes, with_dates
 from singa_dask.survey.leaks import exact_warnings, leak_warnings, shared_id_warnings
 from singa_dask.survey.never_learned import categories_never_learned, classes_never_learned
-from singa_dask.survey.notes import (
-    code_notes,
-    form_notes,
-    left_out_notes,
-    sentinel_notes,
-    unmet_words,
-    value_notes,
-)
-from singa_dask.survey.numbers import (
-    MAX_LISTED,
-    PLAIN,
-    Spellings,
-    spellings_of,
-    with_numbers,
-)
+from singa_dask.survey.notes import code_notes, form_notes, left_out_notes, sentinel_notes, unmet_words, value_notes
+from singa_dask.survey.numbers import MAX_LISTED, PLAIN, Spellings, spellings_of, with_numbers
 from singa_dask.survey.options import SurveyOptions, UnsureError
 from singa_dask.survey.read_table import open_table, read_table
 from singa_dask.survey.results import MIN_BYTE_RANGE, Note, OutputSurvey, RecordSurvey, Rows
-from singa_dask.survey.series import (
-    doubts_of_series,
-    gaps_note,
-    naive_forecasts,
-)
-from singa_dask.survey.split import MIN_SPLIT, NOT_COPIED, count_test, split_by_rule, stratify, with_split
+from singa_dask.survey.series import doubts_of_series, gaps_note, naive_forecasts
+from singa_dask.survey.split import NOT_COPIED, count_test, split_by_rule, split_rows, with_split
 from singa_dask.survey.table_survey import TableSurvey
 from singa_dask.wording import listed
 
@@ -220,7 +191,7 @@ def _parts(choice: Choice, reading: Mapping[str, Any], options: SurveyOptions) -
     """Return the rows that have all required values, split into training and test rows."""
     required = choice.used if reading.get("missing") == "skip" else choice.used[: len(choice.outputs)]
     rows = np.flatnonzero(~np.logical_or.reduce([missing_of(each.values) for each in required]))
-    return Parts(rows, *_split_rows(choice.table, choice.outputs, rows, options))
+    return Parts(rows, *split_rows(choice.table, choice.outputs, rows, options))
 
 
 def _to_predict(choice: Choice, test_url: str, options: SurveyOptions) -> TableSurvey | None:
@@ -308,8 +279,8 @@ def _with_rule(
         return records, parts
     is_last, kept, labels = parts.train.max() < test.min(), None, None
     if table.is_whole:
-        kept, values = rows + options.lags, table.named[output.name].values.take(pa.array(rows))
-        labels = _codes_of(values) if output.is_label else np.zeros(len(rows), np.int64)
+        kept, values = rows + options.lags, table.named[output.name].values.take(rows)
+        labels = codes_of(values) if output.is_label else np.zeros(len(rows), np.int64)
     # start the test set at the same share of the table as in the records that were read
     test_from = round(int(test.min()) * table.n / table.n_seen) + options.lags if is_last else 0
     order = parts.how.removeprefix(f"the last {len(test)}")
@@ -427,60 +398,6 @@ def _reading(
     elif missing:
         raise DataError(f"--missing {missing}: expected error, skip, mean or a number.")
     return reading
-
-
-def _split_rows(
-    table: TableSurvey, outputs: Sequence[OutputSurvey], rows: Rows, options: SurveyOptions
-) -> tuple[Rows, Rows, str]:
-    """Return the training rows, the test rows, and a text that says how they were chosen.
-
-    If the rows are sorted by a date, the last ones are the test set. If nothing is copied, a rule of the job chooses
-    other rows later.
-    """
-    n_test = round(options.test_split * len(rows))
-    if not 0 < n_test < len(rows) or len(rows) < MIN_SPLIT:
-        return rows, rows[:0], ""
-    if options.split_by:
-        return _split_by_key(table, rows, options)
-    dates = sorting_column(table, options)
-    if dates and 2 * len(dates.distinct) < table.n_seen:
-        dates = None
-    labels = [table.named[each.name] for each in outputs if each.is_label]
-    # the training set needs records of all classes
-    if options.lags:
-        return rows[:-n_test], rows[-n_test:], f"the last {n_test}{f' by {dates.name}' if dates else ''}"
-    if dates and all(len(pc.unique(each.values.take(rows[:-n_test]))) == len(each.distinct) for each in labels):
-        return rows[:-n_test], rows[-n_test:], f"the last {n_test} by {dates.name}"
-    if not (options.copy and labels):
-        order = np.random.default_rng(options.seed).permutation(rows)
-        return order[n_test:], order[:n_test], f"{n_test} at random, seed {options.seed}"
-    train, test, how = stratify(_codes_of(labels[0].values.take(rows)), options)
-    return rows[train], rows[test], how
-
-
-def _codes_of(values: pa.Array) -> Rows:
-    """Return the rank of each value among the distinct values as text; missing values are empty texts."""
-    encoded = as_texts(values).fill_null("").dictionary_encode()
-    ranks = np.argsort(np.argsort(np.array(encoded.dictionary.to_pylist(), object)))
-    return np.asarray(ranks[encoded.indices.to_numpy()], np.int64)
-
-
-def _split_by_key(table: TableSurvey, rows: Rows, options: SurveyOptions) -> tuple[Rows, Rows, str]:
-    """Split rows so that rows with equal values in a column are in the same part.
-
-    Returns the training rows, the test rows, and a text that describes the split.
-    """
-    name, seed = options.split_by, abs(options.seed)
-    keys = table.keys(name)
-    is_test = np.isin(rows, SplitConf(part="test", test_share=options.test_split, seed=seed, key=name).of_keys(keys))
-    train, test = rows[~is_test], rows[is_test]
-    n_train, n_test = (len(pc.unique(keys.take(pa.array(part)).drop_null())) for part in (train, test))
-    if not (len(train) and len(test)):
-        said = f"its {plural(n_train + n_test, 'different value')} would be in one part"
-        raise DataError(f"{table.url}: --split-by {name}: {said}. Choose another column, --seed or --test-split.")
-    of_all = "" if table.is_whole else f"of the {len(keys)} records that were read "
-    how = f"{of_all}{len(test)} with {n_test} values of {name}; {len(train)} with {n_train} to train on, seed {seed}"
-    return train, test, how
 
 
 def _doubts_of_key(table: TableSurvey, name: str) -> Iterator[str]:
