@@ -1,35 +1,29 @@
-"""Choose labels or targets, and features of a table."""
+"""Choose the features of a table, and add lags to a time series."""
 
 from __future__ import annotations
 
 import shlex
-from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
-from singa_dask.data.codecs.category_names import name_key
 from singa_dask.data.codecs.columns import whole
-from singa_dask.data.codecs.labels import is_point, labels_among
+from singa_dask.data.codecs.labels import labels_among
 from singa_dask.data.codecs.lags import LagsConf, is_sorted, twice_among
 from singa_dask.data.stores.images.image_decoding import IMAGE_SUFFIXES
 from singa_dask.errors import DataError
 from singa_dask.survey.column_kinds import KEYS, MIN_NUMBERED, TEXTS, has_words, unfit
-from singa_dask.survey.columns import DATES, MAX_CATEGORIES, ColumnSurvey, show_value
-from singa_dask.survey.numbers import MAX_LISTED, are_mostly_numbers, refuse_faults
+from singa_dask.survey.columns import MAX_CATEGORIES, ColumnSurvey
+from singa_dask.survey.numbers import MAX_LISTED, refuse_faults
 from singa_dask.survey.options import SurveyOptions, UnsureError
+from singa_dask.survey.outputs import MANY, MAX_NAMED, outputs_of
 from singa_dask.survey.read_table import MAX_BYTES
 from singa_dask.survey.results import OutputSurvey
 from singa_dask.survey.series import series_in_blocks, series_side_by_side
 from singa_dask.survey.table_survey import TableSurvey
 from singa_dask.wording import listed
-
-# integers with at most FEW distinct values are classes; integers with more than MANY values that seldom repeat are
-# numbers
-FEW, MANY = 10, 100
-MAX_NAMED = 20
 
 
 @dataclass(frozen=True)
@@ -72,57 +66,63 @@ def choose(
     """
     if options.label and options.target:
         raise DataError(f"{table.url}: --label and --target. Pass one of them: for classes, or numbers to predict.")
-    named = [*options.label, *options.target]
-    dropped = {*options.drop}.difference(named)
-    chosen = [*options.features]
-    is_wide = len(table.columns) > MAX_LISTED
+    left_out = _unused(table, options, lagged)
+    outputs = outputs_of(table, options, [name for name, reason in left_out.items() if not reason])
+    predicted = [table.named[each.name] for each in outputs]
+    for column in predicted:
+        left_out.pop(column.name, None)
+    if options.text:
+        return outputs, [_only_text(table, options, outputs)], _all_but_text(left_out, options.text)
+    if chosen := {*options.features}:
+        chosen |= {*lagged} if chosen.isdisjoint(lagged) else set()
+        left_out = {name: why or "not among --features" for name, why in left_out.items() if name not in chosen}
+    for name in [name for name, reason in left_out.items() if not reason]:
+        twins = (_tells(table.named[name], table.named[each.name]) for each in outputs if each.is_label)
+        left_out[name] = next(filter(None, twins), "")
+    features = [each for each in table.columns if each not in predicted and not left_out.get(each.name)]
+    _check_features(table, options, features, left_out)
+    if lagged and not {*lagged}.intersection(each.name for each in features):
+        raise DataError(f"{table.url}: --lags {options.lags}, but --drop leaves out all lags. Leave one of them out.")
+    targets = [table.named[each.name] for each in outputs if not each.is_label]
+    refuse_faults(table, [*targets, *features], options)
+    return outputs, features, left_out
+
+
+def _unused(table: TableSurvey, options: SurveyOptions, lagged: Collection[str]) -> dict[str, str]:
+    """Return for each column that no option predicts why it is no feature; empty if it may be one."""
+    named, is_wide = (*options.label, *options.target), len(table.columns) > MAX_LISTED
     left_out = {each.name: unfit(each, is_wide) for each in table.columns if each.name not in named}
     left_out |= {name: _unfit_names(table, name) for name in options.category if name not in named}
-    left_out |= dict.fromkeys(lagged, "") | dict.fromkeys(dropped, "dropped")
-    if chosen and not {*lagged}.intersection(chosen):
-        chosen += lagged
+    left_out |= dict.fromkeys(lagged, "") | {name: "dropped" for name in options.drop if name not in named}
     if options.split_by in named:
         raise DataError(f"{table.url}: --split-by {options.split_by}: this column is predicted.")
-    left_out |= dict.fromkeys(filter(None, [options.split_by]), "the records are split by it")
-    said = "label" if options.label else "target"
-    outputs = [_output(table, table.named[name], "given", said, options) for name in named]
-    if not named:
-        column, why = _telling(table, [name for name, reason in left_out.items() if not reason])
-        outputs = [_output(table, column, why, "", options)]
-    if len({each.is_label for each in outputs}) > 1:
-        raise DataError(
-            f"{table.url}: {outputs[0].name} and {outputs[1].name}: classes and numbers. Expected one kind."
-        )
-    names = ["", *(each.name for each in outputs)]
-    left_out = {name: reason for name, reason in left_out.items() if name not in names[1:]}
-    if options.text:
-        if chosen or len(outputs) > 1 or not outputs[0].is_label or table.named[options.text].kind != "string":
-            raise DataError(
-                f"{table.url}: --text {options.text}. Expected a column of strings, one label, and no --features."
-            )
-        others = {name: reason for name, reason in left_out.items() if name != options.text}
-        text = table.named[options.text]
-        return outputs, [text], {n: why if why in KEYS else "not the text" for n, why in others.items()}
-    if chosen:
-        left_out = {name: left_out[name] or "not among --features" for name in left_out if name not in chosen}
-    known = [table.named[each.name] for each in outputs if each.is_label]
-    for name in [name for name, reason in left_out.items() if not reason]:
-        left_out[name] = next((twin for label in known if (twin := _tells(table.named[name], label))), "")
-    features = [each for name, each in table.named.items() if name not in names and not left_out.get(name)]
-    texts = [table.named[n] for n, why in left_out.items() if why.startswith(TEXTS)] if not features else features
-    like_texts = next(
-        (each for each in texts if not chosen and each.name not in options.category and has_words(each)), None
-    )
-    if like_texts is not None:
-        raise _unsure_of_text(table, like_texts, options)
+    return left_out | dict.fromkeys(filter(None, [options.split_by]), "the records are split by it")
+
+
+def _only_text(table: TableSurvey, options: SurveyOptions, outputs: Sequence[OutputSurvey]) -> ColumnSurvey:
+    """Return the column of ``--text``, which is the only feature; raises a `DataError` if it does not fit."""
+    text = table.named[options.text]
+    if options.features or len(outputs) > 1 or not outputs[0].is_label or text.kind != "string":
+        raise DataError(f"{table.url}: --text {text.name}. Expected a column of strings, one label, and no --features.")
+    return text
+
+
+def _all_but_text(left_out: Mapping[str, str], text: str) -> dict[str, str]:
+    return {name: why if why in KEYS else "not the text" for name, why in left_out.items() if name != text}
+
+
+def _check_features(
+    table: TableSurvey, options: SurveyOptions, features: Sequence[ColumnSurvey], left_out: Mapping[str, str]
+) -> None:
+    """Raise an UnsureError if a column may be a text, and a DataError if there are no features."""
+    texts = features or [table.named[name] for name, why in left_out.items() if why.startswith(TEXTS)]
+    for each in texts if not options.features else ():
+        if each.name not in options.category and has_words(each):
+            raise _unsure_of_text(table, each, options)
     if not features:
         raise DataError(
             f"{table.url}: no columns for features. Left out: {show_reasons(left_out)}. Pass --features{_hint(texts)}."
         )
-    if lagged and not {*lagged}.intersection(each.name for each in features):
-        raise DataError(f"{table.url}: --lags {options.lags}, but --drop leaves out all lags. Leave one of them out.")
-    refuse_faults(table, [*(table.named[each.name] for each in outputs if not each.is_label), *features], options)
-    return outputs, features, left_out
 
 
 def names_in(table: TableSurvey, options: SurveyOptions) -> list[str]:
@@ -217,7 +217,7 @@ def _unsure_of_text(table: TableSurvey, column: ColumnSurvey, options: SurveyOpt
     return UnsureError(table.url, question, choices, f"{advice}.")
 
 
-def show_reasons(left_out: dict[str, str]) -> str:
+def show_reasons(left_out: Mapping[str, str]) -> str:
     """List columns with the reason why each is left out."""
     nameless = "a column without a name"
     shown = [f"{' '.join(name.split()) or nameless} ({reason})" for name, reason in left_out.items() if reason]
@@ -236,103 +236,3 @@ def _tells(column: ColumnSurvey, label: ColumnSurvey) -> str:
         return ""
     pairs = set(zip(column.values.to_pylist(), label.values.to_pylist(), strict=True))
     return f"is {label.name} in other words" if len(pairs) == len(label.distinct) else ""
-
-
-def _telling(table: TableSurvey, usable: Sequence[str]) -> tuple[ColumnSurvey, str]:
-    """Return the column that is the label according to its name, and the reason."""
-    names = [name for name in table.named if name]
-    labels = labels_among(names) if table.text.get("header", True) else []
-    ends = [usable[0], usable[-1]] if usable else []
-    # a column "class" may be a feature, such as the class of a passenger
-    sure = len(labels) == 1 and (labels[0].lower() not in ("y", "class") or labels[0] in ends)
-    if sure and not is_point(names):
-        return table.named[labels[0]], "by its name"
-    candidates = labels if len(labels) > 1 else usable or names
-    raise _unknown(table, [table.named[name] for name in candidates])
-
-
-def _unknown(table: TableSurvey, candidates: Sequence[ColumnSurvey]) -> UnsureError:
-    shown = candidates if len(candidates) <= MAX_NAMED else [*candidates[:3], *candidates[-3:]]
-    described = [f"{each.name} ({each.show()})" for each in shown]
-    choices = [(text, {"label": (each.name,)}) for text, each in zip(described, shown, strict=True)]
-    advice = "Pass --label NAME for classes, or --target NAME for numbers to predict. It may be one of:"
-    if not table.text.get("header", True):
-        described = [each.show() for each in shown]
-        advice = "Its columns have no names. Pass --label first, --label last or the position of another one:"
-    return UnsureError(table.url, "which column is the label?", choices, "\n  ".join([advice, *described]))
-
-
-def _output(table: TableSurvey, column: ColumnSurvey, why: str, said: str, options: SurveyOptions) -> OutputSurvey:
-    name, place = column.name, f"{table.url}: column {column.name!r}"
-    known = len(column.distinct)
-    if column.kind not in ("number", "boolean", "string", "empty"):
-        hint = ", in a column that you make of it, such as the month or hour" if column.kind in DATES else ""
-        raise DataError(f"{place} has values of kind {column.kind}. Expected classes, or numbers{hint}.")
-    if known < 2:
-        found = f"only one value, {show_value(column.distinct[0].as_py())!r}" if known else "no values"
-        raise DataError(f"{place} has {found}. Expected at least two.")
-    if said == "target" or (column.kind == "number" and not _has_classes(table, column, said)):
-        if column.kind == "string":
-            refuse_faults(table, [column], options)
-            raise DataError(f"{place} has text. Expected numbers for --target; --label takes classes.")
-        mean, std = (
-            (column.counted.mean, column.counted.std)
-            if column.counted
-            else (float(column.numbers.mean()), float(column.numbers.std()))
-        )
-        if said != "target":
-            why = f"{why}; {known} different numbers are predicted as such{', --label takes classes' * (not said)}"
-        return OutputSurvey(name, why, mean=mean, std=std or 1.0)
-    if known > MANY and 2 * known > column.n_present:
-        said = f"{known} different values in {column.n} records"
-        are_numbers = column.kind == "number" or are_mostly_numbers(column.present)
-        hint = f" Pass --target {shlex.quote(name)} to predict them as numbers." if are_numbers else ""
-        raise DataError(f"{place} has {said}. Expected classes, which repeat.{hint}")
-    if not said and column.kind == "number" and known > 2:
-        why = f"{why}; {known} different numbers are classes, --target predicts them as numbers"
-    texts = ("false", "true") if column.kind == "boolean" else table.texts(name)
-    if column.kind == "number":
-        # pandas writes integers as 1.0 if the column has missing values
-        texts = tuple(map(name_key, texts))
-    if column.kind == "number" and len(texts) != known and table.is_whole:
-        raise DataError(f"{place}: {listed(texts, 6)}, which are {known} different numbers. Write each in one way.")
-    is_counted = column.kind == "number" and [float(text) for text in texts] == list(range(len(texts)))
-    if options.classes:
-        if sorted(options.classes) != sorted(texts):
-            raise DataError(f"{place} has {listed(texts, MAX_NAMED)}. Pass --classes with exactly these.")
-        texts = options.classes
-    read: Callable[[str], float | str] = float if column.kind == "number" else name_key
-    counted = Counter[float | str]()
-    for value, n in column.value_counts():
-        counted[read(value if column.kind != "boolean" else str(value).lower())] += n
-    counts = tuple(counted[read(text)] for text in texts)
-    return OutputSurvey(name, why, counts, () if is_counted and not options.classes else texts)
-
-
-def _has_classes(table: TableSurvey, column: ColumnSurvey, said: str) -> bool:
-    """Return whether numbers are classes.
-
-    Raises an UnsureError if that is not clear, and a DataError for classes that seldom repeat.
-    """
-    known, n = len(column.distinct), column.n_present
-    repeat = known == 2 or 3 * known <= n
-    named = column.name.lower() in ("label", "labels", "class") and known <= MANY
-    if not column.is_whole:
-        if said or known > FEW or not repeat:
-            return bool(said) and known <= FEW and repeat
-    elif said and known > MANY and n / 20 < known <= n / 2:
-        name = shlex.quote(column.name)
-        raise DataError(
-            f"{table.url}: column {column.name!r} has {known} different numbers in {n} records. Expected classes, "
-            f"which repeat. Pass --target {name} to predict numbers, or --label {name} --category {name} for classes."
-        )
-    elif known > MANY and known > n / 10:
-        return bool(said) and 2 * known <= n
-    elif said or ((known <= FEW or named) and repeat):
-        return True
-    raise UnsureError(
-        table.url,
-        f"are the {known} different numbers of {column.name!r} classes, or numbers to predict?",
-        [("classes", {"label": (column.name,)}), ("numbers to predict", {"target": (column.name,)})],
-        f"Pass --label {column.name} for classes, or --target {column.name} for numbers.",
-    )
