@@ -2,8 +2,8 @@
 
 Data
     `survey`: finds the data, their test set and format. `arrays`: surveys arrays and pictures. `tables`: surveys a
-    table, step by step. `choice`: labels, targets and features of a table. `options`: what the user wants. `results`:
-    what a survey returns. `split`: training and test set.
+    table, step by step. `outputs`: labels and targets of a table. `choice`: its features. `options`: what the user
+    wants. `results`: what a survey returns. `split`: training and test set.
 Columns of tables
     `read_table`: opens tables and reads their columns, CSV by its `csv_head`. `columns`: a column and its values.
     `table_survey`: the columns of a table. `counts`: counts large tables on Dask workers. `column_kinds`: ids, dates,

@@ -52,17 +52,12 @@ def baseline_of(
     The models are judged on the test rows, or by cross-validation if there are none. ``measure`` is of the texts, if
     the only feature is a column of texts.
     """
-    width = sum(_width(each) for each in features)
-    if measure:
-        width = min(measure.vocab_size, MAX_WORDS)
-    n_classes = max(len(each.counts) for each in outputs)
-    limit = min(MAX_VALUES // max(width, 1), MAX_PRODUCTS // max(max(width, MIN_WIDTH) * n_classes, 1))
-    limit = min(MAX_RECORDS, max(limit, MAX_KERNEL))
+    limit = _limit(features, outputs, measure)
     if len(train) < MIN_RECORDS:
         return None
     constants = tuple(_constant(table, each, test) for each in outputs) if len(test) else ()
     train, test = _some(train, limit), _some(test, limit)
-    rows, n = np.concatenate([train, test]), min(len(train), limit)
+    rows, n = np.concatenate([train, test]), len(train)
     if measure:
         # counts keep their scale: else rare words would be the largest values
         raw = _bags(features[0], rows, n, measure)
@@ -71,38 +66,58 @@ def baseline_of(
     else:
         raw = np.concatenate([_values(each, rows, n) for each in features], axis=1)
         values, new = standardised(raw[:n], raw[n:])
-    wanted = [
-        _one_hot(table.named[each.name], rows) if each.is_label else _values(table.named[each.name], rows, n)
-        for each in outputs
-    ]
+    columns = [table.named[each.name] for each in outputs]
+    is_label, roc_auc = outputs[0].is_label, None
+    wanted = [_one_hot(each, rows) if is_label else _values(each, rows, n) for each in columns]
     targets = np.concatenate(wanted, axis=1)
-    mean = targets[:n].mean(axis=0)
-    if not (targets[:n] - mean).any():
+    if not (targets[:n] - targets[:n].mean(axis=0)).any():
         return None
-    roc_auc = None
-    if outputs[0].is_label:
-        judged = [each[n:] if len(test) else each for each in wanted]
+    if is_label:
         predicted = [_probabilities(each[:n], raw[:n], values, new, measure is None) for each in wanted]
+        judged = [each[n:] if len(test) else each for each in wanted]
         score = float(np.mean([(a.argmax(1) == b.argmax(1)).mean() for a, b in zip(predicted, judged, strict=True)]))
-        if len(outputs) == 1 and outputs[0].roc_auc:
-            scores = Scores("classes", targets.shape[1], ["auc"])
-            scores.add(judged[0].argmax(axis=1), predicted[0])
-            # undefined if all test records are of one class
-            area = scores.value("auc")
-            roc_auc = None if np.isnan(area) else area
+        roc_auc = _roc_auc(predicted[0], judged[0]) if len(outputs) == 1 and outputs[0].roc_auc else None
     else:
-        vectors, eigenvalues = _linear(values)
-        ridge, residuals = _left_out(vectors, eigenvalues, targets[:n] - mean)
-        if len(test):
-            dual = vectors @ ((vectors.T @ (targets[:n] - mean)) / (eigenvalues + ridge)[:, None])
-            residuals = new @ (values.T @ dual) + mean - targets[n:]
-        score = float(np.sqrt((residuals**2).mean(axis=0).sum()))
-    chosen = np.linspace(0, n - 1, min(n, MAX_KERNEL)).astype(np.int64)
+        score = _ridge_error(values, targets[:n], new, targets[n:])
+    linear, best = _shares_explained(values, targets[:n], is_label)
+    return Baseline(score, linear, best, roc_auc, constants)
+
+
+def _limit(features: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey], measure: TextMeasure | None) -> int:
+    """Return the maximum number of records for the linear model."""
+    width = min(measure.vocab_size, MAX_WORDS) if measure else sum(_width(each) for each in features)
+    n_classes = max(len(each.counts) for each in outputs)
+    limit = min(MAX_VALUES // max(width, 1), MAX_PRODUCTS // max(max(width, MIN_WIDTH) * n_classes, 1))
+    return min(MAX_RECORDS, max(limit, MAX_KERNEL))
+
+
+def _roc_auc(predicted: Floats, judged: Floats) -> float | None:
+    """Return the area under the ROC curve; None if all records are of one class."""
+    scores = Scores("classes", judged.shape[1], ["auc"])
+    scores.add(judged.argmax(axis=1), predicted)
+    area = scores.value("auc")
+    return None if np.isnan(area) else area
+
+
+def _ridge_error(values: Floats, targets: Floats, new: Floats, judged: Floats) -> float:
+    """Return the root mean squared error on new records, or of leave-one-out predictions if there are none."""
+    mean = targets.mean(axis=0)
+    vectors, eigenvalues = _linear(values)
+    ridge, residuals = _left_out(vectors, eigenvalues, targets - mean)
+    if len(new):
+        dual = vectors @ ((vectors.T @ (targets - mean)) / (eigenvalues + ridge)[:, None])
+        residuals = new @ (values.T @ dual) + mean - judged
+    return float(np.sqrt((residuals**2).mean(axis=0).sum()))
+
+
+def _shares_explained(values: Floats, targets: Floats, is_label: bool) -> tuple[float, float]:
+    """Return the share of the variance that a linear model explains, and the better one of linear and kernel model."""
+    chosen = np.linspace(0, len(values) - 1, min(len(values), MAX_KERNEL)).astype(np.int64)
     values, targets = values[chosen], targets[chosen]
     # scale the targets so that all of them have equal weight
-    targets = (targets - targets.mean(axis=0)) / (1 if outputs[0].is_label else np.maximum(targets.std(axis=0), 1e-300))
+    targets = (targets - targets.mean(axis=0)) / (1 if is_label else np.maximum(targets.std(axis=0), 1e-300))
     linear, kernel = (_explained(*parts, targets) for parts in (_linear(values), _kernel(values)))
-    return Baseline(score, linear, max(linear, kernel), roc_auc, constants)
+    return linear, max(linear, kernel)
 
 
 def _some(rows: Rows, n: int) -> Rows:
