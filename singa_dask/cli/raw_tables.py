@@ -20,9 +20,11 @@ from singa_dask.shown import plural
 from singa_dask.survey.column_kinds import kind_of
 from singa_dask.survey.columns import ColumnSurvey, show_value
 from singa_dask.survey.csv_head import HEAD_BYTES
-from singa_dask.survey.numbers import refuse_other_marks, spellings_of, with_numbers
+from singa_dask.survey.number_faults import refuse_other_marks
+from singa_dask.survey.numbers import with_numbers
 from singa_dask.survey.options import SurveyOptions
 from singa_dask.survey.read_table import OpenTable, open_table, read_table
+from singa_dask.survey.spellings import spellings_of
 from singa_dask.survey.survey import holds_table
 from singa_dask.survey.table_survey import TableSurvey, decoded
 

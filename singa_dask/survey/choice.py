@@ -16,12 +16,13 @@ from singa_dask.data.stores.images.image_decoding import IMAGE_SUFFIXES
 from singa_dask.errors import DataError
 from singa_dask.survey.column_kinds import KEYS, MIN_NUMBERED, TEXTS, has_words, unfit
 from singa_dask.survey.columns import MAX_CATEGORIES, ColumnSurvey
-from singa_dask.survey.numbers import MAX_LISTED, refuse_faults
+from singa_dask.survey.number_faults import refuse_faults
 from singa_dask.survey.options import SurveyOptions, UnsureError
 from singa_dask.survey.outputs import MANY, MAX_NAMED, outputs_of
 from singa_dask.survey.read_table import MAX_BYTES
 from singa_dask.survey.results import OutputSurvey
 from singa_dask.survey.series import series_in_blocks, series_side_by_side
+from singa_dask.survey.spellings import MAX_LISTED
 from singa_dask.survey.table_survey import TableSurvey
 from singa_dask.wording import listed
 

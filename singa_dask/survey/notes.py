@@ -12,8 +12,8 @@ from singa_dask.data.codecs.columns import is_number
 from singa_dask.data.codecs.lags import LagsConf
 from singa_dask.survey.column_kinds import KEYS, TEXTS, are_like_names, is_like_code, sentinel_of
 from singa_dask.survey.columns import ColumnSurvey
-from singa_dask.survey.numbers import Spellings
 from singa_dask.survey.results import Note, OutputSurvey
+from singa_dask.survey.spellings import Spellings
 from singa_dask.survey.table_survey import TableSurvey
 from singa_dask.wording import listed
 

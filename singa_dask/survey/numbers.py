@@ -1,15 +1,12 @@
-"""Numbers written as text: money, percent, decimal commas, words among them, and leading zeros."""
+"""Numbers written as text: money, percent, decimal commas, and words among them."""
 
 from __future__ import annotations
 
 import json
 import re
-import shlex
 import unicodedata
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,12 +15,9 @@ import pyarrow.compute as pc
 from singa_dask.data.codecs.columns import as_texts
 from singa_dask.data.codecs.numbers import BLANK, MISSING, NumberConf, Spelling
 from singa_dask.data.stores.tables.table_csv import CsvPart
-from singa_dask.errors import ConfigError, DataError
 from singa_dask.survey.columns import ColumnSurvey, show_value
-from singa_dask.survey.options import SurveyOptions, UnsureError
-from singa_dask.survey.results import OutputSurvey
+from singa_dask.survey.options import SurveyOptions
 from singa_dask.survey.table_survey import TableSurvey
-from singa_dask.wording import listed
 
 PLAIN, IN_POINTS = NumberConf(), NumberConf(thousands=".", decimal=",")
 # pairs (thousands separator, decimal mark) to try, and the pattern that each mark needs between digits
@@ -39,8 +33,6 @@ ENDS = r"^(?P<before>[^0-9]*)[0-9](?:.*[0-9])?(?P<after>[^0-9]*)$"
 # TWO_WAYS matches a number whose point may be a decimal point or a thousands separator; ONE_WAY matches an unambiguous
 # integer
 TWO_WAYS, ONE_WAY = r"^-?[1-9]\d{0,2}\.\d{3}$", r"^-?\d{1,3}$"
-# maximum number of numeric columns that a job file lists if the table has no other columns
-MAX_LISTED = 64
 # maximum number of words among numbers that a message lists
 MAX_WORDS = 8
 
@@ -218,9 +210,6 @@ def _is_said(form: NumberConf, options: SurveyOptions) -> bool:
     )
 
 
-# -- errors -----------------------------------------------------------------------------------------------
-
-
 def _words(wrong: Sequence[str]) -> tuple[str, ...]:
     """Return the texts without digits and commas, which may mean missing values, if texts are few."""
     return tuple(text for text in wrong if not re.search(r"[\d,]", text)) if len(wrong) <= MAX_WORDS else ()
@@ -237,68 +226,6 @@ def _fault(column: ColumnSurvey, wrong: Sequence[str]) -> str:
     return f"most values are numbers, but not {', '.join(shown)}{more}."
 
 
-def refuse_faults(table: TableSurvey, columns: Sequence[ColumnSurvey], options: SurveyOptions) -> None:
-    """Raise an error for used columns with unreadable or ambiguous values.
-
-    Raises
-    ------
-    DataError
-        A column that is used has values that cannot be read. The message names the columns, some values and their
-        records, and the option with which they can be read.
-    UnsureError
-        The numbers of a column can be read in two ways.
-    """
-    refuse_other_marks(table.url, columns, options)
-    unsure = [each for each in columns if len(each.forms) > 1]
-    asked = _question(table.url, unsure) if unsure else None
-    if faulty := [each for each in columns if each.fault]:
-        faults = [f"column {each.name!r}: {each.fault}" for each in faulty]
-        names = shlex.quote(",".join(each.name for each in faulty))
-        words = [word for each in faulty for word in each.words]
-        given = shlex.quote(",".join(dict.fromkeys([*options.na_values, *words])))
-        answer = f"--na-values {given}"
-        advice = f"Add {answer} for missing values, or --drop {names}."
-        if not all(each.words for each in faulty):
-            answer = f"--drop {names}"
-            advice = f"Write all values of a column in one way, or add {answer}."
-        if asked:
-            mark = next(f"--{name} {mark}" for name, mark in asked.choices[0][1].items())
-            question = str(asked).removeprefix(f"{table.url}: ")
-            advice += f" Also, {question} To answer all at once:\n  {answer} {mark}"
-        raise DataError(f"{table.url}: {' '.join(faults)} {advice}")
-    if asked:
-        raise asked
-
-
-def _question(url: str, columns: Sequence[ColumnSurvey]) -> UnsureError:
-    """Return the question in which of two ways the numbers of columns are read."""
-    column, *others = columns
-    choices = list[tuple[str, dict[str, str]]]()
-    for form in column.forms:
-        said: dict[str, str] = {"thousands": form.thousands} if form.thousands else {"decimal": form.decimal}
-        choices.append((f"{form.parse(pa.array([column.example]))[0].as_py():.10g}", said))
-    how = [f"--{name} {mark} for {shown}" for shown, said in choices for name, mark in said.items()]
-    also = f" The same holds for {listed([each.name for each in others])}." if others else ""
-    question = f"is {column.example!r} of column {column.name!r} {' or '.join(shown for shown, _ in choices)}?"
-    return UnsureError(url, question, choices, f"Pass {', or '.join(how)}; it applies to all such columns.{also}")
-
-
-def refuse_other_marks(url: str, columns: Sequence[ColumnSurvey], options: SurveyOptions) -> None:
-    """Raise a ConfigError if numbers cannot be read as ``--thousands`` and ``--decimal`` say.
-
-    If these options decide how another column is read, they are meant for that column.
-    """
-    is_used = any(each.is_said for each in columns)
-    for each in columns:
-        if each.unlike and not is_used:
-            marks = (("thousands", options.thousands), ("decimal", options.decimal))
-            said = " ".join(f"--{key} {shlex.quote(mark)}" for key, mark in marks if mark)
-            raise ConfigError(
-                f"{url}: column {each.name!r} has numbers such as {each.unlike!r}, which {said} does not fit. Leave "
-                "the option out, or pass the marks of these numbers."
-            )
-
-
 def _unlike(form: NumberConf, texts: pa.Array, options: SurveyOptions) -> str:
     """Return a text that cannot be read with ``--thousands`` and ``--decimal``; empty if all can."""
     thousands, decimal = options.thousands or form.thousands, options.decimal or form.decimal
@@ -307,9 +234,6 @@ def _unlike(form: NumberConf, texts: pa.Array, options: SurveyOptions) -> str:
     parsed = form.model_copy(update={"thousands": thousands, "decimal": decimal}).parse(texts)
     wrong: list[str] = texts.filter(parsed.is_null()).to_pylist()
     return wrong[0] if wrong else ""
-
-
-# -- points as thousands separators -------------------------------------------------------------------------
 
 
 def _points(column: ColumnSurvey, table: TableSurvey, options: SurveyOptions, has_commas: bool) -> ColumnSurvey:
@@ -368,37 +292,3 @@ def _written(table: TableSurvey, column: ColumnSurvey) -> Iterator[pa.Array]:
         if not written:
             return
         yield pc.utf8_trim_whitespace(written[column.name])
-
-
-# -- how values of CSV are written ---------------------------------------------------------------------------
-
-
-class Spellings(NamedTuple):
-    """Counts for each CSV column of words for missing values, of surrounding blanks, and of leading zeros."""
-
-    words: Mapping[str, Counter[str]]
-    blanks: Counter[str]
-    zeros: Counter[str]
-
-
-def spellings_of(
-    table: TableSurvey, used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey], reading: Mapping[str, Any]
-) -> Spellings:
-    """Count how the values of CSV columns are written."""
-    may_be_codes, na_values = len(used) <= MAX_LISTED, reading.get("na_values", ())
-    named = {each.name: each.names for each in outputs}
-    wanted = [each for each in used if each.kind == "string" or each.n_missing
-              or (each.is_whole and may_be_codes)]  # fmt: skip
-    words, blanks, zeros, n = defaultdict[str, Counter[str]](Counter), Counter[str](), Counter[str](), 0
-    for part, run in ((table.parts(file), run) for file, run in table.runs):
-        known = {*part.names} if n < table.n_seen else set()
-        names, n = [each.name for each in wanted if each.name in known], n + run.n
-        for name, column in part.written(run, names).items() if isinstance(part, CsvPart) and names else ():
-            plain = pc.utf8_trim_whitespace(column)
-            blanks[name] += pc.sum(pc.not_equal(plain, column)).as_py()
-            if table.named[name].kind == "number" and name not in named:
-                zeros[name] += pc.sum(pc.match_substring_regex(plain, r"^-?0\d+$")).as_py()
-            missing = pa.array([word for word in (*MISSING[1:], *na_values) if word not in named.get(name, ())])
-            found = pc.value_counts(plain.filter(pc.is_in(plain, missing))).to_pylist()
-            words[name].update({each["values"]: each["counts"] for each in found})
-    return Spellings(words, +blanks, +zeros)

@@ -10,7 +10,8 @@ from singa_dask.data.codecs.category_names import name_key
 from singa_dask.data.codecs.labels import is_point, labels_among
 from singa_dask.errors import DataError
 from singa_dask.survey.columns import DATES, ColumnSurvey, show_value
-from singa_dask.survey.numbers import are_mostly_numbers, refuse_faults
+from singa_dask.survey.number_faults import refuse_faults
+from singa_dask.survey.numbers import are_mostly_numbers
 from singa_dask.survey.options import SurveyOptions, UnsureError
 from singa_dask.survey.results import OutputSurvey
 from singa_dask.survey.table_survey import TableSurvey

@@ -28,36 +28,6 @@ from singa_dask.survey.options import SurveyOptions, is_position
 from singa_dask.survey.results import RecordSurvey, TextSurvey
 from singa_dask.survey.tables import survey_table
 
-
-def is_table(place: str, label: str = "", storage_options: fs.Options = None) -> bool:
-    """Return whether a Parquet file is a table, not pictures or arrays."""
-    fault = reading_fault(place, "parquet", label=label, storage_options=storage_options)
-    if fault is None:
-        return False
-    if fault.wants("backend"):
-        return reading_fault(place, "image-parquet", storage_options=storage_options) is not None
-    is_unread = fault.wants("label") or fault.wants("features")
-    if not is_unread:
-        return False
-    first = table_files(place, storage_options)[0].url
-    return "vector" in open_part(first, "parquet", storage_options).kinds.values()
-
-
-def _has_columns_of_texts(place: str, label: Sequence[str], storage_options: fs.Options = None) -> bool:
-    """Return whether the first JSON line has values besides the label that are not numbers or lists.
-
-    A label that is given by position is a column of a table, too.
-    """
-    with contextlib.suppress(IndexError, ValueError, DataError):
-        file = shard_urls(place, storage_options)[0] if is_pattern(place, storage_options) else place
-        first = json.loads(head_lines(file, storage_options=storage_options)[0])
-        if any(each not in first and is_position(each) for each in label):
-            return True
-        others = [value for key, value in first.items() if key not in (*label, *labels_among(list(first)))]
-        return any(isinstance(value, bool) or not isinstance(value, (int, float, list)) for value in others)
-    return False
-
-
 TEST_NAMES = ("test", "t10k", "val", "valid", "validation", "dev")
 TABLE_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 TABLE_LINES = 20
@@ -105,6 +75,35 @@ def holds_table(url: str, backend: str, options: SurveyOptions, storage_options:
     if backend == "parquet":
         return bool(options.text) or is_table(url, ",".join(options.label), storage_options)
     return backend == "table" or backend in backends_holding("text")
+
+
+def is_table(place: str, label: str = "", storage_options: fs.Options = None) -> bool:
+    """Return whether a Parquet file is a table, not pictures or arrays."""
+    fault = reading_fault(place, "parquet", label=label, storage_options=storage_options)
+    if fault is None:
+        return False
+    if fault.wants("backend"):
+        return reading_fault(place, "image-parquet", storage_options=storage_options) is not None
+    is_unread = fault.wants("label") or fault.wants("features")
+    if not is_unread:
+        return False
+    first = table_files(place, storage_options)[0].url
+    return "vector" in open_part(first, "parquet", storage_options).kinds.values()
+
+
+def _has_columns_of_texts(place: str, label: Sequence[str], storage_options: fs.Options = None) -> bool:
+    """Return whether the first JSON line has values besides the label that are not numbers or lists.
+
+    A label that is given by position is a column of a table, too.
+    """
+    with contextlib.suppress(IndexError, ValueError, DataError):
+        file = shard_urls(place, storage_options)[0] if is_pattern(place, storage_options) else place
+        first = json.loads(head_lines(file, storage_options=storage_options)[0])
+        if any(each not in first and is_position(each) for each in label):
+            return True
+        others = [value for key, value in first.items() if key not in (*label, *labels_among(list(first)))]
+        return any(isinstance(value, bool) or not isinstance(value, (int, float, list)) for value in others)
+    return False
 
 
 def _several_texts(pattern: str) -> DataError:

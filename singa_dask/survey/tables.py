@@ -29,11 +29,12 @@ from singa_dask.survey.date_columns import date_doubts, date_notes, with_dates
 from singa_dask.survey.leaks import exact_warnings, leak_warnings, shared_id_warnings
 from singa_dask.survey.never_learned import categories_never_learned, classes_never_learned
 from singa_dask.survey.notes import code_notes, form_notes, left_out_notes, sentinel_notes, unmet_words, value_notes
-from singa_dask.survey.numbers import MAX_LISTED, PLAIN, Spellings, spellings_of, with_numbers
+from singa_dask.survey.numbers import PLAIN, with_numbers
 from singa_dask.survey.options import SurveyOptions, UnsureError
 from singa_dask.survey.read_table import open_table, read_table
 from singa_dask.survey.results import MIN_BYTE_RANGE, Note, OutputSurvey, RecordSurvey, Rows
 from singa_dask.survey.series import doubts_of_series, gaps_note, naive_forecasts
+from singa_dask.survey.spellings import MAX_LISTED, Spellings, spellings_of
 from singa_dask.survey.split import NOT_COPIED, count_test, split_by_rule, split_rows, with_split
 from singa_dask.survey.table_survey import TableSurvey
 from singa_dask.wording import listed

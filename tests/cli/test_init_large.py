@@ -15,8 +15,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from singa_dask.cli.init import job_file as init_job
-from singa_dask.cli.init.job_file import training_of, write_job
+from singa_dask.cli.init import record_job
+from singa_dask.cli.init.job_file import write_job
+from singa_dask.cli.init.record_job import training_of
 from singa_dask.conf import load
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.inputs.store_conf import StoreConf
@@ -219,7 +220,7 @@ def test_records_of_large_tables_are_mixed_in_a_few_blocks() -> None:
 
 
 def test_a_net_with_many_records_to_test_on_is_tested_once(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(init_job, "MAX_TESTED", 10)
+    monkeypatch.setattr(record_job, "MAX_TESTED", 10)
     table().head(200).drop(columns="day").to_csv("small.csv", index=False)
     assert call("init", "small.csv", "--label", "kind", "-o", "job.yaml").exit_code == 0
     assert call("run", "job.yaml", "--set", "disp_freq=0", "--run-dir", "run", "--quiet").exit_code == 0

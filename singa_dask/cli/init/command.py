@@ -191,7 +191,7 @@ def _arguments(options: SurveyOptions) -> list[str]:
 
 
 def _check_fits(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
-    from singa_dask.cli.init.job_file import UNROLL
+    from singa_dask.cli.init.text_job import UNROLL
     from singa_dask.survey.arrays import MIN_SIDE
     from singa_dask.survey.results import RecordSurvey, TextSurvey
 
@@ -212,7 +212,7 @@ def _check_fits(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
 
 def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
     """Print the findings, and what will be written."""
-    from singa_dask.cli.init.job_file import hidden_of, training_of
+    from singa_dask.cli.init.record_job import hidden_of, training_of
     from singa_dask.survey.results import TextSurvey
     from singa_dask.survey.split import MIN_TESTED
 
