@@ -100,7 +100,10 @@ def _roc_auc(predicted: Floats, judged: Floats) -> float | None:
 
 
 def _ridge_error(values: Floats, targets: Floats, new: Floats, judged: Floats) -> float:
-    """Return the root mean squared error on new records, or of leave-one-out predictions if there are none."""
+    """Return the root mean squared error of a ridge regression.
+
+    It is judged on new records, or by leave-one-out predictions if there are none.
+    """
     mean = targets.mean(axis=0)
     vectors, eigenvalues = _linear(values)
     ridge, residuals = _left_out(vectors, eigenvalues, targets - mean)
@@ -111,7 +114,10 @@ def _ridge_error(values: Floats, targets: Floats, new: Floats, judged: Floats) -
 
 
 def _shares_explained(values: Floats, targets: Floats, is_label: bool) -> tuple[float, float]:
-    """Return the share of the variance that a linear model explains, and the better one of linear and kernel model."""
+    """Return the shares of the variance that the linear model and the better model explain.
+
+    The better model is the linear one, or the one with a kernel.
+    """
     chosen = np.linspace(0, len(values) - 1, min(len(values), MAX_KERNEL)).astype(np.int64)
     values, targets = values[chosen], targets[chosen]
     # scale the targets so that all of them have equal weight

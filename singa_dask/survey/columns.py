@@ -163,7 +163,10 @@ class ColumnSurvey:
 
 
 def codes_of(values: pa.Array, nulls: Literal["mask", "encode"] = "mask") -> npt.NDArray[np.int64]:
-    """Return a code for each distinct value, by first occurrence. Nulls are -1, or have a code if ``encode``."""
+    """Return a code for each distinct value, by first occurrence.
+
+    Nulls are -1, or with ``encode`` they have a code of their own.
+    """
     indices = as_texts(values).dictionary_encode(nulls).indices.fill_null(-1)
     return np.asarray(indices.to_numpy(), np.int64)
 

@@ -1,4 +1,4 @@
-"""Detect how a text file of a table is read: its separator, and whether its first line names the columns."""
+"""Detect the separator of a CSV file, and whether its first line names the columns."""
 
 from __future__ import annotations
 

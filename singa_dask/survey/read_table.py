@@ -1,4 +1,4 @@
-"""Open a table, and read its columns, or those of evenly spaced records of a large table."""
+"""Open a table, and read its columns. Of a large table, only some records are read."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class OpenTable(NamedTuple):
     open_file: Callable[..., TablePart]
 
     def with_classes(self, options: SurveyOptions) -> OpenTable:
-        """Return the table with labels read as ``--classes``, which may be words for missing values, such as NA."""
+        """Return the table with labels in ``--classes`` read as values, such as NA, and not as missing."""
         if self.format != "csv" or not options.classes:
             return self
         listed = dict.fromkeys(options.label, options.classes)

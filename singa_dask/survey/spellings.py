@@ -1,4 +1,4 @@
-"""How the values of CSV are written: words for missing values, blanks around values, and leading zeros."""
+"""Spellings of CSV values: words for missing values, blanks around values, and leading zeros."""
 
 from __future__ import annotations
 

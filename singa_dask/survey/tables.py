@@ -126,7 +126,7 @@ def survey_table(url: str, test_url: str, backend: str, options: SurveyOptions, 
 
 
 def _interpreted(url: str, options: SurveyOptions) -> tuple[TableSurvey, SurveyOptions]:
-    """Read a table with numbers and dates written as text; return it and the options with names of columns."""
+    """Read a table with its numbers and dates; return it and the options with columns by name."""
     if options.split_by and (options.lags or options.test):
         raise DataError(f"{url}: --split-by, and {'--lags' if options.lags else '--test'}. Pass one of them.")
     opened = open_table(url, options)
