@@ -74,6 +74,9 @@ class TableSurvey:
         numbers = {each.name for each in columns if each.kind == "number"}
         spelling = Spelling({each.name: each.forms[0] for each in self.columns if each.forms}, options.na_values)
         reading = {**self.text, "spelling": Spelling(na_values=options.na_values), "block_bytes": BLOCK_BYTES}
+        if self.format == "csv" and options.classes:
+            # a class may be a word for missing values, such as NA
+            reading["listed"] = dict.fromkeys(options.label, options.classes)
         how = (self.format, reading, kinds, numbers, spelling, options.text, BLOCK_BYTES)
         try:
             found = count([CountFile(self.parts.files, file, i, n, *how) for file, i, n in self._parts()], run, self.n)

@@ -117,6 +117,16 @@ def test_tasks_count_all_records(output: str, form: str, monkeypatch: pytest.Mon
     assert counted == (n, outputs, notes, kept)
 
 
+def test_tasks_count_classes_that_are_words_for_missing_values() -> None:
+    frame = table().drop(columns="day").replace({"kind": {"low": "NA"}})
+    write(frame, "csv")
+    found = survey("table", SurveyOptions(label=("last",), classes=("high", "NA"), run=backwards), "")
+    assert isinstance(found, RecordSurvey)
+    assert (
+        dict(zip(found.outputs[0].names, found.outputs[0].counts, strict=True)) == frame.kind.value_counts().to_dict()
+    )
+
+
 def test_a_word_among_numbers_that_tasks_meet_is_refused_with_the_option() -> None:
     frame = table().drop(columns="day")
     frame["a"] = frame.a.astype(object)
