@@ -27,6 +27,8 @@ __all__ = [
     "Shape",
     "batch",
     "first_values",
+    "job_on_records",
+    "made_records",
     "peak_mb",
     "serve",
     "trained_layers",
@@ -90,6 +92,24 @@ def first_values(layers: list[dict[str, Any]], shapes: list[Shape]) -> Iterator[
             continue
         bound = math.sqrt(3 / math.prod(shape[1:])) if len(shape) > 1 else 0.05
         yield np.random.default_rng(k).uniform(-bound, bound, shape).astype(np.float32)
+
+
+def made_records(net: Net) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return pictures and classes for ten batches of a net."""
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (10 * net.n_rows, *net.shape), np.uint8)
+    return images, random.integers(0, net.n_classes, len(images)).astype(np.int32)
+
+
+def job_on_records(net: Net, path: str, mean: str) -> dict[str, Any]:
+    """Return the job of a net on a store of `made_records`, without tests."""
+    store = {"path": path, "mean_file": mean, "std_value": 64, "batchsize": net.n_rows, "shape": list(net.shape)}
+    data = {"name": "data", "type": "RecordInput", "store_conf": store}
+    given = net.job()
+    # what is to be learnt from these records makes no difference to the time of a step
+    updater = {**given["updater"], "learning_rate": {"type": "Fixed", "base_lr": 1e-5}}
+    layers = {"neuralnet": {"layer": [data, *trained_layers(net)]}}
+    return {"name": given["name"], "train_steps": 0, "train_one_batch": {"alg": "BP"}, "updater": updater, **layers}
 
 
 # -- the contender's end ----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.contender import Net, trained_layers
+from benchmarks.contender import Net, job_on_records, made_records
 from singa_dask.conf import JobConf, load
 from singa_dask.data.convert import ConvertRequest, convert
 
@@ -41,16 +41,7 @@ def mnist_mlp(folder: str, steps: int, momentum: float = 0.0, cluster: dict[str,
 
 def job_on_made_records(net: Net, folder: str) -> dict[str, Any]:
     """Return the job of a net on made-up records in ``folder``, ten batches of them, without tests."""
-    random = np.random.default_rng(0)
-    images = random.integers(0, 256, (10 * net.n_rows, *net.shape), np.uint8)
-    labels = random.integers(0, net.n_classes, len(images)).astype(np.int32)
+    images, labels = made_records(net)
     np.savez(Path(folder) / "made.npz", images=images, labels=labels)
     convert(ConvertRequest("npz", [f"{folder}/made.npz"], f"{folder}/made.arrow", mean=f"{folder}/mean.arrow"))
-    store = {"path": f"{folder}/made.arrow", "mean_file": f"{folder}/mean.arrow", "std_value": 64}
-    store |= {"batchsize": net.n_rows, "shape": list(net.shape)}
-    data = {"name": "data", "type": "RecordInput", "store_conf": store}
-    given = net.job()
-    # what is to be learnt from these records makes no difference to the time of a step
-    updater = {**given["updater"], "learning_rate": {"type": "Fixed", "base_lr": 1e-5}}
-    layers = {"neuralnet": {"layer": [data, *trained_layers(net)]}}
-    return {"name": given["name"], "train_steps": 0, "train_one_batch": {"alg": "BP"}, "updater": updater, **layers}
+    return job_on_records(net, f"{folder}/made.arrow", f"{folder}/mean.arrow")

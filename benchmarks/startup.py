@@ -1,8 +1,7 @@
 """How soon a command does something: help, validate, and the first step of a run, embedded and on a warm cluster.
 
 Each round runs every command once; medians are shown, of CPU time of the command's own process and of the time until
-it says what is waited for. ``python -m benchmarks.startup [--rounds N] [--against DIR]``; the other checkout
-takes turns with this one.
+it says what is waited for. ``python -m benchmarks.startup [--rounds N]``; `benchmarks.all` compares checkouts.
 """
 
 from __future__ import annotations
@@ -17,11 +16,8 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
-
-from tests.runtime.processes import ROOT, cluster
 
 JOB = "configs/digits/mlp.yaml"
 ONE_STEP = ("--set", "train_steps=1", "--set", "test_freq=0", "--set", "checkpoint_freq=0")
@@ -72,30 +68,23 @@ def commands(folder: Path, scheduler_file: str) -> list[tuple[str, list[str], st
 
 def main() -> None:
     """Measure all, and print a table."""
+    from tests.runtime.processes import ROOT, cluster
+
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--against", type=Path)
     options = parser.parse_args()
-    checkouts = [ROOT, *([options.against.resolve()] if options.against else [])]
-    took: dict[tuple[str, Path], list[Took]] = defaultdict(list)
-    with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        files = {}
-        for place, checkout in enumerate(checkouts):
-            (directory / f"cluster{place}").mkdir()
-            made, _ = stack.enter_context(cluster(directory / f"cluster{place}", cwd=checkout))
-            files[checkout] = made.file
+    took: dict[str, list[Took]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder, cluster(Path(folder)) as (made, _):
         for number in range(-1, options.rounds):
-            for place, checkout in enumerate(checkouts):
-                for name, command, until in commands(directory / f"{number}-{place}", files[checkout]):
-                    measured = measure(command, checkout, until)
-                    # the first round compiles modules, and is the first job of its cluster
-                    if number >= 0:
-                        took[name, checkout].append(measured)
+            for name, command, until in commands(Path(folder, str(number)), made.file):
+                measured = measure(command, ROOT, until)
+                # the first round compiles modules, and is the first job of its cluster
+                if number >= 0:
+                    took[name].append(measured)
     print(f"{'medians of ' + str(options.rounds):28}{'CPU s':>8}{'wall s':>8}")
-    for (name, checkout), all_took in took.items():
+    for name, all_took in took.items():
         cpu, wall = (statistics.median(values) for values in zip(*all_took, strict=True))
-        print(f"{name:28}{cpu:8.2f}{wall:8.2f}{'' if checkout == ROOT else '  ' + str(checkout)}")
+        print(f"{name:28}{cpu:8.2f}{wall:8.2f}")
 
 
 if __name__ == "__main__":

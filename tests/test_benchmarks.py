@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+import singa_dask
+
 ROOT = Path(__file__).parents[1]
 FILES = {path.stem: path for path in sorted((ROOT / "benchmarks").glob("*.py")) if path.stem != "__init__"}
 OURS = ("singa_dask", "benchmarks", "tests")
@@ -70,6 +72,29 @@ def test_each_line_of_the_table_is_a_benchmark_with_a_section() -> None:
     names = re.findall(r"^\| \[(\w+)\]\(#\1\) ", text, re.MULTILINE)
     assert names == re.findall(r"^## (\w+)$", text, re.MULTILINE)
     assert set(names) <= set(FILES)
+
+
+@pytest.mark.long
+def test_all_compares_checkouts_and_writes_their_values(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.all", "--only", "import", "help", "--share", "0.001", "--minutes", "0"]
+    command += ["--out", str(tmp_path), "--against"]
+    done = subprocess.run([*command, str(ROOT)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (path,) = tmp_path.iterdir()
+    assert done.stdout.splitlines()[-1] == str(path)
+    found = json.loads(path.read_text())
+    assert found["this"] == found["other"]
+    assert found["this"]["version"] == singa_dask.__version__
+    assert found["measures"].keys() == {"import", "help"}
+    for measured in found["measures"].values():
+        assert not measured["missing"]
+        assert [values.keys() for values in measured["rounds"]] == [{"this", "other"}] * 2
+        assert all(
+            one["value"] > 0 and len(one["load"]) == 2 for values in measured["rounds"] for one in values.values()
+        )
+    done = subprocess.run([*command, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"{tmp_path}: not a checkout of singa-dask" in done.stderr
 
 
 if __name__ == "__main__":
