@@ -57,7 +57,8 @@ LIMITS = {
     "stop": Limit("time for a job that lost its client to stop with a checkpoint", "60s", at_least=("end",)),
     "nanny": Limit("time for a nanny to restart its Dask worker, before units share another Dask worker", "6s"),
     # timeouts of one call: after a timeout, the call is repeated, or the job continues without an answer
-    "question": Limit("time for the scheduler to answer one call", of="answer", times=1 / 3),
+    # while the scheduler answers a call, it may wait `late` for Dask workers or for saved jobs
+    "question": Limit("time for the scheduler to answer one call", of="answer", times=1 / 3, at_least=("late",)),
     "connect": Limit("time for a scheduler to identify itself to a new client", of="answer", times=1 / 5),
     "close": Limit("time for the scheduler to receive that a client leaves", of="answer", times=2 / 5),
     # the scheduler first reads the jobs of an earlier scheduler for `late`, then saves the job for `answer`
@@ -67,7 +68,16 @@ LIMITS = {
     "leaving": Limit("time for the scheduler to receive that a Dask worker closes", of="answer", times=1 / 15),
     "workers": Limit("time without any Dask worker that reads data for a client", of="answer", times=2 / 3),
     "part": Limit("time for a Dask worker to send a piece of a part file", of="answer", times=2.0),
-    "survey": Limit("time for a Dask worker to find the hosts that store records", of="answer", times=2.0),
+    # the scheduler waits `host` for each of these Dask workers to load the package
+    "servers": Limit(
+        "time for the scheduler to find the Dask workers that serve part files",
+        of="host",
+        times=6 / 5,
+        at_least=("host",),
+    ),
+    "survey": Limit(
+        "time for a Dask worker to find the hosts that store records", of="answer", times=2.0, at_least=("answer",)
+    ),
     "waiter": Limit("time between two calls of the client of a queued job", of="answer", times=3.0),
     "attempt": Limit("time for one of at least three attempts to connect two processes", of="answer", times=1 / 10),
     "hopeless": Limit("time for a Dask worker to join, if no present one can host the waiting units", of="answer"),
@@ -80,8 +90,10 @@ LIMITS = {
     "driver-left": Limit("time for a driver to leave a Dask worker that closes", of="answer", times=1 / 10),
     # These limits grow, because each includes the one before: units end, their Dask worker notices it, then the
     # scheduler, then the client.
-    "ended": Limit("time for the scheduler to learn that units have ended", of="end", plus_s=1.0),
-    "has-ended": Limit("time for a Dask worker to answer that its units have ended", of="end", plus_s=2.0),
+    "ended": Limit("time for the scheduler to learn that units have ended", of="end", plus_s=1.0, at_least=("end",)),
+    "has-ended": Limit(
+        "time for a Dask worker to answer that its units have ended", of="end", plus_s=2.0, at_least=("end",)
+    ),
     "departed": Limit("time for units to leave a Dask worker that is retired", of="end", plus_s=4.0),
     "killed": Limit("time for the scheduler to end a job after a second signal", of="end", plus_s=7.0),
 }

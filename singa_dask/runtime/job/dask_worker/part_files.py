@@ -85,7 +85,7 @@ class PartFiles:
         Raises
         ------
         DataError
-            The file is gone, or no Dask worker on its host answers within ``limit("answer")``.
+            The file is gone, or no Dask worker on its host answers. Attempts are repeated for ``limit("answer")``.
         """
         try:
             attempt = partial(self._attempt, catalog, file, offset, length)
@@ -107,13 +107,13 @@ class PartFiles:
         refused = why = ""
         servers: Sequence[str] = self._servers.get(file.worker, ())
         try:
-            servers = servers or self._call(self._worker.scheduler, Op.SERVERS, worker=file.worker)
+            servers = servers or self._call(self._worker.scheduler, "servers", Op.SERVERS, worker=file.worker)
         except Exception as error:
             why = f"the scheduler: {error!r}"
         asked = {"token": catalog.token, "name": file.name, "offset": offset, "length": length}
         for server in servers:
             try:
-                answer: Mapping[str, Any] = self._call(self._worker.rpc(server), Op.READ, **asked)
+                answer: Mapping[str, Any] = self._call(self._worker.rpc(server), "part", Op.READ, **asked)
             except Exception as error:  # the Dask worker is gone, or does not answer
                 why = f"{server}: {error!r}"
                 continue
@@ -126,8 +126,8 @@ class PartFiles:
             raise DataError(f"{where} cannot be read at {file.path}: {refused}. Start the job again.")
         raise ClusterError(f"{where}, where no Dask worker answers ({why or 'there is none'}).")
 
-    def _call(self, server: Any, op: str, **arguments: Any) -> Any:
-        return sync(self._worker.loop, getattr(server, op), **arguments, callback_timeout=limit("part"))
+    def _call(self, server: Any, limit_name: str, op: str, **arguments: Any) -> Any:
+        return sync(self._worker.loop, getattr(server, op), **arguments, callback_timeout=limit(limit_name))
 
 
 @contextlib.contextmanager

@@ -140,11 +140,13 @@ class Sites:
     async def servers(self, worker: str) -> list[str]:
         """Return the Dask workers with a `Site` that can serve the part files of ``worker``: on its host.
 
-        ``worker`` itself may be gone.
+        ``worker`` itself may be gone. Dask workers that do not load the package within the limit ``host`` are missing.
         """
         near = sorted(self._on_hosts({get_address_host(worker)}), key=lambda address: address != worker)
-        failed = await gen.multi([self.install(address) for address in near])
-        return [address for address, error in zip(near, failed, strict=True) if error is None]
+        installing = {address: gen.convert_yielded(self.install(address)) for address in near}
+        with contextlib.suppress(util.TimeoutError):  # late installations continue in the background
+            await gen.with_timeout(timedelta(seconds=limit("host")), gen.multi(list(installing.values())))
+        return [address for address, task in installing.items() if task.done() and task.result() is None]
 
     def _on_hosts(self, hosts: Collection[str]) -> list[str]:
         return [address for address, known in self._scheduler.workers.items() if known.host in hosts]
