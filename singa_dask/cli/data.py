@@ -60,7 +60,7 @@ def inspect(
     from singa_dask.cli.opening import described
     from singa_dask.cli.picture_sheet import Pictures, draw_sheet
     from singa_dask.cli.raw_tables import describe_columns, doubts_of, inspect_raw, is_raw_table, survey_columns
-    from singa_dask.data.stores.tables.table import TableStore
+    from singa_dask.data.stores.tables.table_store import TableStore
     from singa_dask.survey.options import worded
 
     pictures, found, faults = None, None, list[DataError]()

@@ -178,7 +178,7 @@ def predict(
     """
     from singa_dask import fs
     from singa_dask.conf import Phase
-    from singa_dask.data.codecs.fill_counts import FillCounts
+    from singa_dask.data.tables.fill_counts import FillCounts
     from singa_dask.fs.outputs import check_output
     from singa_dask.inference.predicted_layers import predicted_layer, predicts_targets
     from singa_dask.inference.stored_records import StoredRecords

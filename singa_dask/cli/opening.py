@@ -12,9 +12,9 @@ from singa_dask.data.codecs.tokens import MAX_LENGTH
 from singa_dask.data.stores import STORES, Store, detect, open_store
 from singa_dask.data.stores.label_match import check_label
 from singa_dask.data.stores.shards import shard_urls
-from singa_dask.data.stores.tables.open_parts import open_part
 from singa_dask.data.stores.tables.table_files import format_of, table_files
 from singa_dask.data.stores.tables.table_options import NAMING
+from singa_dask.data.tables.files.open_parts import open_part
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.fs.patterns import is_pattern
 from singa_dask.wording import suggest

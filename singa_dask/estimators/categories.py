@@ -11,8 +11,8 @@ import numpy as np
 from sklearn.utils import check_array
 
 from singa_dask.arrays import Array
-from singa_dask.data.codecs.category_names import NameNumbers, distinct_names
-from singa_dask.data.codecs.table_facts import are_too_many
+from singa_dask.data.codecs.equal_names import NameNumbers, distinct_names
+from singa_dask.data.tables.facts import are_too_many
 from singa_dask.errors import warn_caller
 from singa_dask.estimators.not_numbers import naming_values
 from singa_dask.jobs.cluster import compute_on

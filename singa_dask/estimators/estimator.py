@@ -25,9 +25,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from singa_dask import fs
 from singa_dask.arrays import Array
-from singa_dask.data.codecs.category_names import name_key
-from singa_dask.data.codecs.class_values import BOOLEAN, INTEGER, NUMBER, class_values, likeliest
-from singa_dask.data.codecs.scaling import Scaling
+from singa_dask.data.codecs.class_types import BOOLEAN, INTEGER, NUMBER, class_values, likeliest
+from singa_dask.data.codecs.equal_names import name_key
+from singa_dask.data.tables.scaling import Scaling
 from singa_dask.errors import ConfigError, warn_caller
 from singa_dask.estimators import arguments, fit_records, sparse
 from singa_dask.estimators.local_fit import OTHER_NET, FittedNet, LocalFit, Stopping

@@ -9,7 +9,7 @@ import numpy as np
 from distributed import Client
 
 from singa_dask.arrays import Array
-from singa_dask.data.codecs.scaling import Moments
+from singa_dask.data.tables.scaling import Moments
 from singa_dask.estimators.not_numbers import naming_values
 from singa_dask.jobs.cluster import compute_on
 from singa_dask.jobs.datasets.lazy_parts import map_parts

@@ -16,7 +16,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from singa_dask.arrays import Array
 from singa_dask.comm.remote_import import Guarded
-from singa_dask.data.codecs.values import find_wrong_weight
+from singa_dask.data.codecs.record_values import find_wrong_weight
 from singa_dask.estimators.categories import categories_of, categories_of_parts, refuse_missing
 from singa_dask.estimators.fit_facts import ArrayFacts, facts_of_both, facts_of_parts
 from singa_dask.estimators.not_numbers import naming_values, refuse_dates, refuse_times

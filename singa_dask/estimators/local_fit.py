@@ -19,8 +19,8 @@ from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.arrays import Array
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data.codecs.learned import Learned
-from singa_dask.data.codecs.values import value_name
+from singa_dask.data.codecs.record_values import value_name
+from singa_dask.data.stores.training_knowledge import Learned
 from singa_dask.errors import ConfigError, NumericError, Problem
 from singa_dask.inference.filled_net import load_modules
 from singa_dask.inference.inference_job import inference_job

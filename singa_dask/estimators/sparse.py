@@ -12,7 +12,7 @@ from sklearn.utils.sparsefuncs import count_nonzero, mean_variance_axis, min_max
 
 from singa_dask.arrays import Array
 from singa_dask.comm.remote_import import Guarded
-from singa_dask.data.codecs.scaling import Moments, Scaling
+from singa_dask.data.tables.scaling import Moments, Scaling
 
 BLOCK = 1 << 22
 """Number of values in a dense block."""

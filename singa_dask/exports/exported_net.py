@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.tables.facts import TableFacts
 from singa_dask.errors import ConfigError
 from singa_dask.exports.converters import input_dtype
 from singa_dask.inference.filled_net import build, fill

@@ -15,8 +15,8 @@ import numpy as np
 from singa_dask import fs
 from singa_dask.conf import JobConf
 from singa_dask.conf.yaml_text import read_plain
-from singa_dask.data.codecs.learned import Learned
-from singa_dask.data.codecs.scaling import Scaling
+from singa_dask.data.stores.training_knowledge import Learned
+from singa_dask.data.tables.scaling import Scaling
 from singa_dask.errors import ConfigError
 from singa_dask.exports.exported_net import net_of_params
 from singa_dask.exports.matching import TURNS, MapEntry, Matching, ParamPlace, param_places

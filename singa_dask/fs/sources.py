@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from singa_dask.errors import DataError
@@ -130,3 +130,8 @@ def scan_ahead(source: Bytes, start: int, stop: int, n_bytes: int) -> Iterator[m
     if source.is_local:
         return map(read, offsets)
     return map_ahead(read, offsets, io_threads(source.url), min(MAX_READS, SCANNED_BYTES // n_bytes))
+
+
+def read_ranges(ranges: Sequence[Range], again: bool = False) -> list[memoryview]:
+    """Read the bytes of ranges; ``again`` uses other connections and bypasses the cache."""
+    return [(each.source.reread if again else each.source.read)(each.offset, each.length) for each in ranges]

@@ -14,8 +14,8 @@ from singa_dask.conf import ClusterConf, JobConf, LayerConf, Phase
 from singa_dask.conf.wiring_rules import check_phases
 from singa_dask.data.stores import STORES, detect
 from singa_dask.data.stores.images.image_decoding import IMAGE_SUFFIXES
-from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.data.stores.tables.table_options import NAMING
+from singa_dask.data.stores.tables.table_store import TableStore
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.inference.predicted_layers import compares_targets, traits_of
 from singa_dask.inputs import StoreInput

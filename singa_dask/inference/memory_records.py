@@ -14,7 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask.arrays import Array
-from singa_dask.data.codecs.columns import (
+from singa_dask.data.codecs.plain_arrays import as_array, as_stored, check_numbers
+from singa_dask.data.codecs.record_values import value_name
+from singa_dask.data.stores.images.image_decoding import decode_image, image_pixels
+from singa_dask.data.tables.columns import (
     absent_warning,
     as_floats,
     as_spelled,
@@ -24,18 +27,15 @@ from singa_dask.data.codecs.columns import (
     refuse_twice,
     whole,
 )
-from singa_dask.data.codecs.data_frames import as_columns, as_table, is_frame, names_of
-from singa_dask.data.codecs.fill_counts import FillCounts
-from singa_dask.data.codecs.numbers import Spelling
-from singa_dask.data.codecs.percents import count_percents, percent_columns, percent_warnings
-from singa_dask.data.codecs.plain_arrays import as_array, as_stored, check_numbers
-from singa_dask.data.codecs.row_encoder import RowEncoder
-from singa_dask.data.codecs.scaling import Scaling
-from singa_dask.data.codecs.table_encoder import FILLED, ZEROS, TableEncoder
-from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.codecs.table_spec import TableSpec
-from singa_dask.data.codecs.values import value_name
-from singa_dask.data.stores.images.image_decoding import decode_image, image_pixels
+from singa_dask.data.tables.encoder import FILLED, ZEROS, TableEncoder
+from singa_dask.data.tables.facts import TableFacts
+from singa_dask.data.tables.fill_counts import FillCounts
+from singa_dask.data.tables.frames import as_columns, as_table, is_frame, names_of
+from singa_dask.data.tables.percents import count_percents, percent_columns, percent_warnings
+from singa_dask.data.tables.row_encoder import RowEncoder
+from singa_dask.data.tables.scaling import Scaling
+from singa_dask.data.tables.spec import TableSpec
+from singa_dask.data.tables.spelling import Spelling
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
 from singa_dask.inputs.record_shapes import check_shape

@@ -15,9 +15,9 @@ import numpy as np
 
 from singa_dask.arrays import Array
 from singa_dask.conf import Phase
-from singa_dask.data.codecs.fill_counts import FillCounts
-from singa_dask.data.codecs.lags import LagsConf
-from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.tables.facts import TableFacts
+from singa_dask.data.tables.fill_counts import FillCounts
+from singa_dask.data.tables.lags import LagsConf
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, warn_caller
 from singa_dask.inference.filled_net import MetricSums, load_modules

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from singa_dask.arrays import Array
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data.codecs.class_values import classes_of, likeliest
+from singa_dask.data.codecs.class_types import classes_of, likeliest
 from singa_dask.errors import ConfigError
 from singa_dask.inference.predicted_layers import forecasts_itself, has_classes
 from singa_dask.layers import Layer

@@ -18,14 +18,13 @@ from distributed import Client
 
 from singa_dask import fs, modules, runtime
 from singa_dask.conf import JobFile, Phase
-from singa_dask.data.codecs.column_reading import ColumnReading
-from singa_dask.data.codecs.fill_counts import FillCounts
-from singa_dask.data.codecs.numbers import NO_SPELLING
 from singa_dask.data.convert import backend_of
 from singa_dask.data.convert.tasks import report
 from singa_dask.data.stores import STORES, open_store
-from singa_dask.data.stores.class_names import write_options
-from singa_dask.data.stores.tables.table_columns import read_columns
+from singa_dask.data.stores.tables.written_columns import read_columns
+from singa_dask.data.tables.fill_counts import FillCounts
+from singa_dask.data.tables.kept_columns import ColumnReading
+from singa_dask.data.tables.spelling import NO_SPELLING
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, warn_caller
 from singa_dask.fs.outputs import check_output
@@ -640,7 +639,7 @@ def write_records(
                 report(counts[-1])
 
     target = STORES.find(backend)
-    target.write(url, records(), **write_options(target, class_names))
+    target.write(url, records(), **target.naming_options(class_names))
     return sum(counts)
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from singa_dask.data.codecs.column_reading import ColumnReading
-from singa_dask.data.codecs.fill_counts import FillCounts
+from singa_dask.data.tables.fill_counts import FillCounts
+from singa_dask.data.tables.kept_columns import ColumnReading
 from singa_dask.errors import ConfigError
 from singa_dask.inference.output_decoder import OutputDecoder, chosen
 from singa_dask.inference.tasks import TaskResult, filled_by

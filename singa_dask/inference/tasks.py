@@ -18,11 +18,11 @@ import numpy as np
 from singa_dask import fs, modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data.codecs.column_reading import ColumnReading
-from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.convert.tasks import report
 from singa_dask.data.stores import STORES
 from singa_dask.data.stores.training_knowledge import TrainingKnowledge
+from singa_dask.data.tables.fill_counts import FillCounts
+from singa_dask.data.tables.kept_columns import ColumnReading
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, NumericError
 from singa_dask.inference.filled_net import (

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from singa_dask.data.codecs.scaling import Scaling, columns_of
 from singa_dask.data.stores import detect, open_store
 from singa_dask.data.stores.store import backends_holding
+from singa_dask.data.tables.scaling import Scaling, columns_of
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.inputs.input_context import InputContext
 from singa_dask.inputs.record_shapes import check_shape, in_layout, same_shape, stored_shape

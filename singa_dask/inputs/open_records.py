@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 
-from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores import STORES, Store, detect, open_store
 from singa_dask.data.stores.images.image_decoding import ImageOptions
-from singa_dask.data.stores.tables.table import TableStore
-from singa_dask.data.stores.tables.table_csv import CsvPart
 from singa_dask.data.stores.tables.table_files import table_files
 from singa_dask.data.stores.tables.table_options import NAMING, NamedColumns
+from singa_dask.data.stores.tables.table_store import TableStore
+from singa_dask.data.tables.facts import TableFacts
+from singa_dask.data.tables.files.csv_part import CsvPart
 from singa_dask.errors import DataError
 from singa_dask.fs.patterns import is_pattern
 from singa_dask.inputs.store_conf import StoreConf, as_single, options_of

@@ -8,11 +8,11 @@ from typing import ClassVar
 
 from singa_dask import fs
 from singa_dask.conf import Phase
-from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.loading import Survey
 from singa_dask.data.stores import Store, open_store
 from singa_dask.data.stores.label_match import LabelMatch, find_label, find_label_type
-from singa_dask.data.stores.split import SplitStore
+from singa_dask.data.stores.split_store import SplitStore
+from singa_dask.data.tables.facts import TableFacts
 from singa_dask.data.warn_once import warn_once
 from singa_dask.errors import DataError
 from singa_dask.inputs.input_context import InputContext

@@ -10,11 +10,11 @@ from singa_dask.conf.base import Conf
 from singa_dask.conf.blocks import read_options
 from singa_dask.conf.kinds import Count, Field, Many, Positive, RegisteredName, Size
 from singa_dask.conf.mistakes import PLAIN, Finding, Mistake
+from singa_dask.data.split import SplitConf
 from singa_dask.data.stores import STORES
 from singa_dask.data.stores.images.image_decoding import ImageOptions
-from singa_dask.data.stores.split import SplitConf
-from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.data.stores.tables.table_options import NAMING, NamedColumns
+from singa_dask.data.stores.tables.table_store import TableStore
 from singa_dask.errors import ConfigError
 from singa_dask.fs.decompression import DEFAULT_LIMIT_MB
 from singa_dask.inputs.augmentation import AugmentConf

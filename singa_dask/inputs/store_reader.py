@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from singa_dask.conf import LayerConf
-from singa_dask.data.codecs.fill_counts import FillCounts
 from singa_dask.data.loading import Loader
 from singa_dask.data.loading.batch_reader import Batch
 from singa_dask.data.sampler import advanced
 from singa_dask.data.stores import Store
+from singa_dask.data.tables.fill_counts import FillCounts
 from singa_dask.data.types import Arrays
 from singa_dask.inputs.input import InputLayer
 from singa_dask.inputs.input_context import InputContext

@@ -13,7 +13,7 @@ import numpy as np
 from singa_dask.conf import LayerConf
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Field, Size
-from singa_dask.data.codecs.values import find_wrong_weight
+from singa_dask.data.codecs.record_values import find_wrong_weight
 from singa_dask.data.stores import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem

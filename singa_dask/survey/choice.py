@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from singa_dask.data.codecs.columns import whole
 from singa_dask.data.codecs.labels import labels_among
-from singa_dask.data.codecs.lags import LagsConf, is_sorted, twice_among
 from singa_dask.data.stores.images.image_decoding import IMAGE_SUFFIXES
+from singa_dask.data.tables.columns import whole
+from singa_dask.data.tables.lags import LagsConf, is_sorted, twice_among
 from singa_dask.errors import DataError
 from singa_dask.survey.column_kinds import KEYS, MIN_NUMBERED, TEXTS, has_words, unfit
 from singa_dask.survey.columns import MAX_CATEGORIES, ColumnSurvey

@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pyarrow.compute as pc
 
-from singa_dask.data.codecs.columns import as_floats
 from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
+from singa_dask.data.tables.columns import as_floats
 from singa_dask.survey.columns import DATES, MANY_CATEGORIES, ColumnSurvey
 from singa_dask.survey.numbers import known_unit
 

@@ -14,11 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singa_dask.data.codecs.category_names import plain_name
-from singa_dask.data.codecs.columns import as_floats, as_texts, missing_of
-from singa_dask.data.codecs.dates import DateConf
-from singa_dask.data.codecs.lags import DATE, are_compact_dates, times_of
-from singa_dask.data.codecs.numbers import NumberConf
+from singa_dask.data.codecs.equal_names import plain_name
+from singa_dask.data.tables.columns import as_floats, as_texts, missing_of
+from singa_dask.data.tables.dates import DateConf
+from singa_dask.data.tables.lags import DATE, are_compact_dates, times_of
+from singa_dask.data.tables.spelling import NumberConf
 from singa_dask.survey.counts import ColumnCounts
 
 DATES = ("date", "timestamp", "time", "duration")

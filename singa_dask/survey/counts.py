@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singa_dask import runtime
-from singa_dask.data.codecs.category_names import plain_name
-from singa_dask.data.codecs.columns import as_floats, as_texts, column_kind, missing_of, whole
-from singa_dask.data.codecs.numbers import Spelling
-from singa_dask.data.stores.tables.open_parts import OpenParts, open_part
-from singa_dask.data.stores.tables.table_files import TableFile
+from singa_dask.data.codecs.equal_names import plain_name
+from singa_dask.data.tables.columns import as_floats, as_texts, column_kind, missing_of, whole
+from singa_dask.data.tables.files.folder_keys import TableFile
+from singa_dask.data.tables.files.open_parts import OpenParts, open_part
+from singa_dask.data.tables.spelling import Spelling
 
 MAX_DISTINCT = 10_000
 BLOCK_BYTES = 1 << 24

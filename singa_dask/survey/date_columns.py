@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from singa_dask.data.codecs.dates import DateConf
+from singa_dask.data.tables.dates import DateConf
 from singa_dask.errors import ConfigError
 from singa_dask.survey.columns import ColumnSurvey
 from singa_dask.survey.results import Note

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singa_dask.data.codecs.category_names import in_order, plain_name
-from singa_dask.data.codecs.columns import as_texts
+from singa_dask.data.codecs.equal_names import in_order, plain_name
+from singa_dask.data.tables.columns import as_texts
 from singa_dask.survey.columns import ColumnSurvey, show_value
 from singa_dask.survey.options import SurveyOptions
 from singa_dask.survey.results import OutputSurvey, Rows

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singa_dask.data.codecs.columns import as_texts
-from singa_dask.data.codecs.numbers import BLANK, MISSING, NumberConf, Spelling
-from singa_dask.data.stores.tables.table_csv import CsvPart
+from singa_dask.data.tables.columns import as_texts
+from singa_dask.data.tables.files.csv_part import CsvPart
+from singa_dask.data.tables.spelling import BLANK, MISSING, NumberConf, Spelling
 from singa_dask.survey.columns import ColumnSurvey, show_value
 from singa_dask.survey.options import SurveyOptions
 from singa_dask.survey.table_survey import TableSurvey

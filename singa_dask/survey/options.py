@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from singa_dask.data.codecs.lags import LagsConf
+from singa_dask.data.tables.lags import LagsConf
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.wording import listed, suggest
 

@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from singa_dask.data.codecs.category_names import name_key
+from singa_dask.data.codecs.equal_names import name_key
 from singa_dask.data.codecs.labels import is_point, labels_among
 from singa_dask.errors import DataError
 from singa_dask.survey.columns import DATES, ColumnSurvey, show_value

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from singa_dask import fs
-from singa_dask.data.codecs.columns import whole
-from singa_dask.data.codecs.numbers import Spelling
-from singa_dask.data.stores.tables.csv_records import check_charset
-from singa_dask.data.stores.tables.open_parts import OpenParts, open_part
-from singa_dask.data.stores.tables.table_files import LINES, TableFile, format_of, table_files
-from singa_dask.data.stores.tables.table_part import TablePart
+from singa_dask.data.stores.tables.table_files import format_of, table_files
+from singa_dask.data.tables.columns import whole
+from singa_dask.data.tables.files.csv_text import check_charset
+from singa_dask.data.tables.files.folder_keys import TableFile
+from singa_dask.data.tables.files.open_parts import OpenParts, open_part
+from singa_dask.data.tables.files.table_part import LINES, TablePart
+from singa_dask.data.tables.spelling import Spelling
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
 from singa_dask.survey.columns import DATES, ColumnSurvey

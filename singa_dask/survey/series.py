@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.data.codecs.columns import as_floats, missing_of
-from singa_dask.data.codecs.lags import as_dates, gaps_of, is_sorted
+from singa_dask.data.tables.columns import as_floats, missing_of
+from singa_dask.data.tables.lags import as_dates, gaps_of, is_sorted
 from singa_dask.shown import plural
 from singa_dask.survey.columns import MIN_EPOCH, ColumnSurvey, show_value
 from singa_dask.survey.results import Note, OutputSurvey, Rows

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singa_dask.data.codecs.numbers import MISSING
-from singa_dask.data.stores.tables.table_csv import CsvPart
+from singa_dask.data.tables.files.csv_part import CsvPart
+from singa_dask.data.tables.spelling import MISSING
 from singa_dask.survey.columns import ColumnSurvey
 from singa_dask.survey.results import OutputSurvey
 from singa_dask.survey.table_survey import TableSurvey

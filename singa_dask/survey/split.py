@@ -14,13 +14,12 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from singa_dask import fs
-from singa_dask.data.codecs.columns import as_texts
-from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.split import SplitConf
 from singa_dask.data.stores import Store, open_store
 from singa_dask.data.stores.arrow.arrow import ArrowStore
-from singa_dask.data.stores.class_names import write_options
 from singa_dask.data.stores.label_match import label_table
-from singa_dask.data.stores.split import SplitConf
+from singa_dask.data.tables.columns import as_texts
+from singa_dask.data.tables.facts import TableFacts
 from singa_dask.errors import DataError
 from singa_dask.redaction import readable
 from singa_dask.shown import plural
@@ -252,7 +251,7 @@ def split_store(survey: RecordSurvey, closed: Store, options: SurveyOptions, fol
             fs.write_atomic(url, "".join(lines[row] for row in rows))
             return
         facts = closed.table_facts.to_dict() if closed.table_facts else None
-        keys = write_options(ArrowStore, classes, facts)
+        keys = ArrowStore.naming_options(classes, facts)
         ArrowStore.write(url, {name: values[rows] for name, values in records.items()}, **keys)
 
     largest = _largest(records["label"][test])

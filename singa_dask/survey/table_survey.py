@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from singa_dask import fs
-from singa_dask.data.codecs.category_names import in_order
-from singa_dask.data.codecs.columns import as_texts, key_texts, missing_of, whole
-from singa_dask.data.codecs.numbers import Spelling
-from singa_dask.data.stores.tables.csv_records import record_starts
-from singa_dask.data.stores.tables.open_parts import OpenParts
-from singa_dask.data.stores.tables.table_files import LINES
+from singa_dask.data.codecs.equal_names import in_order
+from singa_dask.data.tables.columns import as_texts, key_texts, missing_of, whole
+from singa_dask.data.tables.files.csv_text import record_starts
+from singa_dask.data.tables.files.open_parts import OpenParts
+from singa_dask.data.tables.files.table_part import LINES
+from singa_dask.data.tables.spelling import Spelling
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
 from singa_dask.survey.columns import ColumnSurvey

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from singa_dask.data.codecs.category_names import in_order
-from singa_dask.data.codecs.columns import as_texts, is_number, missing_of
-from singa_dask.data.codecs.lags import LagsConf, is_sorted
-from singa_dask.data.codecs.numbers import Spelling
+from singa_dask.data.codecs.equal_names import in_order
 from singa_dask.data.codecs.tokens import TextMeasure
+from singa_dask.data.split import SplitConf
 from singa_dask.data.stores import open_store
-from singa_dask.data.stores.split import SplitConf
+from singa_dask.data.tables.columns import as_texts, is_number, missing_of
+from singa_dask.data.tables.lags import LagsConf, is_sorted
+from singa_dask.data.tables.spelling import Spelling
 from singa_dask.errors import DataError
 from singa_dask.shown import plural
 from singa_dask.survey.baseline import baseline_of

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.conf.metrics import CONFUSION, OF_LAYERS, RANKED, TOP, VALUES, check_metrics
-from singa_dask.data.codecs.class_values import likeliest
+from singa_dask.data.codecs.class_types import likeliest
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array

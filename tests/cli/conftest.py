@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from singa_dask.cli import main, tasks
 from singa_dask.data.stores import open_store
-from singa_dask.data.stores.tables import table
+from singa_dask.data.stores.tables import table_store
 from tests.contracts.records import read_all
 
 ROOT = Path(__file__).parents[2]
@@ -105,7 +105,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("SINGA_DASK_CACHE")
     monkeypatch.chdir(tmp_path / "cwd")
-    monkeypatch.setattr(table, "MIN_INDEXED_BYTES", 1)
+    monkeypatch.setattr(table_store, "MIN_INDEXED_BYTES", 1)
     seen: dict[str, int] = {}
 
     def list_changes() -> set[str]:

@@ -16,8 +16,8 @@ from PIL import Image
 
 from singa_dask.cli.init.job_file import commands
 from singa_dask.conf import LayerConf, load
+from singa_dask.data.split import SplitConf
 from singa_dask.data.stores import STORES
-from singa_dask.data.stores.split import SplitConf
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.layers.neuron import InnerProductConf
 from singa_dask.survey.arrays import choose_size

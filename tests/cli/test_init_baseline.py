@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from singa_dask.conf import load
-from singa_dask.data.stores.split import SplitConf
+from singa_dask.data.stores.split_store import SplitConf
 from singa_dask.survey.leaks import leak_warnings
 from singa_dask.survey.logistic import class_probabilities, held_out_probabilities, standardised
 from singa_dask.survey.options import SurveyOptions

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables.table_store import TableStore
 from tests.cli.conftest import Call, noted
 from tests.cli.test_init_tables import FRAME, KIND, N, done, refused
 

@@ -19,8 +19,9 @@ from PIL import Image
 
 from singa_dask import fs
 from singa_dask.conf import load
+from singa_dask.data.split import SplitConf
 from singa_dask.data.stores import STORES, open_store
-from singa_dask.data.stores.split import SplitConf, SplitStore
+from singa_dask.data.stores.split_store import SplitStore
 from singa_dask.inputs.open_records import open_records
 from singa_dask.inputs.store_conf import StoreConf
 from tests.cli.conftest import Call, noted

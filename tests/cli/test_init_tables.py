@@ -19,7 +19,7 @@ import pytest
 from sklearn import datasets
 
 from singa_dask.conf import load
-from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables.table_store import TableStore
 from singa_dask.inputs.store_conf import StoreConf
 from tests.cli.conftest import Call, noted
 from tests.selection import mostly_long

@@ -20,11 +20,11 @@ from singa_dask.cli import inspection
 from singa_dask.cli import picture_sheet as sheet
 from singa_dask.cli.inspection import inspect_store
 from singa_dask.cli.inspection_text import inspection_lines
+from singa_dask.data.blocks import rows_per_block
 from singa_dask.data.stores import STORES, open_store
-from singa_dask.data.stores.blocks import rows_per_block
 from singa_dask.data.stores.images import image_decoding
 from singa_dask.data.stores.tables.part_store import PartStore
-from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables.table_store import TableStore
 from singa_dask.data.types import Arrays, TableColumn
 from singa_dask.lazy import LazyModule
 from singa_dask.survey import statistics

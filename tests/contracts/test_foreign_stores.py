@@ -55,7 +55,7 @@ def test_records_come_back_and_travel(backend: str, tmp_path: Path) -> None:
 def test_many_blocks(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("arrays.stored_array", "arrays.cifar", "arrays.column", "images.image"):
         monkeypatch.setattr(f"singa_dask.data.stores.{module}.BLOCK_BYTES", 1000)
-    monkeypatch.setattr("singa_dask.data.stores.blocks.cut_blocks.__defaults__", (1000,))
+    monkeypatch.setattr("singa_dask.data.blocks.cut_blocks.__defaults__", (1000,))
     records = records_of(backend, 90)
     with open_store(write_foreign(tmp_path, backend, records), backend) as store:
         assert len(store.blocks) > 1

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import singa_dask as sd
-from singa_dask.data.codecs.scaling import Moments, Scaling
+from singa_dask.data.tables.scaling import Moments, Scaling
 from singa_dask.estimators.fit_facts import ArrayFacts, facts_of_both, facts_of_parts
 from singa_dask.estimators.fit_records import classes_of
 from singa_dask.jobs.datasets.lazy_parts import parts_of

@@ -9,7 +9,7 @@ import numpy as np
 
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase, load
-from singa_dask.data.codecs.scaling import Scaling, columns_of
+from singa_dask.data.tables.scaling import Scaling, columns_of
 from singa_dask.exports.converters import Converters
 from singa_dask.exports.exported_net import ExportedNet
 from singa_dask.inputs import InputContext, StoreInput

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from singa_dask.data.stores import open_store
-from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables.table_store import TableStore
 from singa_dask.errors import DataError
 from tests.contracts.records import read_all
 

@@ -13,8 +13,8 @@ from singa_dask import fs
 from singa_dask.data.loading.locality import Locations
 from singa_dask.data.stores import open_store
 from singa_dask.data.stores.arrow.arrow import ArrowStore
-from singa_dask.data.stores.tables import table
-from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables import table_store
+from singa_dask.data.stores.tables.table_store import TableStore
 from singa_dask.errors import DataError
 from singa_dask.fs import range_reader
 from singa_dask.fs.host_files import Catalog, PartFile, dataset_of, mounted
@@ -105,7 +105,7 @@ def test_ranges_of_another_host_are_fetched_once(hosts: Hosts, tmp_path: Path, m
 
 
 def test_the_index_of_a_dataset_of_one_job_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "MIN_INDEXED_BYTES", 0)
+    monkeypatch.setattr(table_store, "MIN_INDEXED_BYTES", 0)
     monkeypatch.setenv("SINGA_DASK_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "part-00000.parquet"
     pq.write_table(pa.table({"a": [1.0, 2.0], "kind": ["cat", "dog"]}), path)

@@ -29,8 +29,8 @@ from openpyxl import Workbook
 
 import singa_dask as sd
 from singa_dask.cli.main import main
-from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables.table_store import TableStore
+from singa_dask.data.tables.facts import TableFacts
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from singa_dask.inference.memory_records import MemoryReading

@@ -20,9 +20,9 @@ from PIL import Image
 
 import singa_dask as sd
 from singa_dask.cli import main
-from singa_dask.data.codecs.numbers import NumberConf, Spelling
-from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores import open_store
+from singa_dask.data.tables.facts import TableFacts
+from singa_dask.data.tables.spelling import NumberConf, Spelling
 from singa_dask.errors import CheckpointError, ConfigError, DataError
 from singa_dask.inference.memory_records import describe_columns
 from singa_dask.inputs.store_conf import StoreConf

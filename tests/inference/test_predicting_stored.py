@@ -19,9 +19,9 @@ from pyarrow.parquet import write_table
 
 import singa_dask as sd
 from singa_dask.cli import main
-from singa_dask.data.codecs.table_encoder import SKIPPED
 from singa_dask.data.stores import STORES
-from singa_dask.data.stores.tables.table_learner import TableLearner
+from singa_dask.data.tables.encoder import SKIPPED
+from singa_dask.data.tables.table_reader import TableLearner
 from singa_dask.inference.stored_records import StoredRecords
 from tests.contracts.records import read_all
 from tests.jobs.conftest import DIGITS, KEYS, digits_net

@@ -13,7 +13,7 @@ import pytest
 
 import singa_dask as sd
 from singa_dask.conf import Phase
-from singa_dask.data.codecs.row_encoder import RowEncoder
+from singa_dask.data.tables.row_encoder import RowEncoder
 from singa_dask.errors import DataError
 from singa_dask.inference.memory_records import MemoryReading
 from singa_dask.inference.sized_nets import PASSES_BEFORE_BOUND

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 import singa_dask as sd
-from singa_dask.data.codecs.fill_counts import FillCounts
-from singa_dask.data.codecs.scaling import Scaling
-from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables.table_store import TableStore
+from singa_dask.data.tables.facts import TableFacts
+from singa_dask.data.tables.fill_counts import FillCounts
+from singa_dask.data.tables.scaling import Scaling
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.inference.memory_records import MemoryReading
 from singa_dask.inputs.store_conf import StoreConf

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import singa_dask as sd
-from singa_dask.data.stores.split import SplitConf
+from singa_dask.data.split import SplitConf
 from singa_dask.errors import ConfigError
 from tests.jobs.conftest import KEYS
 

@@ -22,8 +22,8 @@ from sklearn.preprocessing import StandardScaler
 import singa_dask as sd
 from singa_dask.cli import main
 from singa_dask.data.stores import STORES
-from singa_dask.data.stores.tables import table_learner
-from singa_dask.data.stores.tables.table_part import OpenRuns
+from singa_dask.data.tables import table_reader
+from singa_dask.data.tables.files.table_part import OpenRuns
 from singa_dask.errors import CheckpointError, ConfigError, DataError, LeftQueueError
 from singa_dask.runtime import local_cluster
 from singa_dask.runtime.job import dask_tasks
@@ -321,8 +321,8 @@ def test_one_large_row_group_is_held_while_groups_are_measured(monkeypatch: pyte
     path = tmp_path / "groups.parquet"
     frame = pd.DataFrame(np.random.default_rng(1).normal(size=(8000, 4)), columns=list("abcd")).assign(label=1)
     frame.to_parquet(path, row_group_size=1000)
-    monkeypatch.setattr(table_learner, "DECODED_BYTES", 1 << 10)
-    monkeypatch.setattr(table_learner, "DECODED_RECORDS", 16)
+    monkeypatch.setattr(table_reader, "DECODED_BYTES", 1 << 10)
+    monkeypatch.setattr(table_reader, "DECODED_RECORDS", 16)
     monkeypatch.setattr(record_scaling, "GROUP_BYTES", 1 << 12)
     held: list[int] = []
     keep = OpenRuns.keep

@@ -9,7 +9,7 @@ import pytest
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.metrics import accuracy_score, log_loss, mean_squared_error, top_k_accuracy_score
 
-from singa_dask.data.codecs.scaling import Moments
+from singa_dask.data.tables.scaling import Moments
 from singa_dask.observe.learning import LABELS, STANDARDISE, sentences
 from singa_dask.runtime.units.learning_observer import facts_of_workers
 

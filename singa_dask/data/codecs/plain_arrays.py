@@ -10,10 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask.arrays import Array
-from singa_dask.data.codecs.category_names import NameNumbers
-from singa_dask.data.codecs.class_values import class_values, numbers_of_values
+from singa_dask.data.codecs.class_types import class_values, numbers_of_values
+from singa_dask.data.codecs.equal_names import NameNumbers
 from singa_dask.data.codecs.labels import find_wrong_label
-from singa_dask.data.codecs.values import is_numeric
+from singa_dask.data.codecs.record_values import is_numeric
 from singa_dask.errors import DataError
 from singa_dask.wording import listed
 

@@ -12,14 +12,14 @@ from functools import partial
 from typing import Any, ClassVar
 
 from singa_dask import fs
+from singa_dask.data.blocks import even_blocks, rows_per_block
 from singa_dask.data.codecs.record_schema import schema_of
 from singa_dask.data.stores.arrays.idx import read_idx
-from singa_dask.data.stores.blocks import even_blocks, rows_per_block
 from singa_dask.data.stores.sharded_store import ShardedStore
 from singa_dask.data.stores.shards import shard_urls
 from singa_dask.data.stores.store import STORES, Store, StoreOptions
-from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.data.stores.tables.table_files import table_files
+from singa_dask.data.stores.tables.table_store import TableStore
 from singa_dask.data.stores.texts.vocabulary import read_text, read_words
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError

@@ -18,9 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
+from singa_dask.data.blocks import rows_per_block
 from singa_dask.data.convert.plan import ConversionPlan
-from singa_dask.data.stores.blocks import rows_per_block
-from singa_dask.data.stores.class_names import write_options
 from singa_dask.data.stores.manifest_writer import forget_manifest, write_manifest
 from singa_dask.data.stores.opening import open_store
 from singa_dask.data.stores.rechunker import Rechunker
@@ -176,7 +175,7 @@ def write_shard(task: Task) -> None:
     if plan.request.mean and task.index < plan.request.shards:
         records = _summed(Rechunker(plan.shards[task.index].url, records), sums)
     target = STORES.find(plan.request.backend)
-    options = {**plan.request.writing, **write_options(target, plan.class_names, plan.table_facts)}
+    options = {**plan.request.writing, **target.naming_options(plan.class_names, plan.table_facts)}
     target.write(staged_url(plan, task.index), records, plan.storage_options, **options)
     # write the sums last, as the mark of a complete task, because a store can have several files
     write_arrays(task.url(), sums, plan.storage_options)

@@ -4,14 +4,14 @@ To add a store, write a file in a folder of formats and add its name to the list
 format is first used.
 
 What all stores share
-    `store`: the base class and the registry. `range_store`: stores whose blocks are ranges of files. `blocks`: divides
-    files into blocks. `rechunker`: groups records for writers. `sharded_store`: reads several files as one store.
-    `split`: divides a store into parts for training and tests. `view_store`: the base class of the last two.
+    `store`: the base class and the registry. `range_store`: stores whose blocks are ranges of files. `rechunker`:
+    groups records for writers. `sharded_store`: reads several files as one store. `split_store`: reads the part to
+    train on, or to test on. `view_store`: the base class of the last two.
 From a URL to a store
     `opening`: opens stores. `detection`: finds the format. `shards`: names of sets of files. `hugging_face`, `lakes`:
     directories that other programs write. `manifest`, `manifest_writer`: descriptions of stores.
 Labels and training data
-    `class_names`: names of classes. `label_match`: converts the labels of a store to the labels of the training data.
+    `label_match`: converts the labels of a store to the labels of the training data.
     `training_knowledge`: what a job knows of its training data.
 Formats
     A folder for each kind: `tables`, `arrays`, `arrow`, `images`, `texts`, `messages`.
@@ -41,9 +41,9 @@ STORES.add_modules(
         "messages.tar": "webdataset",
         "messages.tfrecord": "tfrecord",
         "sharded_store": "shards",
-        "tables.jsonl": "jsonl",
-        "tables.table": "table",
-        "tables.text": "csv textfile",
+        "tables.jsonl_store": "jsonl",
+        "tables.table_store": "table",
+        "tables.text_store": "csv textfile",
         "texts.lines": "lines",
     },
 )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data.codecs.category_names import NameNumbers
+from singa_dask.data.codecs.equal_names import NameNumbers
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError

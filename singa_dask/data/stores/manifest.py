@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from singa_dask import fs
+from singa_dask.data.codecs.class_lists import parse_names
 from singa_dask.data.codecs.record_schema import fields_of, show_schema
-from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.store import MANIFEST_DIR, Store, advice_for
 from singa_dask.data.types import Block, Field, FileSum
 from singa_dask.errors import DataError

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from singa_dask import fs
+from singa_dask.data.codecs.class_lists import parse_names
 from singa_dask.data.codecs.record_schema import describe_fields
-from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.manifest import VERSION, manifest_url
 from singa_dask.data.stores.opening import open_store
 from singa_dask.data.stores.shards import shard_urls

@@ -18,7 +18,7 @@ from singa_dask.errors import ConfigError, DataError, data_error
 from singa_dask.fs.checksums import checksum_of
 from singa_dask.fs.open_bytes import open_bytes
 from singa_dask.fs.range_reader import RangeReader
-from singa_dask.fs.sources import Bytes, Range
+from singa_dask.fs.sources import Bytes, Range, read_ranges
 
 # Bytes outside all blocks, such as unread columns, can be large and fragmented. Checksums cover only the first and last
 # MAX_END_BYTES of a gap at the start or end of the file, the first and last MAX_GAP_BYTES of another gap, and at most
@@ -374,11 +374,6 @@ def summed_bytes(ranges: Sequence[Range], data: list[memoryview]) -> list[memory
     """
     origin = ranges[0].source.origin if ranges else None
     return [memoryview(repr(origin).encode())] if origin else data
-
-
-def read_ranges(ranges: Sequence[Range], again: bool = False) -> list[memoryview]:
-    """Read the bytes of ranges; ``again`` means the same as in `RangeStore.fetch`."""
-    return [(each.source.reread if again else each.source.read)(each.offset, each.length) for each in ranges]
 
 
 def describe(error: Exception) -> str:

@@ -22,10 +22,10 @@ import numpy.typing as npt
 from singa_dask import fs
 from singa_dask.conf.base import Conf
 from singa_dask.conf.blocks import read_options
-from singa_dask.data.codecs.fill_counts import FillCounts
-from singa_dask.data.codecs.scaling import Scaling
-from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.rechunker import Rechunker
+from singa_dask.data.tables.facts import TableFacts
+from singa_dask.data.tables.fill_counts import FillCounts
+from singa_dask.data.tables.scaling import Scaling
 from singa_dask.data.types import Arrays, Block, Field, FileSum, Records, TableColumn
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.fs.io_threads import map_ahead, open_threads
@@ -241,6 +241,12 @@ class Store(ABC):
     def can_write(cls) -> bool:
         """Return whether records can be written in this format."""
         return any(not {"write", "write_rows"}.isdisjoint(vars(each)) for each in cls.__mro__ if each is not Store)
+
+    @classmethod
+    def naming_options(cls, names: Sequence[str], table_facts: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return class names and table facts as options for `write`, without empty and unsupported ones."""
+        options = {"class_names": tuple(names), "table_facts": table_facts}
+        return {name: value for name, value in options.items() if value and name in cls.write_options}
 
     @classmethod
     def backend_name(cls) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from singa_dask.arrays import Array
+from singa_dask.data.blocks import rows_per_block
 from singa_dask.data.codecs.plain_arrays import TEXTS, as_stored, check_numbers, class_numbers, plain_array
-from singa_dask.data.codecs.values import value_name
+from singa_dask.data.codecs.record_values import value_name
 from singa_dask.data.stores.arrow.arrow import ArrowStore
-from singa_dask.data.stores.blocks import rows_per_block
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError

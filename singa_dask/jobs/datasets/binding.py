@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from singa_dask.conf import JobConf, JobFile, LayerConf
-from singa_dask.data.codecs.columns import column_kind
-from singa_dask.data.codecs.data_frames import as_table
-from singa_dask.data.codecs.table_spec import TableSpec
+from singa_dask.data.tables.columns import column_kind
+from singa_dask.data.tables.frames import as_table
+from singa_dask.data.tables.spec import TableSpec
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.fs.host_files import SCHEME, dataset_of
 from singa_dask.inputs.record_shapes import check_shape, without_labels

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from singa_dask.data.codecs.columns import as_floats, show_columns
-from singa_dask.data.codecs.data_frames import HINT, as_column, as_table, names_of
+from singa_dask.data.blocks import rows_per_block
 from singa_dask.data.codecs.plain_arrays import as_array
-from singa_dask.data.stores.blocks import rows_per_block
+from singa_dask.data.tables.columns import as_floats, show_columns
+from singa_dask.data.tables.frames import HINT, as_column, as_table, names_of
 from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.records import check_count, check_weights, place_of
 from singa_dask.lazy import LazyModule

@@ -10,12 +10,12 @@ from dask.base import is_dask_collection
 from dask.delayed import delayed
 
 from singa_dask.comm.remote_import import Guarded
-from singa_dask.data.codecs.category_names import distinct_names
-from singa_dask.data.codecs.class_values import BOOLEAN, BOOLEANS
-from singa_dask.data.codecs.data_frames import as_table, is_frame, names_of
+from singa_dask.data.codecs.class_types import BOOLEAN, BOOLEANS
+from singa_dask.data.codecs.equal_names import distinct_names
 from singa_dask.data.codecs.plain_arrays import TEXTS, column_values, texts_of
-from singa_dask.data.codecs.table_facts import MAX_CATEGORIES
-from singa_dask.data.codecs.values import is_rounded
+from singa_dask.data.codecs.record_values import is_rounded
+from singa_dask.data.tables.facts import MAX_CATEGORIES
+from singa_dask.data.tables.frames import as_table, is_frame, names_of
 from singa_dask.errors import DataError
 from singa_dask.jobs.cluster import compute_on
 from singa_dask.jobs.datasets.array_records import ArrayWriter, feature_field, output_field

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.arrays import Array
-from singa_dask.data.codecs.values import find_wrong_weight, is_numeric
+from singa_dask.data.codecs.record_values import find_wrong_weight, is_numeric
 from singa_dask.errors import DataError
 
 

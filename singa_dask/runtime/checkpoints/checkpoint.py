@@ -29,7 +29,7 @@ import numpy as np
 from safetensors.numpy import load
 
 from singa_dask import fs
-from singa_dask.data.codecs.learned import Learned
+from singa_dask.data.stores.training_knowledge import Learned
 from singa_dask.errors import CheckpointError, DataError, LostUnitError
 from singa_dask.fs.checksums import checksum_of
 from singa_dask.runtime.checkpoints.manifest import (

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from singa_dask.conf import JobConf
-from singa_dask.data.codecs.learned import Learned
+from singa_dask.data.stores.training_knowledge import Learned
 from singa_dask.errors import CheckpointError, DataError, Mark, Problem, UnusableCheckpointError
 from singa_dask.runtime.checkpoints.lookup import T, load_manifest, load_values
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data.codecs.scaling import Moments
 from singa_dask.data.stores.training_knowledge import TrainingKnowledge
+from singa_dask.data.tables.scaling import Moments
 from singa_dask.errors import DataError
 from singa_dask.layers import Layer
 from singa_dask.layers.activation import Activation, ReLU

@@ -17,7 +17,7 @@ from singa_dask.comm.stub import Stub
 from singa_dask.comm.transport import Transport
 from singa_dask.comm.wire import place_of
 from singa_dask.conf import JobConf
-from singa_dask.data.codecs.scaling import Scaling
+from singa_dask.data.tables.scaling import Scaling
 from singa_dask.errors import A_BUG, CheckpointError, LostUnitError, text_of
 from singa_dask.fs.daemon_threads import DaemonThreads
 from singa_dask.ops.contract import Ops

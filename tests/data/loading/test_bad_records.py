@@ -105,7 +105,7 @@ def damaged_foreign(folder: Path, backend: str) -> Damaged:
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make several blocks of a few records."""
     monkeypatch.setattr("singa_dask.data.stores.images.image.BLOCK_BYTES", 500)
-    monkeypatch.setattr("singa_dask.data.stores.blocks.cut_blocks.__defaults__", (400,))
+    monkeypatch.setattr("singa_dask.data.blocks.cut_blocks.__defaults__", (400,))
 
 
 @pytest.fixture(params=ROWWISE)

@@ -12,7 +12,7 @@ import pytest
 
 from singa_dask.data.loading import BadPolicy, Loader
 from singa_dask.data.sampler import Sampler
-from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables.table_store import TableStore
 from singa_dask.errors import DataError
 from tests.converting import convert
 

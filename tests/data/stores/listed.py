@@ -12,7 +12,7 @@ import pandas as pd
 from PIL import Image
 
 from singa_dask.data.stores import Store, open_store
-from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables.table_store import TableStore
 from tests.contracts.records import read_all
 
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from singa_dask.data.codecs.data_frames import as_table
-from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables.table_store import TableStore
+from singa_dask.data.tables.facts import TableFacts
+from singa_dask.data.tables.frames import as_table
 from singa_dask.errors import DataError
 from singa_dask.inference.memory_records import MemoryReading
 from singa_dask.inputs.store_conf import StoreConf

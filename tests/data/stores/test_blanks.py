@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.stores.tables.csv_records import without_blanks
-from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables.table_store import TableStore
+from singa_dask.data.tables.facts import TableFacts
+from singa_dask.data.tables.files.csv_text import without_blanks
 from tests.contracts.records import read_all
 
 ADULT = """\

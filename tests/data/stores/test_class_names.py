@@ -12,10 +12,10 @@ import pytest
 from PIL import Image
 
 from singa_dask.data.codecs.plain_arrays import class_numbers
-from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores import STORES, open_store, write_manifest
 from singa_dask.data.stores.label_match import check_label, label_table, relabel
 from singa_dask.data.stores.training_knowledge import TrainingKnowledge
+from singa_dask.data.tables.facts import TableFacts
 from singa_dask.errors import DataError
 from tests.contracts.foreign import example, frame
 from tests.contracts.records import read_all

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables.table_store import TableStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from singa_dask.inference.memory_records import MemoryReading

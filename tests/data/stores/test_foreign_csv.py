@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables.table_store import TableStore
 from singa_dask.errors import DataError
 
 TEXTS: dict[str, Any] = {"features": ["said"], "texts": {"said": {"length": 4}}, "label": "kind"}

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables.table_store import TableStore
 from singa_dask.errors import DataError
 
 FRAME = pd.DataFrame(

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from singa_dask import fs
 from singa_dask.data.stores.detection import detect
 from singa_dask.data.stores.opening import open_store
-from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables.table_store import TableStore
 from singa_dask.errors import DataError
 from singa_dask.fs.open_bytes import decode_text
 from tests.contracts.records import assert_same, read_all

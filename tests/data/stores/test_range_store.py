@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from singa_dask import fs
+from singa_dask.data.blocks import cut_blocks
 from singa_dask.data.stores import open_store
-from singa_dask.data.stores.blocks import cut_blocks
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError

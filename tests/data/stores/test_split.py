@@ -14,9 +14,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from singa_dask.data.split import SplitConf
 from singa_dask.data.stores import Store, open_store
-from singa_dask.data.stores.split import SplitConf, SplitStore
-from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.split_store import SplitStore
+from singa_dask.data.stores.tables.table_store import TableStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError
 from tests.contracts.records import SUFFIX, floats, read_all, written

@@ -19,11 +19,12 @@ import pyarrow as pa
 import pytest
 
 from singa_dask import fs
-from singa_dask.data.codecs.columns import key_texts
-from singa_dask.data.stores.split import SplitConf, SplitStore
-from singa_dask.data.stores.tables import table as tables
-from singa_dask.data.stores.tables.table import TableStore
-from singa_dask.data.stores.tables.table_learner import TableLearner
+from singa_dask.data.split import SplitConf
+from singa_dask.data.stores.split_store import SplitStore
+from singa_dask.data.stores.tables import table_store as tables
+from singa_dask.data.stores.tables.table_store import TableStore
+from singa_dask.data.tables.columns import key_texts
+from singa_dask.data.tables.table_reader import TableLearner
 from singa_dask.errors import ConfigError, DataError
 from tests.contracts.records import floats, read_all, stored
 
@@ -122,7 +123,7 @@ def test_the_share_and_the_seed_decide(tmp_path: Path) -> None:
 def test_every_process_of_every_version_draws_the_same_keys() -> None:
     program = """
 import pyarrow as pa
-from singa_dask.data.stores.split import SplitConf
+from singa_dask.data.stores.split_store import SplitConf
 conf = SplitConf(part="test", test_share=0.25, seed=3, key="x")
 print(conf.of_keys(pa.array([None, "", "é", *map(str, range(40))])).tolist())
 """

@@ -17,12 +17,13 @@ import pytest
 from sklearn.preprocessing import OneHotEncoder
 
 from singa_dask import fs
-from singa_dask.data.codecs.table_encoder import TableEncoder
-from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.codecs.table_spec import TableSpec
-from singa_dask.data.stores.tables import table_learner, table_parquet
-from singa_dask.data.stores.tables.table import TableStore
-from singa_dask.data.stores.tables.table_columns import read_columns
+from singa_dask.data.stores.tables.table_store import TableStore
+from singa_dask.data.stores.tables.written_columns import read_columns
+from singa_dask.data.tables import table_reader
+from singa_dask.data.tables.encoder import TableEncoder
+from singa_dask.data.tables.facts import TableFacts
+from singa_dask.data.tables.files import parquet_part
+from singa_dask.data.tables.spec import TableSpec
 from singa_dask.errors import DataError
 from singa_dask.inputs.store_conf import StoreConf
 from tests.contracts.records import read_all
@@ -301,9 +302,9 @@ def test_labels_of_64_bits_are_refused(parquet: Path) -> None:
 def test_large_row_groups_are_several_blocks(
     row_group_size: int, parquet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_learner, "DECODED_BYTES", 4 * 70)
-    monkeypatch.setattr(table_learner, "DECODED_RECORDS", 1)
-    monkeypatch.setattr(table_parquet, "BATCH_ROWS", 32)
+    monkeypatch.setattr(table_reader, "DECODED_BYTES", 4 * 70)
+    monkeypatch.setattr(table_reader, "DECODED_RECORDS", 1)
+    monkeypatch.setattr(parquet_part, "BATCH_ROWS", 32)
     with parquet_of(parquet, {"x": np.arange(1000.0)}, row_group_size, features=["x"]) as store:
         # a row group that is somewhat larger is one block
         assert max(block.n for block in store.blocks) == {1000: 70, 300: 100}[row_group_size]

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from singa_dask.data.stores import detect
-from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables.table_store import TableStore
 from singa_dask.errors import DataError
 from tests.contracts.records import read_all
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from singa_dask import fs
 from singa_dask.data.stores import open_store
-from singa_dask.data.stores.tables.text import TextStore
+from singa_dask.data.stores.tables.text_store import TextStore
 from singa_dask.data.stores.training_knowledge import TrainingKnowledge
 from singa_dask.errors import DataError
 from tests.contracts.records import read_all

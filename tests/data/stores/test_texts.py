@@ -16,8 +16,8 @@ import pytest
 
 import singa_dask as sd
 from singa_dask.conf.job import JobConf
-from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables.table_store import TableStore
+from singa_dask.data.tables.facts import TableFacts
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.runtime.planning.absolute_paths import absolute_paths

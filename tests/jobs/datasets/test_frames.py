@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from dask import compute
 
-from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables.table_store import TableStore
 from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.making import as_dataset
 from singa_dask.jobs.datasets.records import Dataset

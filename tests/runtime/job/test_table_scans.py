@@ -13,7 +13,7 @@ import pytest
 from distributed import Client
 
 from singa_dask.conf import JobConf, load
-from singa_dask.data.stores.tables.table_csv import CsvPart
+from singa_dask.data.tables.files.csv_part import CsvPart
 from singa_dask.runtime import Patience, connect
 from singa_dask.runtime.job.dask_tasks import run_here
 from singa_dask.runtime.job.driver import locality

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data.codecs.category_names import NameNumbers, distinct_names
+from singa_dask.data.blocks import even_blocks
+from singa_dask.data.codecs.class_lists import parse_names
+from singa_dask.data.codecs.equal_names import NameNumbers, distinct_names
 from singa_dask.data.codecs.labels import as_labels
-from singa_dask.data.codecs.values import as_values, is_rounded, value_name
+from singa_dask.data.codecs.record_values import as_values, is_rounded, value_name
 from singa_dask.data.stores.arrays.npy import check_array
 from singa_dask.data.stores.arrays.stored_array import StoredArray
-from singa_dask.data.stores.blocks import even_blocks
-from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import StoreOptions, advice_for
 from singa_dask.data.types import Arrays, Block, Field

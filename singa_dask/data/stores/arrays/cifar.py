@@ -11,8 +11,8 @@ import numpy as np
 from singa_dask import fs
 from singa_dask.conf.kinds import Field as KeyField
 from singa_dask.conf.kinds import Many, Size
-from singa_dask.data.stores.blocks import BLOCK_BYTES, even_blocks
-from singa_dask.data.stores.class_names import parse_names
+from singa_dask.data.blocks import BLOCK_BYTES, even_blocks
+from singa_dask.data.codecs.class_lists import parse_names
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES, StoreOptions
 from singa_dask.data.types import Arrays, Field

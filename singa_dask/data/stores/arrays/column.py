@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from singa_dask import fs
+from singa_dask.data.blocks import BLOCK_BYTES, even_blocks
 from singa_dask.data.codecs.labels import as_labels
-from singa_dask.data.codecs.values import as_values, is_rounded
+from singa_dask.data.codecs.record_values import as_values, is_rounded
 from singa_dask.data.stores.arrays.stored_array import ContiguousArray
-from singa_dask.data.stores.blocks import BLOCK_BYTES, even_blocks
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.types import Arrays, Field
 from singa_dask.fs.sources import Range

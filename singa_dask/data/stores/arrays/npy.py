@@ -16,7 +16,7 @@ import numpy.typing as npt
 from numpy.lib import format as npy_format
 
 from singa_dask import fs
-from singa_dask.data.codecs.values import is_numeric, value_name
+from singa_dask.data.codecs.record_values import is_numeric, value_name
 from singa_dask.data.stores.arrays.column import ColumnStore
 from singa_dask.data.stores.arrays.stored_array import ContiguousArray
 from singa_dask.data.stores.range_store import DAMAGE

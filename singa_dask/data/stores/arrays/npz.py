@@ -14,12 +14,12 @@ from typing import IO, BinaryIO
 import numpy as np
 
 from singa_dask import fs
-from singa_dask.data.codecs.values import is_numeric
+from singa_dask.data.blocks import rows_per_block
+from singa_dask.data.codecs.class_lists import parse_names
+from singa_dask.data.codecs.record_values import is_numeric
 from singa_dask.data.stores.arrays.column import ColumnStore
 from singa_dask.data.stores.arrays.npy import NPY_DAMAGE, NpyArray, decode_npy, locate_npy, npy_columns
 from singa_dask.data.stores.arrays.stored_array import ContiguousArray
-from singa_dask.data.stores.blocks import rows_per_block
-from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.range_store import describe
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, LabelOptions

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data.stores.blocks import BLOCK_BYTES, rows_per_block
+from singa_dask.data.blocks import BLOCK_BYTES, rows_per_block
 from singa_dask.fs.sources import Bytes, Range
 
 

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from singa_dask.data.codecs.columns import check_label_type
+from singa_dask.data.blocks import BLOCK_BYTES, rows_per_block
 from singa_dask.data.codecs.record_schema import fields_of
 from singa_dask.data.stores.arrow.arrow_columns import (
     check_described,
@@ -23,11 +23,11 @@ from singa_dask.data.stores.arrow.arrow_columns import (
     record_batch,
     schema_for,
 )
-from singa_dask.data.stores.arrow.columnar import ARROW_MAGIC, STREAM, is_columnar
-from singa_dask.data.stores.blocks import BLOCK_BYTES, rows_per_block
 from singa_dask.data.stores.range_store import DAMAGE, RangeStore
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, LabelOptions
+from singa_dask.data.tables.columns import check_label_type
+from singa_dask.data.tables.files.columnar import ARROW_MAGIC, STREAM, is_columnar
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import DataError
 from singa_dask.fs.decompression import check_decompressed, limit_of

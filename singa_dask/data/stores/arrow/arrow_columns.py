@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from singa_dask.data.codecs.class_lists import parse_names
 from singa_dask.data.codecs.labels import as_labels
 from singa_dask.data.codecs.record_schema import describe_fields
-from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError

@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from singa_dask.data.codecs.columns import check_label_type
+from singa_dask.data.blocks import BLOCK_BYTES
+from singa_dask.data.codecs.class_lists import hugging_face_names
 from singa_dask.data.codecs.record_schema import fields_of
+from singa_dask.data.codecs.record_values import as_values
 from singa_dask.data.codecs.salvage import salvage_rows
-from singa_dask.data.codecs.values import as_values, flat_lists, holds_numbers, is_list
 from singa_dask.data.stores.arrow.arrow_columns import (
     check_described,
     column_array,
@@ -23,14 +24,14 @@ from singa_dask.data.stores.arrow.arrow_columns import (
     record_batch,
     schema_for,
 )
-from singa_dask.data.stores.arrow.columnar import is_columnar, open_columns
-from singa_dask.data.stores.arrow.row_groups import RowGroups
-from singa_dask.data.stores.blocks import BLOCK_BYTES
-from singa_dask.data.stores.class_names import hugging_face_names
 from singa_dask.data.stores.images.image_decoding import ImageOptions, decode_image
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, LabelOptions
+from singa_dask.data.tables.columns import check_label_type
+from singa_dask.data.tables.files.columnar import PARQUET_MAGIC, is_columnar, open_columns
+from singa_dask.data.tables.files.row_groups import RowGroups
+from singa_dask.data.tables.list_columns import flat_lists, holds_numbers, is_list
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import DataError, Remedy
 from singa_dask.fs.decompression import check_decompressed, limit_of
@@ -39,8 +40,6 @@ from singa_dask.lazy import LazyModule
 from singa_dask.wording import listed
 
 pq = LazyModule("pyarrow.parquet")
-
-PARQUET_MAGIC = b"PAR1"
 VALUE_NAMES = ("image", "images", "img", "pixel", "data", "x")
 
 

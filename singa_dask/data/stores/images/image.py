@@ -14,10 +14,10 @@ import numpy.typing as npt
 from singa_dask import fs
 from singa_dask.conf.kinds import Field as KeyField
 from singa_dask.conf.kinds import Many
-from singa_dask.data.codecs.category_names import NameNumbers, distinct_names
+from singa_dask.data.blocks import BLOCK_BYTES, counted_blocks
+from singa_dask.data.codecs.class_lists import read_classes
+from singa_dask.data.codecs.equal_names import NameNumbers, distinct_names
 from singa_dask.data.codecs.salvage import salvage_rows
-from singa_dask.data.stores.blocks import BLOCK_BYTES, counted_blocks
-from singa_dask.data.stores.class_names import read_classes
 from singa_dask.data.stores.images.image_decoding import (
     HEAD_BYTES,
     IMAGE_SUFFIXES,

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
+from singa_dask.data.blocks import cut_blocks, rows_per_block
 from singa_dask.data.codecs import record, record_schema
-from singa_dask.data.stores.blocks import cut_blocks, rows_per_block
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, StoreOptions

@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
+from singa_dask.data.blocks import counted_blocks, rows_per_block
 from singa_dask.data.codecs import record, record_schema
-from singa_dask.data.stores.blocks import counted_blocks, rows_per_block
-from singa_dask.data.stores.class_names import parse_names
+from singa_dask.data.codecs.class_lists import parse_names
 from singa_dask.data.stores.images.image_decoding import ImageOptions, decode_image
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.rechunker import Rechunker

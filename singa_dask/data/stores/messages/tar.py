@@ -18,12 +18,12 @@ import numpy as np
 
 from singa_dask.conf.kinds import Field as KeyField
 from singa_dask.conf.kinds import Many
-from singa_dask.data.codecs.category_names import NameNumbers
+from singa_dask.data.blocks import cut_blocks
+from singa_dask.data.codecs.equal_names import NameNumbers
 from singa_dask.data.codecs.record_schema import check_schema, schema_of
+from singa_dask.data.codecs.record_values import as_values, is_numeric, value_name
 from singa_dask.data.codecs.salvage import salvage_rows
-from singa_dask.data.codecs.values import as_values, is_numeric, value_name
 from singa_dask.data.stores.arrays.npy import NPY_DAMAGE, decode_npy
-from singa_dask.data.stores.blocks import cut_blocks
 from singa_dask.data.stores.images.image_decoding import IMAGE_SUFFIXES, ImageOptions, decode_image
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES, StoreOptions

@@ -12,14 +12,14 @@ import numpy.typing as npt
 
 from singa_dask.conf.kinds import Field as KeyField
 from singa_dask.conf.kinds import Many, Size
+from singa_dask.data.blocks import cut_blocks
 from singa_dask.data.codecs import labels, protobuf, record, record_schema, salvage
+from singa_dask.data.codecs.class_lists import read_classes
 from singa_dask.data.codecs.protobuf import BYTES, VARINT
-from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.stores.blocks import cut_blocks
-from singa_dask.data.stores.class_names import read_classes
 from singa_dask.data.stores.images.image_decoding import ImageOptions, decode_image, is_image
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES, LabelOptions
+from singa_dask.data.tables.facts import TableFacts
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError, FaultError, Remedy, data_error
 from singa_dask.fs.checksums import checksum_of, masked

@@ -8,13 +8,13 @@ from typing import Any, Literal
 from singa_dask.conf.kinds import Field as KeyField
 from singa_dask.conf.kinds import Many, Size
 from singa_dask.conf.mistakes import Finding
-from singa_dask.data.codecs.dates import Dates
-from singa_dask.data.codecs.lags import LagsConf
-from singa_dask.data.codecs.numbers import NumberConf, Spelling
+from singa_dask.data.blocks import BLOCK_BYTES
 from singa_dask.data.codecs.tokens import TextConf
-from singa_dask.data.stores.blocks import BLOCK_BYTES
-from singa_dask.data.stores.split import SplitConf
+from singa_dask.data.split import SplitConf
 from singa_dask.data.stores.store import StoreOptions
+from singa_dask.data.tables.dates import Dates
+from singa_dask.data.tables.lags import LagsConf
+from singa_dask.data.tables.spelling import NumberConf, Spelling
 
 # options that contain names of columns
 NAMING = (

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.conf.kinds import Size
-from singa_dask.data.stores.blocks import BLOCK_BYTES, NEWLINE, cut_lines
+from singa_dask.data.blocks import BLOCK_BYTES, NEWLINE, cut_lines
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES, StoreOptions
 from singa_dask.data.types import Arrays, Block, Field

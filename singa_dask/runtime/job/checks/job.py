@@ -10,7 +10,7 @@ from typing import Any
 
 from singa_dask.conf import JobConf, Phase
 from singa_dask.conf.metrics import split_metric
-from singa_dask.data.stores.split import SplitConf
+from singa_dask.data.split import SplitConf
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.fs.patterns import is_pattern
 from singa_dask.inputs import StoreInput

@@ -15,7 +15,7 @@ from typing import Any
 from singa_dask import fs
 from singa_dask.comm.message import Address
 from singa_dask.conf import ClusterConf, JobConf
-from singa_dask.data.codecs.scaling import Scaling
+from singa_dask.data.tables.scaling import Scaling
 from singa_dask.errors import DataError
 from singa_dask.fs.ownership import Ownership
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint

@@ -13,7 +13,7 @@ from typing import Any
 from distributed import Client
 
 from singa_dask import fs
-from singa_dask.data.stores.tables.table_scan import TableScan
+from singa_dask.data.tables.shared_scan import TableScan
 from singa_dask.errors import (
     ClusterError,
     LeftQueueError,

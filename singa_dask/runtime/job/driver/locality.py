@@ -23,7 +23,7 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data.loading import HostSpan, Survey, assign_by_host, same_host
 from singa_dask.data.order import keep_runs
 from singa_dask.data.sampler import Sampler
-from singa_dask.data.stores.tables.table_scan import TableScan, UnscannedError, forbid_scans
+from singa_dask.data.tables.shared_scan import TableScan, UnscannedError, forbid_scans
 from singa_dask.errors import ClusterError, SingaError
 from singa_dask.fs.daemon_threads import DaemonThreads
 from singa_dask.inputs import StoreInput

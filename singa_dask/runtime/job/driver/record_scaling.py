@@ -12,10 +12,10 @@ import numpy as np
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data.codecs.scaling import Moments, Scaling
 from singa_dask.data.loading.bad_records import BadPolicy
 from singa_dask.data.loading.reader import BlockReader
 from singa_dask.data.stores import Store
+from singa_dask.data.tables.scaling import Moments, Scaling
 from singa_dask.errors import DataError
 from singa_dask.inputs import StoreInput
 from singa_dask.inputs.store_conf import StoreConf

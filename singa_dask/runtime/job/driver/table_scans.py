@@ -7,7 +7,7 @@ from functools import partial
 
 from distributed import Client
 
-from singa_dask.data.stores.tables.table_scan import TableScan
+from singa_dask.data.tables.shared_scan import TableScan
 from singa_dask.data.types import RecordRun
 from singa_dask.runtime.job.dask_tasks import Runner, check_wanted, on_each_worker
 from singa_dask.shown import plural

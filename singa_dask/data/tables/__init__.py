@@ -1,0 +1,20 @@
+"""Tables: named columns, and how they become the values of records.
+
+Settings of a job
+    `spec`: the columns that a job uses. `spelling`: how numbers and missing values are written. `dates`: parts of
+    dates. `lags`: columns with earlier values of a time series.
+Columns
+    `columns`: kinds, names and values of columns. `list_columns`: columns of lists. `frames`: frames in memory.
+    `kept_columns`: converts columns that are written beside predictions.
+Learned from the training data
+    `facts`: the meaning of columns; `facts_learner` learns it. `scaling`: moments and scaling of values.
+Records
+    `encoder`: converts columns to arrays. `row_encoder`: the same for single records, faster. `fill_counts`: counts
+    missing values that are filled in. `percents`: percent columns that look like fractions.
+Files
+    `files`: reads single files. `table_reader`: finds the columns and blocks of all files, and reads rows.
+    `row_selection`: the rows to read. `series`: reads a time series as a whole. `block_index`: blocks and facts, stored
+    in the cache. `shared_scan`: a scan by several processes.
+"""
+
+__all__: list[str] = []
