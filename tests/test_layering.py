@@ -71,7 +71,6 @@ INNER_LEVELS = {
     "data/tables": {
         "lags": 8,
         "row_encoder": 8,
-        "series": 8,
         "encoder": 7,
         "table_reader": 7,
         "facts_learner": 6,
@@ -87,7 +86,8 @@ INNER_LEVELS = {
         "spelling": 3,
         "dates": 2,
         "row_selection": 2,
-        "columns": 1,
+        "column_values": 1,
+        "column_names": 0,
         "list_columns": 0,
         "scaling": 0,
     },

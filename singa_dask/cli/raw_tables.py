@@ -12,7 +12,7 @@ import pyarrow as pa
 from singa_dask.cli.opening import store_format
 from singa_dask.cli.printing import TextColumn, table
 from singa_dask.cli.reading import Reading
-from singa_dask.data.tables.columns import refuse_absent
+from singa_dask.data.tables.column_names import refuse_absent
 from singa_dask.data.tables.files.csv_part import CsvPart
 from singa_dask.data.tables.files.json_text import load_object
 from singa_dask.inference.value_files import text_columns

@@ -10,10 +10,7 @@ import numpy as np
 from singa_dask.arrays import Array
 from singa_dask.data.codecs.plain_arrays import as_array, as_stored, class_numbers
 from singa_dask.data.codecs.record_values import is_numeric
-from singa_dask.data.tables.columns import (
-    as_spelled,
-    show_columns,
-)
+from singa_dask.data.tables.column_names import as_spelled, show_columns
 from singa_dask.data.tables.frames import as_table, is_frame
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError

@@ -17,16 +17,8 @@ from singa_dask.arrays import Array
 from singa_dask.data.codecs.plain_arrays import as_array, as_stored, check_numbers
 from singa_dask.data.codecs.record_values import value_name
 from singa_dask.data.stores.images.image_decoding import decode_image, image_pixels
-from singa_dask.data.tables.columns import (
-    absent_warning,
-    as_floats,
-    as_spelled,
-    column_kind,
-    missing_rows,
-    refuse_absent,
-    refuse_twice,
-    whole,
-)
+from singa_dask.data.tables.column_names import absent_warning, as_spelled, refuse_absent, refuse_twice
+from singa_dask.data.tables.column_values import as_floats, column_kind, missing_rows, whole
 from singa_dask.data.tables.encoder import FILLED, ZEROS, TableEncoder
 from singa_dask.data.tables.facts import TableFacts
 from singa_dask.data.tables.fill_counts import FillCounts

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from singa_dask.data.tables.columns import as_texts, column_kind, whole
+from singa_dask.data.tables.column_values import as_texts, column_kind, whole
 from singa_dask.errors import ConfigError
 from singa_dask.lazy import LazyModule
 from singa_dask.redaction import readable

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singa_dask.data.codecs.tokens import TextCodec, TextMeasure
-from singa_dask.data.tables.columns import as_floats, as_texts, missing_of
+from singa_dask.data.tables.column_values import as_floats, as_texts, missing_of
 from singa_dask.survey.columns import ColumnSurvey, codes_of
 from singa_dask.survey.logistic import class_probabilities, held_out_probabilities, standardised
 from singa_dask.survey.results import Baseline, OutputSurvey, Rows

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from singa_dask.data.codecs.labels import labels_among
 from singa_dask.data.stores.images.image_decoding import IMAGE_SUFFIXES
-from singa_dask.data.tables.columns import whole
+from singa_dask.data.tables.column_values import whole
 from singa_dask.data.tables.lags import LagsConf, is_sorted, twice_among
 from singa_dask.errors import DataError
 from singa_dask.survey.column_kinds import KEYS, MIN_NUMBERED, TEXTS, has_words, unfit

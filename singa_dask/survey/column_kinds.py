@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
-from singa_dask.data.tables.columns import as_floats
+from singa_dask.data.tables.column_values import as_floats
 from singa_dask.survey.columns import DATES, MANY_CATEGORIES, ColumnSurvey
 from singa_dask.survey.numbers import known_unit
 

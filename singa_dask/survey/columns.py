@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singa_dask.data.codecs.equal_names import plain_name
-from singa_dask.data.tables.columns import as_floats, as_texts, missing_of
+from singa_dask.data.tables.column_values import as_floats, as_texts, missing_of
 from singa_dask.data.tables.dates import DateConf
 from singa_dask.data.tables.lags import DATE, are_compact_dates, times_of
 from singa_dask.data.tables.spelling import NumberConf

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from singa_dask import runtime
 from singa_dask.data.codecs.equal_names import plain_name
-from singa_dask.data.tables.columns import as_floats, as_texts, column_kind, missing_of, whole
+from singa_dask.data.tables.column_values import as_floats, as_texts, column_kind, missing_of, whole
 from singa_dask.data.tables.files.folder_keys import TableFile
 from singa_dask.data.tables.files.open_parts import OpenParts, open_part
 from singa_dask.data.tables.spelling import Spelling

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from singa_dask import fs
-from singa_dask.data.tables.columns import is_number
 from singa_dask.data.tables.files.csv_text import SEPARATORS, split_rows
+from singa_dask.data.tables.spelling import is_number
 from singa_dask.errors import DataError
 from singa_dask.fs.open_bytes import open_bytes
 from singa_dask.survey.columns import show_value

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singa_dask.data.tables.columns import as_floats, as_texts, missing_of
+from singa_dask.data.tables.column_values import as_floats, as_texts, missing_of
 from singa_dask.survey.column_kinds import ID
 from singa_dask.survey.columns import ColumnSurvey, codes_of
 from singa_dask.survey.results import Baseline, OutputSurvey, Rows

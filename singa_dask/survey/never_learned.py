@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singa_dask.data.codecs.equal_names import in_order, plain_name
-from singa_dask.data.tables.columns import as_texts
+from singa_dask.data.tables.column_values import as_texts
 from singa_dask.survey.columns import ColumnSurvey, show_value
 from singa_dask.survey.options import SurveyOptions
 from singa_dask.survey.results import OutputSurvey, Rows

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from singa_dask.data.tables.columns import is_number
 from singa_dask.data.tables.lags import LagsConf
+from singa_dask.data.tables.spelling import is_number
 from singa_dask.survey.column_kinds import KEYS, TEXTS, are_like_names, is_like_code, sentinel_of
 from singa_dask.survey.columns import ColumnSurvey
 from singa_dask.survey.results import Note, OutputSurvey

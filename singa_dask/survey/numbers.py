@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singa_dask.data.tables.columns import as_texts
+from singa_dask.data.tables.column_values import as_texts
 from singa_dask.data.tables.files.csv_part import CsvPart
 from singa_dask.data.tables.spelling import BLANK, MISSING, NumberConf, Spelling
 from singa_dask.survey.columns import ColumnSurvey, show_value

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from singa_dask import fs
 from singa_dask.data.stores.tables.table_files import format_of, table_files
-from singa_dask.data.tables.columns import whole
+from singa_dask.data.tables.column_values import whole
 from singa_dask.data.tables.files.csv_text import check_charset
 from singa_dask.data.tables.files.folder_keys import TableFile
 from singa_dask.data.tables.files.open_parts import OpenParts, open_part

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.data.tables.columns import as_floats, missing_of
+from singa_dask.data.tables.column_values import as_floats, missing_of
 from singa_dask.data.tables.lags import as_dates, gaps_of, is_sorted
 from singa_dask.shown import plural
 from singa_dask.survey.columns import MIN_EPOCH, ColumnSurvey, show_value

@@ -18,7 +18,7 @@ from singa_dask.data.split import SplitConf
 from singa_dask.data.stores import Store, open_store
 from singa_dask.data.stores.arrow.arrow import ArrowStore
 from singa_dask.data.stores.label_match import label_table
-from singa_dask.data.tables.columns import as_texts
+from singa_dask.data.tables.column_values import as_texts
 from singa_dask.data.tables.facts import TableFacts
 from singa_dask.errors import DataError
 from singa_dask.redaction import readable

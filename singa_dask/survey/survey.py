@@ -17,8 +17,8 @@ from singa_dask.data.stores.shards import shard_urls
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.data.stores.tables.table_files import table_files
 from singa_dask.data.stores.texts.vocabulary import vocabulary_of
-from singa_dask.data.tables.columns import is_number
 from singa_dask.data.tables.files.open_parts import open_part
+from singa_dask.data.tables.spelling import is_number
 from singa_dask.errors import DataError
 from singa_dask.fs.open_bytes import decode_text
 from singa_dask.fs.patterns import is_pattern

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from singa_dask import fs
 from singa_dask.data.codecs.equal_names import in_order
-from singa_dask.data.tables.columns import as_texts, key_texts, missing_of, whole
+from singa_dask.data.tables.column_values import as_texts, key_texts, missing_of, whole
 from singa_dask.data.tables.files.csv_text import record_starts
 from singa_dask.data.tables.files.open_parts import OpenParts
 from singa_dask.data.tables.files.table_part import LINES

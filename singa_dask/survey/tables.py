@@ -16,9 +16,9 @@ from singa_dask.data.codecs.equal_names import in_order
 from singa_dask.data.codecs.tokens import TextMeasure
 from singa_dask.data.split import SplitConf
 from singa_dask.data.stores import open_store
-from singa_dask.data.tables.columns import as_texts, is_number, missing_of
+from singa_dask.data.tables.column_values import as_texts, missing_of
 from singa_dask.data.tables.lags import LagsConf, is_sorted
-from singa_dask.data.tables.spelling import Spelling
+from singa_dask.data.tables.spelling import Spelling, is_number
 from singa_dask.errors import DataError
 from singa_dask.shown import plural
 from singa_dask.survey.baseline import baseline_of

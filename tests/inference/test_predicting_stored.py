@@ -21,7 +21,7 @@ import singa_dask as sd
 from singa_dask.cli import main
 from singa_dask.data.stores import STORES
 from singa_dask.data.tables.encoder import SKIPPED
-from singa_dask.data.tables.table_reader import TableLearner
+from singa_dask.data.tables.table_reader import TableReader
 from singa_dask.inference.stored_records import StoredRecords
 from tests.contracts.records import read_all
 from tests.jobs.conftest import DIGITS, KEYS, digits_net
@@ -262,8 +262,8 @@ def test_many_tasks_scan_a_table_once_and_say_once_what_is_left_out(
     run = sd.train(sd.Job(net, train_steps=2, **KEYS), run_dir=str(tmp_path / "run"), progress=False)
     monkeypatch.setenv("SINGA_DASK_CACHE", str(tmp_path / "cache"))
     scanned: list[str] = []
-    scan = TableLearner.learn
-    monkeypatch.setattr(TableLearner, "learn", lambda table, *how: scanned.append(table.url) or scan(table, *how))
+    scan = TableReader.learn
+    monkeypatch.setattr(TableReader, "learn", lambda table, *how: scanned.append(table.url) or scan(table, *how))
     with pytest.warns(sd.DataWarning) as said:
         sd.test(run, steps=0)
     assert [str(each.message) for each in said] == [

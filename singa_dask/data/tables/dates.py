@@ -15,7 +15,7 @@ import pyarrow as pa
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Field, Shorthand
 from singa_dask.conf.mistakes import Finding
-from singa_dask.data.tables.columns import cast_known
+from singa_dask.data.tables.column_values import cast_known
 from singa_dask.errors import DataError, Remedy
 from singa_dask.lazy import LazyModule
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from singa_dask.data.codecs.equal_names import NameNumbers
 from singa_dask.data.codecs.labels import find_wrong_label
 from singa_dask.data.codecs.record_values import find_wrong_weight
-from singa_dask.data.tables.columns import as_floats, as_texts, column_kind, missing_of, missing_rows, whole
+from singa_dask.data.tables.column_values import as_floats, as_texts, column_kind, missing_of, missing_rows, whole
 from singa_dask.data.tables.facts import TableFacts
 from singa_dask.data.tables.fill_counts import FillCounts
 from singa_dask.data.tables.list_columns import is_list

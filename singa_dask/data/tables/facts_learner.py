@@ -1,4 +1,4 @@
-"""TableStatistics: learn in one pass how to read the columns of a table."""
+"""FactsLearner: learn in one pass how to read the columns of a table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from singa_dask.data.codecs.class_types import BOOLEANS, label_type
 from singa_dask.data.codecs.equal_names import in_order
-from singa_dask.data.tables.columns import as_floats, as_texts, missing_of, missing_rows, whole
+from singa_dask.data.tables.column_values import as_floats, as_texts, missing_of, missing_rows, whole
 from singa_dask.data.tables.facts import MAX_CATEGORIES, TableFacts, are_too_many
 from singa_dask.data.tables.spec import TableSpec
 from singa_dask.errors import DataError
@@ -21,7 +21,7 @@ from singa_dask.lazy import LazyModule
 pc = LazyModule("pyarrow.compute")
 
 
-class TableStatistics:
+class FactsLearner:
     """Learns the `TableFacts` of a table.
 
     Parameters

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from singa_dask.data.tables.columns import refuse_twice
+from singa_dask.data.tables.column_names import refuse_twice
 from singa_dask.data.tables.dates import date_texts
 from singa_dask.data.tables.spelling import NumberConf, Spelling, refusal
 from singa_dask.errors import DataError, Remedy

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from singa_dask.data.tables.columns import column_kind
+from singa_dask.data.tables.column_values import column_kind
 from singa_dask.data.tables.spelling import MISSING, NO_SPELLING, PlainForm, Spelling
 from singa_dask.errors import DataError
 from singa_dask.lazy import LazyModule

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Many, Size
-from singa_dask.data.tables.columns import missing_of, refuse_absent, whole
+from singa_dask.data.tables.column_names import refuse_absent
+from singa_dask.data.tables.column_values import missing_of, whole
 from singa_dask.data.tables.encoder import FILLED, UNLABELLED
 from singa_dask.errors import DataError
 from singa_dask.shown import plural

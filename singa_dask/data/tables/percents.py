@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from singa_dask.data.tables.columns import as_floats, column_kind, whole
+from singa_dask.data.tables.column_values import as_floats, column_kind, whole
 from singa_dask.data.tables.facts import TableFacts
 from singa_dask.data.tables.scaling import Scaling
 from singa_dask.data.tables.spelling import PERCENT, Spelling

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from singa_dask.data.split import Rows, SplitConf
-from singa_dask.data.tables.columns import key_texts, whole
+from singa_dask.data.tables.column_values import key_texts, whole
 from singa_dask.errors import DataError
 
 # kinds of columns that can be the key of a split

@@ -9,7 +9,7 @@ from typing import Any
 
 from singa_dask.data.codecs.labels import is_point, labels_among
 from singa_dask.data.codecs.tokens import TextCodec
-from singa_dask.data.tables.columns import refuse_absent, show_columns
+from singa_dask.data.tables.column_names import refuse_absent, show_columns
 from singa_dask.data.tables.facts import TableFacts
 from singa_dask.data.tables.spelling import NO_SPELLING, Spelling
 from singa_dask.errors import DataError, Remedy

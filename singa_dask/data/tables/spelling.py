@@ -14,7 +14,7 @@ import pyarrow as pa
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Field
 from singa_dask.conf.mistakes import Finding
-from singa_dask.data.tables.columns import cast_known, column_kind, is_number, missing_of, whole
+from singa_dask.data.tables.column_values import cast_known, column_kind, missing_of, whole
 from singa_dask.data.tables.dates import MISSING_DATES, DateConf
 from singa_dask.errors import DataError, FaultError, Remedy
 from singa_dask.lazy import LazyModule
@@ -139,6 +139,15 @@ def refusal(where: str, column: str, text: str, forms: Mapping[str, NumberConf])
     if any(each.unit == PERCENT for each in forms.values()):
         message += f" {PERCENT_RULE}"
     return DataError(message, remedy=remedy)
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def not_a_number(field: str, hint: str = "") -> FaultError:

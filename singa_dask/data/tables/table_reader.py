@@ -1,4 +1,4 @@
-"""TableLearner: learns how to read a table, and reads the rows of its blocks."""
+"""TableReader: learns how to read a table, and reads the rows of its blocks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import fnmatch
 import functools
 import logging
 import operator
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 
@@ -15,14 +16,15 @@ from singa_dask import fs
 from singa_dask.data.codecs.salvage import bisect_rows
 from singa_dask.data.split import Rows
 from singa_dask.data.tables.block_index import Runs, TableBlock, TableIndex
-from singa_dask.data.tables.columns import absent_warning, refuse_absent, show_columns
+from singa_dask.data.tables.column_names import absent_warning, refuse_absent, show_columns
 from singa_dask.data.tables.facts import TableFacts
-from singa_dask.data.tables.facts_learner import TableStatistics
+from singa_dask.data.tables.facts_learner import FactsLearner
 from singa_dask.data.tables.files.folder_keys import kind_of_key
 from singa_dask.data.tables.files.open_parts import FoundColumns, OpenParts, no_column
 from singa_dask.data.tables.files.table_part import LINES, TablePart
 from singa_dask.data.tables.row_selection import RowSelection
 from singa_dask.data.tables.spec import TableSpec
+from singa_dask.data.types import RecordRun
 from singa_dask.data.warn_once import warn_once
 from singa_dask.errors import DataError, Remedy
 from singa_dask.fs.io_threads import decode_threads, io_threads, map_ahead
@@ -41,7 +43,7 @@ OPENED_AHEAD = {"csv": 4, "jsonl": 4, "parquet": 32, "whole": 4}
 
 
 @dataclass
-class TableLearner:
+class TableReader:
     """Learns the `TableIndex` of a table, and holds the settings with which it is read.
 
     Attributes
@@ -84,6 +86,34 @@ class TableLearner:
     def read(self, table: pa.Table, where: Callable[[int], str]) -> pa.Table:
         """Return rows with texts parsed as numbers; see `Spelling.read`."""
         return self.spec.spelling.read(table, self.listed, where, self.spec.texts)
+
+    def read_all(self, wanted: Mapping[str, str]) -> tuple[pa.Table, Callable[[int], str]]:
+        """Return the records of all files, and a function that returns the place of a record.
+
+        ``wanted`` is the kind in which each column is read.
+        """
+        tables, starts, runs, parts = list[pa.Table](), [0], list[tuple[int, RecordRun]](), self.parts
+        for file in range(len(parts.files)):
+            part = parts(file)
+            parts.check(file, self.format, wanted, *wanted)
+            for run in part.runs(GROUP_BYTES, 4 * len(wanted)):
+                data = parts.fetch(file, run, wanted)
+                tables.append(self.read(parts.decode(file, run, wanted, data), part.place(run, data)))
+                starts.append(starts[-1] + len(tables[-1]))
+                runs.append((file, run))
+        # close the files; they are opened again only for an error that names a line
+        parts.close()
+
+        @functools.lru_cache(1)
+        def places(at: int) -> Callable[[int], str]:
+            file, run = runs[at]
+            return parts(file).place(run, parts.fetch(file, run, wanted))
+
+        def place_of(record: int) -> str:
+            at = bisect_right(starts, record) - 1
+            return places(at)(record - starts[at])
+
+        return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({}), place_of
 
     def rows(self, block: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
         """Return the rows of a block that are in the part to read, with texts parsed as numbers."""
@@ -259,7 +289,7 @@ class TableLearner:
             widths |= {name: text.length for name, text in texts.items()}
         if empty := [name for name, width in widths.items() if not width]:
             raise DataError(f"{self.url}: column {empty[0]!r} has no values. Leave it out.")
-        statistics = TableStatistics(self.url, spec, features, kinds, known, names, widths, floats)
+        statistics = FactsLearner(self.url, spec, features, kinds, known, names, widths, floats)
         # number of values in a record, without unknown categories
         n_names = {
             name: len(known_names) for name, known_names in (known.categories if known else spec.categories).items()
@@ -277,7 +307,7 @@ class TableLearner:
 
     def _learn_records(
         self,
-        statistics: TableStatistics,
+        statistics: FactsLearner,
         pieces: Iterable[TableBlock],
         wanted: Mapping[str, str],
         row_bytes: int,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from singa_dask.conf import JobConf, JobFile, LayerConf
-from singa_dask.data.tables.columns import column_kind
+from singa_dask.data.tables.column_values import column_kind
 from singa_dask.data.tables.frames import as_table
 from singa_dask.data.tables.spec import TableSpec
 from singa_dask.errors import ConfigError, DataError, Problem

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from singa_dask.data.blocks import rows_per_block
 from singa_dask.data.codecs.plain_arrays import as_array
-from singa_dask.data.tables.columns import as_floats, show_columns
+from singa_dask.data.tables.column_names import show_columns
+from singa_dask.data.tables.column_values import as_floats
 from singa_dask.data.tables.frames import HINT, as_column, as_table, names_of
 from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.records import check_count, check_weights, place_of

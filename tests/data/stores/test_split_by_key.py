@@ -23,8 +23,8 @@ from singa_dask.data.split import SplitConf
 from singa_dask.data.stores.split_store import SplitStore
 from singa_dask.data.stores.tables import table_store as tables
 from singa_dask.data.stores.tables.table_store import TableStore
-from singa_dask.data.tables.columns import key_texts
-from singa_dask.data.tables.table_reader import TableLearner
+from singa_dask.data.tables.column_values import key_texts
+from singa_dask.data.tables.table_reader import TableReader
 from singa_dask.errors import ConfigError, DataError
 from tests.contracts.records import floats, read_all, stored
 
@@ -252,7 +252,7 @@ def test_an_index_in_the_cache_keeps_what_is_in_a_part(tmp_path: Path, monkeypat
     FRAME.to_parquet(path, row_group_size=77)
     monkeypatch.setattr(tables, "MIN_INDEXED_BYTES", 0)
     first = [numbers(str(path), part) for part in ("train", "test")]
-    monkeypatch.setattr(TableLearner, "learn", None)
+    monkeypatch.setattr(TableReader, "learn", None)
     assert [numbers(str(path), part) for part in ("train", "test")] == first
 
 

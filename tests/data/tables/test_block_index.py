@@ -17,7 +17,7 @@ from singa_dask.data.stores.tables import table_store
 from singa_dask.data.stores.tables.table_store import TableStore
 from singa_dask.data.tables import block_index
 from singa_dask.data.tables.files import csv_part
-from singa_dask.data.tables.table_reader import TableLearner
+from singa_dask.data.tables.table_reader import TableReader
 from singa_dask.fs.cache import open_cache
 from tests.contracts.records import assert_same, read_all
 
@@ -45,8 +45,8 @@ def path(tmp_path: Path) -> Path:
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that gets the URL of each table that is scanned."""
     scanned: list[str] = []
-    scan = TableLearner.learn
-    monkeypatch.setattr(TableLearner, "learn", lambda table, *how: scanned.append(table.url) or scan(table, *how))
+    scan = TableReader.learn
+    monkeypatch.setattr(TableReader, "learn", lambda table, *how: scanned.append(table.url) or scan(table, *how))
     return scanned
 
 
@@ -95,15 +95,15 @@ def test_a_table_that_is_replaced_while_it_is_scanned(
 ) -> None:
     url = f"memory://{tmp_path.name}/fruit.csv" if far else str(path)
     fs.write_atomic(url, (HEADER + ROWS).encode())
-    scan = TableLearner.learn
+    scan = TableReader.learn
 
-    def scan_and_replace(table: TableLearner, *how: Any) -> block_index.TableIndex:
+    def scan_and_replace(table: TableReader, *how: Any) -> block_index.TableIndex:
         index = scan(table, *how)
         fs.write_atomic(url, (HEADER + ROWS.replace("apple", "mango")).encode())
         return index
 
     with monkeypatch.context() as patch:
-        patch.setattr(TableLearner, "learn", scan_and_replace)
+        patch.setattr(TableReader, "learn", scan_and_replace)
         TableStore(url, label="kind").close()
     assert opened(url)[0] == ("mango", "pear")
 

@@ -17,6 +17,7 @@ from singa_dask.data.blocks import BLOCK_BYTES, rows_per_block
 from singa_dask.data.codecs.record_schema import fields_of
 from singa_dask.data.stores.arrow.arrow_columns import (
     check_described,
+    check_label_type,
     column_array,
     describe,
     metadata_of,
@@ -26,7 +27,6 @@ from singa_dask.data.stores.arrow.arrow_columns import (
 from singa_dask.data.stores.range_store import DAMAGE, RangeStore
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, LabelOptions
-from singa_dask.data.tables.columns import check_label_type
 from singa_dask.data.tables.files.columnar import ARROW_MAGIC, STREAM, is_columnar
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import DataError

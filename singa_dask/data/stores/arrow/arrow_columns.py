@@ -15,7 +15,7 @@ from singa_dask.data.codecs.labels import as_labels
 from singa_dask.data.codecs.record_schema import describe_fields
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays, Field
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, Remedy
 from singa_dask.shown import plural
 
 METADATA = b"singa_dask"
@@ -101,3 +101,13 @@ def column_array(column: pa.Array, field: Field, where: str, first: int = 0) -> 
         offset=column.offset * field.size_bytes,
     )
     return values.reshape(len(column), *field.shape)
+
+
+def check_label_type(url: str, column: pa.Field) -> None:
+    """Raise a `DataError` if a column cannot be the label because its type is not numeric."""
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        raise DataError(
+            f"{url}: the label {column.name!r} is of type {column.type}, expected integers: write the index of the "
+            f"class, as pandas.factorize returns it. Or name another column: user_conf: {{label: ...}}.",
+            remedy=Remedy("label"),
+        )

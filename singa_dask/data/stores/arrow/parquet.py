@@ -19,6 +19,7 @@ from singa_dask.data.codecs.record_values import as_values
 from singa_dask.data.codecs.salvage import salvage_rows
 from singa_dask.data.stores.arrow.arrow_columns import (
     check_described,
+    check_label_type,
     column_array,
     describe,
     record_batch,
@@ -28,7 +29,6 @@ from singa_dask.data.stores.images.image_decoding import ImageOptions, decode_im
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, LabelOptions
-from singa_dask.data.tables.columns import check_label_type
 from singa_dask.data.tables.files.columnar import PARQUET_MAGIC, is_columnar, open_columns
 from singa_dask.data.tables.files.row_groups import RowGroups
 from singa_dask.data.tables.list_columns import flat_lists, holds_numbers, is_list

@@ -17,7 +17,7 @@ from singa_dask.data.blocks import BLOCK_BYTES
 from singa_dask.data.codecs.labels import label_field
 from singa_dask.data.stores.store import STORES, LabelOptions
 from singa_dask.data.stores.tables.part_store import PartStore
-from singa_dask.data.tables.columns import whole
+from singa_dask.data.tables.column_values import whole
 from singa_dask.data.tables.encoder import TableEncoder, Where
 from singa_dask.data.tables.files.folder_keys import TableFile
 from singa_dask.data.tables.files.json_part import JsonPart
@@ -25,7 +25,7 @@ from singa_dask.data.tables.files.json_text import load_object
 from singa_dask.data.tables.files.open_parts import OpenParts
 from singa_dask.data.tables.list_columns import flat_lists
 from singa_dask.data.tables.spec import TableSpec
-from singa_dask.data.tables.table_reader import TableLearner
+from singa_dask.data.tables.table_reader import TableReader
 from singa_dask.data.types import Arrays, Field, RecordRun
 from singa_dask.errors import DataError, FaultError, Remedy, data_error
 from singa_dask.wording import listed, question_of
@@ -197,7 +197,7 @@ class JsonLinesStore(PartStore):
         parts, block_bytes = OpenParts([TableFile(self.url)], self._open_part), self.options["block_bytes"]
         part = cast(ArraysPart, parts(0))
         spec = TableSpec(part.keys, (part.label,) if part.label else ())
-        self._table = TableLearner(
+        self._table = TableReader(
             self.url, self.storage_options, parts, format="jsonl", block_bytes=block_bytes, spec=spec, tolerant=True
         )
         classes = self.options["classes"] or (self.manifest.class_names if self.manifest else ())

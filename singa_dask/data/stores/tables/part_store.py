@@ -14,14 +14,14 @@ from singa_dask.data.codecs.salvage import bisect_rows
 from singa_dask.data.stores.manifest import Manifest, find_manifest, name_of
 from singa_dask.data.stores.range_store import RangeStore, file_bytes, rest_of, summed_bytes
 from singa_dask.data.tables.block_index import Runs, TableIndex
-from singa_dask.data.tables.columns import as_texts, column_kind, missing_of, whole
+from singa_dask.data.tables.column_values import as_texts, column_kind, missing_of, whole
 from singa_dask.data.tables.encoder import TableEncoder
 from singa_dask.data.tables.files.folder_keys import TableFile
 from singa_dask.data.tables.files.open_parts import OpenParts
 from singa_dask.data.tables.fill_counts import FillCounts
 from singa_dask.data.tables.percents import count_percents
 from singa_dask.data.tables.scaling import Scaling
-from singa_dask.data.tables.table_reader import TableLearner
+from singa_dask.data.tables.table_reader import TableReader
 from singa_dask.data.types import Arrays, Block, FileSum, RecordRun, TableColumn
 from singa_dask.errors import DataError
 from singa_dask.fs.sources import Bytes, Range
@@ -35,7 +35,7 @@ class PartStore(RangeStore):
     """
 
     rounds_data = True
-    _table: TableLearner
+    _table: TableReader
     """The files, and how they are read."""
     _named: Sequence[TableFile] = ()
     """The files of a time series, which is read into memory."""

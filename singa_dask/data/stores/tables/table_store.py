@@ -25,7 +25,7 @@ from singa_dask.data.tables.block_index import (
     runs_from,
     write_cached,
 )
-from singa_dask.data.tables.columns import refuse_absent
+from singa_dask.data.tables.column_names import refuse_absent
 from singa_dask.data.tables.facts import TableFacts
 from singa_dask.data.tables.files.folder_keys import TableFile, with_outer_keys
 from singa_dask.data.tables.files.open_parts import OpenParts, open_part
@@ -34,11 +34,10 @@ from singa_dask.data.tables.files.table_part import LINES, TablePart
 from singa_dask.data.tables.files.whole_files import in_memory
 from singa_dask.data.tables.lags import LagsConf
 from singa_dask.data.tables.row_selection import RowSelection
-from singa_dask.data.tables.series import read_series
 from singa_dask.data.tables.shared_scan import TableScan, refuse_scan
 from singa_dask.data.tables.spec import TableSpec
 from singa_dask.data.tables.spelling import MISSING
-from singa_dask.data.tables.table_reader import GROUP_BYTES, TableLearner
+from singa_dask.data.tables.table_reader import TableReader
 from singa_dask.errors import DataError
 from singa_dask.fs.cache import key_of
 from singa_dask.fs.cache_folder import TABLES, cache_folder
@@ -112,7 +111,7 @@ class TableStore(PartStore):
         spec = TableSpec.from_options(self.manifest_options())
         if known:
             spec = replace(spec, spelling=spec.spelling.over(known.spelling))
-        self._table = TableLearner(
+        self._table = TableReader(
             self.url,
             self.storage_options,
             OpenParts(files, partial(self._open_part, format)),
@@ -164,27 +163,27 @@ class TableStore(PartStore):
 
     def _add_lags(self, lags: LagsConf) -> None:
         """Replace a table that lacks the lags by a table in memory with lags, from record `n` on."""
-        learner, files = self._table, self._parts.files
+        reader, files = self._table, self._parts.files
         names = [*self._parts(0).names, *(name for name, _ in files[0].keys)]
         if not {*lags.names}.isdisjoint(names):
             return
-        if learner.known and (known := [name for name in learner.known.features if name not in lags.names]):
-            learner.spec.absent(self.url, names, learner.known, known)
+        if reader.known and (known := [name for name in reader.known.features if name not in lags.names]):
+            reader.spec.absent(self.url, names, reader.known, known)
         refuse_absent(self.url, names, lags.columns)
-        kinds, others = learner.find_columns().kinds, ("number", "boolean", "string", "vector", "empty")
-        spec = learner.spec
+        kinds, others = reader.find_columns().kinds, ("number", "boolean", "string", "vector", "empty")
+        spec = reader.spec
         # categories, and dates in text files, are read as strings
         kinds |= {
             name: "string"
             for name, kind in kinds.items()
-            if name in spec.categories or (kind not in others and learner.format in LINES)
+            if name in spec.categories or (kind not in others and reader.format in LINES)
         }
-        series, place_of = read_series(learner, kinds, GROUP_BYTES)
+        series, place_of = reader.read_all(kinds)
         n, predicted = len(series), {*lags.columns}.isdisjoint((*spec.label, *spec.target))
         if n:
             if not self.options["forecasts"]:  # later steps of a forecast read the same records
                 self._gaps = lags.check_order(self.url, series)
-            if spec.missing == "error" and not learner.tolerant:
+            if spec.missing == "error" and not reader.tolerant:
                 numbers = {*lags.columns}.difference(spec.categories)
                 lags.refuse_gaps(series, numbers, place_of, spec.true_columns)
             if self.options["forecasts"] is not None:
@@ -197,8 +196,8 @@ class TableStore(PartStore):
         part = ParquetPart(self.url, self.storage_options, source, lambda record: place_of(n_before + record))
         self._named, self.n_history = files, lags.n
         parts = OpenParts([TableFile(self.url)], lambda _: part)
-        selection = replace(learner.selection, n_skipped=lags.n)
-        self._table = replace(learner, parts=parts, format="whole", selection=selection)
+        selection = replace(reader.selection, n_skipped=lags.n)
+        self._table = replace(reader, parts=parts, format="whole", selection=selection)
 
     def _cache_files(self) -> tuple[Path, Path] | None:
         """Return the cache paths of index and runs: hashes of URL, options and versions.

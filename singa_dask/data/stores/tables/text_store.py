@@ -21,7 +21,7 @@ from singa_dask.data.tables.files.folder_keys import TableFile
 from singa_dask.data.tables.files.number_lines import LinesPart
 from singa_dask.data.tables.files.open_parts import OpenParts
 from singa_dask.data.tables.spec import TableSpec
-from singa_dask.data.tables.table_reader import TableLearner
+from singa_dask.data.tables.table_reader import TableReader
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
 
@@ -70,7 +70,7 @@ class TextStore(PartStore):
         parts = OpenParts([TableFile(self.url)], self._open_part)
         names = parts(0).names
         spec = TableSpec(names[n_labels:], names[:n_labels])
-        self._table = TableLearner(
+        self._table = TableReader(
             self.url, self.storage_options, parts, format="csv", block_bytes=options["block_bytes"], spec=spec
         )
         part = self._lines

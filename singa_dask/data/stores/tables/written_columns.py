@@ -12,7 +12,7 @@ from singa_dask import fs
 from singa_dask.data.blocks import BLOCK_BYTES
 from singa_dask.data.codecs.class_types import INTEGER, class_values
 from singa_dask.data.stores.tables.table_files import format_of, table_files
-from singa_dask.data.tables.columns import show_columns
+from singa_dask.data.tables.column_names import show_columns
 from singa_dask.data.tables.files.folder_keys import TableFile, outer_keys, with_keys, with_outer_keys
 from singa_dask.data.tables.files.json_text import load_object
 from singa_dask.data.tables.files.open_parts import OpenParts, open_part

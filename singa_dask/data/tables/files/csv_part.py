@@ -14,7 +14,8 @@ import pyarrow.csv
 from singa_dask import fs
 from singa_dask.data.blocks import BLOCK_BYTES
 from singa_dask.data.codecs.class_types import are_floats
-from singa_dask.data.tables.columns import as_spelled, column_kind, whole
+from singa_dask.data.tables.column_names import as_spelled
+from singa_dask.data.tables.column_values import column_kind, whole
 from singa_dask.data.tables.files.csv_text import (
     AS_CHARACTERS,
     AS_UTF8,

@@ -18,8 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
-from singa_dask.data.tables.columns import is_number, refuse_twice, whole
-from singa_dask.data.tables.spelling import DECIMAL_COMMA, MISSING, fault_of
+from singa_dask.data.tables.column_names import refuse_twice
+from singa_dask.data.tables.column_values import whole
+from singa_dask.data.tables.spelling import DECIMAL_COMMA, MISSING, fault_of, is_number
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError, FaultError, Remedy
 from singa_dask.lazy import LazyModule

@@ -11,7 +11,8 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from singa_dask.data.tables.columns import as_spelled, is_number
+from singa_dask.data.tables.column_names import as_spelled
+from singa_dask.data.tables.spelling import is_number
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 Keys = tuple[tuple[str, str | None], ...]

@@ -16,7 +16,8 @@ import pyarrow.json
 from singa_dask import fs
 from singa_dask.data.blocks import BLOCK_BYTES, cut_lines
 from singa_dask.data.codecs.class_types import are_floats
-from singa_dask.data.tables.columns import as_spelled, column_kind
+from singa_dask.data.tables.column_names import as_spelled
+from singa_dask.data.tables.column_values import column_kind
 from singa_dask.data.tables.files.json_text import after_mark, load_object, parse_lines
 from singa_dask.data.tables.files.table_part import TablePart
 from singa_dask.data.types import RecordRun

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from singa_dask import fs
-from singa_dask.data.tables.columns import show_columns
+from singa_dask.data.tables.column_names import show_columns
 from singa_dask.data.tables.files.csv_part import CsvPart
 from singa_dask.data.tables.files.folder_keys import TableFile, with_keys
 from singa_dask.data.tables.files.parquet_part import ParquetPart

@@ -16,7 +16,8 @@ import pyarrow as pa
 from singa_dask import fs
 from singa_dask.data.codecs.class_lists import hugging_face_names
 from singa_dask.data.codecs.class_types import are_floats
-from singa_dask.data.tables.columns import as_spelled, column_kind, refuse_twice
+from singa_dask.data.tables.column_names import as_spelled, refuse_twice
+from singa_dask.data.tables.column_values import column_kind
 from singa_dask.data.tables.files.columnar import open_columns
 from singa_dask.data.tables.files.row_groups import RowGroups
 from singa_dask.data.tables.files.table_part import OpenRun, OpenRuns, TablePart

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from singa_dask import fs
-from singa_dask.data.tables.columns import refuse_twice
+from singa_dask.data.tables.column_names import refuse_twice
 from singa_dask.data.tables.frames import as_columns
 from singa_dask.data.tables.spelling import NO_SPELLING, Spelling
 from singa_dask.data.warn_once import warn_once
