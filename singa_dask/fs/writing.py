@@ -101,20 +101,20 @@ def write_atomic(
                 file.writelines(chunks)
 
 
-def create(url: str, data: bytes, storage_options: Options = None) -> bool:
-    """Create a file; return False if it exists or if another process creates it concurrently.
+def create(url: str, storage_options: Options = None) -> bool:
+    """Create an empty file; return False if it exists or if another process creates it concurrently.
 
     On filesystems without exclusive creation, two concurrent callers may both succeed.
 
     Raises
     ------
     DataError
-        The file cannot be written. On a local disk and on HDFS, the incomplete file is removed.
+        The file cannot be written. On a local disk and on HDFS, no file is left.
     """
     with resolved(url, storage_options) as (filesystem, path):
         make_folder(filesystem, parent(filesystem, path))
         if "s3" in filesystem.protocol or is_webhdfs(filesystem):
-            return _create_without_mode(filesystem, path, data)
+            return _create_without_mode(filesystem, path)
         try:
             file = filesystem.open(path, "xb")
         except OSError:
@@ -122,10 +122,9 @@ def create(url: str, data: bytes, storage_options: Options = None) -> bool:
                 raise
             return False
         except (ValueError, NotImplementedError):
-            return _create_without_mode(filesystem, path, data)
+            return _create_without_mode(filesystem, path)
         try:
-            with file:
-                file.write(data)
+            file.close()
         except FileExistsError:  # some filesystems create the file when it is closed
             return False
         except BaseException:
@@ -136,21 +135,21 @@ def create(url: str, data: bytes, storage_options: Options = None) -> bool:
     return True
 
 
-def _create_without_mode(filesystem: Any, path: str, data: bytes) -> bool:
+def _create_without_mode(filesystem: Any, path: str) -> bool:
     """Create a file without the mode "xb"; return False if it exists.
 
-    In this mode, s3fs replaces an existing object if ``data`` is empty, and fsspec's WebHDFS cannot write.
+    In this mode, s3fs replaces an existing object with an empty one, and fsspec's WebHDFS cannot write.
     """
     if info_of(filesystem, path) is not None:
         return False
     if "s3" not in filesystem.protocol:
-        filesystem.pipe_file(path, data)
+        filesystem.pipe_file(path, b"")
         return True
     try:
-        filesystem.pipe_file(path, data, IfNoneMatch="*")
+        filesystem.pipe_file(path, b"", IfNoneMatch="*")
     except Exception as error:
         if _is_unconditional(error):
-            filesystem.pipe_file(path, data)
+            filesystem.pipe_file(path, b"")
         elif isinstance(error, OSError) and info_of(filesystem, path) is not None:
             return False
         else:

@@ -10,7 +10,6 @@ import os
 import pickle
 import re
 import socket
-import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -21,8 +20,7 @@ from singa_dask import fs
 from singa_dask.errors import DataError
 from singa_dask.fs.outputs import check_output
 from singa_dask.fs.range_reader import RangeReader
-from tests.hdfs.cluster import BLOCK_BYTES, HOSTS, VERSION, MiniHdfs
-from tests.hdfs.jars import HADOOP_3
+from tests.hdfs.cluster import BLOCK_BYTES, HOSTS, MiniHdfs
 from tests.hdfs.test_jobs import check_alike
 from tests.runtime.harness import SINGLE
 
@@ -100,23 +98,10 @@ def test_a_job_is_the_same_from_hdfs_as_from_a_local_file(folder: str, tmp_path:
 
 def test_a_file_is_created_once(folder: str) -> None:
     url = fs.join(folder, "a", "b.txt")
-    assert fs.create(url, b"first")
-    assert not fs.create(url, b"second")
+    assert fs.create(url)
+    fs.write_atomic(url, b"first")
+    assert not fs.create(url)
     assert fs.read_bytes(url) == b"first"
-
-
-@pytest.mark.skipif(VERSION != HADOOP_3, reason="WebHDFS of Hadoop 2 sets no quotas")
-def test_a_file_that_exceeds_a_quota_is_not_created(mini: MiniHdfs) -> None:
-    if not mini.has_webhdfs:
-        pytest.skip("no WebHDFS: Debian's jersey jars are not here")
-    folder = f"{mini.url}/full"
-    fs.makedirs(folder)
-    quota = f"op=SETQUOTA&namespacequota=9&storagespacequota=9&user.name={fs.resolve(folder)[0].info('/')['owner']}"
-    urllib.request.urlopen(urllib.request.Request(f"{mini.http}/webhdfs/v1/full?{quota}", method="PUT")).close()
-    with pytest.raises(DataError, match=r"/full/file, offset 0: .*quota of /full is exceeded"):
-        fs.create(fs.join(folder, "file"), b"some")
-    assert fs.ls(folder) == []
-    fs.remove_tree(folder)
 
 
 def test_files_are_read_as_any_file(url: str) -> None:
@@ -364,7 +349,7 @@ def test_webhdfs_replaces_files(mini: MiniHdfs) -> None:
         for data in (b"old", b"the new one"):
             fs.write_atomic(url, data, options)
             assert fs.read_bytes(url, storage_options=options) == data
-        assert not fs.create(url, b"", options) and fs.create(f"{url}-new", b"", options)
+        assert not fs.create(url, options) and fs.create(f"{url}-new", options)
         fs.remove_tree(f"{url}-new", options)
         fs.write_atomic(f"{url}-other", b"moved", options)
         fs.move(f"{url}-other", url, options)

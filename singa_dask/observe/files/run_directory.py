@@ -297,7 +297,7 @@ class RunDirectory:
         is_remote = fs.local_path(self.url) is None
         new = [fs.join(self.url, name) for name in (*self._texts, OWNER)]
         new = [url for url in new if (self._is_new or self._replaces) and not fs.exists(url)]
-        if self._is_new and is_remote and not fs.create(fs.join(self.url, "job.yaml"), b""):
+        if self._is_new and is_remote and not fs.create(fs.join(self.url, "job.yaml")):
             raise ConfigError(f"{self.url}: {ALREADY_THERE}")
         self._take()
         self._created += new

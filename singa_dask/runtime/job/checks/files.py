@@ -125,7 +125,7 @@ def _marked(url: str) -> Iterator[list[str]]:
     new = [folder for folder in (path, *path.parents) if not folder.exists()]
     marker = fs.join(url, f".seen-{secrets.token_hex(8)}")
     try:
-        fs.create(marker, b"")
+        fs.create(marker)
     except (DataError, OSError) as error:
         why = str(error).replace(f"{marker}: ", "")
         raise DataError(f"{url}: the run directory cannot be created: {why}") from error
