@@ -15,6 +15,7 @@ from singa_dask.version import __version__
 if TYPE_CHECKING:
     from singa_dask.api import register
     from singa_dask.conf import Conf, Phase
+    from singa_dask.data.blocks import cut_blocks, cut_lines
     from singa_dask.data.stores import Store, open_store
     from singa_dask.data.stores.range_store import RangeStore
     from singa_dask.data.stores.store import StoreOptions
@@ -77,6 +78,8 @@ __all__ = [
     "Traits",
     "Updater",
     "__version__",
+    "cut_blocks",
+    "cut_lines",
     "export",
     "extract",
     "find_rate",
@@ -101,6 +104,7 @@ __getattr__ = lazy_names(
     {
         "api": ["register"],
         "conf": ["Conf", "Phase"],
+        "data.blocks": ["cut_blocks", "cut_lines"],
         "data.stores": ["Store", "open_store"],
         "data.stores.range_store": ["RangeStore"],
         "data.stores.store": ["StoreOptions"],

@@ -34,6 +34,8 @@ def cut_blocks(url: str, offsets: npt.NDArray[np.int64], block_bytes: int = BLOC
         File of the blocks.
     offsets : (n + 1,) int64
         Offset of each record in bytes, and the end of the last.
+    block_bytes : int
+        A longer record is a block of its own.
     """
     blocks: list[Block] = []
     first, n = 0, len(offsets) - 1
@@ -70,7 +72,7 @@ def counted_blocks(url: str, count: int, n: int, record_bytes: int, n_bytes: int
 def cut_lines(source: Bytes, start: int, block_bytes: int) -> Iterator[RecordRun]:
     """Scan a file for line ends, and yield runs of about ``block_bytes``.
 
-    ``start`` is the offset of the first line. A line that is longer than ``block_bytes`` is a run of its own. Blanks,
+    Pass the file that `RangeStore.open_source` returns. ``start`` is the offset of the first line. A line that is longer than ``block_bytes`` is a run of its own. Blanks,
     empty lines and line ends at the end of the file belong to no run.
     """
     size = text_bytes(source)

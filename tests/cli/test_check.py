@@ -58,7 +58,7 @@ def test_a_wrong_layer_ends_with_what_to_do(call: Call, folder: Path) -> None:
         ("swish.Swish", "--module", "swish.py", "--shape", "6x3", "--steps", "2"),
         ("lion.Lion", "--learning-rate", "0.01", "--conf", '{"user_conf": {"beta1": 0.8}}'),
         ("letters.Letters", "--data", "text", "--conf", '{"window": 8, "block_records": 100}'),
-        ("readings.Readings", "--data", "readings.txt", "--conf", '{"block_lines": 2}'),
+        ("readings.Readings", "--data", "readings.txt", "--conf", '{"block_bytes": 12}'),
         pytest.param(("SoftmaxLoss", "--classes", "3"), marks=pytest.mark.long),
         ("LayerNorm", "--conf", '{"layernorm_conf": {"epsilon": 0.1}}'),
     ],
