@@ -72,8 +72,9 @@ def counted_blocks(url: str, count: int, n: int, record_bytes: int, n_bytes: int
 def cut_lines(source: Bytes, start: int, block_bytes: int) -> Iterator[RecordRun]:
     """Scan a file for line ends, and yield runs of about ``block_bytes``.
 
-    Pass the file that `RangeStore.open_source` returns. ``start`` is the offset of the first line. A line that is longer than ``block_bytes`` is a run of its own. Blanks,
-    empty lines and line ends at the end of the file belong to no run.
+    Pass the file that `RangeStore.open_source` returns. ``start`` is the offset of the first line. A line that is
+    longer than ``block_bytes`` is a run of its own. Blanks, empty lines and line ends at the end of the file belong to
+    no run.
     """
     size = text_bytes(source)
     position, lines, line = start, 0, 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
@@ -16,7 +15,7 @@ from singa_dask.data.stores.opening import open_store
 from singa_dask.data.stores.shards import shard_urls
 from singa_dask.data.stores.store import STORES, Store
 from singa_dask.data.stores.view_store import ViewStore
-from singa_dask.data.types import Arrays, Block
+from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from singa_dask.fs.io_threads import map_ahead, open_threads
 
@@ -59,15 +58,11 @@ class ShardedStore(ViewStore):
             LabelMatch(label_table(store.url, store.class_names, named.class_names, named.url), url=store.url)
             for store in self.stores
         ]
-        blocks: list[Block] = []
-        for store in self.stores:
-            blocks += [dataclasses.replace(block, id=len(blocks) + block.id) for block in store.blocks]
-        self.blocks = tuple(blocks)
         self.mapped = all(store.mapped for store in self.stores)
-        self.left_out = sum(store.left_out for store in self.stores)
         self.truncation = "; ".join(f"{store.url}: {store.truncation}" for store in self.stores if store.truncation)
         # index of the first block of each store, followed by the total number of blocks
         self._firsts = np.cumsum([0, *(len(store.blocks) for store in self.stores)])
+        self._use(block for store in self.stores for block in store.blocks)
 
     def _open(self, shards: Sequence[str], backend: str | None, options: Mapping[str, Any]) -> None:
         """Open files, a few at once, because decompression and requests take time."""
@@ -87,12 +82,6 @@ class ShardedStore(ViewStore):
             # keep all opened stores, so that `close` also closes those that follow the failed one
             self.stores = opened
             raise
-
-    def widen(self) -> None:
-        self.rounds_data, self.schema = any(store.rounds_data for store in self.stores), dict(self.schema)
-        super().widen()
-        for store in self.stores:
-            store.widen()
 
     def _check(self, store: Store) -> None:
         schema = self.stores[0].schema

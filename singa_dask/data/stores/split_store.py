@@ -47,22 +47,16 @@ class SplitStore(ViewStore):
     def index(self) -> None:
         store = self._store
         super().index()
-        self.rounds_data, self.truncation = store.rounds_data, store.truncation
+        self.truncation = store.truncation
         rows = [self._conf.rows(int(store.starts[block.id]), block.n) for block in store.blocks]
         # omit blocks without a record of this part
         self._of_store = [i for i, chosen in enumerate(rows) if len(chosen)]
         self._rows = [rows[i] for i in self._of_store]
-        self.blocks = tuple(
-            dataclasses.replace(store.blocks[i], id=new, n=len(rows[i])) for new, i in enumerate(self._of_store)
-        )
+        self._use(dataclasses.replace(store.blocks[i], n=len(rows[i])) for i in self._of_store)
         if not self.blocks:
             raise DataError(
                 f"{self.url}: none of its {store.count} records are in the {self._conf.part} part of split."
             )
-
-    def widen(self) -> None:
-        _ = self.fingerprint
-        self._store.widen()
 
     # -- records -------------------------------------------------------------------------------------------
 
@@ -88,9 +82,6 @@ class SplitStore(ViewStore):
 
     def place_of(self, block_id: int, row: int | None) -> tuple[int, int | None]:
         return self._of_store[block_id], None if row is None else int(self._rows[block_id][row])
-
-    def named_error(self, block_id: int, error: Exception) -> DataError:
-        return self._store.named_error(self._of_store[block_id], error)
 
     def record_files(self, first: int, stop: int) -> list[str]:
         return [file for n in self._numbers[first:stop].tolist() for file in self._store.record_files(n, n + 1)]

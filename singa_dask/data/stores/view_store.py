@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import Store
-from singa_dask.data.types import Arrays
+from singa_dask.data.types import Arrays, Block
 from singa_dask.fs.sources import Bytes, Range
 
 # attributes that say what records mean; a view copies them from its store
@@ -46,8 +48,33 @@ class ViewStore(RangeStore):
     def index(self) -> None:
         for name in MEANING:
             setattr(self, name, getattr(self.stores[0], name))
+        self.left_out = sum(store.left_out for store in self.stores)
+        self.rounds_data = any(store.rounds_data for store in self.stores)
         self.reads_labels_alone = all(store.reads_labels_alone for store in self.stores)
         self.decodes_ahead = all(store.decodes_ahead for store in self.stores)
+
+    def _use(self, blocks: Iterable[Block]) -> None:
+        """Set the blocks, and which of them belong to one run of their store."""
+        self.blocks = tuple(dataclasses.replace(block, id=i) for i, block in enumerate(blocks))
+        if any(store.runs is not None for store in self.stores):
+            places = [self.locate(i) for i in range(len(self.blocks))]
+            runs = [(id(store), block if store.runs is None else int(store.runs[block])) for store, block in places]
+            first: dict[tuple[int, int], int] = {}
+            self.runs = np.array([first.setdefault(run, i) for i, run in enumerate(runs)])
+
+    def widen(self) -> None:
+        # a fingerprint that was computed before does not change
+        self.schema = dict(self.schema)
+        super().widen()
+        for store in self.stores:
+            store.widen()
+
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(text for store in self.stores for text in store.warnings())
+
+    def limit_runs(self, n: int) -> None:
+        for store in self.stores:
+            store.limit_runs(n)
 
     @property
     def parts(self) -> Sequence[Store]:
