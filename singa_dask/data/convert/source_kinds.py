@@ -44,17 +44,13 @@ def open_source(kind: str, urls: Sequence[str], storage_options: fs.Options = No
         A file is missing or damaged, or its schema differs from the first file's.
     """
     if kind == "table":
-        return _open_table(urls, storage_options, options)
+        if len(urls) != 1:
+            raise DataError(f"{', '.join(urls)}: expected one table: a file, a pattern or a directory.")
+        return TableStore(urls[0], storage_options, **options)
     files = source_files(urls, storage_options)
     if kind in READERS:
         return READERS[kind](files, storage_options, **options)
     return ShardedStore(", ".join(urls), storage_options, backend=kind, files=files, **options)
-
-
-def _open_table(urls: Sequence[str], storage_options: fs.Options, options: Mapping[str, Any]) -> Store:
-    if len(urls) != 1:
-        raise DataError(f"{', '.join(urls)}: expected one table: a file, a pattern or a directory.")
-    return TableStore(urls[0], storage_options, **options)
 
 
 def source_files(urls: Sequence[str], storage_options: fs.Options = None, kind: str = "") -> list[str]:

@@ -63,8 +63,8 @@ class FactsLearner:
         self._classes, self._widths = classes, widths
         self._n = 0
         self._tokens: dict[str, Counter[str]] = {}
-        self._sums: dict[str, tuple[float, int]] = {}
-        self._date_sums: dict[str, tuple[npt.NDArray[np.float64], int]] = {}
+        # name -> sums of the values of a number or date, and number of records with a value
+        self._sums: dict[str, tuple[npt.NDArray[np.float64], int]] = {}
         self._values_seen: dict[str, set[str]] = {}
         if known is None:
             self._begin(kinds)
@@ -72,7 +72,7 @@ class FactsLearner:
         else:
             known.check_booleans(url, kinds)
         self._required = spec.required(features)
-        self.needed = bool(self._values_seen or self._sums or self._date_sums or self._tokens or self._required)
+        self.needed = bool(self._values_seen or self._sums or self._tokens or self._required)
 
     def _begin(self, kinds: Mapping[str, str]) -> None:
         spec, features = self._spec, self._features
@@ -92,12 +92,15 @@ class FactsLearner:
                 f"{self._url}: column {vectors[0]!r} has vectors, which missing: mean cannot fill in. "
                 "Set missing: skip, or a number."
             )
-        dates, others = spec.spelling.dates, {*self._categories, *spec.texts, *spec.spelling.dates}
+        numbers = [name for name in features if name not in {*self._categories, *spec.texts, *spec.spelling.dates}]
         if spec.missing == "mean":
-            self._date_sums = {name: (np.zeros(len(form.names(name))), 0) for name, form in dates.items()}
-        is_number = [name for name in features if name not in others and spec.missing == "mean"]
-        self._sums = {name: (0.0, 0) for name in is_number}
-        self._booleans = tuple(name for name in features if kinds[name] == "boolean" and name not in others)
+            self._sums = {name: (np.zeros(len(self._means_of(name))), 0) for name in (*spec.spelling.dates, *numbers)}
+        self._booleans = tuple(name for name in numbers if kinds[name] == "boolean")
+
+    def _means_of(self, name: str) -> list[str]:
+        """Return the names of the means of a number or date; a date has one for each of its values."""
+        form = self._spec.spelling.dates.get(name)
+        return form.names(name) if form else [name]
 
     def add(self, table: pa.Table) -> int:
         """Add the records of a block; return how many of them are kept.
@@ -107,13 +110,11 @@ class FactsLearner:
         if self._required:
             table = table.filter(pa.array(~missing_rows(table, self._required)))
         self._n += len(table)
-        for name, (total, n) in self._sums.items():
-            values = as_floats(whole(table.column(name)))
-            values = values[~np.isnan(values)]
-            self._sums[name] = total + float(values.sum()), n + len(values)
-        for name, (totals, n) in self._date_sums.items():
-            parts = self._spec.spelling.dates[name].values(whole(table.column(name)).drop_null())
-            self._date_sums[name] = totals + parts.sum(axis=0), n + len(parts)
+        for name, (totals, n) in self._sums.items():
+            column, form = whole(table.column(name)).drop_null(), self._spec.spelling.dates.get(name)
+            values = form.values(column) if form else as_floats(column)[:, None]
+            values = values[~np.isnan(values[:, 0])]
+            self._sums[name] = totals + [column.sum() for column in values.T], n + len(values)
         for name, counts in self._tokens.items():
             self._spec.texts[name].count(as_texts(whole(table.column(name))).drop_null(), counts)
         for name, values_seen in self._values_seen.items():
@@ -139,15 +140,18 @@ class FactsLearner:
         for name, values_seen in self._values_seen.items():
             if are_too_many(len(values_seen), self._n):
                 self._refuse(name, str(len(values_seen)))
-        sums = self._date_sums | self._sums
-        empty = [name for name, (_, n) in sums.items() if not n]
+        empty = [name for name, (_, n) in self._sums.items() if not n]
         empty += [name for name, values_seen in (self._values_seen | self._tokens).items() if not values_seen]
         if empty and self._n:
             raise DataError(f"{self._url}: column {empty[0]!r} has no values. Leave it out.")
         learned = {name: in_order(values_seen) for name, values_seen in self._values_seen.items()}
         return TableFacts(
             self._features,
-            {name: total / n for name, (total, n) in self._sums.items() if n} | self._date_means(),
+            {
+                mean: float(total) / n
+                for name, (totals, n) in self._sums.items()
+                for mean, total in zip(self._means_of(name), totals if n else (), strict=False)
+            },
             {name: names or learned[name] for name, names in self._categories.items()},
             {name: names or learned.get(name, ()) for name, names in self._labels.items()},
             self._spec.encoding,
@@ -157,15 +161,6 @@ class FactsLearner:
             self._booleans,
             {name: each for name, each in self._label_types.items() if each},
         )
-
-    def _date_means(self) -> dict[str, float]:
-        """Return the mean of each value of dates."""
-        dates = self._spec.spelling.dates
-        return {
-            value: float(total) / n
-            for name, (totals, n) in self._date_sums.items()
-            for value, total in zip(dates[name].names(name), totals if n else (), strict=False)
-        }
 
     def _checked(self, known: TableFacts) -> TableFacts:
         """Check that the facts of the training data contain everything that this table needs; return them."""

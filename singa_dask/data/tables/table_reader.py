@@ -122,12 +122,12 @@ class TableReader:
     def written(self, block: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
         """Return the rows of a block that are in the part to read, with numbers as written in the files."""
         table = self.parts.decode(block.file, block.run, columns, data)
-        chosen = self._choose(block, lambda: self.selection.keys_of(table))
+        chosen = self.selection.rows(block.first, block.run.n, lambda: self.selection.keys_of(table))
         return table if chosen is None else table.take(chosen)
 
-    def _choose(self, block: TableBlock, keys: Callable[[], pa.Array]) -> Rows | None:
-        """Return which rows of a block are in the part to read; None for all. ``keys`` returns their keys."""
-        return self.selection.rows(block.first, block.run.n, keys)
+    def _chosen(self, block: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> Rows | None:
+        """Return which rows of a block, some of which may be bad, are in the part to read; None for all."""
+        return self.selection.rows(block.first, block.run.n, lambda: self._keys(block, columns, data))
 
     def _keys(self, block: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Array:
         """Return the keys of all rows of a block that has bad rows; null for an unreadable key."""
@@ -147,7 +147,7 @@ class TableReader:
         The function maps (first, stop) to rows, and raises an error if a row is bad.
         """
         rows, place = self.parts.rows(block.file, block.run, columns, data), self.place(block, columns, data)
-        chosen = self._choose(block, lambda: self._keys(block, columns, data))
+        chosen = self._chosen(block, columns, data)
 
         def read(first: int, stop: int) -> pa.Table:
             if chosen is None:
@@ -161,7 +161,7 @@ class TableReader:
     def place(self, block: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> Callable[[int], str]:
         """Return a function that maps a row of a block to its place in the file, for errors."""
         place = self.parts(block.file).place(block.run, data)
-        chosen = functools.cache(lambda: self._choose(block, lambda: self._keys(block, columns, data)))
+        chosen = functools.cache(lambda: self._chosen(block, columns, data))
         return lambda row: place(row if (rows := chosen()) is None else int(rows[row]))
 
     def _good_rows(self, block: TableBlock, columns: Mapping[str, str]) -> tuple[pa.Table | None, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -73,7 +73,8 @@ def read_columns(
             )
         for file in range(len(files)):
             try:
-                tables += _runs(parts, file, kinds, names)
+                runs = parts(file).runs(BLOCK_BYTES, 4 * len(names))
+                tables += [parts.decode(file, run, kinds, parts.fetch(file, run, kinds)).select(names) for run in runs]
             except DataError:
                 if format != "jsonl":
                     raise
@@ -109,11 +110,6 @@ def _typed_keys(table: pa.Table, files: Sequence[TableFile]) -> pa.Table:
             numbers = pa.array(values).take(pc.index_in(table.column(name), pa.array(texts)))
             table = table.set_column(table.column_names.index(name), name, numbers)
     return table
-
-
-def _runs(parts: OpenParts, file: int, kinds: Mapping[str, str], names: Sequence[str]) -> list[pa.Table]:
-    runs = parts(file).runs(BLOCK_BYTES, 4 * len(names))
-    return [parts.decode(file, run, kinds, parts.fetch(file, run, kinds)).select(names) for run in runs]
 
 
 def _json_columns(part: TablePart, names: Iterable[str]) -> pa.Table:

@@ -79,19 +79,10 @@ class JsonPart(TablePart):
     def _schema(self, kinds: Mapping[str, str]) -> pa.Schema:
         """Return the types of columns. Numbers and booleans that are wanted as strings keep their type."""
         types = {name: KINDS.get(kind, pa.float64()) for name, kind in kinds.items()}
-        stored_types = {
-            name: arrow_type
-            for name, arrow_type in self._types.items()
-            if column_kind(arrow_type) in ("number", "boolean")
-        }
-        return pa.schema(
-            {
-                self._titles.get(name, name): stored_types.get(name, arrow_type)
-                if arrow_type == pa.string()
-                else arrow_type
-                for name, arrow_type in types.items()
-            }
-        )
+        strings = [name for name, kind in kinds.items() if kind == "string" and name in self._types]
+        plain = [name for name in strings if column_kind(self._types[name]) in ("number", "boolean")]
+        types |= {name: self._types[name] for name in plain}
+        return pa.schema({self._titles.get(name, name): kind for name, kind in types.items()})
 
     def runs(self, block_bytes: int, row_bytes: int) -> Iterator[RecordRun]:
         return cut_lines(self.source, self.start, block_bytes)
