@@ -110,11 +110,12 @@ class FactsLearner:
         if self._required:
             table = table.filter(pa.array(~missing_rows(table, self._required)))
         self._n += len(table)
+        dates = self._spec.spelling.dates
         for name, (totals, n) in self._sums.items():
-            column, form = whole(table.column(name)).drop_null(), self._spec.spelling.dates.get(name)
-            values = form.values(column) if form else as_floats(column)[:, None]
-            values = values[~np.isnan(values[:, 0])]
-            self._sums[name] = totals + [column.sum() for column in values.T], n + len(values)
+            column, form = whole(table.column(name)), dates.get(name)
+            values = form.values(column).T if form else as_floats(column)[None]
+            values = values[:, ~np.isnan(values[0])]
+            self._sums[name] = totals + values.sum(axis=1), n + values.shape[1]
         for name, counts in self._tokens.items():
             self._spec.texts[name].count(as_texts(whole(table.column(name))).drop_null(), counts)
         for name, values_seen in self._values_seen.items():
