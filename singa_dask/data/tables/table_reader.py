@@ -126,7 +126,7 @@ class TableReader:
         return table if chosen is None else table.take(chosen)
 
     def _chosen(self, block: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> Rows | None:
-        """Return which rows of a block, some of which may be bad, are in the part to read; None for all."""
+        """Return which rows of a block with bad rows are in the part to read; None for all."""
         return self.selection.rows(block.first, block.run.n, lambda: self._keys(block, columns, data))
 
     def _keys(self, block: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Array:
