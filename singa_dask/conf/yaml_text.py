@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator
 from typing import Any
 
 import yaml
@@ -20,6 +19,8 @@ BREAK = re.compile("[\n\r\x85\u2028\u2029]")
 # placeholder for surrogates (bytes of file names), which libyaml cannot write
 BYTE = f"byte-{secrets.token_hex(8)}-"
 TAG = "tag:yaml.org,2002:"
+# an anchor at the start of a scalar, or after its tag
+ANCHOR = re.compile(r"\A(?:!\S*\s+)?(&\S+\s+)")
 # maximum length of a mapping in one line, the same as in Python's writer
 MAX_FLOW = 100
 FORMS = [
@@ -242,18 +243,29 @@ def redact_job(text: str) -> str:
         root = _FastLoader(text).get_single_node()
     except yaml.YAMLError:
         root = None
-    for node in reversed(list(_secrets(root, "", False))):
-        text = f'{text[: node.start_mark.index]}"{HIDDEN}"{text[node.end_mark.index :]}'
+    for start, stop in sorted(_secrets(root, "", False, set()), reverse=True):
+        value = text[start:stop]
+        anchor, after = ANCHOR.search(value), value[len(value.rstrip()) :]
+        text = f'{text[:start]}{anchor[1] if anchor else ""}"{HIDDEN}"{after}{text[stop:]}'
     return order_mark + redact(text)
 
 
-def _secrets(node: yaml.Node | None, key: str, in_options: bool) -> Iterator[yaml.Node]:
-    """Yield the nodes of secret values below a key, in the order of the text."""
+def _secrets(
+    node: yaml.Node | None, key: str, in_options: bool, seen: set[tuple[yaml.Node, str, bool]]
+) -> set[tuple[int, int]]:
+    """Return (start, stop) of the secret values below a node, each once: an alias stands for its anchor's node."""
+    spans: set[tuple[int, int]] = set()
+    if (node, key, in_options) in seen:
+        return spans
+    seen.add((node, key, in_options))
     if isinstance(node, yaml.MappingNode):
         for name, value in node.value:
-            yield from _secrets(value, str(name.value), in_options or name.value == "storage_options")
+            # below the name of a secret, all values are secret
+            inner = key if in_options and not is_open(key, "") else str(name.value)
+            spans |= _secrets(value, inner, in_options or name.value == "storage_options", seen)
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
-            yield from _secrets(value, key, in_options)
-    elif isinstance(node, yaml.ScalarNode) and in_options and not is_open(key, node.value):
-        yield node
+            spans |= _secrets(value, key, in_options, seen)
+    elif isinstance(node, yaml.ScalarNode) and in_options and node.value and not is_open(key, node.value):
+        spans.add((node.start_mark.index, node.end_mark.index))
+    return spans
