@@ -1,4 +1,4 @@
-"""YAML: convert text to a tree with places, convert values to text, and hide secrets in text.
+"""YAML: convert text to a tree with places, and convert values to text.
 
 Scalars are read as in YAML 1.2: ``1e-3`` is a number; ``on``, ``off``, ``yes`` and ``no`` are strings.
 """
@@ -13,14 +13,12 @@ import yaml
 
 from singa_dask.conf.tree import Items, Scalar, Tree, TreeEntry, TreeMap, plain
 from singa_dask.errors import ConfigError, Mark, Problem
-from singa_dask.redaction import HIDDEN, SURROGATE, is_open, redact
+from singa_dask.redaction import SURROGATE
 
 BREAK = re.compile("[\n\r\x85\u2028\u2029]")
 # placeholder for surrogates (bytes of file names), which libyaml cannot write
 BYTE = f"byte-{secrets.token_hex(8)}-"
 TAG = "tag:yaml.org,2002:"
-# an anchor at the start of a scalar, or after its tag
-ANCHOR = re.compile(r"\A(?:!\S*\s+)?(&\S+\s+)")
 # maximum length of a mapping in one line, the same as in Python's writer
 MAX_FLOW = 100
 FORMS = [
@@ -200,6 +198,15 @@ def parse(text: str, file: str, with_lines: bool = True) -> tuple[Tree | None, l
         raise ConfigError(Problem((), "nested too deeply.", Mark(file))) from None
 
 
+def composed(text: str) -> yaml.Node | None:
+    """Return the nodes of a YAML document with their places; None if the text is empty or not YAML."""
+    try:
+        root: yaml.Node | None = _FastLoader(text).get_single_node()
+    except yaml.YAMLError:
+        return None
+    return root
+
+
 def read_plain(text: str, file: str) -> Any:
     """Return the values of a YAML file.
 
@@ -233,39 +240,3 @@ def dump(value: Any, brief: bool = False) -> str:
         value, Dumper=dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=120
     )
     return text.replace(BYTE, r"\u")
-
-
-def redact_job(text: str) -> str:
-    """Hide secrets in the YAML text of a job, and change nothing else."""
-    # remove the byte order mark, because only some loaders count it as a character
-    order_mark, text = (text[:1], text[1:]) if text.startswith("\ufeff") else ("", text)
-    try:
-        root = _FastLoader(text).get_single_node()
-    except yaml.YAMLError:
-        root = None
-    for start, stop in sorted(_secrets(root, "", False, set()), reverse=True):
-        value = text[start:stop]
-        anchor, after = ANCHOR.search(value), value[len(value.rstrip()) :]
-        text = f'{text[:start]}{anchor[1] if anchor else ""}"{HIDDEN}"{after}{text[stop:]}'
-    return order_mark + redact(text)
-
-
-def _secrets(
-    node: yaml.Node | None, key: str, in_options: bool, seen: set[tuple[yaml.Node, str, bool]]
-) -> set[tuple[int, int]]:
-    """Return (start, stop) of the secret values below a node, each once: an alias stands for its anchor's node."""
-    spans: set[tuple[int, int]] = set()
-    if (node, key, in_options) in seen:
-        return spans
-    seen.add((node, key, in_options))
-    if isinstance(node, yaml.MappingNode):
-        for name, value in node.value:
-            # below the name of a secret, all values are secret
-            inner = key if in_options and not is_open(key, "") else str(name.value)
-            spans |= _secrets(value, inner, in_options or name.value == "storage_options", seen)
-    elif isinstance(node, yaml.SequenceNode):
-        for value in node.value:
-            spans |= _secrets(value, key, in_options, seen)
-    elif isinstance(node, yaml.ScalarNode) and in_options and node.value and not is_open(key, node.value):
-        spans.add((node.start_mark.index, node.end_mark.index))
-    return spans
