@@ -1,4 +1,4 @@
-"""Hide the secrets of storage options in the text of a job file, in YAML and in SINGA's format."""
+"""Hidden secrets of storage options in the text of a job file, in YAML and in SINGA's format."""
 
 from __future__ import annotations
 
@@ -37,16 +37,19 @@ def redact_job(text: str) -> str:
 
 
 def _inner_key(key: str, name: str) -> str:
-    """Return the key that decides whether a value is secret: below the name of a secret, all values are secret."""
+    """Return the key that decides whether a value is secret.
+
+    Below the name of a secret, all values are secret.
+    """
     return name if is_open(key, "") else key
 
 
 def _secrets(
     node: yaml.Node, key: str, in_options: bool, seen: set[tuple[yaml.Node, str, bool]]
 ) -> set[tuple[int, int]]:
-    """Return (start, stop) of the secret values below a YAML node, each once: an alias leads to its anchor's node.
+    """Return (start, stop) of the secret values below a YAML node.
 
-    ``key`` is empty outside of storage options.
+    A value that aliases repeat has one place, at its anchor. ``key`` is empty outside of storage options.
     """
     spans: set[tuple[int, int]] = set()
     if (node, key, in_options) in seen:

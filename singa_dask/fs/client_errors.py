@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import traceback
 from collections.abc import Iterator
+from pathlib import Path
 
 from fsspec.exceptions import FSTimeoutError
 
@@ -13,6 +16,7 @@ from singa_dask.errors import DataError, MissingPackageError
 CLIENTS = ("aiohttp", "asyncio", "botocore")
 # HTTP status codes after which a later request may succeed
 BUSY = (408, 425, 429, 500, 502, 503, 504)
+PACKAGE = str(Path(__file__).parents[1])
 NO_RANGES = "the server sends whole files only, not ranges of bytes. Copy the file first."
 
 
@@ -34,6 +38,10 @@ def errors_name(url: str) -> Iterator[None]:
     except (OSError, ValueError, ImportError) as error:
         text, kind = message_of(error), MissingPackageError if isinstance(error, ImportError) else DataError
         raise kind(text if text.startswith(url) else f"{url}: {text}") from error
+    except TypeError as error:
+        if text := _unknown_option(error):
+            raise DataError(f"{url}: {text}") from error
+        raise
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in CLIENTS:
             raise
@@ -60,8 +68,18 @@ def refusal(error: FileNotFoundError) -> str:
     cause = error.__cause__
     if cause is None or isinstance(cause, FileNotFoundError) or getattr(cause, "status", 0) in (404, 410):
         return ""
+    if isinstance(cause, TypeError):
+        return _unknown_option(cause)
     is_of_client = isinstance(cause, OSError) or type(cause).__module__.startswith(CLIENTS)
     return message_of(cause) if is_of_client else ""
+
+
+def _unknown_option(error: TypeError) -> str:
+    """Return a message if a package, not this one, was called with an unknown argument; else an empty text."""
+    option = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    if option is None or traceback.extract_tb(error.__traceback__)[-1].filename.startswith(PACKAGE):
+        return ""
+    return f"storage_options: this filesystem has no option {option[1]!r}."
 
 
 def with_errno(kind: type[OSError], number: int, text: str) -> OSError:

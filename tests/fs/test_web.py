@@ -160,3 +160,9 @@ def test_without_aiohttp(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     with pytest.raises(MissingPackageError, match=r"http://nowhere/x: .*pip install 'singa-dask\[http\]'"):
         fs.exists("http://nowhere/x")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/a.csv", "s3://bucket/a.csv"])
+def test_an_unknown_storage_option_is_named(url: str) -> None:
+    with pytest.raises(DataError, match=rf"^{url}: storage_options: this filesystem has no option 'colour'\.$"):
+        fs.read_bytes(url, storage_options={"colour": "blue"})
