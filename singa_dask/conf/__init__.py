@@ -8,8 +8,8 @@ Models
     the sources of layers.
 Job files
     `jobfile`: reads a file. `tree`: its values with their places. `yaml_text`: YAML. `singa_text`, `singa_job`,
-    `singa_rules`: SINGA's own format. `layer_blocks`, `cluster_file`, `overrides`: changes of the tree. `redacted_text`:
-    hides secrets. `warnings`: likely mistakes in a valid job.
+    `singa_rules`: SINGA's own format. `layer_blocks`, `cluster_file`, `overrides`: changes of the tree.
+    `redacted_text`: hides secrets. `warnings`: likely mistakes in a valid job.
 Documentation and editors
     `describe`: describes a part. `json_schema`: the schema of job files. `nn_stub`: types of `singa_dask.nn`.
 

@@ -75,7 +75,7 @@ def refusal(error: FileNotFoundError) -> str:
 
 
 def _unknown_option(error: TypeError) -> str:
-    """Return a message if a package, not this one, was called with an unknown argument; else an empty text."""
+    """Return a message if a filesystem was called with an unknown option; else an empty text."""
     option = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if option is None or traceback.extract_tb(error.__traceback__)[-1].filename.startswith(PACKAGE):
         return ""

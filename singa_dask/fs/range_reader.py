@@ -146,9 +146,9 @@ class RangeReader:
         return memoryview(data)
 
     def reread(self, offset: int, length: int) -> memoryview:
-        """Read a range again over another connection and without the cache, after a late read.
+        """Read a range again over another connection, after a late or a damaged read.
 
-        HDFS may use another replica.
+        HDFS may use another replica. The bytes replace a cached copy.
         """
         check_cancelled()
         with errors_name(self.url):
@@ -158,6 +158,8 @@ class RangeReader:
             raise DataError(f"{self.url}: the file was replaced while it was read.")
         if len(data) != length:
             raise DataError(f"{self.url}: read {len(data)} bytes at offset {offset}, expected {length}.")
+        if cached := self._cached(offset, length):
+            cached[0].keep(cached[1], data)
         return memoryview(data)
 
     def _read(self, offset: int, length: int, reader: Any = None) -> bytes:

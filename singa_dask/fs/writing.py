@@ -227,7 +227,9 @@ def _remove_leftovers(folder: Path, prefix: str) -> None:
             continue
         pid = entry.name.removeprefix(prefix).split(".")[1]
         if pid.isdigit() and not has_process(int(pid)):
-            Path(entry.path).unlink(missing_ok=True)
+            # other users' files in a shared directory, such as /tmp, stay
+            with contextlib.suppress(OSError):
+                os.unlink(entry.path)
 
 
 def has_process(pid: int) -> bool:

@@ -32,6 +32,13 @@ DAMAGE = (
 )  # fmt: skip
 
 
+def _crc_of(data: Sequence[memoryview]) -> int:
+    crc = 0
+    for part in data:
+        crc = checksum_of(part, crc)
+    return crc
+
+
 class RangeStore(Store):
     """A store whose blocks are ranges of files: the base class of nearly all formats.
 
@@ -221,27 +228,38 @@ class RangeStore(Store):
         Aborted
             The job for which this thread reads has ended.
         """
-        ranges = self.ranges(block_id)
-        data = read_ranges(ranges, again)
-        self.verify_crc(block_id, summed_bytes(ranges, data))
+        data = self.read_bytes(block_id, again)
+        if not (again or self.is_local or self._has_crc(block_id, summed_bytes(self.ranges(block_id), data))):
+            # another connection, or another replica of HDFS, may return the right bytes, which replace cached ones
+            data = self.read_bytes(block_id, again=True)
+        self.verify_crc(block_id, summed_bytes(self.ranges(block_id), data))
         return data
+
+    def read_bytes(self, block_id: int, again: bool) -> list[memoryview]:
+        """Read the bytes of a block for `fetch`, which compares their checksum."""
+        return read_ranges(self.ranges(block_id), again)
 
     def verify_crc(self, block_id: int, data: Sequence[memoryview]) -> None:
         """Verify the checksum of a block's bytes, the first time that they are read.
 
         Raises a `DataError` if the checksum differs from the manifest.
         """
-        block = self.blocks[block_id]
-        if block.crc is not None and block_id not in self._verified:
-            crc = 0
-            for part in data:
-                crc = checksum_of(part, crc)
-            if crc != block.crc:
-                raise DataError(
-                    f"{block.file}, block {block_id} ({block.length} bytes from {block.offset} on): the crc32c is "
-                    f"{crc:08x}, expected {block.crc:08x}. {advice_for(self.url)}"
-                )
+        if not self._has_crc(block_id, data):
+            block = self.blocks[block_id]
+            raise DataError(
+                f"{block.file}, block {block_id} ({block.length} bytes from {block.offset} on): the crc32c is "
+                f"{_crc_of(data):08x}, expected {block.crc:08x}. {advice_for(self.url)}"
+            )
+
+    def _has_crc(self, block_id: int, data: Sequence[memoryview]) -> bool:
+        """Return whether the bytes of a block have the manifest's checksum. Computed until it is right once."""
+        expected = self.blocks[block_id].crc
+        if expected is None or block_id in self._verified:
+            return True
+        if _crc_of(data) == expected:
             self._verified.add(block_id)
+            return True
+        return False
 
     def fetch_bytes(self, block_id: int) -> int:
         """Return how many bytes `fetch` reads for a block.

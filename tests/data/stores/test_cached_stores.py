@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from singa_dask import fs
 from singa_dask.data.loading import Loader
@@ -66,6 +67,29 @@ def test_the_second_epoch_comes_from_the_cache(backend: str, far: Far, tmp_path:
         assert store.fingerprint == plain.fingerprint
         assert_same(read_all(store), records)
         assert far.cache.misses == misses
+
+
+@pytest.mark.parametrize("backend", ["arrow", "csv"])
+def test_bytes_damaged_on_the_way_are_read_again(
+    backend: str, far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = floats(14_000, (40,))
+    url = far.put(written(tmp_path, backend, records))
+    write_manifest(url)
+    right, damaged = MemoryFileSystem.cat_file, []
+
+    def damage_first(self: MemoryFileSystem, path: str, start: int, end: int) -> bytes:
+        data = bytearray(right(self, path, start=start, end=end))
+        if not damaged and len(data) >= MIN_CACHED_BYTES:
+            damaged.append(start)
+            data[len(data) // 2] ^= 1
+        return bytes(data)
+
+    monkeypatch.setattr(MemoryFileSystem, "cat_file", damage_first)
+    for _ in range(2):
+        with open_store(url, storage_options=far.options) as store:
+            assert_same(read_all(store), records)
+    assert len(damaged) == 1
 
 
 def test_a_loader_reads_through_the_cache(far: Far, tmp_path: Path) -> None:

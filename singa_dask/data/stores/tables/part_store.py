@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from singa_dask.data.codecs.salvage import bisect_rows
 from singa_dask.data.stores.manifest import Manifest, find_manifest, name_of
-from singa_dask.data.stores.range_store import RangeStore, file_bytes, rest_of, summed_bytes
+from singa_dask.data.stores.range_store import RangeStore, file_bytes, rest_of
 from singa_dask.data.tables.block_index import Runs, TableIndex
 from singa_dask.data.tables.column_values import as_texts, column_kind, missing_of, whole
 from singa_dask.data.tables.encoder import TableEncoder
@@ -115,11 +115,10 @@ class PartStore(RangeStore):
         part = self._parts.find(file)
         return part.fetch_bytes(run, self._parts.in_file(file, self._columns)) if part else run.length
 
-    def fetch(self, block_id: int, again: bool = False) -> list[memoryview]:
+    def read_bytes(self, block_id: int, again: bool) -> list[memoryview]:
         file, run, *_ = self._pieces[block_id]
         data = self._parts.fetch(file, run, self._columns, again)
         self._check_file(file, self.blocks[block_id].crc is not None)
-        self.verify_crc(block_id, summed_bytes(self.ranges(block_id), data))
         return data
 
     def is_cached(self, block_id: int) -> bool:
