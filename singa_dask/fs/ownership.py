@@ -69,7 +69,7 @@ class Ownership:
         """
         if there := read_owner(self.directory):
             self._compare(there)
-            if self.epoch is not None and there.get("epoch", 0) < self.epoch:
+            if self.epoch is not None and (there.get("epoch") or 0) < self.epoch:
                 self.take()  # an older owner took the directory, after it had been suspended
 
     def is_taken(self) -> bool:
@@ -84,7 +84,7 @@ class Ownership:
 
     def _compare(self, there: dict[str, Any]) -> None:
         is_mine = there.get("owner") == self.owner
-        if not is_mine or (self.epoch is not None and there.get("epoch", 0) > self.epoch):
+        if not is_mine or (self.epoch is not None and (there.get("epoch") or 0) > self.epoch):
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(there.get("time", 0)))
             who = f"process {there.get('pid')} on {there.get('host')}, since {when}"
             kind = ReplacedError if is_mine else TakenOverError

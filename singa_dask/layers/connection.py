@@ -181,7 +181,7 @@ class Slice(Forwarding):
         for k, feature in enumerate(self.features):
             part = self.piece(grad, k)
             if feature.grad is None:
-                self.ops.multiply(part, 0, out=part)
+                self.ops.clear(part)
             elif self.copies:
                 self.ops.copy(_by_steps(feature.grad, self.steps), out=part)
 

@@ -74,7 +74,7 @@ class Copies:
         if layer not in self._adding:
             for param in layer.params:
                 if param.view is not None:  # layers add to different parts of this memory, so clear all of it first
-                    layer.ops.multiply(param.memory, 0, out=param.memory)
+                    layer.ops.clear(param.memory)
             run(layer, phase, "backward")
         elif layer.speed.accumulates:
             run(layer, phase | Phase.AGGREGATE_GRADIENT, "backward")
