@@ -16,10 +16,9 @@ from singa_dask import observe
 from singa_dask.cli.clusters import Signals, chosen_cluster
 from singa_dask.cli.inference_options import gap_options, parse_missing, threshold_option
 from singa_dask.cli.options import (
-    init_from_option,
-    job_options,
     json_option,
     quiet_option,
+    run_options,
     scheduler_options,
     with_options,
 )
@@ -41,12 +40,11 @@ def _inference_options(command: Callable[..., Any]) -> Callable[..., Any]:
         quiet_option,
         scheduler_options("Use the Dask cluster of this scheduler; its workers must see all files at the same place."),
         click.option("--workers", metavar="N", type=click.IntRange(min=1), help="Use N processes of this machine."),
-        init_from_option("Use"),
     )
 
 
 @click.command()
-@job_options
+@run_options
 @_inference_options
 @click.option("--layer", "layers", metavar="NAME", multiple=True, help="Layer to write the values of. Repeatable.")
 @click.option(
@@ -87,6 +85,8 @@ def extract(
 ) -> None:
     """Write the outputs of layers of a trained net for records.
 
+    RUN is a run directory or a step of it. A JOB.yaml needs --init-from, or checkpoint_path.
+
     Each record is read once, in file order, and becomes one record, with its label if it has one. A SoftmaxLoss writes
     its probabilities. With --predictions a record is (class, probability): a line of CSV is label,class,probability.
     The output is the same for any number of workers, and appears when it is complete.
@@ -120,7 +120,7 @@ UNWRITTEN = (".json", ".npy", ".npz", ".pq", ".xls", ".xlsx")
 
 
 @click.command()
-@job_options
+@run_options
 @_inference_options
 @click.option(
     "--data",
@@ -167,6 +167,8 @@ def predict(
     **source: Any,
 ) -> None:
     """Predict the classes, labels or targets of new records.
+
+    RUN is a run directory or a step of it. A JOB.yaml needs --init-from, or checkpoint_path.
 
     Writes CSV with a header and a line for each record, in file order. The columns are: the file, or the number of the
     record from 0 on; columns to --keep; name, number and probability of the likeliest class, and of the next ones with
@@ -231,7 +233,7 @@ def predict(
 
 
 @click.command()
-@job_options
+@run_options
 @_inference_options
 @click.option(
     "--data",
@@ -281,6 +283,8 @@ def test(
     **source: Any,
 ) -> None:
     """Measure the performance of a checkpoint.
+
+    RUN is a run directory or a step of it. A JOB.yaml needs --init-from, or checkpoint_path.
 
     The test net gets its values, by name of param, and reads the job's records, or those of --data. The metrics are
     the same for any number of workers. See run for exit codes.
@@ -352,8 +356,7 @@ LENGTH = 1000
 
 
 @click.command()
-@job_options
-@init_from_option("Use")
+@run_options
 @click.option(
     "--length",
     metavar="N",
@@ -384,8 +387,9 @@ def sample(
 ) -> None:
     """Write text with a trained net, a character at a time.
 
-    JOB is the job that trained it, from CharRNN to SoftmaxLoss; or one whose net writes, from RNNDummy to
-    CharRNNOutput, like SINGA's sample.conf. Each character is the next input, and recurrent layers keep their state.
+    RUN is a run directory or a step of it. A JOB.yaml needs --init-from, or checkpoint_path. It is the job that trained
+    the net, from CharRNN to SoftmaxLoss; or one whose net writes, from RNNDummy to CharRNNOutput, like SINGA's
+    sample.conf. Each character is the next input, and recurrent layers keep their state.
     The same seed gives the same text.
     """
     from singa_dask import fs
@@ -394,11 +398,12 @@ def sample(
     from singa_dask.inference.sampling import sampling_job, writes
     from singa_dask.jobs.checks import check
 
+    job_file, values = job.of_run(job_file, init_from)
     read = job.read(job_file, sets if seed is None else (*sets, f"seed={seed}"), cluster_file)
-    if not (init_from or read.job.checkpoint_path):
+    if not (values or read.job.checkpoint_path):
         raise click.UsageError("the net has no values. Pass --init-from, or set checkpoint_path in the job.")
     if not writes(read.job):
-        check(read, init_from=init_from, check_sources=False)
+        check(read, init_from=values, check_sources=False)
     elif length is None:
         length = read.job.test_steps or None
     job.warn(read, strict=strict)
@@ -409,7 +414,7 @@ def sample(
             opened = stack.enter_context(fs.open(fs.absolute(out), "wb"))
             file = stack.enter_context(io.TextIOWrapper(opened, encoding="utf-8", newline=""))
         with read.located():
-            write_sample(writing, init_from, LENGTH if length is None else length, seed_text, file)
+            write_sample(writing, values, LENGTH if length is None else length, seed_text, file)
 
 
 def _stored_net(
@@ -424,11 +429,15 @@ def _stored_net(
     wait: float,
     quiet: bool,
 ) -> DistributedNet:
-    """Print the warnings on a job, and return its net; raises a ConfigError if there is no checkpoint."""
+    """Print the warnings on a job, and return its trained net.
+
+    Raises a `ConfigError` if there is no checkpoint.
+    """
     from singa_dask.cli import job
     from singa_dask.cli.tasks import reported, shown
     from singa_dask.inference.stored_net import HERE, DistributedNet, workers_of
 
+    job_file, init_from = job.of_run(job_file, init_from)
     read = job.read(job_file, sets, cluster_file)
     job.warn(read, strict=strict, quiet=quiet)
     if not (init_from or read.job.checkpoint_path):

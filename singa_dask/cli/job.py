@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import os
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
 import click
 from click.core import ParameterSource
 
+from singa_dask import fs
 from singa_dask.api import REGISTRIES
 from singa_dask.cli.options import CPU
 from singa_dask.cli.printing import echo
@@ -31,6 +32,21 @@ def read(path: str, sets: Iterable[str], cluster_file: str | None) -> JobFile:
     if CPU in sets and job_file.job.ops == "cupy":
         return load(path, sets=(*changes, "ops=auto"), cluster_file=cluster_file, registries=REGISTRIES)
     return job_file
+
+
+def of_run(path: str, init_from: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Return a job file, and the checkpoints to initialise from.
+
+    If ``path`` is a run directory or a step of it, this is the run's job, with the values of ``path`` unless
+    ``init_from`` has other checkpoints. Else both arguments are returned.
+    """
+    if path == "-" or not fs.is_dir(fs.absolute(path)):
+        return path, init_from
+    from singa_dask.observe.files.stored_run import run_of
+
+    url = fs.absolute(path).rstrip("/")
+    run = run_of(url, f"pass its job file, with --init-from {path}.")
+    return fs.join(run, "resolved.yaml"), tuple(init_from) or (url,)
 
 
 @cache

@@ -102,7 +102,20 @@ HABITS = {
 }
 """Our commands -> their names in other programs."""
 STOPPED = "SIGINT: stopped."
-PLACES = {"CHECKPOINT", "DATA", "DST", "FILE", "JOB.yaml", "MAP.yaml", "RUN", "SRC", "TRACE", "URL", "WEIGHTS"}
+PLACES = {
+    "CHECKPOINT",
+    "DATA",
+    "DST",
+    "FILE",
+    "JOB.yaml",
+    "MAP.yaml",
+    "RUN",
+    "RUN|JOB.yaml",
+    "SRC",
+    "TRACE",
+    "URL",
+    "WEIGHTS",
+}
 """Metavars of arguments and options that are paths or URLs, without brackets and dots."""
 
 

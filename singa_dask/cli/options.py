@@ -32,7 +32,7 @@ def with_options(command: Command, *decorators: Callable[[Command], Command]) ->
     return functools.reduce(lambda decorated, decorate: decorate(decorated), decorators, command)
 
 
-def job_options(command: Command) -> Command:
+def job_options(command: Command, metavar: str = "JOB.yaml") -> Command:
     """Add the job file, the options that change it, and ``--strict``."""
 
     @functools.wraps(command)
@@ -58,8 +58,16 @@ def job_options(command: Command) -> Command:
             help="Change a value, e.g. updater.learning_rate.base_lr=0.1 or "
             "neuralnet.layer[fc1].innerproduct_conf.num_output=64. Repeatable.",
         ),
-        click.argument("job_file", metavar="JOB.yaml"),
+        click.argument("job_file", metavar=metavar),
     )
+
+
+def run_options(command: Command) -> Command:
+    """Add a run or a job file, the options that change the job, ``--init-from`` and ``--strict``.
+
+    The command passes the run or job file and the values of ``--init-from`` to `job.of_run`.
+    """
+    return job_options(init_from_option("Use")(command), "RUN|JOB.yaml")
 
 
 def init_from_option(use: str) -> Callable[[Command], Command]:

@@ -31,7 +31,7 @@ STANDARDISE = "store_conf: {standardise: true}, if the values of records are lar
 LABELS = "whether each label belongs to its record"
 CLASS_WEIGHTS = "softmaxloss_conf: {class_weights: [...]}, larger for rare classes"
 THRESHOLD = "predict --proba, with a threshold of your own for the probability"
-ROC_AUC = "singa-dask test JOB.yaml --init-from RUN --metrics auc: how well the probabilities rank records"
+ROC_AUC = "singa-dask test RUN --metrics auc: how well the probabilities rank records"
 RARE = [CLASS_WEIGHTS, THRESHOLD, ROC_AUC]
 """Advice for a net that ranks records well, but predicts the same class for nearly all of them."""
 AREAS = ("roc_auc", "roc_auc_ovr", "auc")

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from singa_dask.data.tables.lags import LagsConf
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.wording import listed, suggest
 
@@ -73,6 +72,8 @@ class SurveyOptions:
         for option in ("category", "label", "target"):
             found[option] = tuple(resolved(place, names, getattr(self, option), f"--{option}"))
         predicted = [*found["label"], *found["target"]]
+        from singa_dask.data.tables.lags import LagsConf  # late, because options are made for the help of commands
+
         lags = LagsConf(columns=predicted, n=self.lags).names if self.lags and predicted else []
         for option in ("drop", "features"):
             found[option] = tuple(resolved(place, names, getattr(self, option), f"--{option}", lags))

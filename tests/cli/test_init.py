@@ -262,7 +262,7 @@ def test_it_says_what_to_do_next(call: Call) -> None:
         "net: mlp of 256 and 128 hidden units, 5000 steps of 64 records\n"
         "my job.yaml: a job with net mlp. Next:\n"
         "  singa-dask run 'my job.yaml' --run-dir runs/my-job\n"
-        "  singa-dask predict 'my job.yaml' --init-from runs/my-job --data NEW.arrow\n"
+        "  singa-dask predict runs/my-job --data NEW.arrow\n"
     )
     text = Path("my job.yaml").read_text()
     assert text.startswith(f"# Written by singa-dask init {data} --net=mlp\n")
@@ -283,7 +283,7 @@ def test_a_run_on_a_cluster_is_offered_beside_remote_data(source: str, on_cluste
     survey = RecordSurvey(source, source, "csv", (3,), (), 9, 1, "", features=("a",))
     first, then = commands(survey, "mlp", "job.yaml", on_cluster)
     assert first == f"singa-dask run job.yaml --run-dir {run}"
-    assert f"--init-from {run} " in then
+    assert f"predict {run} " in then
 
 
 def test_numbers_that_look_like_codes_are_noted(call: Call) -> None:
@@ -313,7 +313,7 @@ def test_each_job_has_a_run_directory_of_its_own(call: Call) -> None:
     def offered(out: str) -> str:
         result = call("init", "x.csv", "-o", out, "--overwrite")
         [run] = re.findall(r"singa-dask run \S+ --run-dir (\S+)\n", result.stderr)
-        assert f"--run-dir {run}\n" in Path(out).read_text() and f"--init-from {run} " in result.stderr
+        assert f"--run-dir {run}\n" in Path(out).read_text() and f"predict {run} " in result.stderr
         return run
 
     runs = [offered(out) for out in ("job.yaml", "mine.v1.yaml", "mine.v2.yaml", "other/job.yaml")]

@@ -49,6 +49,17 @@ def test_predictions_agree(call: Call, job: Path, trained: Path, tmp_path: Path)
     assert (np.diff(chances, axis=1) <= 0).all()
 
 
+def test_a_run_brings_its_job_and_its_newest_values(call: Call, job: Path, trained: Path, tmp_path: Path) -> None:
+    given = ["--data", DIGITS, "--set", BATCH, "--quiet"]
+    newest = trained / "checkpoint" / "step-6"
+    expected = call("predict", job, "--init-from", newest, *given).stdout
+    assert expected
+    for place in (trained, newest):
+        assert call("predict", place, *given).stdout == expected
+    result = call("test", tmp_path, "--quiet")
+    assert result.exit_code and f"{tmp_path}: no run is here." in result.stderr
+
+
 @pytest.mark.parametrize("kind", ["arrow", "csv"])
 def test_new_records_of_any_kind(call: Call, job: Path, trained: Path, tmp_path: Path, kind: str) -> None:
     pixels = digits()["pixel"][:7].reshape(7, 28, 28)

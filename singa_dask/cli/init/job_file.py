@@ -28,14 +28,14 @@ def commands(data: RecordSurvey | TextSurvey, net: str, out: str, on_cluster: bo
     """
     job, run = shlex.quote(out), shlex.quote(_new_run(data, net, out, on_cluster))
     if isinstance(data, TextSurvey):
-        then = f"sample {job} --init-from {run} --length 400"
+        then = f"sample {run} --length 400"
     else:
         # a directory of tables has a format, but no suffix
         suffix = posixpath.basename(data.source).partition(".")[2] or (data.form if data.features else "")
         new = "PICTURE" if data.form == "image-folder" else f"NEW.{suffix}".rstrip(".")
         new = shlex.quote(data.unlabelled_url) if data.unlabelled_url else new
         keep = f" --keep {shlex.quote(data.key)}" if data.key and "," not in data.key else ""
-        then = f"predict {job} --init-from {run} --data {new}{keep}"
+        then = f"predict {run} --data {new}{keep}"
     return f"singa-dask run {job} --run-dir {run}", f"singa-dask {then}"
 
 

@@ -95,10 +95,11 @@ def short_names(runs: list[StoredRun]) -> list[str]:
     return [run.url for run in runs]
 
 
-def run_of(url: str) -> str:
+def run_of(url: str, otherwise: str = "pass its job: job=, or --job.") -> str:
     """Return the run directory of a URL.
 
-    The URL is of a run directory, of its checkpoint directory, or of a checkpoint in it.
+    The URL is of a run directory, of its checkpoint directory, or of a checkpoint in it. ``otherwise`` says what to do
+    with a checkpoint without a run.
 
     Raises
     ------
@@ -113,4 +114,4 @@ def run_of(url: str) -> str:
     try:
         return StoredRun(url).url
     except ConfigError as error:
-        raise ConfigError(f"{error} For a checkpoint without a run, pass its job: job=, or --job.") from None
+        raise ConfigError(f"{error} For a checkpoint without a run, {otherwise}") from None
