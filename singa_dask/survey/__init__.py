@@ -5,10 +5,11 @@ Data
     table, step by step. `outputs`: labels and targets of a table. `choice`: its features. `options`: what the user
     wants. `results`: what a survey returns. `split`: training and test set.
 Columns of tables
-    `read_table`: opens tables and reads their columns, CSV by its `csv_head`. `columns`: a column and its values.
-    `table_survey`: the columns of a table. `counts`: counts large tables on Dask workers. `column_kinds`: ids,
-    dates, categories, texts. `numbers`: numbers written as text. `number_faults`: numbers that cannot be read.
-    `spellings`: how values of CSV are written. `date_columns`: parts of dates. `series`: time series.
+    `named_columns`: finds the columns that options name. `read_table`: opens tables and reads their columns, CSV by
+    its `csv_head`. `columns`: a column and its values. `table_survey`: the columns of a table. `counts`: counts large
+    tables on Dask workers. `column_kinds`: ids, dates, categories, texts. `numbers`: numbers written as text.
+    `number_faults`: numbers that cannot be read. `spellings`: how values of CSV are written. `date_columns`: parts of
+    dates. `series`: time series.
 Findings
     `notes`: how values are read. `leaks`: features that tell the label alone. `never_learned`: what only test records
     have. `baseline`: models to beat, one of them by `logistic`. `statistics`: ranges, ids and duplicates of a store.

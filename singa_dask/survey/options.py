@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import fnmatch
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from singa_dask.errors import ConfigError, DataError
-from singa_dask.wording import listed, suggest
+from singa_dask.errors import DataError
 
 
 class UnsureError(DataError):
@@ -60,55 +58,6 @@ class SurveyOptions:
         given = [name for name in names if getattr(self, name)]
         given += [name for name in ("header", "quotes") if getattr(self, name) is not None]
         return given[0] if given else ""
-
-    def by_name(self, place: str, names: Sequence[str]) -> SurveyOptions:
-        """Return the options with names in place of patterns and positions of columns.
-
-        ``names`` are the columns of the table at ``place``. ``features`` and ``drop`` may also name lags.
-
-        Raises a `ConfigError` for a column that does not exist, and for several columns where one is expected.
-        """
-        found: dict[str, Any] = {}
-        for option in ("category", "label", "target"):
-            found[option] = tuple(resolved(place, names, getattr(self, option), f"--{option}"))
-        predicted = [*found["label"], *found["target"]]
-        from singa_dask.data.tables.lags import LagsConf  # late, because options are made for the help of commands
-
-        lags = LagsConf(columns=predicted, n=self.lags).names if self.lags and predicted else []
-        for option in ("drop", "features"):
-            found[option] = tuple(resolved(place, names, getattr(self, option), f"--{option}", lags))
-        for option in (name for name in ("text", "split_by") if getattr(self, name)):
-            given, flag = getattr(self, option), f"--{option.replace('_', '-')}"
-            found[option], *others = resolved(place, names, [given], flag)
-            if others:
-                shown = listed([found[option], *others])
-                raise ConfigError(f"{place}: {flag} {given}: it matches {shown}. Expected one column.")
-        return replace(self, **found)
-
-
-def is_position(text: str) -> bool:
-    """Return whether a text gives a column by position: ``first``, ``last`` or a number from 1 on."""
-    return text in ("first", "last") or text.isdecimal()
-
-
-def resolved(
-    place: str, names: Sequence[str], wanted: Sequence[str], option: str, lags: Sequence[str] = ()
-) -> list[str]:
-    """Return the names of the columns that an option lists, each once.
-
-    The option may give a name, a pattern, a position from 1 on, ``first`` or ``last``. ``lags`` are columns without a
-    position.
-    """
-    known, columns = [*filter(None, names), *lags], dict[str, None]()
-    for each in wanted:
-        chosen = [each] if each in (*names, *lags) else fnmatch.filter(known, each)
-        if not chosen and is_position(each):
-            at = {"first": 0, "last": len(names) - 1}.get(each, -1) if each.isalpha() else int(each) - 1
-            chosen = [names[at]] if 0 <= at < len(names) else []
-        if not chosen:
-            raise ConfigError(f"{place}: no column {each!r} for {option}. {suggest(each, known)}")
-        columns |= dict.fromkeys(chosen)
-    return [*columns]
 
 
 def worded(error: DataError, na_values: Sequence[str] = ()) -> DataError:

@@ -24,7 +24,8 @@ from singa_dask.fs.open_bytes import decode_text
 from singa_dask.fs.patterns import is_pattern
 from singa_dask.survey.arrays import reading_fault, survey_arrays
 from singa_dask.survey.csv_head import head_lines, separator_of
-from singa_dask.survey.options import SurveyOptions, is_position
+from singa_dask.survey.named_columns import is_position
+from singa_dask.survey.options import SurveyOptions
 from singa_dask.survey.results import RecordSurvey, TextSurvey
 from singa_dask.survey.tables import survey_table
 

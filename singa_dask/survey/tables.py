@@ -27,6 +27,7 @@ from singa_dask.survey.column_kinds import KEYS, is_like_id
 from singa_dask.survey.columns import ColumnSurvey, codes_of
 from singa_dask.survey.date_columns import date_doubts, date_notes, with_dates
 from singa_dask.survey.leaks import exact_warnings, leak_warnings, shared_id_warnings
+from singa_dask.survey.named_columns import with_names
 from singa_dask.survey.never_learned import categories_never_learned, classes_never_learned
 from singa_dask.survey.notes import code_notes, form_notes, left_out_notes, sentinel_notes, unmet_words, value_notes
 from singa_dask.survey.numbers import PLAIN, with_numbers
@@ -130,7 +131,7 @@ def _interpreted(url: str, options: SurveyOptions) -> tuple[TableSurvey, SurveyO
     if options.split_by and (options.lags or options.test):
         raise DataError(f"{url}: --split-by, and {'--lags' if options.lags else '--test'}. Pass one of them.")
     opened = open_table(url, options)
-    options = options.by_name(url, [*opened.kinds])
+    options = with_names(options, url, [*opened.kinds])
     table = read_table(opened, options)
     table = table.with_names(options.category, options.na_values)
     not_numbers = names_in(table, options)
