@@ -10,6 +10,7 @@ import os
 import pickle
 import re
 import socket
+import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -20,7 +21,8 @@ from singa_dask import fs
 from singa_dask.errors import DataError
 from singa_dask.fs.outputs import check_output
 from singa_dask.fs.range_reader import RangeReader
-from tests.hdfs.cluster import BLOCK_BYTES, HOSTS, MiniHdfs
+from tests.hdfs.cluster import BLOCK_BYTES, HOSTS, VERSION, MiniHdfs
+from tests.hdfs.jars import HADOOP_3
 from tests.hdfs.test_jobs import check_alike
 from tests.runtime.harness import SINGLE
 
@@ -102,6 +104,20 @@ def test_a_file_is_created_once(folder: str) -> None:
     fs.write_atomic(url, b"first")
     assert not fs.create(url)
     assert fs.read_bytes(url) == b"first"
+
+
+@pytest.mark.skipif(VERSION != HADOOP_3, reason="WebHDFS of Hadoop 2 sets no quotas")
+def test_a_file_that_exceeds_a_quota_is_not_written(mini: MiniHdfs) -> None:
+    if not mini.has_webhdfs:
+        pytest.skip("no WebHDFS: Debian's jersey jars are not here")
+    folder = f"{mini.url}/full"
+    fs.makedirs(folder)
+    quota = f"op=SETQUOTA&namespacequota=9&storagespacequota=9&user.name={fs.resolve(folder)[0].info('/')['owner']}"
+    urllib.request.urlopen(urllib.request.Request(f"{mini.http}/webhdfs/v1/full?{quota}", method="PUT")).close()
+    with pytest.raises(DataError, match=r"/full/file.*quota of /full is exceeded"):
+        fs.write_atomic(fs.join(folder, "file"), b"some")
+    assert fs.ls(folder) == []
+    fs.remove_tree(folder)
 
 
 def test_files_are_read_as_any_file(url: str) -> None:

@@ -21,6 +21,13 @@ KINDS = (
     ("FileAlreadyExistsException", FileExistsError, errno.EEXIST),
     ("FileNotFoundException", FileNotFoundError, errno.ENOENT),
     ("InvalidArgument", OSError, errno.EINVAL),
+    ("IllegalArgumentException", OSError, errno.EINVAL),
+    ("InvalidPathException", OSError, errno.EINVAL),
+    ("PathComponentTooLongException", OSError, errno.ENAMETOOLONG),
+    ("ParentNotDirectoryException", NotADirectoryError, errno.ENOTDIR),
+    ("QuotaExceededException", OSError, errno.EDQUOT),
+    ("QuotaByStorageTypeExceededException", OSError, errno.EDQUOT),
+    ("MaxDirectoryItemsExceededException", OSError, errno.EDQUOT),
     # a file cannot be renamed to a directory
     ("must both be directories", IsADirectoryError, errno.EISDIR),
     ("SecretManager$InvalidToken", PermissionError, errno.EACCES),
