@@ -66,8 +66,8 @@ class Activation(Layer):
     """y = f(x), elementwise; f is ``activation_conf.type``: RELU, SIGMOID, TANH or STANH.
 
     With ``share_src_blobs``, the layer writes its output to the memory of its source, if the source layer does not read
-    this memory again. Results stay the same. (In SINGA, the incoming gradient is lost.) In training, a ReLU that
-    follows a BatchNorm, a Convolution or an Add is computed by the kernel of that layer.
+    this memory again. This does not change any result. (In SINGA, the incoming gradient is lost.) In training, a ReLU
+    that follows a BatchNorm, a Convolution or an Add is computed by the kernel of that layer.
     """
 
     block: ClassVar[type[Conf] | None] = ActivationConf

@@ -43,7 +43,7 @@ class MultiHeadAttentionConf(Conf):
 
 
 class _Projection(NamedTuple):
-    """The product of a source and some ``rows`` of the params, which computes queries, keys or values."""
+    """A product that computes queries, keys or values: a source times some ``rows`` of the params."""
 
     source: Feature
     rows: slice
@@ -112,7 +112,7 @@ class MultiHeadAttention(Layer):
             shape_of_mask = (self.n_sequences, self.weights.shape[0] // self.n_sequences * self.n_keys)
             self.dropout_mask = self.buffer("dropout mask", shape_of_mask, when="training")
         if self.mask is not None:
-            # padding has the factor 0 in `seen`, for the weights, and the offset HIDDEN in `offsets`, for the scores
+            # for padding, `seen` (a factor of the weights) is 0, and `offsets` (added to the scores) is HIDDEN
             self.seen, self.offsets = (
                 self.buffer(name, (self.n_sequences, self.n_keys), dtype) for name in ("seen", "offsets")
             )

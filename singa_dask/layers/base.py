@@ -44,8 +44,9 @@ class Layer(HasBlock):
     speed : Speed
         Optimisations that the code of the class permits. A subclass that overrides a method must set ``speed`` again.
     outputs_key : str
-        Key of the block that sets the number of outputs, if each reader has an output of its own. If ``outputs_key`` is
-        empty, or the value of the key is None, all readers share one output.
+        Key of the layer's block that sets the number of outputs, e.g. "num_slices". Each layer that reads this layer
+        then has an output of its own. If ``outputs_key`` is empty, or the value of the key is None, all of them read
+        the same output.
     conf : LayerConf
         The layer's entry in the job file.
     name, conf_name : str
@@ -69,7 +70,8 @@ class Layer(HasBlock):
     fused : Fused
         Work that this layer does for its neighbours. Set by the net.
     send_ready : callable or None
-        What `ready` calls. The algorithm sets it while `backward` runs, if gradients may leave before its end.
+        Function that `ready` calls. The algorithm sets it while `backward` runs, if gradients may be sent before
+        `backward` returns.
 
     Notes
     -----
@@ -430,7 +432,7 @@ class Layer(HasBlock):
 
 
 def append_output(layer: Layer, feature: Feature, span: Span | None = None) -> None:
-    """Append a `Feature` that the layer has created itself to its outputs; see `Layer.add_output`."""
+    """Append ``feature``, which the layer has created, to its outputs; see `Layer.add_output`."""
     feature.n_steps = layer.site.n_steps
     if layer.site.feature_shard.count > 1:
         feature.span = span or layer.sources[0].span

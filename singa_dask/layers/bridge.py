@@ -59,7 +59,7 @@ class Bridge(Forwarding):
 
 @LAYERS.register(hidden=True)
 class BridgeSrc(Bridge):
-    """Send the data of the source to the other end, and receive its gradient."""
+    """Send the data of the source to the other end, and receive the gradient of this data."""
 
     n_sent = 0
 

@@ -49,7 +49,8 @@ class Add(Combined):
     residual learning for image recognition".
     """
 
-    # the layer writes to its output's gradient only for a fused ReLU, whose gradient is not shared
+    # the layer writes to the gradient of its output only with a fused ReLU, and then no other feature shares the
+    # array
     speed = Combined.speed.replace(reads_gradients=True, fuses=("relu", "pass_grad"))
 
     def forward(self, phase: Phase) -> None:

@@ -95,14 +95,15 @@ class Split(Forwarding):
 
 
 def _by_steps(values: Array, n_steps: int) -> Array:
-    """Return a view (T, N, ...) of the rows of T time steps; values of one time step are unchanged."""
+    """Return the rows of T time steps as a view (T, N, ...); one time step is returned unchanged."""
     return values if n_steps == 1 else values.reshape(n_steps, -1, *values.shape[1:])
 
 
 def _stretch(values: Array, axis: int, n_steps: int, start: int, stop: int) -> Array:
     """Return a view of the indices from ``start`` to ``stop`` along an axis.
 
-    Axis 0 is the batch; with several time steps the view has these rows of each time step.
+    Axis 0 is the batch. If there are several time steps, the view has the rows from ``start`` to ``stop`` of each
+    time step.
     """
     return _by_steps(values, n_steps)[(slice(None),) * (axis if n_steps == 1 else 1) + (slice(start, stop),)]
 
@@ -234,7 +235,8 @@ class Concate(Forwarding):
 
     def prepare(self, phase: Phase) -> None:
         parts, feature = [source.records for source in self.sources], self.features[0]
-        # joined features take their records from the first source that has any
+        # sources that are joined along another axis have the same rows: take each column from the first source with
+        # it
         feature.records = RecordIds.first(parts) if self.axis else RecordIds.join(parts, self._join).stored(self.ops)
         if on_host(feature):
             self._copy()

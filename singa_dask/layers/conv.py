@@ -41,7 +41,7 @@ class Convolution(Windowed):
 
     block = ConvolutionConf
     traits = Windowed.traits.replace(params=("weight", "bias"))
-    # backward writes to the gradient of the output only for a fused ReLU, whose gradient is not shared
+    # backward writes to the output's gradient only with a fused ReLU, and then no other feature shares the array
     speed = Windowed.speed.replace(
         capturable=True,
         accumulates=True,

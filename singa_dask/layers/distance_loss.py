@@ -31,7 +31,7 @@ class DistanceLoss(Loss):
 
 
 def _norms(difference: Array) -> Array:
-    """Return the Euclidean norm of each row, (N,), but at least a tiny number, by which one can divide."""
+    """Return the Euclidean norm of each row, (N,); a tiny number instead of 0, so that 1 / norm is finite."""
     least = np.sqrt(np.finfo(difference.dtype).tiny)
     norms: Array = np.maximum(np.sqrt(np.sum(difference * difference, axis=1)), least)
     return norms

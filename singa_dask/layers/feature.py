@@ -69,7 +69,7 @@ class RecordIds:
 
     @classmethod
     def first(cls, parts: Sequence[RecordIds]) -> RecordIds:
-        """Merge descriptions of the same rows. Each column is taken from the first description with it."""
+        """Merge objects that describe the same rows: take each column from the first object that has it."""
         columns = zip(*(part._values() for part in parts), strict=True)
         return cls(*(next((values for values in column if values is not None), None) for column in columns))
 

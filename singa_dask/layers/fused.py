@@ -11,8 +11,8 @@ from singa_dask.layers.feature import Feature
 class Fused:
     """The work of its neighbours that a layer does in its own kernels.
 
-    `singa_dask.net.fuse` sets only the fields that the layer lists in `Speed.fuses`. "relu" permits ``masks_output``,
-    too.
+    `singa_dask.net.fuse` sets only the fields that the layer lists in `Speed.fuses`. For a layer that lists "relu",
+    it may also set ``masks_output``.
 
     Attributes
     ----------
@@ -31,8 +31,8 @@ class Fused:
     idle : tuple of {"forward", "backward"}
         Methods of this layer that the net does not call, because a neighbour does their work.
     joins : tuple of (Feature, Feature, str)
-        For a layer with ``idle`` methods: an output, another feature, and "data" or "grad". The output uses this
-        attribute of the other feature. The net does not call `Layer.attach` of such a layer.
+        For a layer with ``idle`` methods: (output, other feature, "data" or "grad"). The output uses this array of
+        the other feature. The net does not call `Layer.attach` of such a layer.
     """
 
     relu: bool = False

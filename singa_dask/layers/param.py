@@ -30,7 +30,7 @@ def glorot(fan_in: int, fan_out: int) -> InitConf:
 
 
 class ParamShard(NamedTuple):
-    """A shard of a logical param: a span of indices along one axis."""
+    """A shard of a param that is divided among workers: a span of indices along one axis."""
 
     part: int
     axis: int
@@ -63,7 +63,7 @@ class Param:
         subtract: an update is ``data -= grad / n_sharers``, with any updater of the job. All workers of a group
         therefore have the same statistic. Checkpoints contain it like weights.
     shard : ParamShard, optional
-        The shard of the logical param that this param has, if the layer is partitioned by features.
+        The shard of the whole param that this object has, if the layer is partitioned by features.
 
     Attributes
     ----------
@@ -125,12 +125,12 @@ class Param:
         return self.key_of(self.name)
 
     def key_of(self, owner: str) -> str:
-        """Return the name on the servers of the values that this param uses, given the owner's name."""
+        """Return the name of this param's values on the servers, given the name of its owner."""
         return owner if self.shard is None else f"{owner}@{self.shard.part}"
 
     @property
     def whole_shape(self) -> tuple[int, ...]:
-        """Shape of the logical param."""
+        """Shape of the whole param, all shards together."""
         shard = self.shard or self.view
         return self.shape if shard is None else shard.shape(self.shape)
 

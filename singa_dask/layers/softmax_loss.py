@@ -50,7 +50,7 @@ class SoftmaxLossConf(Conf):
 
 
 class _EqualRows:
-    """A batch whose rows count equally, except for the weights of records. Subclasses are other batches."""
+    """The loss of a batch whose rows count equally, except for the weights of records."""
 
     def forward(self, layer: SoftmaxLoss, p: Array) -> None:
         """Add the metrics of a batch with probabilities ``p``, (N, D)."""
@@ -242,7 +242,8 @@ class SoftmaxLoss(WeightedLoss):
     _is_compared = False
     factors: Buffer | None = None
     """Factors of the loss and of the gradient of each row, (2, N); None if all rows count alike."""
-    # How the rows of this batch count. A new object prevents that kernels are replayed with labels of an earlier batch.
+    # How the rows of this batch count. With a new object, no kernels are replayed with the labels of an earlier
+    # batch.
     _batch: _EqualRows = _EQUAL
     _mixed: _MixedRows | None = None
 

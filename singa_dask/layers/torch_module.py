@@ -82,7 +82,7 @@ class TorchModule(Layer):
                 warnings.simplefilter("ignore")
                 self.outline = self._built("meta")
         except ConfigError:
-            # constructors that read values cannot run without them
+            # a constructor that reads values of tensors cannot run on the device meta, which has no values
             self.outline = self.module
         kept = self.outline.state_dict()
         buffers = {name: each.is_floating_point() for name, each in self.outline.named_buffers() if name in kept}
@@ -155,8 +155,8 @@ class TorchModule(Layer):
         try:
             outputs = self._tried(self.outline, "meta")
         except Exception:
-            # a module that reads values cannot run without them, and the messages of other errors are clearer with
-            # values
+            # a module that reads values of tensors cannot run on the device meta, and errors on the CPU have clearer
+            # messages
             try:
                 outputs = self._tried(self.module, "cpu")
             except Exception as error:
@@ -221,7 +221,7 @@ class TorchModule(Layer):
         if importlib.util.find_spec("onnxscript") is None:
             raise ConfigError("PyTorch needs onnxscript for this: pip install onnxscript")
         self._bind()
-        # PyTorch would take one record to mean that there is always one
+        # use two records: from a single one, PyTorch would infer that the number of records is always 1
         inputs = tuple(torch.zeros(2, *each.shape[1:], dtype=self._dtype_of(each)) for each in self.sources)
         shapes = tuple({0: torch.export.Dim.DYNAMIC} for _ in inputs)
         # PyTorch logs which libraries it does not find
@@ -293,7 +293,7 @@ class TorchModule(Layer):
             x.grad = None
 
     def _take_grad(self, name: str, weight: Tensor) -> None:
-        """Take the gradient of a param, which PyTorch has just computed, and let it be sent."""
+        """Copy the gradient that PyTorch has just computed to a param, and mark the param as `ready`."""
         if name in self._taken:
             message = f"PyTorch computes the gradient of {name} in several parts. Use checkpoint(use_reentrant=False)."
             raise RuntimeError(f"layer {self.name}: {message}")

@@ -66,7 +66,7 @@ def call(path: tuple[str, ...], name: str, args: Mapping[str, Any], seed: int) -
     Raises
     ------
     ConfigError
-        The class or function does not exist, or the call fails. `find` documents ``path``.
+        The class or function does not exist, or the call fails. For ``path``, see `find`.
     """
     made = find(path, name)
     try:

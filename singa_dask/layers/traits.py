@@ -42,10 +42,10 @@ class Traits:
         has no gradients. "unsupervised": the layer is trained without a loss, e.g. an RBM; its outputs have no
         gradients. "connection": the layer is a `Forwarding`.
     predicts : {"", "classes", "labels", "values"}
-        What a loss compares with its second source. "classes": its output, which is the probabilities of exclusive
-        classes, as from a Softmax of the first source. "labels": its output, which is independent probabilities, as
-        from a Sigmoid. "values": its first source. For a layer that is not a loss, "classes" means that it outputs
-        class probabilities.
+        What a loss compares with its second source. "classes": the loss's output, which is a softmax of the first
+        source, a probability for each class. "labels": the loss's output, which is a sigmoid of the first source, a
+        probability for each label. "values": the first source itself. For a layer that is not a loss, "classes" means
+        that it outputs class probabilities.
     reads_beside : {"", "targets", "labels", "weights"}
         For an input layer that reads no features: the field that it reads from the records of another input layer.
     mixes_labels : bool

@@ -5,9 +5,10 @@ The plan, a list of nodes
     workers. `order`: sorts nodes. `nodes`: the elements of a plan.
 The net, built from a plan
     `neuralnet`: the class `NeuralNet`, and `make_net`, which builds one. `wiring`: creates and connects the layers.
-    `memory`: allocates the memory of layers. `params`: weights, and how layers share them. `gradients`: which layers
-    have gradients. `copies`: sums gradients over the copies of a layer. `proportions`: batches that workers divide
-    unequally. `mixing`: batches of mixed records. `fuse`: makes a layer do the work of its neighbour in one kernel.
+    `memory`: allocates the memory of layers. `params`: weights, and how layers share them. `gradients`: decides which
+    layers have gradients. `copies`: sums gradients over the copies of a layer. `proportions`: divides batches
+    unequally among workers. `mixing`: checks which layers can read mixed records. `fuse`: makes a layer do the work
+    of its neighbour in one kernel.
 Tools for a net
     `replay`: calls kernels again without the code of layers. `debug`: checks what layers write. `picture`: draws a net.
 """

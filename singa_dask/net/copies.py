@@ -52,7 +52,7 @@ class Copies:
     def memory(self, ops: Ops) -> Iterator[tuple[Layer, Allocation]]:
         """Yield the memory for the gradients of a single copy.
 
-        It is needed only for layers whose `backward` cannot add to earlier gradients.
+        Only layers whose `backward` cannot add to earlier gradients need this memory.
         """
         for layer in self._adding:
             for param in () if layer.speed.accumulates else layer.params:

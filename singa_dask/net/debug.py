@@ -1,8 +1,8 @@
 """Check what layers write, for ``debug: true`` and for `singa_dask.testing`.
 
-A layer must overwrite its own arrays, and must not change other arrays. To check this, the arrays that it must
-overwrite are first filled with a number that no layer computes. If an array later contains this number, or this number
-plus something, the layer has not overwritten the array.
+A layer must overwrite its own arrays, and must not change other arrays. To check this, the layer's own arrays are
+first filled with a number that no layer computes. If an array later contains this number, the layer has not written
+to it; if it contains a slightly larger or smaller number, the layer has added to it.
 """
 
 from __future__ import annotations

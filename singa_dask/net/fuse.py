@@ -1,8 +1,8 @@
 """Fuse layers of a training net: a layer does the work of a neighbouring layer in its own kernel.
 
-Results stay the same bit for bit. `Speed.fuses` lists the work that a layer class can do for its neighbours;
-`Layer.fused` lists the work that a layer of this net does. The neighbour stays in the net, but the net does not call
-its methods that have nothing left to do.
+Results have the same bits as without fusing. `Speed.fuses` lists the work that a layer class can do for its
+neighbours; `Layer.fused` lists the work that a layer of this net does. The neighbour stays in the net, but the net
+does not call its methods that have nothing left to do.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def fuse(layers: Sequence[Layer], with_sums: bool) -> None:
 
 
 def bind_shared_gradients(layers: Sequence[Layer]) -> None:
-    """Make sources use the gradient of the output with which they share it.
+    """Make each source use the gradient array of the output with which it shares its gradient.
 
     Call this function once memory is allocated.
     """
@@ -62,7 +62,7 @@ def is_relu(layer: Layer) -> bool:
 
 
 def _join_only_gradient(split: Split) -> None:
-    """Make the only reader with a gradient of a Split write it directly to the Split's source."""
+    """Make the reader of a Split write its gradient to the Split's source, if no other reader has one."""
     wanted = [feature for feature in split.features if feature.requires_grad]
     if len(wanted) == 1:
         wanted[0].own_grad = False
@@ -70,9 +70,9 @@ def _join_only_gradient(split: Split) -> None:
 
 
 def _share_gradients(layer: Layer, owners: Mapping[Feature, Layer]) -> None:
-    """Make the sources of a layer share the gradient of its output.
+    """Make the sources of a layer share the gradient array of its output.
 
-    Only sources whose own layers merely read the gradient share it.
+    A source can share the array only if its own layer does not write to the array.
     """
     for source in layer.sources:
         is_read_only = source in owners and owners[source].speed.reads_gradients
@@ -82,9 +82,9 @@ def _share_gradients(layer: Layer, owners: Mapping[Feature, Layer]) -> None:
 
 
 def _fuse_relu(relu: Layer, below: Layer, reader: Layer | None) -> None:
-    """Make the layer below a ReLU compute the ReLU, and another layer compute its gradient.
+    """Make the layer below a ReLU compute the ReLU, and ``reader`` or the layer below the ReLU's gradient.
 
-    The other layer is the reader of the ReLU, or the layer below.
+    ``reader`` is the layer that reads the ReLU.
     """
     source, output = relu.sources[0], relu.features[0]
     source.overwritable = output.own_data = output.own_grad = False
@@ -105,7 +105,7 @@ def _fuse_sum(add: Add, first: Feature, last: Feature, owner: Layer) -> None:
 
 
 def _fuse_sum_of_gradients(split: Split, wanted: Sequence[Feature], readers: Mapping[Feature, Layer]) -> None:
-    """Make the last of two readers of a Split to run backward add the gradients of both."""
+    """Make one of two readers of a Split add both gradients: the reader that runs backward last."""
     if len(wanted) == 2 and wanted[0].own_grad and "add_grad" in readers[wanted[0]].speed.fuses:
         readers[wanted[0]].fused.add_grad = wanted[1]
         wanted[0].own_grad = False

@@ -13,9 +13,8 @@ from singa_dask.net.nodes import Node
 def find_gradients(layers: Sequence[Layer], phase: Phase) -> None:
     """Set `Feature.requires_grad` and `Layer.learns`.
 
-    Both are True for all features and layers between a param and a loss.
-
-    Without `Phase.TRAIN`, no feature has a gradient.
+    Both are True for all features and layers between a param and a loss. If ``phase`` is not for training, no feature
+    has a gradient.
     """
     if not phase & Phase.TRAIN:
         for layer in layers:
@@ -43,9 +42,9 @@ def _is_trained(layer: Layer) -> bool:
 
 
 def check_backward(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> Iterator[Problem]:
-    """Yield a problem for each layer that lacks `backward` but must pass gradients.
+    """Yield a problem for each layer that lacks `backward`, although gradients must pass through it.
 
-    It must if its params, or layers before it, need gradients.
+    Gradients must pass through a layer if its params, or layers before it, need gradients.
     """
     for node in nodes:
         layer = layers[node.name]

@@ -106,7 +106,7 @@ class NeuralNet:
         self._copies.allocate(self.ops)
 
     def allocate_params(self) -> None:
-        """Allocate the values of all params that have none. Needed for a net that has no stub and servers."""
+        """Allocate the values of all params that have no values yet. Call this for a net without servers."""
         for param in self.owners:
             if not param.has_data:
                 param.data = self.ops.zeros(param.memory_shape, param.dtype)
@@ -126,7 +126,7 @@ class NeuralNet:
                 n_bytes[layer.conf_name] += memory.n_bytes
         home = {param.owner: layer.conf_name for layer in reversed(self.layers) for param in layer.params}
         for owner in self.owners:
-            # values that no layer of this worker uses count under the name of the param
+            # if no layer of this worker uses the values, report them under the name of the param
             name = home.get(owner, owner.name)
             n_bytes[name] = n_bytes.get(name, 0) + owner.size * owner.dtype.itemsize
         return n_bytes
@@ -144,12 +144,12 @@ class NeuralNet:
 
     @property
     def n_params(self) -> int:
-        """Number of trainable values. Shared values count once, also if they are shared from another net."""
+        """Number of trainable values. Shared values, also those from another net, count once."""
         learnt = {**self.logical, **self.shared_params.shared}.values()
         return sum(kept.param.size for kept in learnt if kept.owner.trains and not kept.owner.running_statistic)
 
     def gradient_divisor(self, key: str) -> int:
-        """Return the divisor that turns the group's summed gradient of a logical param into its mean."""
+        """Return the divisor that turns the group's summed gradient of a param into the mean gradient."""
         kept = self.logical[key]
         if kept.owner.running_statistic:
             return self.n_gradients(key)
@@ -160,7 +160,7 @@ class NeuralNet:
         return max(1 if kept.summed else n_users, 1) * (1 if self.is_partitioned else self.context.n_workers)
 
     def n_gradients(self, key: str) -> int:
-        """Return the number of gradients that the whole group computes for a logical param in a step."""
+        """Return the number of gradients of a param that the whole worker group computes in a step."""
         return self.logical[key].n_gradients * (1 if self.is_partitioned else self.context.n_workers)
 
     def sharers(self, owner: Param) -> list[Param]:
@@ -241,11 +241,11 @@ class NeuralNet:
         return calls
 
     def gradients_complete(self, layer: Layer) -> bool:
-        """Return whether a layer's gradients are final once it has run: all its other copies run earlier."""
+        """Return whether a layer's gradients are complete once it has run: all its other copies run earlier."""
         return self._copies.is_last(layer)
 
     def runs_once(self, layer: Layer) -> bool:
-        """Return whether a layer's gradients are final when its `backward` writes them: no copy adds to them."""
+        """Return whether a layer's gradients are complete when `backward` writes them: no copy adds to them."""
         return not self.is_watched and self._copies.is_only(layer)
 
     def name2layer(self, name: str) -> Layer:
@@ -277,7 +277,7 @@ class NeuralNet:
         for layer in self.all_layers:
             names.setdefault(layer.conf_name, set()).update(layer.traits.metrics)
         times = Counter(name for of_layer in names.values() for name in of_layer)
-        # a worker that computes a part of a batch weights its metrics by the size of the part
+        # if a worker computes a part of a batch, its metrics are weighted by the size of the part
         weights = {
             layer.conf_name: weight * (self.context.weight if layer.site.batch_shard.count > 1 else 1.0)
             for layer in self.layers
@@ -377,7 +377,7 @@ class NeuralNet:
     def layers_of_job(self) -> list[tuple[Layer, int]]:
         """Return each layer of the job that has params, with its index in the job.
 
-        Of several copies or parts of a layer, one is returned.
+        If a layer has several copies or parts, only one of them is returned.
         """
         layers = {self._node_of[layer.name].index: layer for layer in reversed(self.all_layers) if layer.params}
         return [(layer, index) for index, layer in sorted(layers.items())]

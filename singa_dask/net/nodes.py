@@ -45,11 +45,11 @@ class Node:
     conf : LayerConf
         Options of the layer, with a name that is unique in the plan.
     index : int
-        Index (in the job) of the job's layer to which the node belongs. Errors point there.
+        Index, in the job, of the layer to which the node belongs. Errors refer to this layer.
     sources : tuple of NodeOutput
         The outputs that the layer reads, in order.
     layer : str
-        Name of the job's layer to which the node belongs.
+        Name, in the job, of the layer to which the node belongs.
     first_step, n_steps : int
         The first time step that the layer computes, and the number of its time steps.
     n_outputs : int
@@ -69,8 +69,8 @@ class Node:
     inherits_partition : bool
         Whether the layer is partitioned in the same way as its source.
     inserted : bool
-        Whether partitioning inserted the layer, because of the layer at ``index``. Its errors then refer to the
-        ``partition_dim`` of that layer.
+        Whether partitioning inserted the layer, because of the layer at ``index`` in the job. Errors of the inserted
+        layer then refer to the ``partition_dim`` of the layer in the job.
     """
 
     conf: LayerConf
@@ -107,7 +107,7 @@ class Node:
 
     @property
     def connection(self) -> Connection:
-        """How the layer depends on the features of its sources."""
+        """How an output feature of the layer depends on the features of its sources."""
         return self.cls.speed.feature_parallel or Connection.ONE_TO_ONE
 
     def reads_all_steps(self, source: int) -> bool:
@@ -116,7 +116,7 @@ class Node:
 
     @property
     def needs_split(self) -> bool:
-        """Whether the layer needs a Split after it if it has several readers, to sum their gradients."""
+        """Whether a Split must follow the layer if it has several readers, to sum the readers' gradients."""
         return self.cls.backward is not Layer.backward and self.traits.role not in ("input", "unsupervised")
 
     def renamed(self, name: str, **changes: Any) -> Node:

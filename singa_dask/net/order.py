@@ -13,7 +13,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 def topological_order(nodes: Sequence[Node]) -> list[Node]:
-    """Return nodes sorted so that sources come before their readers; otherwise their order stays the same.
+    """Return nodes sorted so that sources come before their readers; other nodes keep their order.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def _next(
     is_ready: Callable[[T], bool],
     wait: Callable[[Callable[[], bool], Sequence[T]], None],
 ) -> int:
-    """Remove and return the index of the first item that is ready; wait if none is."""
+    """Remove and return the index of the first item that is ready. If no item is ready, wait."""
     while True:
         for i in [i for i in waiting if is_ready(items[i])]:
             waiting.remove(i)

@@ -15,14 +15,14 @@ from singa_dask.wording import suggest
 
 @dataclass
 class LogicalParam:
-    """A param, or a part of one, as the servers store it for a whole worker group.
+    """A whole param, or one shard of it, that the servers store for a worker group.
 
     Attributes
     ----------
     owner : Param
-        The param that gives the name and the settings. Other params share its values.
+        The param whose name and settings apply. The other params share the values of this param.
     param : Param
-        One of the params that use the stored values. Its shape and part are the shape and part of these values.
+        One of the params that use the stored values. It has the same shape and shard as these values.
     n_gradients : int
         Number of gradients that one worker computes in a step. In a partitioned net, the number for the whole group.
     users : set of str
@@ -92,7 +92,8 @@ class Params:
     def resolve_sharing(self) -> list[Problem]:
         """Find the owner of each param by following ``share_from``; return the problems.
 
-        For a net with values of its own. A net that uses the values of another net calls `share_with` instead.
+        Call this method for a net with values of its own. For a net that uses the values of another net, call
+        `share_with`.
         """
         problems = []
         for param, node, k in self.located():
@@ -110,9 +111,9 @@ class Params:
         return problems
 
     def owner_of(self, param: Param) -> Param | str:
-        """Return the param that has the values of ``param``, by following ``share_from``.
+        """Return the param that has the values of ``param``, found by following ``share_from``.
 
-        On failure, return a message.
+        If there is no such param, return an error message.
         """
         passed = [param]
         while name := passed[-1].conf.share_from:

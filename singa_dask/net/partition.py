@@ -39,8 +39,8 @@ class Resharding(NamedTuple):
 
 DIRECT = Resharding(None, None)
 
-# Keys are (partition_dim of the source, partition_dim of the reader, how the reader depends on the source). Where SINGA
-# has a Split, parts are sent whole to several readers.
+# Keys are (partition_dim of the source, partition_dim of the reader, connection of the reader to the source). In
+# entries where SINGA inserts a Split, each part is sent whole to several readers.
 TABLE = {
     (0, 0, ONE): DIRECT,
     (1, 1, ONE): DIRECT,
@@ -157,7 +157,7 @@ class _Partitioner:
         self.originals = {node.name: node for node in nodes}
         before_losses: set[NodeOutput] = set()
         for node in reversed(nodes):
-            # only before losses: without gradients, sending pieces costs less than assembling whole outputs
+            # assemble whole outputs only before losses: where there are no gradients, sending pieces costs less
             if node.traits.role == "loss" or not before_losses.isdisjoint(node.outputs):
                 before_losses.update(node.sources)
                 taken = self._taken_whole(node)
@@ -221,7 +221,7 @@ class _Partitioner:
         return self._collect(output, way, reader, part, worker)
 
     def _collect(self, output: NodeOutput, way: Resharding, reader: Node, part: int, worker: int) -> NodeOutput:
-        """Return the output that joins all pieces which part ``part`` of a reader on ``worker`` needs."""
+        """Return the output that joins all pieces for part ``part`` of a reader, which is on ``worker``."""
         pieces = []
         for at in self._workers(self.originals[output.node]):
             piece = self._cut(output, self._at(output, at), way.slice_dim, reader, at, part)
@@ -251,7 +251,7 @@ class _Partitioner:
         return NodeOutput(name, part)
 
     def _bridge(self, of: NodeOutput, output: NodeOutput, worker: int, other: int, reader: Node) -> NodeOutput:
-        """Return an output as it is available on the worker ``other``; if it is elsewhere, insert a bridge."""
+        """Return an output for the worker ``other``. If the output is on another worker, insert a bridge."""
         if worker == other:
             return output
         start, end = bridge_nodes(output, reader.index, worker, other, **self._attributes(of))
@@ -261,7 +261,7 @@ class _Partitioner:
         return NodeOutput(end.name)
 
     def _attributes(self, of: NodeOutput) -> dict[str, Any]:
-        """Return the attributes that nodes inserted after an output have in common."""
+        """Return the attributes that all nodes inserted after an output have."""
         source = self.originals[of.node]
         steps = {"first_step": source.first_step, "n_steps": source.n_steps}
         return {**steps, "partition_dim": WHOLE, "inserted": True}

@@ -14,7 +14,7 @@ from singa_dask.net.nodes import Node
 from singa_dask.shown import by_shape, plural
 
 SMALL = {"BridgeDst": "", "BridgeSrc": "", "Concate": "joined", "Slice": "cut", "Split": "split"}
-"""Types of layers that only pass on their sources, and the labels of such layers if partitioning inserted them."""
+"""Type of a layer that only passes on its sources -> label of its box if partitioning inserted the layer."""
 
 AXES = {0: "records", 1: "features"}
 FILLS = ("#a6cee3", "#fdbf6f", "#b2df8a", "#fb9a99", "#cab2d6", "#ffff99", "#e0c8a0", "#9fdfd2")
@@ -273,9 +273,8 @@ def _framed(label: str, worker: int | None, lines: Iterable[str]) -> list[str]:
 def _in_blocks(drawn: Sequence[tuple[list[str], str]], frame: str, depth: int = 0) -> Iterator[str]:
     """Yield boxes, with a frame around the boxes of each block.
 
-    The names of the boxes of a block begin with the same parts.
-
-    Each item of ``drawn`` has the parts of a box's name, and the text of the box in ``dot``.
+    A block, such as a `Sequential`, has all boxes whose names begin with the same parts. Each item of ``drawn`` has the
+    parts of a box's name, and the text of the box in ``dot``.
     """
     of_part: dict[str, list[tuple[list[str], str]]] = {}
     for number, (parts, line) in enumerate(drawn):

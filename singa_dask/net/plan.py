@@ -92,7 +92,7 @@ def cut_feedback_edges(nodes: Sequence[Node]) -> list[Node]:
     sources = {node.name: [source.node for source in node.sources] for node in nodes}
     cut, problems = [], []
     for node in nodes:
-        # the two layers of an RBM read each other; the visible layer has the records as its first source
+        # the two layers of an RBM read each other; the first source of the visible layer is the records
         back = [
             source for source in node.sources[1:]
             if node.traits.role == "unsupervised" and node.name in sources.get(source.node, ())
@@ -112,7 +112,7 @@ def cut_feedback_edges(nodes: Sequence[Node]) -> list[Node]:
 
 
 def choose_outputs(nodes: Sequence[Node]) -> list[Node]:
-    """Assign an output to each reader, in order, for nodes that have an output for each reader.
+    """Assign outputs to readers, in order, for each node that has a separate output for each reader.
 
     Raises
     ------
@@ -142,7 +142,7 @@ def choose_outputs(nodes: Sequence[Node]) -> list[Node]:
 
 
 def add_splits(nodes: Sequence[Node]) -> list[Node]:
-    """Insert a Split, ``split(<name>)``, after each output whose readers need outputs of their own."""
+    """Insert a Split, ``split(<name>)``, after each output whose readers need separate outputs."""
     readers = Counter(source for node in nodes for source in node.sources)
     several = [node for node in nodes if node.needs_split or node.n_outputs]
     split = {output for node in several for output in node.outputs if readers[output] > 1}

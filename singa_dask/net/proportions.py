@@ -21,7 +21,7 @@ def find_proportions(nodes: Sequence[Node], n_workers: int) -> tuple[int, ...]:
     equal parts, if all input layers read stores, all layers are partitioned by records, and no part is empty.
     """
     inputs = [node for node in nodes if not node.sources]
-    # by name of the layer, because a partitioned input layer has several nodes
+    # use names of layers as keys, because a partitioned input layer has several nodes
     sizes_of = {node.layer: store.batchsize for node in nodes if (store := node.conf.given_block(StoreConf))}
     for sizes in sizes_of.values():
         if len(sizes) == n_workers and len(set(sizes)) > 1:
@@ -42,8 +42,8 @@ def _reduced(sizes: Sequence[int]) -> tuple[int, ...]:
 def check_proportions(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> list[Problem]:
     """Return a problem for each layer that cannot work with unequal parts of a batch.
 
-    In a partitioned net these are input layers with a batch size for each worker; otherwise input layers that read no
-    store.
+    In a partitioned net, input layers with a batch size for each worker cannot. In another net, input layers that
+    read no store cannot.
     """
     inputs = [(node, layers[node.name]) for node in nodes if node.name in layers and not node.sources]
     if nodes[0].worker is not None:

@@ -17,8 +17,8 @@ from singa_dask.ops.contract import Ops
 FIRST_PASSES = 2
 # After this many captures in a row with different calls, a layer is no longer captured.
 MAX_CAPTURES = 8
-# After this many passes in a row with other arrays, a layer is captured again. A single such pass may be the start of a
-# stream.
+# After this many passes in a row in which its arrays have moved, a layer is captured again. One such pass is not
+# enough, because it may be the start of a stream.
 MAX_MISSES = 2
 
 # Methods that return memory or properties, and compute nothing.
@@ -79,7 +79,7 @@ class Replays:
                 self._passes[key] = None
 
     def captured(self, layer: Layer, phase: Phase, name: str) -> list[Callable[[], Any]] | None:
-        """Return the captured kernels of a pass if they stay valid until arrays of the net move; else None."""
+        """Return the captured kernels of a pass if they are valid until arrays of the net move; else None."""
         known = self._passes.get((layer, name, phase.value))
         return known.lasting_kernels() if known is not None else None
 
@@ -122,9 +122,9 @@ class _Pass:
         self._conditions: object = None
 
     def replay(self) -> bool:
-        """Call the captured kernels.
+        """Call the captured kernels, and return True.
 
-        Return False if nothing is captured, or if arrays of the layer have moved.
+        If nothing is captured, or if arrays of the layer have moved, call nothing and return False.
         """
         if self._kernels is None:
             return False
@@ -138,7 +138,7 @@ class _Pass:
         return True
 
     def lasting_kernels(self) -> list[Callable[[], Any]] | None:
-        """Return the captured kernels unless the layer has state, or reads what is a new object in each step."""
+        """Return the captured kernels; None if the layer has state, or reads a new object in each step."""
         changes = any(name in CHANGING.values() or (name == "state" and value) for _, name, value in self._held)
         return None if self._kernels is None or self._own or changes or not self._is_valid() else self._kernels
 
@@ -171,12 +171,13 @@ class _Pass:
             return
         self._kernels, self._conditions, self.n_captures = captured.bound(), ops.conditions(), 0
         self._held = [(owner, key, getattr(owner, key)) for owner, key in places(layer, self._name)]
-        # also compare all attributes later, because `prepare` and `forward` may set attributes that later methods read
+        # record all attributes, to compare them later: `prepare` and `forward` may set attributes that other methods
+        # read
         is_alone = self._name == "forward" and type(layer).prepare is Layer.prepare
         self._own = [] if is_alone else list(vars(layer).values())
 
 
-# What a layer consumes of a source -> the attribute of the source, whose value may be a different object in each step.
+# Value of `Traits.consumes` -> attribute of the source that is a new object in each step.
 CHANGING = {"raw": "raw", "one_hot_index": "one_hot_index", "labels": "records", "ids": "records"}
 
 

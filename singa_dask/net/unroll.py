@@ -201,7 +201,7 @@ class _Merger:
         return edge.kind == "FirstToLast" and node.traits.steps == "recurrent" and k > 0
 
     def _waits_for_itself(self, name: str) -> bool:
-        """Return whether a layer depends on itself through other layers, from any time step to any other."""
+        """Return whether a layer depends on itself through other layers, at any time steps."""
         seen: set[str] = set()
         waiting = [edge.source for edge in self.edges[name]]
         while waiting:

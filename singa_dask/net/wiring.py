@@ -138,7 +138,7 @@ def wire(layer: Layer, sources: Sequence[Feature], ops: Ops) -> None:
 
 
 def _mistake(layer: Layer) -> str:
-    """Return a message if `Layer.setup` has not added the params that it should add; empty if it has."""
+    """Return an error message if `Layer.setup` has not added all params of the traits; otherwise empty."""
     message = ""
     for name in layer.traits.params[len(layer.params) :]:
         if getattr(layer, name, layer) is not None:
@@ -156,7 +156,7 @@ def pass_on_reads(layers: Sequence[Layer]) -> None:
     """
     for layer in reversed(layers):
         forwards = layer.forwards if isinstance(layer, Forwarding) else frozenset[Consumed]()
-        # of a layer with outputs that are read, do not compute the others
+        # if some outputs of a layer are read, do not compute its other outputs
         unread: Consumed = "nothing" if forwards and any(each.consumed_as for each in layer.features) else "data"
         for feature in layer.features:
             feature.consumed_as = feature.consumed_as or {unread}

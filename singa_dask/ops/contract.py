@@ -74,17 +74,17 @@ class CapturedKernels(Protocol):
 
     @property
     def is_valid(self) -> bool:
-        """Whether the memory that the kernels were captured with is still in use."""
+        """Whether the kernels may be replayed, because the memory that they use is unchanged."""
 
     def replay(self, key_now: Callable[[Key], Key]) -> None:
         """Enqueue the kernels once more.
 
-        ``key_now`` returns the key of random numbers for this replay, given the key at the capture.
+        ``key_now(key)`` returns the key of random numbers for this replay; ``key`` is the key at the capture.
         """
 
 
 class Event(Protocol):
-    """A point in the sequence of a device's work."""
+    """A point in the queue of a device, which `synchronize` waits for."""
 
     def synchronize(self) -> None:
         """Wait until the device has reached the event."""
@@ -140,7 +140,7 @@ class ArrayList(tuple[Array, ...]):
     on_device: Any = None
 
 
-# One array, or a list of arrays that are updated at once.
+# One array, or a list of arrays that one call updates.
 Arrays: TypeAlias = Array | ArrayList
 T = TypeVar("T")
 

@@ -37,7 +37,7 @@ LARGEST = 3e38
 
 
 class Step(NamedTuple):
-    """A call of a function with numbers and names: arguments of the formula, or ``v0``, the result of step 0."""
+    """A call of a function. Arguments are numbers, ``x``, or results of steps: ``v0`` is from step 0."""
 
     function: str
     args: tuple[str | float, ...]
@@ -101,7 +101,7 @@ class Compiler:
         The expressions and assignments.
     steps : list of Step
     known : dict of str to str or float
-        Name of a value -> the argument, number or step that computes it.
+        Name -> its value: an argument of the formula, a number, or the name of a step's result.
     """
 
     def __init__(self, text: str, *names: str) -> None:
@@ -137,7 +137,7 @@ class Compiler:
 
     @property
     def last(self) -> str:
-        """Name of the result of the last step."""
+        """Name of the result of the last step, e.g. ``v3``."""
         return f"v{len(self.steps) - 1}"
 
     def assign(self, line: ast.stmt) -> None:

@@ -1,7 +1,7 @@
-"""Random numbers by address: a function of a key and a row, not of earlier draws.
+"""Random numbers by address: each number is a function of a key and a row, not of earlier draws.
 
 A key is (seed, name, step, ...). Rows are counted in the batch of the whole worker group, so that several workers draw
-the same numbers as one worker would. Checkpoints need no state of random numbers.
+the same numbers as one worker would. Checkpoints therefore need not save the state of a random generator.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def generator(key: Key, count: int = 0) -> np.random.Generator:
     Parameters
     ----------
     key : sequence of int or str
-        What the numbers depend on, e.g. ``(seed, param_name)``.
+        Values that determine the numbers, e.g. ``(seed, param_name)``.
     count : int
-        Position in the stream at which to start, in units of eight float32 values.
+        Position in the stream at which to start, counted in groups of eight float32 values.
     """
     return np.random.Generator(np.random.Philox(key=words_of(key), counter=count))
 

@@ -19,7 +19,7 @@ MATCHES = ValueKernel(
 
 
 class CupyBinary(CupyElementwise):
-    """Kernels on rows of logits, a mixin of `CupyOps`."""
+    """Mixin of `CupyOps` with kernels on rows of logits."""
 
     def binary_cross_entropy(self, x: Array, t: Array, weights: Array | None = None) -> Array:
         losses = self._values(x)

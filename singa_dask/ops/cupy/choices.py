@@ -33,8 +33,8 @@ MAX_SECONDS = 2.0
 class Choices:
     """Names of the chosen algorithms, in memory and in a directory with a small file for each convolution.
 
-    The process that writes a file first chooses for all processes that use the directory. If there is no writable
-    directory, each process chooses for itself.
+    All processes that use the directory use the choice of the process that first wrote the file. If no directory is
+    writable, each process chooses for itself.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Choices:
         return self._names.get(key)
 
     def keep(self, key: str, name: str) -> str:
-        """Store a choice and return it. If another process has stored one first, return that one."""
+        """Store a choice and return it; if another process has stored a choice first, return that choice."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile("w", dir=self._folder, encoding="utf-8") as file:

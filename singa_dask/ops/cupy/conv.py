@@ -1,10 +1,10 @@
-"""CupyConv: convolution on a GPU: by cuDNN where it is installed, or by matrix products over unfolded images.
+"""CupyConv: convolution on a GPU, by cuDNN or by matrix products over unfolded images.
 
-Both need images that are dense in memory in the order N, H, W, C, as `features` returns them. Other images are copied
-before or after. Weights are copied to the order F, kh, kw, C and the dtype of the images, unless they have both
-already. The first call for some shapes and types times the engines of cuDNN and the matrix products, and the fastest
-one is stored; see `Choices`. The heuristics of cuDNN are not always right, and the best engine can be several times as
-fast as the first one that they propose.
+cuDNN is used if it is installed. Both ways need images that are dense in memory in the order N, H, W, C, as
+`features` returns them. Other images are copied before or after. Weights are copied if they do not have the order F,
+kh, kw, C and the dtype of the images. The first call for some shapes and types times the engines of cuDNN and the
+matrix products, and stores the fastest; see `Choices`. cuDNN's heuristics alone are not enough: the fastest engine
+can be several times as fast as their first proposal.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ COLUMN_BYTES = 1 << 26
 MIN_PRODUCTS = 1 << 20
 # Name of matrix products, next to the names of cuDNN's plans.
 PRODUCTS = "products"
-# Number of runs in a timed graph, seconds from which a graph has fewer runs, and number of launches of the graph; the
-# shortest launch counts.
+# Number of runs in a timed graph; duration of one run in seconds from which a graph has fewer runs; number of
+# launches of the graph, of which the shortest counts.
 RUNS, LONG_SECONDS, LAUNCHES = 4, 1e-3, 3
-# (dtype, TF32) -> maximum error of a result. It is a few times the rounding error of other orders of summation. Some
-# engines for large kernels have larger errors, and are rejected.
+# (dtype, TF32) -> maximum relative error of a result: a few times the error that another order of summation makes.
+# Some engines for large kernels have larger errors, and are rejected.
 WITHIN = {(np.dtype(np.float32), False): 1e-4, (np.dtype(np.float32), True): 1e-3}
 WITHIN |= dict.fromkeys([(BFLOAT16, False), (BFLOAT16, True)], 1e-2)
 # Allowed time of one run on the host in addition to its time on the device.
@@ -62,7 +62,7 @@ ADD_TO = cupy.ElementwiseKernel("T x", "P y", "y = y + (P)x", "add_to")
 
 
 class CupyConv(CupyLinear, CupyElementwise):
-    """Convolution, a mixin of `CupyOps`.
+    """Mixin of `CupyOps` with the kernels of convolution.
 
     Images are float32, float64 or bfloat16. If images are bfloat16, weights, bias and their gradients are float32;
     cuDNN then rounds weights, bias and the gradient of weights to bfloat16. Repeated calls give the same bits. cuDNN is
@@ -229,7 +229,7 @@ class CupyConv(CupyLinear, CupyElementwise):
             return way
 
     def _time_ways(self, wanted: cudnn.CudnnConvolution, run: Callable[[Way], Array]) -> Way:
-        """Return the fastest algorithm for a convolution, known from earlier or by timing all of them.
+        """Return the fastest algorithm for a convolution: the stored choice, or the fastest of all in a trial.
 
         Small convolutions, and convolutions in a capture, are not timed.
         """
@@ -260,7 +260,7 @@ class CupyConv(CupyLinear, CupyElementwise):
                         raise RuntimeError(f"its result has an error of {error:.1e}")
                     return self._seconds(partial(run, way), limit)
 
-                # time matrix products second, because the time may be up before the last plan
+                # time matrix products second, because the time limit may end before the last plan
                 way = fastest(chain(islice(plans, 1), [None], plans), seconds)
             name = choices.keep(wanted.key, PRODUCTS if way is None else way.name)
             logger.info("ops: %s: %s", wanted.key, name)
@@ -363,7 +363,7 @@ def find_cudnn(gpu: CupyDevice) -> cudnn.Cudnn | None:
 
 @functools.cache
 def log_once(level: int, message: str) -> None:
-    """Put a message in the log of this process, once."""
+    """Log a message once in this process."""
     logger.log(level, message)
 
 
@@ -376,10 +376,10 @@ def can_take(images: Array) -> bool:
 
 
 def rows_of(weights: Array) -> Array:
-    """Return weights that lie as F, kh, kw, C as a view (F, kh kw C)."""
+    """Return a view (F, kh kw C) of weights that are in memory in the order F, kh, kw, C."""
     return channels_last(weights).reshape(len(weights), -1)
 
 
 def pixels_of(images: Array) -> Array:
-    """Return images that lie as N, H, W, C as a view (N H W, C)."""
+    """Return a view (N H W, C) of images that are in memory in the order N, H, W, C."""
     return channels_last(images).reshape(-1, images.shape[1])

@@ -32,9 +32,9 @@ BIAS_EPILOGUE, SUMS_OF_A, SUMS_OF_B = 4, 256, 512
 # Maximum alignment of an address that cuBLASLt distinguishes.
 MAX_ALIGNMENT = 256
 
-# Workspace of captured products, in the sizes that cuBLAS recommends: LARGE_BYTES from compute capability LARGE_FROM
-# on, else SMALL_BYTES. Without it, each product would allocate in the graph. All graphs of a device share it, because
-# they run one after the other.
+# Size of the workspace for captured products, as cuBLAS recommends: LARGE_BYTES from compute capability LARGE_FROM
+# (9.0) on, else SMALL_BYTES. Without a workspace, each captured product would allocate memory. All graphs of a device
+# share the workspace, because they run one after the other.
 LARGE_FROM, LARGE_BYTES, SMALL_BYTES = 90, 1 << 25, 1 << 22
 
 _int, _int64, _address, _size = ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_size_t
@@ -85,7 +85,7 @@ def gemm_strided_batched_ex(handle: int, *arguments: int) -> None:
 
 
 def _enqueue(cupys: Callable[..., None], name: str, handle: int, arguments: Sequence[int]) -> None:
-    """Call a function of cuBLAS. CuPy calls it unless the current stream is being captured."""
+    """Call a function of cuBLAS: through CuPy, or directly if the current stream is being captured."""
     if cupy.cuda.get_current_stream().is_capturing():
         _call_on_stream(name, handle, arguments)
     else:
@@ -135,7 +135,7 @@ class LtAlgorithm(ctypes.Structure):
 
 
 class BiasedProducts:
-    """The products of one thread on one device."""
+    """Matrix products with a bias by cuBLASLt, for one thread on one device."""
 
     def __init__(self) -> None:
         self._plans: dict[Any, tuple[int, list[int], LtAlgorithm] | None] = {}
@@ -163,7 +163,7 @@ class BiasedProducts:
         more : like out, or None
         sizes : (m, n, k)
         compute : int
-            The type of sums, which has 32 bits.
+            cuBLAS's number of the 32-bit type in which products are summed.
         workspace : (n_bytes,) uint8
         epilogue : int
             With ``SUMS_OF_A`` the sums of a over k, (m,), are written to ``bias``; with ``SUMS_OF_B`` the sums of b
@@ -195,7 +195,7 @@ class BiasedProducts:
 def _plan(
     handle: int, kinds: Any, sizes: Any, compute: int, least: int, epilogue: int, bias: int, workspace_bytes: int
 ) -> Any:
-    """Return descriptors of a product and of its matrices, and an algorithm; None if there is none."""
+    """Return descriptors of a product and its matrices, and an algorithm; None without an algorithm."""
     (m, n, k), (of_a, of_b, _) = sizes, kinds
     product = create("MatmulDesc", compute, runtime.CUDA_R_32F)
     for attribute, (_, turned, _) in ((TRANSPOSE_A, of_a), (TRANSPOSE_B, of_b)):
@@ -245,5 +245,5 @@ def create(kind: str, *numbers: int) -> int:
 
 
 def set_attribute(kind: str, descriptor: int, attribute: int, value: Any) -> None:
-    """Set an attribute of a descriptor to a number of C."""
+    """Set an attribute of a descriptor to ``value``, a ctypes number."""
     call(f"cublasLt{kind}SetAttribute", descriptor, attribute, ctypes.addressof(value), ctypes.sizeof(value))

@@ -150,8 +150,8 @@ class Cudnn:
     def run(self, plan: CudnnPlan, addresses: dict[int, int], workspace: int) -> None:
         """Enqueue a plan.
 
-        ``addresses`` has the addresses of the arrays by number, which must be multiples of `ALIGNMENT`, and the address
-        of the plan's workspace.
+        ``addresses`` has the address of each array, by the array's id, e.g. `IMAGES`. Addresses must be multiples of
+        `ALIGNMENT`. ``workspace`` is the address of the plan's workspace.
         """
         plan.graph.execute_plan_at_index(addresses, workspace, plan.index, handle=self._handle)
 
@@ -179,8 +179,8 @@ def load() -> Any:
 def plans(cudnn: Any, wanted: CudnnConvolution, name: str | None = None, **where: Any) -> Iterator[CudnnPlan]:
     """Build and yield the plans of a convolution, in the order of cuDNN's heuristics.
 
-    Plans that leave out the bias and ReLU follow. All plans give the same results in each run, and round no more than
-    requested.
+    Plans that leave out the bias and ReLU come last. Each plan gives the same result in every run, and rounds no more
+    than requested.
 
     Parameters
     ----------
@@ -270,7 +270,7 @@ def describe(graph: Any, wanted: CudnnConvolution, io: Any) -> Any:
 
 
 def channels_last_steps(shape: tuple[int, ...]) -> list[int]:
-    """Return the strides in values of (N, C, H, W) that lies as N, H, W, C without gaps."""
+    """Return the strides, in values, of images (N, C, H, W) with the dense memory order N, H, W, C."""
     _, channels, height, width = shape
     return [height * width * channels, 1, width * channels, channels]
 

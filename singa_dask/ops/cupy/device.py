@@ -192,7 +192,7 @@ class CupyDevice:
             self._small.append(slot)
 
     def _free_slot(self) -> _Small:
-        """Return memory for a small copy: memory that has been read, or new memory; else wait for the oldest."""
+        """Return memory for a small copy: free memory, new memory, or the memory of the oldest copy."""
         if self._small and (self._n_small == SMALL_SLOTS or self._small[0].read.done):
             slot = self._small.popleft()
             slot.read.synchronize()
@@ -217,7 +217,7 @@ class CupyDevice:
 
 
 class _Batch:
-    """Page-locked and device memory for a batch, with events for when each may be written again."""
+    """Page-locked and device memory for a batch, each with an event after which it can be rewritten."""
 
     def __init__(self, index: int) -> None:
         self.staged = np.empty(0, np.uint8)
@@ -250,7 +250,7 @@ class _Batch:
 
 
 class _Small:
-    """Page-locked memory for a small copy, and an event for when it has been read."""
+    """Page-locked memory for a small copy, and an event that occurs when the copy has been made."""
 
     def __init__(self, index: int) -> None:
         self.memory = pinned_bytes(SMALL_BYTES)
@@ -266,7 +266,7 @@ def event(index: int) -> Any:
 def elapsed(stream: Any, run: Callable[[], None]) -> float:
     """Return the seconds that the device takes for the work that ``run`` enqueues on a stream.
 
-    Waits for it.
+    Waits for this work.
     """
     start, end = cupy.cuda.Event(), cupy.cuda.Event()
     start.record(stream)
@@ -318,7 +318,7 @@ def check_device(index: int) -> None:
 
 
 def source(file: str, **types: Any) -> str:
-    """Return the source of ``ops/cupy/cuda/<file>.cu`` for some types; see `CupyDevice.function`."""
+    """Return the source of ``ops/cupy/cuda/<file>.cu`` with its types; see `CupyDevice.function`."""
     # do not use compiler options, because they would also change names in the compiler's headers
     words = [
         f"#define {name} {int(of)}\n"
@@ -357,7 +357,7 @@ def has_no_gaps(x: Array) -> bool:
 
 
 def is_dense(x: Array) -> bool:
-    """Return whether images lie in memory as N, H, W, C without gaps, and rows as N, C."""
+    """Return whether the memory order of images is N, H, W, C, or of rows N, C, without gaps."""
     return bool((channels_last(x) if x.ndim == 4 else x).flags.c_contiguous)
 
 

@@ -75,7 +75,7 @@ def formula_kernel(steps: tuple[Step, ...], given: str) -> ValueKernel:
 
 
 class CupyElementwise(CupyMemory):
-    """Kernels that compute value by value, a mixin of `CupyOps`; most are a `ValueKernel` as it is."""
+    """Mixin of `CupyOps` with elementwise kernels. Most of them are `ValueKernel` objects."""
 
     add = ValueKernel("add", "X x, Y y", "z = (Z)((W)x + (W)y);")
     add_relu = ValueKernel("add_relu", "X x, Y y", "const Z v = (Z)((W)x + (W)y); z = (W)v <= 0 ? (Z)(W)0 : v;")
@@ -121,7 +121,7 @@ class CupyElementwise(CupyMemory):
         normalizer(*kinds)(*arguments)
 
     def _broadcast(self, name: str, values: Any) -> Any:
-        """Return what broadcasts against records, a device array, a number, or None."""
+        """Return a mean or deviation that broadcasts against records: a device array, a number, or None."""
         if values is None or isinstance(values, cupy.ndarray):
             return values
         if not np.ndim(values):

@@ -22,7 +22,7 @@ from singa_dask.ops.numpy.images import BYTE_PLACES
 
 
 class CupyImages(CupyElementwise):
-    """Kernels on images, a mixin of `CupyOps`.
+    """Mixin of `CupyOps` with kernels on images.
 
     Images are float32, float64 or bfloat16. If images are bfloat16, parameters of channels are float32. No kernel uses
     atomic additions. One thread computes each value, in a fixed order, so that repeated calls give the same bits.
@@ -58,7 +58,7 @@ class CupyImages(CupyElementwise):
         self._commit(y, out)
 
     def _of_pixels(self, name: str, values: Any, nothing: float, wide: Any) -> tuple[Array, Any]:
-        """Return a mean or deviation as kernels take it: (contiguous device array or None, number for None)."""
+        """Return a mean or deviation for kernels: (contiguous device array or None, number for None)."""
         if values is None or np.ndim(values) == 0:
             return None, wide(nothing if values is None else values)
         if isinstance(values, np.ndarray) or not values.flags.c_contiguous or values.dtype != wide:
@@ -136,8 +136,8 @@ class CupyImages(CupyElementwise):
         arrays : images, dense
             Arrays in the order of the kernel's arguments.
         written, large, small : of these arrays
-            The array that the kernel writes, with a thread for each of its packs; the images before pooling; the images
-            after pooling.
+            ``written`` is the array that the kernel writes, with a thread for each pack of values. ``large`` are the
+            images before pooling, ``small`` the images after pooling.
         how : (kernel, stride, pad)
         *more : numbers
             The last arguments of the kernel.

@@ -29,12 +29,12 @@ def flattened(x: Array) -> Array:
 
 
 def blocks(n: int, threads: int = THREADS) -> int:
-    """Return the number of blocks for n values, at least one value a thread."""
+    """Return the number of blocks for n values: one thread per value, but at most `MAX_BLOCKS`."""
     return max(1, min(-(-n // threads), MAX_BLOCKS))
 
 
-# Maximum number of values that kernels index by int32; the rest is a reserve, because threads step beyond the last
-# value.
+# Maximum number of values that kernels index by int32. It is half the range of int32, because threads step beyond the
+# last value.
 INT_VALUES = 1 << 30
 
 

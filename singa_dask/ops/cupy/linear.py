@@ -1,8 +1,8 @@
 """CupyLinear: matrix products on a GPU, by cuBLAS, and sums of columns.
 
-cuBLAS is column-major. So it computes the transposed product of the transposed matrices, which have the same memory as
-the row-major ones. A matrix must have a stride of one value along rows or along columns; other matrices are copied
-first.
+cuBLAS is column-major, our matrices are row-major. So cuBLAS is called for the transposed product of the transposed
+matrices: a row-major matrix is, in memory, its column-major transpose. A matrix must have a stride of one value along
+rows or along columns; other matrices are copied first.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ FACTORS = {kind: (np.zeros(1, kind), np.ones(1, kind)) for kind in (np.float32, 
 # For sums of columns: about how many rows a thread adds up, and about how many blocks there are.
 ROWS_OF_THREAD, SUM_BLOCKS = 8, 512
 
-# Maximum errors in the trial of a product with a bias, whose values are about 8: the absolute error with TF32, and the
-# relative error of two results that are rounded to bfloat16.
+# Maximum errors in the trial of a product with a bias. Results are about 8. BIAS_TOLERANCE is the absolute error with
+# TF32, BIAS_ROUNDING the relative error of two results that are rounded to bfloat16.
 BIAS_TOLERANCE, BIAS_ROUNDING = 0.05, 2.0**-8
 # (device, dtypes, precision, epilogue) -> whether the trial succeeded
 _BIAS_IS_RIGHT: dict[tuple[Any, ...], bool] = {}
@@ -55,7 +55,7 @@ ADD_TO_BIASED = ValueKernel("add_to_biased", "Y y, B b, M m", "z = (Z)((W)y + (W
 
 
 class CupyLinear(CupyWeights):
-    """Matrix products, a mixin of `CupyOps`."""
+    """Mixin of `CupyOps` with matrix products."""
 
     def __init__(self, gpu: CupyDevice, precision: str = "float32") -> None:
         super().__init__(gpu, precision)
@@ -151,7 +151,7 @@ class CupyLinear(CupyWeights):
     def _can_bias(self, x: Array, b: Array, out: Array, epilogue: int = BIAS_EPILOGUE) -> bool:
         """Return whether cuBLASLt can compute a product and its epilogue, e.g. adding a bias, in one launch.
 
-        The first call for a combination of types, in a process, compares a small product with one by the CPU.
+        The first call for a combination of types in a process tries a small product, and compares it with NumPy's.
         """
         kind, target = BFLOAT16 if x.dtype == BFLOAT16 else out.dtype, as_matrix(out)
         if out.dtype not in (np.float32, BFLOAT16) or not (x.size and out.size and b.flags.c_contiguous):
@@ -342,7 +342,7 @@ def as_matrix(x: Array) -> Matrix | None:
 
 
 def product_type(a: Array, b: Array, out: Array) -> Any:
-    """Return the dtype in which factors are read: bfloat16 if any array is bfloat16, else as ``out``."""
+    """Return the dtype of the factors: bfloat16 if any array is bfloat16, else the dtype of ``out``."""
     return BFLOAT16 if BFLOAT16 in (a.dtype, b.dtype, out.dtype) else out.dtype
 
 

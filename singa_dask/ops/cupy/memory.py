@@ -60,7 +60,7 @@ class Uploaded(np.ndarray[Any, Any]):
 
 
 class CupyMemory(NumpyMemory):
-    """Memory of a GPU, a base of the mixins of `CupyOps`.
+    """Base of the mixins of `CupyOps`: allocates arrays on a GPU, and copies to and from it.
 
     Attributes
     ----------
@@ -75,8 +75,8 @@ class CupyMemory(NumpyMemory):
         super().__init__()
         self.gpu, self.precision = gpu, precision
         self.device = gpu.name
-        # address of a scalar -> its asynchronous copy; there are few, because a new scalar may reuse the memory of an
-        # old one
+        # address of a scalar -> its asynchronous copy. The dict stays small, because new scalars reuse the memory of
+        # old ones
         self._async_scalars: dict[int, _AsyncScalar] = {}
 
     def activate(self) -> AbstractContextManager[None]:
@@ -118,9 +118,9 @@ class CupyMemory(NumpyMemory):
         return in_layout(self._scratch[name][:n_bytes].view(dtype), shape)
 
     def counters(self, n: int) -> Array:
-        """Return n counters (uint32), all zero, for kernels whose blocks count which of them ends last.
+        """Return n counters (uint32), all zero, for kernels that find out which of their blocks ends last.
 
-        A kernel sets its counters back to zero.
+        The kernel resets the counters to zero.
         """
         n_grown = self.n_grown
         zeros = self.scratch("counters", (n,), np.uint32)

@@ -1,6 +1,6 @@
-"""CupyNormalisation: kernels on a GPU that normalise over channels, groups of them, the batch or rows.
+"""CupyNormalisation: normalisation over channels, groups of channels, the batch or rows, on a GPU.
 
-They are in ``lrn.cu``, ``norm.cu``, ``group.cu`` and ``row_norm.cu``.
+The kernels are in ``lrn.cu``, ``norm.cu``, ``group.cu`` and ``row_norm.cu``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROWS_OF_BLOCK, PACKS_OF_WARP, ROW_PARTS = 8, 8 * WARP, 256
 
 
 class CupyNormalisation(CupyLinear):
-    """Kernels that normalise, a mixin of `CupyOps`."""
+    """Mixin of `CupyOps` with kernels that normalise."""
 
     def lrn_memory(
         self, shape: Sequence[int], dtype: DType, size: int, alpha: float, beta: float, knorm: float
@@ -163,7 +163,7 @@ class CupyNormalisation(CupyLinear):
         add = self.gpu.function("group", "param_grads", Value=x.dtype, Param=scale.dtype)
         add((tiles, n_parts), (SUM_THREADS,), (source, g, mean, variance, grad_scale, grad_shift, *memory, *sizes))
 
-    # layer normalisation is group normalisation whose single group has all channels
+    # layer normalisation is group normalisation with a single group of all channels
     layer_norm = group_norm
 
     def _on_groups(self, name: str, arrays: Sequence[Array], mean: Array, epsilon: float) -> None:
@@ -245,7 +245,7 @@ class CupyNormalisation(CupyLinear):
 
 
 def _is_rows(x: Array, mean: Array) -> bool:
-    """Return whether each row of x is one group."""
+    """Return whether x consists of rows (N, D) and each row is one group."""
     return bool(mean.ndim == 1 or (x.ndim == 2 and mean.shape[1] == 1))
 
 

@@ -1,7 +1,7 @@
-"""CupyRandom: random numbers by address on a GPU. Uniform numbers have the same bits as on a CPU.
+"""CupyRandom: random numbers on a GPU, by address as `singa_dask.ops.philox` describes.
 
-Kernels read a key from device memory, not from their arguments, so a captured kernel can be replayed with another key.
-Masks and Bernoulli draws also have the same bits as on a CPU.
+Uniform numbers, masks and Bernoulli draws have the same bits as on a CPU. Kernels read a key from device memory, not
+from their arguments, so a captured kernel can be replayed with another key.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from singa_dask.ops.cupy.device import Array, CupyDevice
 from singa_dask.ops.cupy.launch import THREADS, blocks, strides_of
 from singa_dask.ops.cupy.memory import CupyMemory
 
-# Words per draw: two for one key, two for another or the same key, and one for the first row.
+# Words per draw: two for the first key, two for the second key (or again the first), and one for the first row.
 WORDS = 5
 # Maximum number of draws in a capture.
 MAX_DRAWS = 256
@@ -52,7 +52,7 @@ def _words(keys: list[Any], first_row: int) -> HostArray:
 
 
 class CupyRandom(CupyMemory):
-    """Random numbers, a mixin of `CupyOps`.
+    """Mixin of `CupyOps` with random numbers.
 
     NumPy computes `random_words`, because its result is a host array.
     """
@@ -77,7 +77,7 @@ class CupyRandom(CupyMemory):
     def _draw(self, kernel: str, keys: list[Any], first_row: int, arrays: tuple[Array, ...], *numbers: Any) -> None:
         """Run a kernel of ``cuda/random.cu``.
 
-        ``keys`` are one or two; ``arrays`` are (out,) or (p, out), of the same shape.
+        ``keys`` has one or two keys. ``arrays`` are (out,) or (p, out), where both arrays have the same shape.
         """
         words = self._taken_words(keys, first_row)
         views = [_as_images(x) for x in arrays]
@@ -89,7 +89,7 @@ class CupyRandom(CupyMemory):
         function((blocks(n_counts),), (THREADS,), (words, *views, *shape, *steps, *numbers))
 
     def _taken_words(self, keys: list[Any], first_row: int) -> Array:
-        """Return device memory that contains the key of a draw, in a capture at each replay."""
+        """Return device memory with the key of a draw; in a capture, each replay writes a new key to it."""
         if self.draws is not None:
             return self.draws.add(keys, first_row)
         words = self.scratch("words", (WORDS,), np.uint64)

@@ -1,4 +1,6 @@
-"""CupyRecurrent: time steps and rows of tables on a GPU, by ``cuda/recurrent.cu`` and ``cuda/rows.cu``, a launch each.
+"""CupyRecurrent: time steps and rows of tables on a GPU; each kernel is one launch.
+
+The kernels are in ``cuda/recurrent.cu`` and ``cuda/rows.cu``.
 
 The arguments of launches are cached, because a launch can take as long as the step of a recurrent layer.
 """
@@ -16,7 +18,8 @@ from singa_dask.ops.cupy.launch import strides_of
 from singa_dask.ops.cupy.memory import CupyMemory, Uploaded
 from singa_dask.ops.numpy.recurrent import NumpyRecurrent
 
-# Maximum threads per block: few, so that a time step has many blocks, but at least a warp.
+# MAX_THREADS is the maximum number of threads per block. It is small, so that a time step has many blocks. A block
+# has at least one warp.
 MAX_THREADS, WARP = 128, 32
 # Maximum rows of a grid.
 MAX_ROWS = 65535
@@ -25,9 +28,10 @@ ADD_THREADS, ADD_COLUMNS = 512, 32
 
 
 class CupyRecurrent(CupyMemory, NumpyRecurrent):
-    """Kernels on time steps and on rows of tables, a mixin of `CupyOps`.
+    """Mixin of `CupyOps` with kernels on time steps and on rows of tables.
 
-    The host sorts an index of rows, in `row_index` before the kernels run, or else in `add_rows`.
+    The host sorts an index of rows in `row_index`, before the kernels run. `add_rows` sorts an index that is not from
+    `row_index`.
     """
 
     # -- rows of a table -------------------------------------------------------------------------------
@@ -95,8 +99,8 @@ class CupyRecurrent(CupyMemory, NumpyRecurrent):
 def _segments(index: HostArray, v: int) -> HostArray:
     """Return an order of rows that groups equal indices, and the bounds and the index of each group.
 
-    The groups are for all ``v`` rows of the table. If there are fewer rows to add, they are only for the indices that
-    occur, followed by -1.
+    There is a group for each of the ``v`` rows of the table. If there are fewer rows to add than that, there are only
+    groups for the indices that occur, and the remaining places have -1.
     """
     n, m = len(index), min(len(index), v)
     segments = np.empty(n + 2 * m + 1, np.int32)
@@ -117,7 +121,7 @@ def _segments(index: HostArray, v: int) -> HostArray:
 
 
 def _grid(n: int, d: int) -> tuple[tuple[int, int], tuple[int]]:
-    """Return grid and block for n rows of d values, one value a thread; one block if there are no rows."""
+    """Return grid and block for n rows of d values, a thread for each value; one block for no rows."""
     threads = min(MAX_THREADS, -(-d // WARP) * WARP)
     return (-(-d // threads), min(max(1, n), MAX_ROWS)), (threads,)
 

@@ -1,4 +1,4 @@
-"""CupySoftmax: probabilities, losses and metrics of rows of scores on a GPU, by two sources in ``cuda/``."""
+"""CupySoftmax: probabilities, losses and metrics of rows of scores on a GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FEW_COLUMNS = 64
 
 
 class CupySoftmax(CupyElementwise):
-    """Kernels on rows of scores, a mixin of `CupyOps`."""
+    """Mixin of `CupyOps` with kernels on rows of scores."""
 
     def softmax(self, x: Array, out: Array) -> None:
         self._softmax(x, out, 1, x.shape[1])
@@ -104,7 +104,7 @@ class CupySoftmax(CupyElementwise):
         return out
 
     def _by_warp(self, kernel: str, arrays: tuple[Array, ...], *numbers: Any) -> None:
-        """Run a kernel of ``cuda/softmax_rows.cu`` with a warp for each row; `_by_row` if rows are too long."""
+        """Run a kernel of ``cuda/softmax_rows.cu`` with a warp for each row, or `_by_row` for long rows."""
         n_rows, n_columns = arrays[0].shape
         width = pack_width(math.gcd(n_columns, *(x.strides[0] // x.itemsize for x in arrays)), *arrays)
         while width > 1 and width * WARP > n_columns:

@@ -47,7 +47,8 @@ PREPARE = "T g = prepared<T>(grad, low, high, scale, decay, w); if (factor != T(
 def kernel_of(rule: UpdateRule) -> Any:
     """Return the kernel of an update rule.
 
-    Its arguments are the gradient, the fields of a `Preparation`, numbers, and the arrays that it changes.
+    The kernel's arguments are the gradient, the fields of a `Preparation`, the rule's numbers, and the arrays to
+    change.
     """
     preparation, prepare = ["low", "high", "scale", "decay", "factor"], PREPARE
     if rule is SHIFT:
@@ -122,7 +123,7 @@ def source_for_lists(kernel: Any, dtype: DType, differ: bool = False) -> str:
 
 
 class CupyUpdates(CupyMemory, NumpyUpdates):
-    """Kernels of update rules, a mixin of `CupyOps`."""
+    """Mixin of `CupyOps` with the kernels of update rules."""
 
     # number of values per piece; a user's own rule needs three times this number in scratch memory
     update_values = 1 << 24

@@ -103,7 +103,7 @@ class ValueKernel:
 
 
 def _in_packs(x: Array, out: Array, width: int) -> bool:
-    """Return whether x can be read in the packs of a contiguous ``out``, or repeats along it."""
+    """Return whether x can be read in the same packs as a contiguous ``out``, or repeats along ``out``."""
     if not x.flags.c_contiguous or x.data.ptr % (width * x.itemsize) or out.size > MAX_PACKS * width:
         return False
     if x.shape == out.shape:
@@ -122,9 +122,10 @@ def casts(x: Array, out: Array) -> bool:
 
 
 def in_memory_order(*arrays: Any) -> tuple[Any, ...]:
-    """Return views for an elementwise kernel, whose axes are in the order of the last array's memory.
+    """Return views for an elementwise kernel, with axes in the order that the last array has in memory.
 
-    So views of dense arrays are contiguous. Arrays with fewer axes are broadcast; numbers are returned unchanged.
+    Views of dense arrays are therefore contiguous. Arrays with fewer axes are broadcast; numbers are returned
+    unchanged.
     """
     last = arrays[-1]
     if last.flags.c_contiguous:

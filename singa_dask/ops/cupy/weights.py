@@ -1,4 +1,4 @@
-"""CupyWeights: copies of weights in another layout or type. A captured step copies all in one launch."""
+"""CupyWeights: copies of weights in another layout or type, in one launch per captured step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_WEIGHTS, WEIGHT_NUMBERS, CHUNK, COPY_BLOCKS = 1023, 6, 1024, 512
 
 
 class StepWeights:
-    """Weights that captured kernels need in another layout or type; one launch copies all before they run.
+    """Weights that captured kernels need in another layout or type; one launch copies all of them.
 
     ``given`` and ``taken`` are the dtypes of the weights and of their copies.
     """
@@ -51,7 +51,7 @@ class StepWeights:
 
 
 class CupyWeights(CupyMemory):
-    """Weights in the form that kernels read, a mixin of `CupyOps`."""
+    """Mixin of `CupyOps` that copies weights to the layout and type that kernels read."""
 
     def __init__(self, gpu: CupyDevice, precision: str = "float32") -> None:
         super().__init__(gpu, precision)
@@ -60,9 +60,9 @@ class CupyWeights(CupyMemory):
         self._step_weights: dict[tuple[Any, Any], StepWeights] = {}
 
     def copied_weights(self, w: Array, dtype: Any) -> Array:
-        """Return weights or a bias in the layout of scratch memory and a dtype, in memory of their own.
+        """Return a copy of weights or a bias with a dtype, in the layout of scratch memory.
 
-        In a capture they are copied once, by `StepWeights`.
+        Each copy has its own memory. In a capture, `StepWeights` makes the copy, once per replay.
         """
         # each shape of the same weights needs its own memory, because all weights are copied before any is used
         taken = self.scratch(f"weights {w.data.ptr} {w.shape} {np.dtype(dtype)}", w.shape, dtype)

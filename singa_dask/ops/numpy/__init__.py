@@ -1,11 +1,12 @@
-"""NumpyOps: the reference backend, all kernels in numpy.
+"""NumpyOps: the reference backend, all kernels in NumPy.
 
-Its docstrings are the contract of every backend: what each kernel computes, for which shapes and dtypes, and which
-arrays may share memory. A faster backend is a subclass that overrides some of the kernels.
+The docstrings of this package are the contract of every backend: what each kernel computes, for which shapes and
+dtypes, and which arrays may share memory. A faster backend is a subclass that overrides some of the kernels.
 
-A kernel writes its result into ``out`` and returns nothing, unless it says so. Pass ``out``, and what follows it, by
-keyword. After its first call a kernel allocates no memory of batch size. Float arrays of one call have one dtype,
-float32 or float64, and any strides, unless a kernel says otherwise. ``N`` is the number of rows in the batch.
+A kernel writes its result to ``out`` and returns nothing, unless its docstring says otherwise. Pass ``out`` and the
+arguments after ``out`` by keyword. After its first call a kernel allocates no memory of batch size. Float arrays of
+one call have one dtype, float32 or float64, and any strides, unless a kernel says otherwise. ``N`` is the number of
+rows in the batch.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class NumpyOps(
     NumpyRandom,
     NumpyUpdates,
 ):
-    """Kernels for host memory, float32 or float64, in numpy. `for_thread` makes an object for another thread.
+    """Kernels for host memory, float32 or float64, in numpy. `for_thread` creates an object for another thread.
 
     Attributes
     ----------

@@ -42,11 +42,11 @@ class NumpyElementwise(NumpyMemory):
         np.multiply(x, y, out=out)
 
     def scale_rows(self, x: Array, factors: Array, out: Array) -> None:
-        """``out = x * factors``, (N, D) by a factor for each row, (N,); ``out`` may be ``x``."""
+        """``out = x * factors`` for ``x`` (N, D) and a factor for each row, (N,); ``out`` may be ``x``."""
         np.multiply(x, factors[:, None], out=out)
 
     def sum_squares(self, x: Array, weights: Array | None = None) -> float:
-        """Return the sum of squares, each times the weight of its row, (N,), if there are weights."""
+        """Return the sum of squares, each multiplied by the weight of its row if there are ``weights`` (N,)."""
         return float(np.vdot(x, x) if weights is None else np.vdot(np.einsum("nd,nd->n", x, x), weights))
 
     def normalize(self, x: Array, mean: Array | float | None, std: Array | float | None, out: Array) -> None:
@@ -57,7 +57,7 @@ class NumpyElementwise(NumpyMemory):
         x : (N, ...) uint8 or float
             May be a host array.
         mean, std : broadcast against one record, or None
-            Steps with None are skipped.
+            If ``mean`` is None, nothing is subtracted; if ``std`` is None, nothing is divided.
         out : (N, ...) float
         """
         for target, source in self.pieces(out, x):
@@ -192,7 +192,7 @@ class NumpyElementwise(NumpyMemory):
     # -- formulas ----------------------------------------------------------------------------------------
 
     def elementwise(self, x: Array, out: Array, formula: Formula) -> None:
-        """``out = f(x)`` by a formula. Results much smaller than 1 may have an absolute error of about eps."""
+        """``out = f(x)`` by a formula; the absolute error may be eps, even if f(x) is much smaller than 1."""
         for source, y in self.pieces(x, out, n_values=SMALL_PIECE):
             y[...] = evaluate(formula.forward, {"x": source})
 

@@ -15,18 +15,18 @@ from singa_dask.ops.numpy.memory import channels_last
 
 # Number of values of unfolded images in one matrix product.
 COLUMN_VALUES = 1 << 18
-# How many values of cropped images are normalised at once.
+# Number of values of cropped images that are normalised at once.
 CROP_VALUES = 1 << 18
-# Maximum number of places in a window for which places are stored as bytes.
+# Maximum number of pixels in a window for which the index of a pixel is stored as a byte.
 BYTE_PLACES = 256
 
 
 class NumpyImages(NumpyElementwise):
-    """Kernels on images (N, C, H, W) of any strides, fastest if they lie in memory as N, H, W, C.
+    """Kernels on images (N, C, H, W) with any strides, fastest if memory has the order N, H, W, C.
 
-    ``C`` and ``F`` are the channels before and after, ``H, W`` and ``OH, OW`` the sizes;
-    ``OH = floor((H + 2 pad - dilation (kernel - 1) - 1) / stride) + 1``, and the width likewise. ``out`` shares memory
-    with no input.
+    ``C`` and ``F`` are the numbers of channels of input and output images, ``H, W`` and ``OH, OW`` the sizes of these
+    images; ``OH = floor((H + 2 pad - dilation (kernel - 1) - 1) / stride) + 1``, and the width likewise. ``out``
+    shares memory with no input.
     """
 
     def crop_mirror_normalize(
@@ -51,7 +51,8 @@ class NumpyImages(NumpyElementwise):
         mirrored : (N,) bool of the host
             Whether a crop is then mirrored left to right.
         mean, std : (C, H, W), a number, or None
-            Cropped like the image. Steps with None are skipped.
+            Cropped like the image. If ``mean`` is None, nothing is subtracted; if ``std`` is None, nothing is
+            divided.
         scale : float
         out : (N, C, h, w) float
         """
@@ -223,7 +224,7 @@ class NumpyImages(NumpyElementwise):
             for place, windows, pixels in _places(x, out, kernel, stride, pad):
                 value, best = source[pixels], y[windows]
                 if places is not None:
-                    # places ascend, so among larger values the latest one has the largest place
+                    # places ascend, so the last place with a larger value is the maximum of these places
                     more = self.scratch("more", best.shape, places.dtype)
                     np.greater(value, best, out=more)
                     np.multiply(more, places.dtype.type(place), out=more)
@@ -231,7 +232,7 @@ class NumpyImages(NumpyElementwise):
                 np.maximum(best, value, out=best)
 
     def max_pool_grad(self, gy: Array, where: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair) -> None:
-        """``out`` (N, C, H, W) = sum of ``gy`` (N, C, OH, OW) over windows with their largest value at a pixel."""
+        """``out[n, c, i, j]`` = sum of ``gy`` over the windows whose largest value is at pixel (i, j)."""
         for gx, g, places in self.pieces(out, gy, where):
             gx[...] = 0
             for place, windows, pixels in _places(out, gy, kernel, stride, pad):
@@ -242,7 +243,7 @@ class NumpyImages(NumpyElementwise):
     def max_pool_grad_ties(
         self, x: Array, y: Array, gy: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair
     ) -> None:
-        """``out`` (N, C, H, W) = sum of ``gy`` over the windows whose largest value, ``y``, equals x there."""
+        """``out[n, c, i, j]`` = sum of ``gy`` over windows with pixel (i, j) whose ``y`` equals x there."""
         for gx, source, g, largest in self.pieces(out, x, gy, y):
             gx[...] = 0
             for _, windows, pixels in _places(out, gy, kernel, stride, pad):
@@ -251,7 +252,7 @@ class NumpyImages(NumpyElementwise):
                 self._add_won(gx[pixels], g[windows], won)
 
     def _add_won(self, gx: Array, g: Array, won: Array) -> None:
-        """Add the gradients of windows with their largest value here."""
+        """Add ``g`` to ``gx`` for the windows that ``won`` marks."""
         part = self.scratch("part", g.shape, g.dtype)
         np.multiply(g, won, out=part)
         np.add(gx, part, out=gx)
@@ -309,21 +310,21 @@ def parts_of_groups(groups: int, *arrays: tuple[Array | None, int]) -> Iterator[
 
 
 def _stretches(images: Array, length: int) -> Array:
-    """Return a view of images (..., C, H, W): for each pixel, ``length`` values of its channel from there on."""
+    """Return a view of images (..., C, H, W): for each pixel, the next ``length`` values of its channel."""
     return sliding_window_view(images.reshape(*images.shape[:-2], -1), length, axis=-1)
 
 
 def _places(
     x: Array, y: Array, kernel: Pair, stride: Pair, pad: Pair
 ) -> Iterator[tuple[int, tuple[Any, ...], tuple[Any, ...]]]:
-    """Yield each place of a window: its number, the windows of y with it inside the image, and their pixels of x."""
+    """Yield (pixel number in a window, windows of y with this pixel inside the image, pixels of x)."""
     for place, at in enumerate(np.ndindex(*kernel)):
         cuts = [_cut(*of) for of in zip(x.shape[2:], y.shape[2:], at, stride, pad, strict=True)]
         yield place, (..., *(windows for windows, _ in cuts)), (..., *(pixels for _, pixels in cuts))
 
 
 def _cut(n_pixels: int, n_windows: int, place: int, step: int, pad: int) -> tuple[slice, slice]:
-    """Return, for one axis, the windows whose ``place`` is inside the image, and their pixels."""
+    """Return, for one axis, the windows whose pixel ``place`` is inside the image, and these pixels."""
     first = max(0, -((place - pad) // step))
     stop = max(first, min(n_windows, (n_pixels - 1 + pad - place) // step + 1))
     start = first * step + place - pad
@@ -331,7 +332,7 @@ def _cut(n_pixels: int, n_windows: int, place: int, step: int, pad: int) -> tupl
 
 
 def _shares(x: Array, y: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool) -> Array | float:
-    """Return the factor of the sum of each window, which broadcasts against y."""
+    """Return the factor that turns the sum of each window into the mean; it broadcasts against y."""
     if count_pad:
         return 1 / (kernel[0] * kernel[1])
     counts = np.zeros(y.shape[2:], y.dtype)

@@ -9,7 +9,7 @@ from singa_dask.ops.numpy.elementwise import NumpyElementwise
 
 
 class NumpyLinear(NumpyElementwise):
-    """Matrix products. ``D`` and ``H`` are the numbers of columns before and after a layer.
+    """Matrix products. ``D`` and ``H`` are the numbers of input and output features of a layer.
 
     ``out`` must not share memory with an input. If a backend supports bfloat16, rows may be bfloat16 with float32
     weights and gradients of weights. `linear` and `linear_grad_input` also accept weights in bfloat16. No kernel of a
@@ -39,7 +39,7 @@ class NumpyLinear(NumpyElementwise):
     def linear_grad_input(
         self, gy: Array, w: Array, out: Array, transpose: bool = False, accumulate: bool = False
     ) -> None:
-        """``out = gy w``, (N, D), from ``gy`` (N, H) and weights as in `linear`; added to ``out`` if ``accumulate``."""
+        """``out = gy w``, (N, D), with ``gy`` (N, H) and w of `linear`; added to ``out`` if ``accumulate``."""
         self._multiply_matrices(gy, w.T if transpose else w, out, accumulate)
 
     def linear_grad_weight(
@@ -78,7 +78,7 @@ class NumpyLinear(NumpyElementwise):
         transpose_b: bool = False,
         scale: float = 1.0,
     ) -> None:
-        """``out = scale a b`` for each matrix of a batch, with the last two axes of a and b transposed as asked.
+        """``out = scale a b`` for each matrix of a batch, with the last two axes of a and b transposed on request.
 
         Parameters
         ----------

@@ -36,7 +36,7 @@ class NumpyMemory:
     prefers_large_kernels : bool
         Whether one kernel on large arrays is faster than several kernels on parts that stay in the cache.
     n_grown : int
-        How often scratch memory was replaced by a larger array.
+        Number of times that scratch memory was replaced by a larger array.
     """
 
     device = "cpu"

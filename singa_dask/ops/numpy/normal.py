@@ -100,7 +100,7 @@ def _erfc_tail(y: Array) -> Array:
 
 
 def _exp_square(y: Array) -> Array:
-    """Return exp(-y^2); the square of the first bits of y is exact."""
+    """Return exp(-y^2), accurate for large y: y is split so that the square of its leading bits is exact."""
     first = np.trunc(y * 16) / 16
     value: Array = np.exp(-first * first) * np.exp(-(y - first) * (y + first))
     return value

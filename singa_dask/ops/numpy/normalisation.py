@@ -13,7 +13,7 @@ from singa_dask.ops.numpy.images import pixel_sums, sum_of_channels
 
 
 class NumpyNormalisation(NumpyElementwise):
-    """Kernels that normalise (N, C, H, W), or (N, C) where this is noted.
+    """Kernels that normalise images (N, C, H, W); some also take rows, (N, C) or (N, D).
 
     ``out`` must not share memory with an input. Parameters and statistics of channels, (C,), are dense, and are float32
     if images are bfloat16.
@@ -28,7 +28,7 @@ class NumpyNormalisation(NumpyElementwise):
         return self.features(shape, dtype)
 
     def lrn(self, x: Array, out: Array, work: Array | None, size: int, alpha: float, beta: float, knorm: float) -> None:
-        """``out = x / S^beta``, ``S = knorm + alpha / size`` times the sum of ``x^2`` over ``size`` channels around.
+        """``out = x / S^beta``, ``S = knorm + alpha / size`` times the sum of ``x^2`` over ``size`` channels.
 
         Parameters
         ----------
@@ -283,7 +283,7 @@ class NumpyNormalisation(NumpyElementwise):
     def group_norm(
         self, x: Array, scale: Array, shift: Array, mean: Array, variance: Array, out: Array, epsilon: float
     ) -> None:
-        """``out = scale (x - mean) / sqrt(variance + epsilon) + shift``, both statistics by group of channels.
+        """``out = scale (x - mean) / sqrt(variance + epsilon) + shift``, with mean and variance per group.
 
         Parameters
         ----------
@@ -377,6 +377,6 @@ def _group_means(sums: Array, x: Array, groups: Array) -> Array:
 
 
 def _of_channels(groups: Array, x: Array) -> Array:
-    """Return values of groups (N, G) repeated for their channels, to be broadcast against images x, in their dtype."""
+    """Return values of groups (N, G), repeated by channel, to broadcast against images x, in their dtype."""
     values = np.repeat(groups, x.shape[1] // groups.shape[1], axis=1)[:, :, None, None]
     return values.astype(x.dtype, copy=False)

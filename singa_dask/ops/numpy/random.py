@@ -13,7 +13,7 @@ from singa_dask.ops.numpy.memory import NumpyMemory
 
 
 class NumpyRandom(NumpyMemory):
-    """Random numbers by address, the same on every device; see `singa_dask.ops.philox`.
+    """Random numbers, each a function of a key and a row; see `singa_dask.ops.philox`.
 
     ``first_row`` is the number of the first row of ``out`` in the batch of the whole worker group.
     """
@@ -35,7 +35,7 @@ class NumpyRandom(NumpyMemory):
             np.add(part, low, out=part)
 
     def bernoulli(self, key: Key, p: Array, out: Array, first_row: int = 0) -> None:
-        """``out`` (N, ...) = 1 with probability ``p``, value by value, else 0; ``out`` may be ``p``."""
+        """``out`` (N, ...) = 1 with the probability in ``p`` (N, ...), else 0; ``out`` may be ``p``."""
         # use large pieces, because starting a generator costs more than missing the cache
         for drawn, chance in self.pieces(out, p, n_values=1 << 17):
             np.less(philox.uniform(key, drawn.shape, first_row), chance, out=drawn)

@@ -25,10 +25,10 @@ class NumpyRecurrent(NumpyElementwise):
     # -- rows of a table -------------------------------------------------------------------------------
 
     def row_index(self, values: Array, n_rows: int, before: Array | None = None) -> Array:
-        """Return an index of rows in a form that `take_rows` and `add_rows` read fastest, and the host can still read.
+        """Return an index of rows in the form that `take_rows` and `add_rows` read fastest.
 
-        With ``before``, the index stays in the same memory for all batches, so that kernels that read it can be
-        captured.
+        The host can still read the index. With ``before``, the index stays in the same memory for all batches, so
+        that kernels that read it can be captured.
 
         Parameters
         ----------

@@ -34,7 +34,7 @@ class NumpySoftmax(NumpyMemory):
             np.multiply(gx, p, out=gx)
 
     def masked_softmax(self, scores: Array, out: Array, causal: bool, first: int = 0) -> None:
-        """``out`` = `softmax` of each row of the last axis, with ``causal`` over the columns that its row may see.
+        """``out`` = `softmax` over the last axis; with ``causal``, only over the keys that a query may see.
 
         Parameters
         ----------
@@ -146,7 +146,7 @@ class NumpySoftmax(NumpyMemory):
             np.subtract(last, order, out=out, casting="unsafe")
 
     def count_in_top(self, scores: Array, labels: Array, k: int) -> int:
-        """Return how many rows have their label among the ``k`` highest scores, ties as in `top`; -1 never is."""
+        """Return how many rows have their label among the ``k`` columns of `top`; the label -1 never counts."""
         own, n_columns, axis = scores[np.arange(len(labels)), labels], scores.shape[1], 1
         if k == 1:
             # the label -1 matches no column, and a row with NaN counts as a miss
@@ -167,7 +167,7 @@ class NumpySoftmax(NumpyMemory):
 
 
 def hidden(scores: Array, first: int) -> Array:
-    """Return which keys a query may not see, (T, S) bool: the keys beyond its own position."""
+    """Return a mask (T, S), true for keys that a query may not see: keys beyond its own position."""
     n_queries, n_keys = scores.shape[-2:]
     mask: Array = np.arange(n_keys) > first + np.arange(n_queries)[:, None]
     return mask

@@ -1,4 +1,4 @@
-"""NumpyUpdates: the update rules of the servers, in NumPy, each in one pass over pieces that stay in cache."""
+"""NumpyUpdates: update rules in NumPy, each in one pass over pieces that stay in cache."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ UPDATE_SCRATCH = ("update", "second of update", "gradient of update")
 
 
 class NumpyUpdates(NumpyMemory):
-    """Update rules. All change ``w``, (n,) values, and the state of the rule, arrays like ``w``, in place.
+    """Update rules. A rule changes the values ``w`` (n,) and its state, arrays (n,), in place.
 
-    ``g``, (n,), is the gradient, which is read and prepared by ``prep``. Rules are elementwise, so the result does not
-    depend on how a param is divided into slices.
+    ``g`` (n,) is the gradient; ``prep`` says how to scale and clip it first. Rules are elementwise, so the result
+    does not depend on how a param is divided into slices.
 
     ``w``, ``g`` and the state may each be an `ArrayList` of the same params. A GPU then updates all of them in one
     launch, with the same bits.
@@ -28,7 +28,7 @@ class NumpyUpdates(NumpyMemory):
     Attributes
     ----------
     update_values : int
-        Largest number of values of a piece.
+        Maximum number of values in a piece.
     """
 
     # this number of values, with gradient, state and scratch memory, stays in the CPU cache
@@ -75,12 +75,12 @@ class NumpyUpdates(NumpyMemory):
         rule : UpdateRule
         prep : Preparation or None, or Each of Preparation
             None leaves gradient and values unchanged.
-        numbers : sequence of float, or Each of such
-            Numbers of the rule, such as the learning rate; an `Each` if ``prep`` is one, for lists of arrays.
+        numbers : sequence of float, or Each of sequences of float
+            Numbers of the rule, such as the learning rate. It is an `Each` if ``prep`` is an `Each`.
         g, w : (n,) arrays, or lists
             Gradient and values.
         *state : (n,) arrays, or lists
-            Other arrays of the rule.
+            Arrays of the rule's state, such as the momentum.
         """
         if isinstance(prep, Each):
             for each in zip(prep, numbers, g, w, *state, strict=True):

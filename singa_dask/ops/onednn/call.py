@@ -83,7 +83,7 @@ class Call:
     description : int
         Handle of the primitive's description.
     *operands : Operand or None
-        In the order of a call's arrays; None if an array is None.
+        Description of each array, in the order in which a call takes the arrays; None if an array is None.
     unread : sequence of int
         Numbers of arguments that the primitive requires but does not read.
     """
@@ -108,7 +108,7 @@ class Call:
         self._steps = [*self._before, engine.primitive(description, memories), *self._after]
 
     def _attach(self, description: int, operand: Operand) -> int:
-        """Return the primitive's memory for an array: its own, or a copy in the layout that the primitive takes."""
+        """Return the memory object of an operand: the array, or a copy in the layout of the primitive."""
         engine, array = self._engine, operand.array
         wanted = engine.wanted(description, operand.place)
         if wanted is None or (operand.opaque and array.nbytes < engine.size(wanted)):
@@ -157,7 +157,7 @@ class Call:
 
 
 class Copied:
-    """A call for arrays whose strides oneDNN cannot take: copies them to memory without gaps, and back."""
+    """A call that copies arrays to dense memory and back, because oneDNN rejects their strides."""
 
     def __init__(self, call: Any, copies: Sequence[Array | None]) -> None:
         self._call = call
@@ -180,7 +180,7 @@ def _addresses(arrays: Sequence[Array | None]) -> list[int | None]:
 
 
 def described(engine: Engine, x: Array) -> int:
-    """Describe an array as primitives take it: images as N, H, W, C, others unchanged."""
+    """Describe an array for primitives: images as N, H, W, C, other arrays with their own layout."""
     return engine.md(x.shape, x.dtype, channels_last_strides(x) if x.ndim == 4 else layout(x))
 
 
@@ -200,7 +200,7 @@ def fast(engine: Engine, name: str, *args: Any) -> int:
 
 
 def flat(*arrays: Array) -> list[Array]:
-    """Return arrays as flat views if they are dense and have the same layout; otherwise, unchanged."""
+    """Return flat views of arrays if all are dense and have the same layout; otherwise, return the arrays."""
     first = layout(arrays[0])
     dense = sum((size - 1) * step for size, step in zip(arrays[0].shape, first, strict=True)) + arrays[0].itemsize
     if dense != arrays[0].nbytes or any(layout(array) != first or min(first) <= 0 for array in arrays):

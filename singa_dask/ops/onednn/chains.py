@@ -46,9 +46,10 @@ class Chain(NamedTuple):
 
 
 def chains_of(steps: Sequence[Step]) -> dict[str, Chain]:
-    """Return chains that compute all steps, in order, by the name of the array that each writes.
+    """Return chains that compute all steps, in order, by the name of the array that a chain writes.
 
-    A result that is read twice, or by a chain that already has another one, is stored in an array.
+    A result is stored in an array if two steps read it, or if the chain that reads it already begins with another
+    result.
     """
     n_reads = Counter(name for _, args in steps for name in args)
     chains: dict[str, Chain] = {}
@@ -63,7 +64,7 @@ def chains_of(steps: Sequence[Step]) -> dict[str, Chain]:
 
 
 def _operations(function: str, args: tuple[str | float, ...], place: int) -> list[tuple[Any, ...]]:
-    """Return the operations of a step on its operand ``place``; other arrays are given by name."""
+    """Return the operations of a step on its operand number ``place``. Other operands are named."""
     if len(args) == 1:
         if function not in OF_ONE:
             raise Unsupported(f"{function} in a formula")
@@ -98,9 +99,10 @@ class FormulaCall:
     engine : Engine
     steps : sequence of Step
     names : sequence of str
-        Names in the steps of the arrays of a call.
+        Name of each array of a call, as it is used in the steps.
     *arrays : ndarray
-        Arrays of the size and layout that calls will have, float32. A call writes the last one.
+        Example arrays, float32, with the size and layout of the arrays of later calls. A call writes to its last
+        array.
 
     Raises
     ------

@@ -208,7 +208,7 @@ class Engine:
     OSError
         The library cannot be loaded.
     OneDnnError
-        The library has another major version than 3, or cannot make an engine.
+        The major version of the library is not 3, or the library cannot create an engine.
     """
 
     def __init__(self, path: Path) -> None:
@@ -258,7 +258,7 @@ class Engine:
             raise failure(name, status)
 
     def make(self, kind: str, name: str, *args: Any) -> int:
-        """Call a function that makes a handle, and keep it as long as the engine."""
+        """Call a function that creates a handle. The engine destroys the handle when it is itself deleted."""
         handle = ctypes.c_void_p()
         self.call(name, ctypes.byref(handle), *args)
         assert handle.value is not None
@@ -298,7 +298,7 @@ class Engine:
         return self.make("memory", "memory_create", md, self.handle, address)
 
     def buffer(self, md: Md) -> tuple[int, Array]:
-        """Return a memory object and its new memory, zeros, as oneDNN requires of padding."""
+        """Return a memory object and its new array: zeros, because oneDNN requires zeros in padding."""
         values = np.zeros(self.size(md) + PAGE, np.uint8)
         values = values[-values.ctypes.data % PAGE :]
         return self.memory(md, values.ctypes.data), values
@@ -322,9 +322,10 @@ class Engine:
     def attributes(
         self, add: bool = False, scale: float = 1.0, relu: bool = False, more: Sequence[tuple[Any, ...]] = ()
     ) -> int:
-        """Return attributes: user scratchpad, multiply by ``scale``, ``add`` to earlier values, then ReLU.
+        """Return attributes of a primitive: multiply by ``scale``, ``add`` to earlier values, then ReLU.
 
-        ``more`` are further steps: (algorithm, alpha, beta), or (algorithm, description of another array).
+        The caller provides the scratchpad. ``more`` are further steps: (algorithm, alpha, beta), or (algorithm,
+        description of another array).
         """
         attributes = self.make("primitive_attr", "primitive_attr_create")
         self.call("primitive_attr_set_scratchpad_mode", attributes, USER_SCRATCHPAD)
@@ -383,7 +384,7 @@ class Engine:
 
 
 _FIRST: dict[str, int] = {}
-"""Process ids. ``process``: made the first engine. ``warned``: a forked child that has warned."""
+"""Process ids. ``process``: the process that made the first engine. ``warned``: a forked child that has warned."""
 
 
 def limit_to_one_thread(library: ctypes.PyDLL) -> int:

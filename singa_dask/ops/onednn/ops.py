@@ -89,7 +89,7 @@ class OneDnnOps(UpcastOps):
         return True
 
     def _prepare(self, kernel: str, arrays: Sequence[Array | None], parameters: Any) -> PreparedCall | None:
-        """Return the call of a kernel for arrays of these shapes and types; None if NumPy has to run it."""
+        """Return the call of a kernel for arrays of these shapes and types; None if NumPy computes it."""
         copies = [None if array is None or takes(array) else np.empty(array.shape, array.dtype) for array in arrays]
         taken = [array if copy is None else copy for array, copy in zip(arrays, copies, strict=True)]
         try:

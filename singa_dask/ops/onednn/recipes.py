@@ -1,7 +1,7 @@
-"""Recipes: each makes the oneDNN call of one kernel, given its arrays and parameters.
+"""Recipes: each prepares the oneDNN call of one kernel, given the kernel's arrays and parameters.
 
-Primitives read images in the order N, H, W, C, which is the fastest. They choose the layout of weights, and read them
-in the dtype of the images. `call` copies arrays that have another layout.
+Primitives read images in the order N, H, W, C, which is the fastest. They choose the layout of weights themselves, and
+read weights in the dtype of the images. `call` copies arrays that have another layout.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def batch_norm(
     epsilon: float,
     training: bool,
 ) -> Call:
-    """Make the call of `batch_norm`; with ``work`` it includes a ReLU, in training."""
+    """Make the call of `batch_norm`. In training, the call includes a ReLU if ``work`` is passed."""
     x, out = pixels(x), pixels(out)
     if training:
         description, _ = normalised(engine, x, out, epsilon, work is not None)
@@ -311,7 +311,7 @@ def activation(alg: Alg) -> Callable[..., Call]:
 
 
 def activation_grad(alg: Alg, place: Arg = Arg.SRC) -> Callable[..., Call]:
-    """Return the recipe of the gradient of an activation from its input or its output, as ``place`` says."""
+    """Return the recipe of an activation's gradient, from its input or output, as ``place`` says."""
 
     def recipe(engine: Engine, x: Array, gy: Array, out: Array, slope: float = 1.0) -> Call:
         x, gy, out = flat(x, gy, out)
@@ -360,7 +360,7 @@ def softmax_rows(engine: Engine, x: Array, out: Array) -> Call:
 
 def product(engine: Engine, left: Array, right: Array, out: Array, bias: Array | None = None, add: bool = False) -> int:
     """Describe ``out = left right + bias``, added to ``out`` if ``add``."""
-    # conversion also gives the factor the layout that the primitive prefers
+    # if the dtypes differ, the conversion can also change the layout to the one that the primitive prefers
     same = left.dtype == right.dtype
     factor = described(engine, right) if same else engine.md(right.shape, left.dtype)
     offset = None if bias is None else described(engine, bias)

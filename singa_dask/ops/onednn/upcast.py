@@ -13,12 +13,12 @@ from singa_dask.ops.bfloat16 import BFLOAT16
 from singa_dask.ops.numpy import NumpyOps
 from singa_dask.ops.numpy.memory import NumpyMemory
 
-# Methods that return memory or accept any dtype, and need no conversion.
+# Methods that need no conversion, because they return memory or accept any dtype.
 AS_THEY_ARE = {name for name, _ in inspect.getmembers(NumpyMemory, inspect.isfunction)} | {"lrn_memory", "place_dtype"}
 
 
 class UpcastOps(NumpyOps):
-    """NumpyOps that computes in float32 if arrays are bfloat16, and converts ``out`` back."""
+    """NumpyOps that also accepts bfloat16: it computes in float32, and converts ``out`` back."""
 
 
 def upcast(kernel: Callable[..., Any]) -> Callable[..., Any]:
