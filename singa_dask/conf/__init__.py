@@ -2,18 +2,18 @@
 
 Common to all models
     `base`: the class `Conf`. `kinds`: types of values. `blocks`: the keys that registered classes declare. `parts`:
-    models that name such a class. `mistakes`: messages. `foreign_names`: names that other programs use.
+    models that name a registered class. `mistakes`: messages. `foreign_names`: names that other programs use.
 Models
     `job`: a whole job. `cluster`, `updater`, `net`, `layer`, `metrics`, `profile`: its parts. `wiring_rules`: checks of
     the sources of layers.
 Job files
-    `jobfile`: reads a file. `tree`: its values with their places. `yaml_text`: YAML. `singa_text`, `singa_job`,
-    `singa_rules`: SINGA's own format. `layer_blocks`, `cluster_file`, `overrides`: changes of the tree.
-    `redacted_text`: hides secrets. `warnings`: likely mistakes in a valid job.
+    `jobfile`: reads a file. `tree`: the values of a file with their places (line and column). `yaml_text`: YAML.
+    `singa_text`, `singa_job`, `singa_rules`: SINGA's own format. `layer_blocks`, `cluster_file`, `overrides`: changes
+    of the tree. `redacted_text`: hides secrets. `warnings`: finds likely mistakes in a valid job.
 Documentation and editors
     `describe`: describes a part. `json_schema`: the schema of job files. `nn_stub`: types of `singa_dask.nn`.
 
-Names are imported on first use, so that a layer that uses a model does not load the reader of job files.
+Names are imported on first use, so that a layer can use a model without loading the reader of job files.
 """
 
 from typing import TYPE_CHECKING

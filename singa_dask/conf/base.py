@@ -46,9 +46,9 @@ class Conf(BaseModel):
     block_key: ClassVar[str] = ""
     """Key of the block in a job; by default ``innerproduct_conf`` for InnerProductConf."""
     options_of: ClassVar[str] = ""
-    """Kind of parts, a key of ``registries``, whose options are also keys of this model."""
+    """Kind of parts, e.g. "store", whose options are also keys of this model; a key of ``registries``."""
     rest: ClassVar[str] = ""
-    """Key that takes the other keywords of a layer in Python, those that are no keys."""
+    """Key that collects the keyword arguments of a layer in Python that are not keys of the layer."""
     must_be_given: ClassVar[bool] = False
     """Whether a job must have the block even if all of its keys have defaults."""
 
@@ -61,12 +61,12 @@ class Conf(BaseModel):
 
     @property
     def wrong(self) -> Set[str]:
-        """Keys whose values are wrong; only a repaired model has any."""
+        """Keys whose values were wrong; empty unless this is a repaired model."""
         return self._wrong
 
     @classmethod
     def arranged(cls, data: dict[str, Any]) -> dict[str, Any]:
-        """Return the raw values under the keys of the model."""
+        """Return the raw values, with each value under the model's own name of its key."""
         return data
 
     def rules(self) -> Iterator[Finding]:
@@ -79,7 +79,7 @@ class Conf(BaseModel):
 
     @classmethod
     def _read_blocks(cls, data: dict[str, Any], context: Mapping[str, Any]) -> Iterator[Mistake]:
-        """Validate the blocks in the raw values in place, add default ones, and yield mistakes; see `PartConf`."""
+        """Validate the blocks in the raw values in place, add missing blocks, and yield mistakes; see `PartConf`."""
         return iter(())
 
     @model_validator(mode="wrap")
@@ -118,7 +118,7 @@ def repaired(
     cls : class
     values : mapping
     errors : iterable of mapping
-        Errors of pydantic. A value that is a model is replaced by the repaired model of its error.
+        Errors of pydantic. A wrong value that is itself a model is replaced by the repaired model in its error.
     context : mapping
         Context of the validation.
     """
@@ -141,14 +141,14 @@ def repaired(
 
 
 def _replaced(value: Any, path: tuple[Any, ...], part: Conf) -> Any:
-    """Replace a value, or the list item that the path begins with, by a repaired model."""
+    """Replace a value, or an item of a list (the first element of ``path``), by a repaired model."""
     if not path or not isinstance(path[0], int):
         return part
     return [part if i == path[0] else each for i, each in enumerate(as_list(value))]
 
 
 def _lenient(cls: type[Conf]) -> type[BaseModel]:
-    """Return a model with the same fields, none of them required, and without rules."""
+    """Return a model with the same fields, but without required fields and without rules."""
     fields: dict[str, Any] = {}
     for key, field in cls.model_fields.items():
         default = _empty(field.annotation) if field.is_required() else field.get_default(call_default_factory=True)

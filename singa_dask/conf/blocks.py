@@ -25,7 +25,7 @@ def blocks_of(registry: Registry[Any]) -> dict[str, type[Conf]]:
 
 
 def block_value(block: Conf | Mapping[str, Any] | None, key: str, default: Any = None) -> Any:
-    """Return the value of a key of a block, which is a mapping if it was read without registries."""
+    """Return the value of a key of a block; ``block`` is a mapping if it was read without registries."""
     return block.get(key, default) if isinstance(block, Mapping) else getattr(block, key, default)
 
 

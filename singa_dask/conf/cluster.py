@@ -21,7 +21,7 @@ class ElasticConf(Conf):
     """``elastic`` of a cluster: bounds for the number of processes while a job runs."""
 
     min_processes: Size = 1
-    """Minimum number of processes after others are lost."""
+    """Minimum number of processes with which the job continues after it has lost others."""
     max_processes: Size | None = None
     """Maximum number of processes; by default the number of the cluster block."""
 
@@ -68,10 +68,10 @@ class WorkersConf(Conf):
     """``workers`` of a cluster: the Dask workers that a job may use; by default all."""
 
     name: Annotated[str, BeforeValidator(_text_of_number)] = ""
-    """Pattern of their names, such as ``gpu-*``."""
+    """Pattern of the names of Dask workers, such as ``gpu-*``."""
     resources: Mapping[str, NonNegative] = {}
-    """Minimum resources, such as ``{GPU: 1}``, with which they were started (``dask-worker --resources``). Jobs do not
-    reserve them."""
+    """Minimum resources of a Dask worker, such as ``{GPU: 1}``, set by ``dask-worker --resources``. Jobs do not
+    reserve resources."""
 
     @property
     def is_any(self) -> bool:
@@ -110,11 +110,12 @@ class ClusterConf(Conf):
     share_memory: bool = True
     """Let worker groups of one process share the memory of their params."""
     snapshot_freq: Count | None = None
-    """Steps between two snapshots, copies of the job's state in the memory of its processes, from which the job
-    continues after one of them is lost; 0 for none. By default so often that they take 1 % of the time."""
+    """Number of steps between two snapshots; 0 for no snapshots. A snapshot is a copy of the job's state in the
+    memory of its processes, from which the job continues after it has lost a process. By default, snapshots are so
+    frequent that they take 1 % of the time."""
     poll_time: Count = 100
     """Unused."""
-    # these defaults are not validated, because building a validator takes a millisecond at import
+    # do not validate these defaults: building a validator would take a millisecond at import
     elastic: ElasticConf = ElasticConf.model_construct()
     """Bounds for the number of processes while the job runs."""
     listen: ListenConf = ListenConf.model_construct()

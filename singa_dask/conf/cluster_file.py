@@ -16,14 +16,14 @@ SIZED = ("allreduce", "hogwild")
 
 
 def cluster_text(name: str) -> str | None:
-    """Return the text of a built-in cluster file; None for the path of another file.
+    """Return the text of a built-in cluster file; None if ``name`` is the path of another file.
 
-    A name such as ``allreduce:3`` has a number of workers.
+    A name such as ``allreduce:3`` contains the number of workers.
 
     Raises
     ------
     ConfigError
-        There is no built-in cluster and no file of this name, or the cluster takes no such number.
+        There is no built-in cluster and no file of this name, or the cluster does not accept a number of workers.
     """
     if Path(name).exists() or "/" in name or "." in name:
         return None

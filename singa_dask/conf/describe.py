@@ -45,7 +45,7 @@ class Key(NamedTuple):
 
 
 def parts_of(registry: Registry[Any]) -> list[RegisteredPart]:
-    """Return the classes of a registry, each once, sorted by name."""
+    """Return the classes of a registry, sorted by name. A class with several names is listed once."""
     parts = []
     for cls in dict.fromkeys(registry.classes()):
         names = registry.names_of(cls)
@@ -55,7 +55,7 @@ def parts_of(registry: Registry[Any]) -> list[RegisteredPart]:
 
 
 def docs_of(cls: type) -> list[tuple[str, str]]:
-    """Return (title, text) of the sections of a docstring that concern job files; the first one has no title."""
+    """Return (title, text) of the sections of a docstring that concern job files; the first has no title."""
     first, *rest = HEADING.split(inspect.getdoc(cls) or "")
     sections = [("", first), *zip(rest[::2], rest[1::2], strict=True)]
     return [(title, text.strip()) for title, text in sections if title not in FOR_PYTHON]

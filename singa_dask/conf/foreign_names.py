@@ -107,7 +107,7 @@ def _folded(name: str) -> str:
 
 
 def suggest_part(kind: str, name: str, known: Collection[str]) -> str:
-    """Suggest the intended name for an unknown part, and list the known ones; ``kind`` as in `load`."""
+    """Suggest the intended name for an unknown part, and list known names; ``kind`` as in `load`."""
     hint = PARTS.get(kind, {}).get(_folded(name), "")
     if hint in known:
         return hint_at(f"Did you mean {hint!r}?", known)
@@ -115,7 +115,7 @@ def suggest_part(kind: str, name: str, known: Collection[str]) -> str:
 
 
 def suggest_key(name: str, known: Collection[str]) -> str:
-    """Suggest the intended key for an unknown one, and list the known ones."""
+    """Suggest the intended key for an unknown key, and list the known keys."""
     folded = _folded(name)
     if folded not in KEYS:  # the key may be a mistyped name of another program
         foreign = [other for other, (keys, _) in KEYS.items() if {*keys} & {*known}]

@@ -74,19 +74,20 @@ class JobConf(Conf):
     precision, recall, f1, and each of these with _macro, _micro or _weighted, roc_auc, roc_auc_ovr, average_precision,
     top_5_accuracy, perplexity, confusion_matrix; mse, mae, rmse, r2."""
     baseline: dict[str, float] = Field(default={})
-    """Metrics of a simple model on the test records, e.g. {accuracy: 0.81, records: 1600}, to compare the last test
-    with. init writes those of a linear model. Tests of another number of records are not compared."""
+    """Metrics of a simple model on the test records, e.g. {accuracy: 0.81, records: 1600}, with which the last test
+    is compared. init writes the metrics of a linear model. A test of another number of records is not compared."""
     checkpoint_freq: Count = 0
     """Steps between two checkpoints; 0 for one at the end only."""
     checkpoint_minutes: NonNegative = 0.0
-    """Minutes between two checkpoints, in addition to those of checkpoint_freq; 0 for none."""
+    """Minutes between two checkpoints, in addition to the checkpoints of checkpoint_freq; 0 for none."""
     keep_checkpoints: Keep | None = None
-    """Checkpoints to keep: a number of newest ones, or {last, best, metric}. By default all."""
+    """Checkpoints to keep: the number of newest checkpoints, or {last, best, metric}. By default all are kept."""
     early_stopping: EarlyStoppingConf | None = None
     """Stop the training when a metric no longer improves."""
     checkpoint_path: Many[str] = Field(default=[])
-    """Checkpoints with initial values of params, matched by name; a later one wins. They are run directories, steps, or
-    SINGA's files. A missing workspace/checkpoint/step<n>-worker0 means step n of the newest run in that workspace."""
+    """Checkpoints with initial values of params, matched by name. If several have a param, the last one in the list
+    is used. An entry is a run directory, a step, or a file of SINGA. If workspace/checkpoint/step<n>-worker0 does not
+    exist, it means step n of the newest run in that workspace."""
     warmup_steps: Count = 0
     """Unused, as in SINGA."""
     tensorboard: bool = False
@@ -94,17 +95,17 @@ class JobConf(Conf):
     mlflow: str = ""
     """URI of an MLflow server for params, metrics and files of the run, e.g. http://host:5000."""
     debug: bool = False
-    """Check in each step that layers write all of their own arrays and no others. Log the mean absolute values of each
-    layer and its params on the workers, every disp_freq steps."""
+    """Check in each step that each layer writes all of its own arrays, and no other arrays. Log the mean absolute
+    values of each layer and its params on the workers, every disp_freq steps."""
     profile: Profile = None
     """Record when each unit computes, waits and sends during some steps, and the time of each layer, in trace.json in
     the run directory: true, or {first_step, steps}."""
     reset_param_version: bool = True
-    """Count updates of loaded params from the first step of this job."""
+    """Count the updates of loaded params from the first step of this job, instead of continuing the saved counts."""
     ops: Literal["auto", "numpy", "onednn", "cupy"] = "auto"
     """Kernels: auto is onednn if installed, else numpy; cupy runs all workers on the GPUs of gpu, in turn."""
     threads: Count = 0
-    """Number of threads of a worker, at most its share of the cores; 0 for the whole share."""
+    """Number of threads of a worker, at most the worker's share of the cores; 0 for the whole share."""
     checkpoint_after: Count = 0
     """First step with a checkpoint."""
     disp_after: Count = 0
@@ -114,14 +115,16 @@ class JobConf(Conf):
     validate_after: Count = 0
     """First step with a validation."""
     modules: Many[str] = Field(default=[])
-    """User modules, files or directories; all processes get their text. Their types are named module.Class."""
+    """Python files, directories or modules with parts of your own; all processes get a copy. In the job, name a class
+    as module.Class."""
     seed: Count = 0
     """Seed of all random numbers of the job."""
     user_conf: dict[str, Any] = Field(default={})
     """Values for the user's programs; unused here."""
     precision: Literal["float32", "float64", "tf32", "bf16"] = "float32"
-    """Type of features and params. tf32: float32, with coarser products on GPUs. bf16: bfloat16 with params in float32;
-    on CPUs it needs ops: onednn, and is slower than float32 without instructions for it."""
+    """Type of features and params. tf32: float32, with coarser products on GPUs. bf16: bfloat16 with params in
+    float32; on CPUs, bf16 needs ops: onednn, and is slower than float32 if the CPU has no instructions for
+    bfloat16."""
 
     @classmethod
     def from_json(cls, text: str, registries: Mapping[str, Registry[Any]] | None = None) -> JobConf:
@@ -129,7 +132,7 @@ class JobConf(Conf):
         return cls.model_validate(json.loads(text), context={"registries": registries})
 
     def to_json(self) -> str:
-        """Return the job as text for other processes; pydantic's JSON refuses URLs with bytes that are not UTF-8."""
+        """Return the job as text for other processes, also if URLs contain bytes that are not UTF-8."""
         return json.dumps(self.model_dump(mode="json"))
 
     @property

@@ -32,10 +32,13 @@ FREE = ("user_conf", "storage_options", "categories")
 
 
 def expand_paths(node: Tree, path: tuple[str | int, ...] = ()) -> list[Problem]:
-    """Expand all paths in a tree in place, and return the problems; ``path`` leads to the node."""
+    """Expand ``~`` and ``$VAR`` in all paths of a tree, in place, and return the problems.
+
+    ``path`` is the path of ``node`` in the job.
+    """
     inner: list[tuple[str | int, Tree]] = []
     if isinstance(node, TreeMap):
-        # names of categories are not paths, even if the column has the name of a path key
+        # names of categories are not paths, even if a column is called like a key whose value is a path
         inner = [(name, entry.node) for name, entry in node.entries.items() if name not in FREE]
     elif isinstance(node, Items):
         inner = list(enumerate(node.items))
@@ -53,7 +56,7 @@ STDIN = "<stdin>"
 
 @dataclass(frozen=True)
 class JobFile:
-    """A job with the text that it was read from and the places of its keys.
+    """A job, the text from which it was read, and the places of its keys in this text.
 
     Attributes
     ----------
@@ -88,11 +91,11 @@ class JobFile:
         return sorted(located, key=lambda problem: _order(problem, self._root.place.file))
 
     def resolved(self) -> str:
-        """Return the job as YAML with all defaults; it loads to an equal job."""
+        """Return the job as YAML with all defaults. Loading this YAML gives an equal job."""
         return yaml_text.dump(self.job.model_dump(exclude_none=True))
 
     def given(self) -> str:
-        """Return the job as YAML with only the keys that were set; it loads to an equal job."""
+        """Return the job as YAML with only the keys that were set. Loading this YAML gives an equal job."""
         return yaml_text.dump(self.job.model_dump(exclude_unset=True, context=BRIEF), brief=True)
 
 
@@ -108,8 +111,8 @@ def load(
     Parameters
     ----------
     path : path
-        Path or URL of a file in YAML, or in SINGA's own format, which the suffix ``.conf`` or the text shows; ``-`` for
-        standard input.
+        Path or URL of a file in YAML or in SINGA's own format, or ``-`` for standard input. A file is in SINGA's
+        format if its suffix is ``.conf`` or its text looks like that format.
     sets, cluster_file, registries, set_option
         See `loads`.
 
@@ -140,9 +143,9 @@ def loads(
     file : str
         Name of the text in errors.
     sets : iterable of str
-        Changes, ``updater.learning_rate.base_lr=0.1``, made after the cluster is replaced.
+        Changes such as ``updater.learning_rate.base_lr=0.1``, which are made after the cluster is replaced.
     cluster_file : path, optional
-        File whose block replaces ``cluster``, or the name of a built-in one, e.g. ``allreduce``.
+        File whose block replaces ``cluster``, or the name of a built-in cluster, e.g. ``allreduce``.
     registries : mapping of str to Registry, optional
         Registries for ``layer``, ``updater``, ``schedule``, ``initialiser``, ``algorithm`` and ``store``; names of
         other kinds are not checked. With registries, the job's modules are loaded.
@@ -192,7 +195,7 @@ def loads(
 
 
 def _load_modules(root: TreeMap, registries: Mapping[str, Registry[Any]]) -> list[Problem]:
-    """Load the modules of a job and return the problems, except entries that are not texts, which the model reports."""
+    """Load the modules of a job, and return the problems. The model reports entries that are not texts."""
     nodes = items(child(root, "modules"))
     paths = [each.value for each in nodes if isinstance(each, Scalar) and isinstance(each.value, str)]
     if len(paths) < len(nodes):
@@ -234,12 +237,12 @@ def _locate(root: Tree, problem: Problem) -> Problem:
 
 
 def _at_key(root: Tree, problem: Problem) -> Problem:
-    """Add the place of its key to a problem, or of its value if that comes from another file or the command line."""
+    """Add a place to a problem: of the key, or of a value from another file or the command line."""
     key, value = locate(root, problem.path, at_key=True), locate(root, problem.path)
     return replace(problem, mark=problem.mark or (key if key.file == value.file else value))
 
 
 def _order(problem: Problem, file: str) -> tuple[bool, bool, int, int]:
-    """Return the sort key of a problem: the job file first, then the cluster file and the command line."""
+    """Return the sort key of a problem, by which problems of the job file come first."""
     mark = problem.mark or Mark(file)
     return mark.file != file, not mark.line, mark.line, mark.column

@@ -26,8 +26,8 @@ def schema(registries: Mapping[str, Registry[Any]] | None = None) -> dict[str, A
     Parameters
     ----------
     registries : mapping of str to Registry, optional
-        As in `load`. The schema then has the blocks of registered classes and their names; SINGA's names with a k, and
-        names with a dot, of classes in user modules, are valid, too.
+        As in `load`. The schema then has the names and the blocks of registered classes. SINGA's names, which begin
+        with a k, and names with a dot, of classes in user modules, are also valid.
     """
     known = registries or {}
     whole = schema_of(JobConf)
@@ -50,7 +50,7 @@ def schema(registries: Mapping[str, Registry[Any]] | None = None) -> dict[str, A
 
 
 def schema_of(model: type[Conf]) -> dict[str, Any]:
-    """Return the schema of a model, with docstrings of fields as descriptions, without registered blocks."""
+    """Return the schema of a model without registered blocks. Docstrings of fields are the descriptions."""
     return model.model_json_schema(ref_template="#/definitions/{model}", schema_generator=_Documented)
 
 
@@ -116,7 +116,7 @@ class _Documented(GenerateJsonSchema):
 
 
 def _changed(part: Any, registries: Mapping[str, Registry[Any]]) -> Any:
-    """Add the names of registries to keys that take one, and wrap references, as draft 7 ignores keys beside them."""
+    """Add the names of registered classes to keys, and wrap references: draft 7 ignores keys beside them."""
     if isinstance(part, list):
         return [_changed(item, registries) for item in part]
     if not isinstance(part, dict):

@@ -65,7 +65,7 @@ def as_list(value: object) -> list[Any]:
     return [] if value is None else [value]
 
 
-# context of a serialisation that writes lists of one value as this value, where a job file may
+# context of a serialisation that writes a list of one value as this value, if the key accepts it (`Many`)
 BRIEF = "brief"
 
 
@@ -74,14 +74,14 @@ def _write_many(value: Any, handler: SerializerFunctionWrapHandler, info: Serial
     return written[0] if info.context == BRIEF and len(written) == 1 and not isinstance(written[0], dict) else written
 
 
-# a list that may be written as its only value, like a repeated field of protobuf
+# a list; a list of one value may be written without brackets, like a repeated field of protobuf
 Many: TypeAlias = Annotated[
     list[T], Shorthand(as_list, lambda array: [array["items"], array]), WrapSerializer(_write_many)
 ]
 
 
 def plain_name(name: str, drop: str = "") -> str:
-    """Remove SINGA's k, and a prefix such as ``Unroll``, from the name of an enumeration's member."""
+    """Remove SINGA's k, and a prefix such as ``Unroll``, from a name: ``kUnrollOneToAll`` to ``OneToAll``."""
     if len(name) > 1 and name[0] == "k" and name[1].isupper():
         name = name[1:]
     return name.removeprefix(drop)
@@ -138,7 +138,7 @@ class RegisteredName:
 
 
 def class_of(registry: Registry[Any] | None, name: str) -> Any:
-    """Return the class that a part names, or None if unknown."""
+    """Return the registered class with this name, or None if there is none."""
     try:
         return registry.find(name) if registry is not None and name else None
     except ConfigError:

@@ -17,7 +17,7 @@ from singa_dask.conf.parts import PartConf
 class Phase(enum.IntFlag):
     """Flags passed to each layer, with SINGA's numbers.
 
-    ``TRAIN``, ``VALIDATION`` and ``TEST`` select a net; the others describe the pass.
+    ``TRAIN``, ``VALIDATION`` and ``TEST`` select a net; the other flags describe the pass.
     """
 
     NONE = 0
@@ -50,7 +50,7 @@ class InitConf(PartConf):
     type: Annotated[str, Field(min_length=1), RegisteredName("initialiser")]
     """Name of the initialiser."""
     value: float = 1.0
-    """The value of Constant; for other initialisers a factor."""
+    """The value of a Constant; for other initialisers, a factor of the random numbers."""
     mean: float = 0.0
     """Mean of a Gaussian."""
     std: NonNegative = 1.0
@@ -76,9 +76,10 @@ class ParamConf(Conf):
     type: Annotated[Literal["Param", "User"], choice()] = "Param"
     """Unused: there is one type."""
     init: InitConf | None = None
-    """Initial values. Without it they come from a checkpoint or, if the job names none, from the layer's type: Glorot's
-    for InnerProduct, Convolution and inputs of recurrent layers, orthogonal for their states, +-0.05 for Embedding, a
-    small Gaussian for RBMs, 0 for biases. SINGA's own files need it, or a checkpoint."""
+    """Initialiser. By default, values come from a checkpoint or, if the job names none, from the type of the layer:
+    Glorot's initialiser for InnerProduct, Convolution and inputs of recurrent layers, orthogonal for states of
+    recurrent layers, uniform in +-0.05 for Embedding, a small Gaussian for RBMs, 0 for biases. Job files of SINGA
+    need an initialiser or a checkpoint."""
     lr_scale: float = 1.0
     """Multiplies the learning rate."""
     wd_scale: float = 1.0
@@ -87,7 +88,7 @@ class ParamConf(Conf):
     """Name of the param whose values this param uses."""
     share_gradient: Literal["average", "sum"] = "average"
     """Combination of the gradients of all params that share values: their average, as in SINGA, or their sum, which is
-    the gradient of tied weights. One param with sum is enough."""
+    the gradient of tied weights. It is enough to set sum for one of the params."""
 
 
 class LayerConf(PartConf):
@@ -101,30 +102,31 @@ class LayerConf(PartConf):
     type: Annotated[str, Field(min_length=1), RegisteredName("layer")]
     """Type of layer."""
     srclayers: Many[str] = Field(default=[])
-    """Layers that this layer reads, in the order of its type."""
+    """Names of the layers that this layer reads, in the order that its type requires."""
     param: Many[ParamConf] = Field(default=[])
-    """Params in the order of the type: weights before bias."""
+    """Params, in the order that the type of the layer requires: weights before bias."""
     include: Many[NetPhase] = Field(default=[])
-    """Phases whose nets have this layer; all if empty."""
+    """Phases whose nets have this layer; if empty, all phases."""
     exclude: Many[NetPhase] = Field(default=[])
-    """Phases whose nets lack this layer; deprecated, use include."""
+    """Phases whose nets do not have this layer. Deprecated: use include."""
     share_src_blobs: bool = False
     """Let an activation overwrite its source's memory."""
     unroll_len: Size | None = None
-    """Number of time steps; by default the net's."""
+    """Number of time steps; by default unroll_len of the net."""
     unroll_conn_type: Many[
         Annotated[Literal["OneToOne", "OneToAll", "FirstToLast", "Customized"], choice("Unroll")]
     ] = Field(default=[])
-    """Connection of each source's time steps to this layer's; by default OneToAll for a source with one step, else
-    OneToOne."""
+    """For each source, how its time steps are connected to the time steps of this layer. The default is OneToAll for
+    a source with one time step, else OneToOne."""
     unroll_steps: list[list[list[Count]]] = Field(default=[])
     """For each Customized source and each time step of this layer, the time steps of the source to read."""
     shift: Many[Count] = Field(default=[])
     """For OneToOne, the number of time steps by which each source is delayed."""
     partition_dim: int | None = Field(default=None, ge=-1, le=1)
-    """Split over the worker group by batch (0), by feature (1), or not (-1); by default the net's."""
+    """How the layer is divided among the workers of a group: by records (0), by features (1), or not at all (-1). By
+    default partition_dim of the net."""
     location: Count | None = None
-    """Worker of the group that computes the whole layer."""
+    """Index of the worker in the group that computes the whole layer."""
     user_conf: dict[str, Any] = Field(default={})
     """Options of a user's layer."""
 

@@ -143,7 +143,7 @@ def _definition(name: str, node: Tree) -> _Block:
 
 @dataclass
 class _Expansion:
-    """The expansion of the uses of ``blocks``; ``outputs`` has the output layer of each use by its name."""
+    """Replaces uses of ``blocks`` by layers; ``outputs``: name of a use -> name of its output layer."""
 
     blocks: dict[str, _Block]
     outputs: dict[str, str] = field(default_factory=dict)

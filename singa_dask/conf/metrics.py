@@ -20,9 +20,9 @@ TOP = re.compile(r"top_([1-9]\d*)_accuracy")
 AVERAGES = ("", "_macro", "_micro", "_weighted")
 SCORES = {"balanced_accuracy", *(f"{name}{how}" for name in ("precision", "recall", "f1") for how in AVERAGES), *RANKED}
 PASS_METRICS = SCORES | VALUES | {"perplexity", CONFUSION}
-"""Metrics of ``metrics``, beside ``top_K_accuracy``."""
+"""Metrics that ``metrics`` may list, in addition to ``top_K_accuracy``."""
 OF_LAYERS = {"loss", "accuracy", "binary_accuracy"}
-"""Metrics that layers measure in any case; ``metrics`` may name them."""
+"""Metrics that layers always measure; ``metrics`` may list them, too."""
 _MEANT = {
     "acc": "accuracy",
     "auroc": "auc",
@@ -36,7 +36,7 @@ _MEANT = {
 LESS_IS_BETTER = ("loss", "error")
 MORE_IS_BETTER = ("accuracy",)
 FREQUENCIES = {"validation": ("validate_freq", "validate_steps"), "test": ("test_freq", "test_steps")}
-"""Keys with the frequency and the number of batches of a phase, which runs if neither is 0."""
+"""Phase -> keys of its frequency and of its number of batches. The phase runs if neither is 0."""
 
 
 def split_metric(metric: str) -> tuple[str, str]:
@@ -69,9 +69,10 @@ class KeepConf(Conf):
     last: Size = 1
     """Number of newest checkpoints to keep."""
     best: Count = 0
-    """Number of best checkpoints to keep in addition, by the metric."""
+    """Number of additional checkpoints to keep: the best by ``metric``."""
     metric: str = ""
-    """Metric of a test or validation, e.g. test.accuracy; a checkpoint has the last value before it."""
+    """Metric of a test or validation, e.g. test.accuracy. The value of a checkpoint is the last one measured before
+    it."""
     mode: Mode = "auto"
     """Whether a lower (min) or higher (max) value is better; auto knows losses, errors, accuracies, and metrics."""
 
@@ -94,10 +95,11 @@ class EarlyStoppingConf(Conf):
     min_delta: NonNegative = 0.0
     """Minimum improvement over the best value so far."""
     every_best: bool = False
-    """Compare with the best of all values, as scikit-learn does, not with the last improvement by ``min_delta``."""
+    """Compare with the best of all values, as scikit-learn does, and not with the last value that improved by
+    ``min_delta``."""
     restore_best: bool = False
-    """Write a checkpoint at each best value, and keep the newest of these. The commands test, predict, export and
-    serve, and jobs that start from the run's params, use the checkpoint of the best value. A resumed run uses the last
+    """Write a checkpoint at each best value, and keep the newest of these checkpoints. The commands test, predict,
+    export and serve, and jobs that start from the params of the run, use this checkpoint. A resumed run uses the last
     step."""
     mode: Mode = "auto"
     """Whether a lower (min) or higher (max) value is better; auto knows losses, errors, accuracies, and metrics."""

@@ -101,7 +101,7 @@ class Mistake(NamedTuple):
 
 
 def as_error(title: str, mistakes: Iterable[Mistake], model: object) -> ValidationError:
-    """Return mistakes as a ValidationError, with the repaired ``model`` as the input of each."""
+    """Return a ValidationError that lists mistakes; the input of each is the repaired ``model``."""
     details = [
         InitErrorDetails(type=PydanticCustomError(kind, "{message}", {"message": message}), loc=path, input=model)
         for kind, path, message in mistakes

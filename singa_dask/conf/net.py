@@ -51,9 +51,9 @@ class NetConf(Conf):
 
 
 def _check_axes(layers: Sequence[LayerConf]) -> Iterator[Finding]:
-    """Yield ((index, key...), message) for each input layer whose axes are in another order than in another phase.
+    """Yield ((index, key...), message) for each input layer whose order of axes differs between phases.
 
-    A net that was trained with one order is useless for the other.
+    A net that was trained with one order of axes is useless for another order.
     """
     shapes: dict[str, list[Any]] = {}
     for index, layer in enumerate(layers):
@@ -100,7 +100,7 @@ def _different_keys(block: object, other: object) -> list[str]:
 
 
 def _check_windows(net: NetConf, types: Sequence[Any]) -> Iterator[Finding]:
-    """Yield ((index, key...), message) for each input whose windows have another length than its readers' steps."""
+    """Yield ((index, key...), message) for each input whose windows do not fit its readers' unroll_len."""
     for index, (layer, kind) in enumerate(zip(net.layer, types, strict=True)):
         block = getattr(kind, "block", None)
         if block is None or kind.traits.role != "input" or "unroll_len" not in block.model_fields:

@@ -25,8 +25,8 @@ class _NoPlace(Exception):
 def apply_set(root: TreeMap, text: str, option: str = "--set") -> list[Problem]:
     """Change one value: ``updater.momentum=0.9``, ``neuralnet.layer[fc1].innerproduct_conf.num_output=20``.
 
-    Items of lists are selected by name or by index; all items of a name are changed. Values are YAML. Returns the
-    problems; the models report unknown keys. Errors name the ``option``.
+    Items of lists are selected by name or by index. If several items have the name, all are changed. Values are YAML.
+    Returns the problems, whose messages name the ``option``. Unknown keys are reported later, by the models.
     """
     place = Mark(f"{option} {text}")
     match = SET.fullmatch(text)

@@ -33,9 +33,9 @@ class PartConf(Conf):
     model_config = ConfigDict(extra="allow")
 
     kind: ClassVar[str] = ""
-    """Key of its registry in ``registries``."""
+    """Kind of parts, e.g. "layer"; a key of ``registries``."""
     type_key: ClassVar[str] = "type"
-    """Key that names the class."""
+    """Key whose value is the name of the class, e.g. "type"."""
 
     @classmethod
     def _read_blocks(cls, data: dict[str, Any], context: Mapping[str, Any]) -> Iterator[Mistake]:
@@ -78,7 +78,7 @@ class PartConf(Conf):
 
     @model_serializer(mode="wrap")
     def _write(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
-        """Leave out blocks that were added with their defaults, if only keys that were set are wanted."""
+        """Leave out blocks that were added with their defaults, if only keys that were set are written."""
         values: dict[str, Any] = handler(self)
         added = self.blocks.keys() - self.model_fields_set if info.exclude_unset else ()
         return {key: value for key, value in values.items() if key not in added}
@@ -89,7 +89,7 @@ class PartConf(Conf):
         return {key: value for key, value in (self.model_extra or {}).items() if value is not None}
 
     def with_block(self: P, block: Conf) -> P:
-        """Return a copy in which a block replaces the one of its kind."""
+        """Return a copy in which ``block`` replaces the earlier block of the same kind."""
         return self.model_copy(update={block.block_key: block})
 
     def given_block(self, kind: type[B]) -> B | None:
@@ -104,7 +104,7 @@ class PartConf(Conf):
         return value if value is None or isinstance(value, kind) else checked_block(kind, value, (kind.block_key,))
 
     def block(self, kind: type[B]) -> B:
-        """Return the block of a kind, by default one with default values.
+        """Return the block of a kind; if the job has none, a block with default values.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Reader of jobs in SINGA's text format, versions 0.2 and 0.3, which converts them to trees that compute the same.
+"""Reader of jobs in SINGA's text format, versions 0.2 and 0.3, which converts them to equivalent trees.
 
 Models accept SINGA's names of keys and our names, so a file may mix both. The models define which keys may be repeated;
 the
@@ -57,7 +57,7 @@ def merge_own_types(root: Tree, problems: Sequence[Problem]) -> list[Problem]:
 
 
 def _named(root: Tree, problem: Problem) -> Problem:
-    """Ask for the name of a user-defined type if a job has SINGA's placeholder only."""
+    """Ask for the name of a user-defined type if the job has only SINGA's placeholder."""
     node: Tree | None = root
     for key in problem.path:
         node = step(node, key)
@@ -240,7 +240,7 @@ class _Mapper:
 
 
 def _free(values: list[Tree]) -> Tree:
-    """Return free-form values, several ones as a list."""
+    """Return a free-form value; several values are returned as a list."""
     nodes = [_free_value(each) for each in values]
     return nodes[0] if len(nodes) == 1 else Items(values[0].place, nodes)
 

@@ -26,7 +26,7 @@ class ShardDataConf(Conf):
     batchsize: Size
     """Records per step of the whole worker group."""
     random_skip: Count = 0
-    """Start at a random record among the first this many."""
+    """Start at a random record among this number of first records."""
 
 
 class LMDBDataConf(ShardDataConf):
@@ -84,7 +84,7 @@ def _sources(layer: TreeMap) -> Iterator[Scalar]:
 
 
 def _put(block: TreeMap, key: str, value: bool | int | float | str | list[int], place: Mark | None = None) -> None:
-    """Set a missing key."""
+    """Set a key, unless it is set."""
     at = place or block.place
     node = Items(at, [Scalar(at, each) for each in value]) if isinstance(value, list) else Scalar(at, value)
     block.entries.setdefault(key, TreeEntry(at, node))
@@ -107,7 +107,7 @@ def _set_steps(root: TreeMap) -> None:
 
 
 def _set_updater(root: TreeMap) -> None:
-    """Set the options with which updaters and schedules compute as SINGA's."""
+    """Set the options with which updaters and schedules compute the same as in SINGA."""
     updater = child(root, "updater")
     rate = child(updater, "learning_rate")
     if isinstance(rate, TreeMap) and _type(rate) == "Linear" and "linear_conf" in rate.entries:

@@ -56,7 +56,7 @@ def parse(text: str, file: str) -> TreeMap:
     Raises
     ------
     ConfigError
-        The text is not in this format; has the first mistake with its place.
+        The text is not in this format. The error describes the first mistake and its place.
     """
     try:
         return _Parser(text, file).whole()

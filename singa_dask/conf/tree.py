@@ -1,4 +1,4 @@
-"""The content of a job file as a tree whose nodes have places in the file, for all messages about the job."""
+"""The content of a job file as a tree. Each node has its place in the file, for messages about the job."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def named(node: Tree | None) -> str:
 
 
 def step(node: Tree | None, key: str | int) -> Tree | None:
-    """Return the child under a key; item 0 of another node than a list is the node itself, as in `Many`."""
+    """Return the child under a key. If a node is not a list, its item 0 is the node itself, as in `Many`."""
     if isinstance(node, TreeMap) and isinstance(key, str):
         return child(node, key)
     if isinstance(node, Items) and isinstance(key, int):
@@ -88,7 +88,7 @@ def step(node: Tree | None, key: str | int) -> Tree | None:
 
 
 def locate(root: Tree, path: Path, at_key: bool = False) -> Mark:
-    """Return the place of a value or its key; if the path does not exist, of the last node on it.
+    """Return the place of a value or its key; if the path does not exist, of the last node that exists.
 
     Parameters
     ----------

@@ -30,10 +30,10 @@ class LRGenConf(PartConf):
 
 
 class ScaleConf(Conf):
-    """``scales`` of an updater: factors for the params of a pattern."""
+    """``scales`` of an updater: factors for all params whose names match a pattern."""
 
     param: str = Field(min_length=1)
-    """Pattern of their names, such as ``*.bias``."""
+    """Pattern of the names of params, such as ``*.bias``."""
     lr_scale: NonNegative = 1.0
     """Multiplies the learning rate."""
     wd_scale: NonNegative = 1.0
@@ -64,21 +64,24 @@ class UpdaterConf(PartConf):
     clip_norm: NonNegative = 0.0
     """Upper bound of the norm of the gradient of all params together; 0 for none. A larger gradient is multiplied by
     clip_norm / norm, before clip_low, clip_high and weight decay. It applies to the batch of each worker group; several
-    worker groups need one server per group. Needs BP; updates wait for the last gradient."""
+    worker groups need one server per group. Needs the algorithm BP. Updates wait for the last gradient."""
     accumulate: Size = 1
-    """Number of batches for one update with the mean of their gradients, as with one larger batch; needs one worker
-    group. Steps of the job count batches; an incomplete update at the end of the training is dropped."""
+    """Number of batches per update. The update uses the mean of their gradients, as with one larger batch. Needs a
+    single worker group. Steps of the job count batches; if batches are missing for an update at the end of the
+    training, there is no such update."""
     ema_decay: DecayRate = 0.0
     """Decay rate of moving averages of the params: a = ema_decay a + (1 - ema_decay) w after each update, starting with
-    the initial values; 0 for none. Checkpoints have both. Tests and validations of a training use the values; test,
-    predict, export and serve use the averages if the job has ema_decay. Running statistics have no average."""
+    the initial values; 0 for none. Checkpoints have values and averages. Tests and validations during training use
+    the values. The commands test, predict, export and serve use the averages, unless their job sets ema_decay: 0.
+    Running statistics have no average."""
     scales: Many[ScaleConf] = Field(default=[])
-    """Factors of learning rate and weight decay for params by pattern, in addition to the factors of the params."""
+    """Factors of learning rate and weight decay for params whose names match a pattern, in addition to each param's
+    own factors."""
     user_conf: dict[str, Any] = Field(default={})
     """Options of a user's updater."""
 
     def scales_of(self, param: str, lr_scale: float, wd_scale: float) -> tuple[float, float]:
-        """Return the factors of a param, its own times those of all matching patterns."""
+        """Return (lr_scale, wd_scale) of a param, multiplied by the factors of all patterns that match."""
         for scale in self.scales:
             if fnmatchcase(param, scale.param):
                 lr_scale, wd_scale = lr_scale * scale.lr_scale, wd_scale * scale.wd_scale

@@ -18,7 +18,7 @@ from singa_dask.errors import Problem
 from singa_dask.registry import Registry
 
 SOFTMAX = ("Softmax", "CudnnSoftmax")
-# type of a loss -> the activation that the loss includes, and the layers that compute this activation
+# type of a loss -> (activation that the loss includes, types of layers that compute this activation)
 ACTIVATIONS = {
     "SoftmaxLoss": ("softmax", SOFTMAX),
     "CudnnSoftmaxLoss": ("softmax", SOFTMAX),
@@ -67,7 +67,7 @@ def _unread_blocks(job: JobConf, layers: Registry[Any]) -> Iterator[Problem]:
 
 
 def _activation_twice(job: JobConf) -> Iterator[Problem]:
-    """Yield the losses that read a layer with the activation that they include."""
+    """Yield a problem for each loss that includes an activation and reads a layer with the same activation."""
     for index, layer in enumerate(job.neuralnet.layer):
         activation, kinds = ACTIVATIONS.get(layer.type, ("", ()))
         source = _below(layer, job.neuralnet.layer, kinds)
@@ -87,7 +87,7 @@ def _below(loss: LayerConf, layers: Sequence[LayerConf], kinds: Sequence[str]) -
 
 
 def _channels_last(job: JobConf) -> Iterator[Problem]:
-    """Yield the shapes of records that look like (height, width, channels) and are read by layers for images."""
+    """Yield the shapes that layers for images read and that look like (height, width, channels)."""
     of_images = [layer for layer in job.neuralnet.layer if any(part in layer.type for part in IMAGE_LAYERS)]
     readers = {source for layer in of_images for source in layer.srclayers}
     for index, layer in enumerate(job.neuralnet.layer):

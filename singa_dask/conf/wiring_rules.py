@@ -1,4 +1,4 @@
-"""Checks of a net's wiring by names, which work even if the rest of a layer is wrong."""
+"""Checks of the sources of layers by name. They work even if other keys of a layer are wrong."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_wiring(layers: Sequence[LayerConf]) -> Iterator[Finding]:
 
 
 def check_phases(layers: Sequence[LayerConf], phases: Sequence[str]) -> Iterator[Finding]:
-    """Yield ((index, key...), message) for each source that exists only in other phases.
+    """Yield ((index, key...), message) for each source that is missing in a phase with its reader.
 
     Parameters
     ----------
@@ -93,12 +93,12 @@ def _cycles(present: Mapping[int, LayerConf]) -> Iterator[Finding]:
 
 
 def _at_once(layer: LayerConf) -> list[str]:
-    """Return the sources that a layer reads in the same time step."""
+    """Return the sources that a layer reads in the same time step, without delay."""
     return [source for place, source in enumerate(layer.srclayers) if not _is_earlier(layer, place)]
 
 
 def _is_earlier(layer: LayerConf, place: int) -> bool:
-    """Return whether a source is read with a shift or at chosen time steps."""
+    """Return whether a source is read with a shift, or at the time steps that the job lists."""
     kind = layer.unroll_conn_type[place] if place < len(layer.unroll_conn_type) else "OneToOne"
     return kind == "Customized" or (kind == "OneToOne" and any(layer.shift[place : place + 1]))
 

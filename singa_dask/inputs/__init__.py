@@ -6,11 +6,12 @@ Records
     the same records. `writers`: layers that write records to files. `store_conf`: the block that describes records.
     `record_source`: the store that a layer reads, matched with the training data. `open_records`: opens a store with
     the options of the job. `record_shapes`: checks the shapes of records. `read_plan`: decides which records a worker
-    reads, in which order. `normalisation`: mean and divisor. `input_context`: objects that all layers of a net share.
+    reads, and in which order. `normalisation`: subtracts the mean of records, and divides them. `input_context`:
+    objects that all layers of a net share.
 Images
     `augmentation`: random changes of a batch as it is read. `image_preprocess`: a layer that crops and mirrors a batch.
 Texts
-    `text`: layers that read and write characters. `sampling`: layers that draw the next ones.
+    `text`: layers that read and write characters. `sampling`: layers that draw the next character.
 """
 
 from singa_dask.inputs.input import InputLayer

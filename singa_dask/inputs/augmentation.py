@@ -47,11 +47,13 @@ class AugmentConf(Conf):
     noise: NonNegative = 0.0
     """Standard deviation of Gaussian noise added to each normalised value."""
     mixup: NonNegative = 0.0
-    """Mix each record with the one in its row of the next batch, after Zhang et al. (2018): s x + (1 - s) x', with s
-    from Beta(mixup, mixup); 0 mixes none. A SoftmaxLoss mixes the losses. Set it in all input layers."""
+    """Mix each record x with the record x' in the same row of the next batch, after Zhang et al. (2018): s x + (1 -
+    s) x', with s from Beta(mixup, mixup); 0 for no mixing. A SoftmaxLoss mixes the losses. Set this key in all input
+    layers."""
     cutmix: NonNegative = 0.0
-    """Paste a rectangle of the other image instead, after Yun et al. (2019): 1 - s of the area, with s from
-    Beta(cutmix, cutmix), clipped to the image. With both mixup and cutmix, half of the images are mixed each way."""
+    """Replace a rectangle of each image by the same rectangle of the image in its row of the next batch, after Yun et
+    al. (2019). The rectangle has 1 - s of the area, with s from Beta(cutmix, cutmix), and is clipped to the image.
+    With both mixup and cutmix, half of the images are mixed each way."""
 
 
 class Augmentation:
@@ -66,7 +68,7 @@ class Augmentation:
         Mean and divisor of the normalisation that follows.
     draw : callable
         Draws four random integers in [0, 2^32) for each row: (4, N) int64. Its arguments are a name and two int64
-        arrays (N,). The integers depend only on them.
+        arrays (N,). The integers depend only on these arguments.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class Augmentation:
     ) -> None:
         self.conf, self.shape, self.draw = conf, tuple(shape), draw
         self.mean = 0.0 if mean is None else mean
-        # the divisor of a constant column is infinite; such a column gets no noise
+        # a constant column has an infinite divisor, and gets no noise
         self.std = 1.0 if std is None else np.where(np.isfinite(std), std, 0.0)
 
     def __call__(self, values: Array, ids: Array, epochs: Array) -> Array:

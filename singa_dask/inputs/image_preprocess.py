@@ -24,7 +24,8 @@ class RGBImageConf(Conf):
     mirror: bool = False
     """Mirror half of the training images."""
     pad: Count = 0
-    """Rows and columns of zeros added to each side of an image before it is cropped; they are not normalised."""
+    """Number of rows and columns of zeros to add to each side of an image before it is cropped. The zeros are added
+    after normalisation."""
     meanfile: str = ""
     """Store whose first record is subtracted; read by the deprecated RGBImage layer only."""
 

@@ -27,7 +27,7 @@ class InputLayer(Layer):
         """Return the number of batches in which all worker groups together read each record once.
 
         If the groups need different numbers of batches, the result is the largest number. If the layer reads no
-        records, it is None. By default, ``batch_size`` is the job's batch size.
+        records, the result is None. By default, ``batch_size`` is the job's batch size.
 
         Raises
         ------

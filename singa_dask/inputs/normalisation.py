@@ -22,7 +22,8 @@ Statistic = Array | float | None
 class Normalisation:
     """Mean and divisor of records.
 
-    They are numbers in the job, records in files, or mean and standard deviation of the training data.
+    Mean and divisor come from numbers in the job, from records in files, or from the mean and standard deviation of
+    the training data.
 
     Parameters
     ----------
@@ -73,7 +74,7 @@ class Normalisation:
     def statistics(self) -> tuple[Statistic, Statistic]:
         """Return mean and std as arrays or numbers; None for a statistic that the job does not set.
 
-        See `Scaling.divisor` for the std.
+        If the job standardises records, the std is `Scaling.divisor`.
         """
         if (scaling := self.find_scaling()) is not None:
             return scaling.mean, scaling.divisor
@@ -111,7 +112,7 @@ class Normalisation:
     def apply(self, values: Array) -> Raw:
         """Return values with the mean and the divisor that `Ops.normalize` has to apply.
 
-        If the job standardises the records, they are scaled here.
+        If the job standardises the records, this method scales them itself.
         """
         if self._scaling is not None and values.dtype != np.uint8:
             return Raw(self._scaling.scale(values, self._context.param_dtype))

@@ -63,10 +63,10 @@ def _open_table(conf: StoreConf, cls: type[Store] | None, facts: TableFacts | No
 
 
 def open_by_name(conf: StoreConf, backend: str | None, facts: TableFacts, plain: Store | None) -> Store | None:
-    """Open the columns that ``facts`` names.
+    """Open a store so that it has the columns that ``facts`` names.
 
-    ``plain`` is the store opened by position, or None if opening it failed. The result is None if the columns have no
-    names, or if their format cannot read columns by name.
+    ``plain`` is the same store, opened by position of columns; None if this failed. The result is None if the columns
+    have no names, or if the format cannot read columns by name.
     """
     options = options_of(conf)
     with contextlib.suppress(DataError):

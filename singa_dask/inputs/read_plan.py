@@ -37,15 +37,15 @@ class ReadPlan:
     shard : ShardIndex
         Part of each batch that the worker reads.
     span : tuple of int, optional
-        Range (start, stop) of records to read repeatedly. By default, all records are read. If the range is a single
+        Range (start, stop) of records to read again and again, by default all records. If the range is a single
         batch, no batch is read ahead.
     consecutive : bool
         Whether each worker reads its own part of ``span``, instead of a part of each batch; see `Sampler`.
     n_skipped : int
         Number of records to skip at the start, in addition to ``random_skip``.
     warns : bool
-        Whether to log the warnings of the store when it is opened for reading, and a warning if its order makes reading
-        slow.
+        Whether to log the store's warnings when it is opened for reading, and a warning if the order of records makes
+        reading slow.
     """
 
     conf: StoreConf
@@ -130,7 +130,7 @@ class ReadPlan:
         }
 
     def check_memory(self, store: Store) -> None:
-        """Raise a `DataError` if this process's memory is known to be too small for a loader of the store."""
+        """Raise a `DataError` if the memory of this process is too small for a loader of the store."""
         if self.context.reader_bytes is not None:
             MemoryBudget(store, self._order_of(store), **self._memory())
 

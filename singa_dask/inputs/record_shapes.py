@@ -33,8 +33,8 @@ def check_shape(url: str, actual: Sequence[int], conf: StoreConf, what: str = "r
     """Check that the shape of a store's records fits the job.
 
     Axes of length one are ignored. A flat record can be read as any shape with the same number of values, and any
-    record as a flat one. Other shapes are refused, because reshaping would put values in wrong places. ``what`` is a
-    noun for the error.
+    record can be read as a flat record. Other shapes are refused, because reshaping would put values in wrong places.
+    ``what`` is a noun for the error.
 
     Raises
     ------

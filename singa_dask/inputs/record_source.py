@@ -34,7 +34,8 @@ class RecordSource:
         Name of the layer in the job.
     context : InputContext
     check : callable
-        Raises a `DataError` if the records of a store do not fit the layer. It is called after labels were matched.
+        Function that raises a `DataError` if the records of a store do not fit the layer. It is called after labels
+        were matched with classes.
     label_column : str
         Name of the label to read, if records have several labels.
 
@@ -83,7 +84,8 @@ class RecordSource:
             opened = self.open_plain(backend)
         else:
             opened = self._open_like(facts, backend)
-        # a table applies the split itself, because its statistics cover only its part; wrap stores without this option
+        # tables apply the split themselves, because their statistics cover only one part; wrap stores without this
+        # option
         return opened if conf.split is None or "split" in opened.option_names() else SplitStore(opened, conf.split)
 
     def open_plain(self, backend: str | None) -> Store:
@@ -137,8 +139,8 @@ class RecordSource:
     def count(self, plan: ReadPlan) -> int:
         """Open the store if it was not counted before, and return its number of records.
 
-        Raises the errors of `open_checked`. A `DataError` is also raised if the memory of this process is known, and
-        reading by ``plan`` needs more.
+        Raises the errors of `open_checked`, and a `DataError` if the records that ``plan`` reads need more memory
+        than this process has.
         """
         if self.n_records is None:
             with self.open_checked() as store:

@@ -1,4 +1,4 @@
-"""Layers of nets that sample: random first values, and columns drawn by their scores."""
+"""Layers of nets that generate data: random first values, and columns drawn with given probabilities."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from singa_dask.ops.contract import Array
 
 
 class RNNDummyConf(Conf):
-    """``rnn_dummy_conf``: feedback of the previous batch, for sampling (SINGA's RNNDummyProto)."""
+    """``rnn_dummy_conf``: output of a layer for the previous batch, for sampling (SINGA's RNNDummyProto)."""
 
     block_key = "rnn_dummy_conf"
 

@@ -37,40 +37,43 @@ class _SharedConf(Conf):
     path: str = ""
     """URL or path of the records."""
     split: SplitConf | None = None
-    """Read only the training or only the test records, split by a rule: ``{part: train, test_share: 0.2}``. By default
-    all."""
+    """Read only the training records or only the test records, e.g. ``{part: train, test_share: 0.2}``. By default
+    all records are read."""
     mean_file: str = ""
     """Store whose first record is subtracted from each record."""
     std_file: str = ""
-    """Store whose first record divides each record."""
+    """Store with a record, its first, by which each record is divided."""
     mean_value: Many[float] = Field(default=[])
     """Number subtracted from each value, if there is no mean_file; or a list with a number for each channel of an image
     (channels, height, width), otherwise for each value of a record."""
     std_value: Many[float] = Field(default=[])
-    """Number, or list as in mean_value, that divides each value, if there is no std_file."""
+    """Number by which each value is divided, if there is no std_file; or a list as in mean_value."""
     standardise: bool = False
     """Subtract from each value of a record, or each channel of an image (channels, height, width), its mean over all
     training records, and divide by its standard deviation. Both are computed once, in 64 bits, before the training, and
-    saved in checkpoints. Set it in the layers of the test and validation nets, too: they use the same numbers."""
+    saved in checkpoints. Set this key in the layers of the test and validation nets, too; these layers use the mean
+    and standard deviation of the training records."""
     batchsize: Many[Size] = Field(default=[])
-    """Records per step of the whole worker group, which its workers share as equally as possible; or a list with one
-    number for each of them."""
+    """Number of records per step of the whole worker group, divided among its workers as equally as possible; or a
+    list with a number for each worker."""
     shape: Many[Size] = Field(default=[])
     """Shape of one record; of an image always (channels, height, width)."""
     encoded: bool = False
     """Unused, in SINGA too."""
     random_skip: Count = 0
-    """Start at a random record among this many first ones."""
+    """Start at a random record among this number of first records."""
     prefetching: bool = False
-    """Unused: batches are always read while the net computes."""
+    """Unused, because batches are always read while the net computes."""
     shuffle: Literal["none", "block", "full"] = "none"
     """Order of records: as stored, shuffled within windows of blocks, or fully shuffled in each epoch."""
     window: Size = 64
-    """Blocks in a window for shuffle: block; of Parquet with large row groups, row groups."""
+    """Number of blocks in a window for ``shuffle: block``. For Parquet with large row groups, the number of row
+    groups."""
     last_batch: Literal["wrap", "drop_last", "pad"] = "wrap"
-    """An incomplete batch at the end of an epoch: fill it from the next epoch, drop it, or pad it."""
+    """What to do with an incomplete batch at the end of an epoch: fill it from the next epoch, drop it, or pad it."""
     on_error: Literal["raise", "skip", "replace"] = "raise"
-    """For a record that cannot be read: raise an error, use the next good record, or use a random one."""
+    """What to do with a record that cannot be read: raise an error, use the next good record instead, or a random
+    one."""
     max_bad: float = Field(default=0.01, gt=0)
     """Maximum number of bad records per worker: a whole number, or a fraction (below 1) of all records."""
     labels: Count = 0
@@ -83,20 +86,21 @@ class _SharedConf(Conf):
     native: deadline_s, http (of the NameNode), config_dir, kerberos_principal, kerberos_keytab, kerberos_cache, and
     Hadoop settings such as dfs.replication."""
     user_conf: dict[str, Any] = Field(default={})
-    """Options of the format, of a user's store or a built-in one; those of built-in ones may be keys of store_conf."""
+    """Options of the store's format. Options of built-in formats may also be keys of store_conf."""
     augment: AugmentConf | None = None
     """Change records at random, in training only; ignored in layers of the test and validation nets."""
     cache: CacheConf | None = None
-    """Cache blocks of remote files on a local disk of each host. By default no cache."""
+    """Cache blocks of remote files on a local disk of each host. By default there is no cache."""
     io_threads: Size = 32
     """Maximum number of simultaneous reads of a process from a remote filesystem."""
     in_flight_mb: Size = 64
-    """Maximum MiB of blocks that a worker has requested from a remote filesystem or decoded ahead, and not used yet;
-    one block is always allowed. Part of memory_mb."""
+    """Maximum MiB of blocks that a worker has requested from a remote filesystem, or decoded, and not used yet. One
+    block is always allowed. This memory is part of memory_mb."""
     memory_mb: Size | None = None
-    """Maximum MiB of memory of a worker for the records of this layer: batches read ahead, and blocks that are in
-    flight, read, shuffled, or kept for the next epoch. Default: 1280, or less if a third of the memory of the process,
-    divided among its layers that read stores, is less; a layer that shuffles gets twice the share of a test layer."""
+    """Maximum MiB of memory of a worker for the records of this layer: batches read ahead, and blocks that are
+    requested, read, shuffled, or kept for the next epoch. The default is 1280, but all layers of a process that read
+    stores together use at most a third of the process's memory. In this division, a layer that shuffles gets twice
+    the share of a test layer."""
     max_decompressed_mb: Positive = DEFAULT_LIMIT_MB
     """Maximum decompressed size of a gzipped file, or of a block of another format, in 10**6 bytes."""
 
@@ -147,7 +151,7 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
 
     @property
     def naming(self) -> list[str]:
-        """Keys that the job sets, and that name columns."""
+        """Keys that name columns and that the job sets."""
         given = [key for key in NAMING if getattr(self, key) != type(self).model_fields[key].get_default()]
         # an empty label name means that records have no label
         given = [key for key in given if key != "label" or self.label_columns]
@@ -201,7 +205,7 @@ def as_single(key: str, value: Any) -> Any:
 
 
 def with_column_shape(conf: StoreConf) -> StoreConf:
-    """Set the shape to the number of columns, if the job sets no shape and names each column of a record."""
+    """Set the shape to the number of columns, if the job names all columns of a record and sets no shape."""
     has_pattern = any(character in name for name in conf.features for character in "*?[")
     has_wide = not {*conf.categories, *conf.texts, *conf.dates}.isdisjoint(conf.features)
     if conf.shape or not conf.features or has_pattern or has_wide:

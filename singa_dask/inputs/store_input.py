@@ -56,7 +56,7 @@ class StoreInput(StoreReader):
         self.normalisation = Normalisation(self.store_conf, self.conf_name, context, scales)
         self._augmentation: Augmentation | None = None
         self._mixing: Mixing | None = None
-        # the batch after the last one; it was mixed into the last one
+        # the batch after the last one, if it was mixed into the last one
         self._following: tuple[Array, RecordIds] | None = None
 
     def adapted(self, conf: StoreConf) -> StoreConf:
@@ -110,7 +110,7 @@ class StoreInput(StoreReader):
         return values, RecordIds(labels, batch.ids, epochs)
 
     def _read_mixed(self, mixing: Mixing) -> tuple[Array, RecordIds]:
-        """Return the next batch like `_read`, mixed with the batch that follows it."""
+        """Return the next batch, mixed with the batch after it; the result has the form of `_read`'s."""
         loader = self._loader or self._open()
         following = self._following if loader.n_ahead else None
         values, records = following or self._read()
@@ -240,7 +240,8 @@ class RecordInput(StoreInput):
 class CSVInput(StoreInput):
     """Read text lines: a label (if ``has_label``), then numbers.
 
-    They are separated by any character of ``separator``. A first line with the names of the columns is skipped.
+    Label and numbers are separated by any character of ``separator``. A first line with the names of the columns is
+    skipped.
     """
 
     source_class = LinesSource

@@ -1,4 +1,4 @@
-"""StoreReader: an input layer that reads batches of a store, its position and its counters."""
+"""StoreReader: an input layer that reads batches from a store, and keeps its position and counters."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class StoreReader(InputLayer):
         return batch, loader.epochs()
 
     def _waiting(self, what: str = "") -> AbstractContextManager[None]:
-        """Return a context that reports to the cancellation that this thread waits for records."""
+        """Return a context that records, in the net's cancellation, that this thread waits for records."""
         return self.context.cancellation.waiting(f"records of layer {self.conf_name}{what}")
 
     def _abort(self) -> None:
@@ -140,7 +140,7 @@ class StoreReader(InputLayer):
         return self._store.record_files(first, stop) if self._store else []
 
     def filled(self) -> dict[int, FillCounts]:
-        """Return how many missing values the store has filled in, by block; see `Store.begin_counting`."""
+        """Return, by block, how many missing values the store has filled in; see `Store.begin_counting`."""
         return dict(self._filled)
 
     # -- statistics ---------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ class StoreReader(InputLayer):
         return self._store
 
     def close(self) -> None:
-        """Close loader and store. The position is kept."""
+        """Close loader and store, but keep the position."""
         self._cursor = self.cursor()
         if self._cursor is not None:
             self._n_ahead = 0

@@ -26,10 +26,10 @@ from singa_dask.layers.site import LayerSite
 
 
 class _BesideInput(StoreInput):
-    """Base of layers that read other fields than the features from the same records.
+    """Base of layers that read targets, labels or weights, while another layer reads the features.
 
-    Both layers have the same ``store_conf``. Its shape, mean and std describe the features. If the other layer mixes
-    records, this layer mixes its values with the same weights.
+    Both layers have the same ``store_conf``. Its shape, mean and std describe the features. If the layer of the
+    features mixes records, this layer mixes its values with the same weights.
     """
 
     field: ClassVar[str]
@@ -64,7 +64,7 @@ class TargetConf(Conf):
     """``target_conf``: the targets of records without named columns."""
 
     size: Size = 1
-    """Number of targets of a record."""
+    """Number of targets in a record."""
 
 
 @LAYERS.register()
@@ -72,11 +72,11 @@ class TargetInput(_BesideInput):
     """Read the targets of records: (batchsize / n_workers, targets).
 
     Use the layer as the second source of a regression loss, such as EuclideanLoss. In a table with named columns, the
-    targets are the columns that ``target`` names. Other records, such as arrays (X, y) from Python, have them in the
-    field ``target``, with ``target_conf.size`` values.
+    targets are the columns that ``target`` names. Other records, such as arrays (X, y) from Python, have their
+    targets in the field ``target``, with ``target_conf.size`` values.
 
     Give this layer the ``store_conf`` of the layer that reads the features, so that both read the same records in each
-    step. Its shape, mean and std describe the features.
+    step. The shape, mean and std in ``store_conf`` describe the features.
     """
 
     field = "target"
@@ -108,7 +108,7 @@ class LabelConf(Conf):
     """``label_conf``: the label to read from records with several labels."""
 
     column: str = Field(min_length=1)
-    """Name of the column: one of ``label`` in ``store_conf``."""
+    """Name of the column. It must be in the list ``label`` of ``store_conf``."""
 
 
 @LAYERS.register()
@@ -144,8 +144,8 @@ class WeightInput(_BesideInput):
     """Read the weights of records: (batchsize / n_workers, 1).
 
     Use the layer as the third source of a loss layer. In a table with named columns, the weights are the column that
-    ``weight`` names. Other records, such as arrays (X, y, weights) from Python, have them in the field ``weight``.
-    Weights are at least 0. A record of weight 0 does not affect loss and gradient.
+    ``weight`` names. Other records, such as arrays (X, y, weights) from Python, have their weights in the field
+    ``weight``. Weights are at least 0. A record of weight 0 does not affect loss and gradient.
 
     Give this layer the ``store_conf`` of the layer that reads the features, so that both read the same records in each
     step.

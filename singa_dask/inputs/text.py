@@ -47,7 +47,7 @@ FLUSH_EVERY = 64
 
 
 def read_vocabulary(conf: CharRNNConf) -> str:
-    """Return the characters in the file ``vocab_path``; if it is empty, the characters of the text."""
+    """Return the characters in the file ``vocab_path``; without this key, the characters of the text."""
     return decode_text(conf.vocab_path) if conf.vocab_path else vocabulary_of(decode_text(conf.path))
 
 
@@ -146,7 +146,7 @@ class CharRNN(InputLayer):
             return None
         window = self.options.unroll_len
         n_windows = -(-self._length // window)
-        # count the window of this step once, whether it has been read already or not
+        # count the window of this step once, whether or not it has been read already
         n_read = self.context.step + (self._offset // window - self.context.step) % n_windows
         return n_read / n_windows
 

@@ -1,6 +1,6 @@
 """Output layers that write the outputs of their sources to files. They have no gradients.
 
-Each worker writes its own rows to a file of its own. With several workers, ``out.csv`` becomes ``out-0.csv``,
+Each worker writes its rows to a separate file. With several workers, ``out.csv`` becomes ``out-0.csv``,
 ``out-1.csv``.
 """
 
