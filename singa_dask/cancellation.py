@@ -15,14 +15,14 @@ from singa_dask.errors import Aborted
 
 
 class Cancellation:
-    """The condition that all threads of a unit wait on. Cancelling it ends every present and future wait.
+    """The condition on which all threads of a unit wait. `cancel` ends every present and future wait.
 
     Attributes
     ----------
     condition : Condition
         Condition variable to notify when something has changed that a thread may wait for.
     reason : str
-        Why it was cancelled; empty before `cancel`. Threads that never wait should check it.
+        Why the unit was cancelled; empty before `cancel`. Threads that never wait should check this attribute.
     on_waited : callable or None
         Called after each wait, with a description of the wait and its start time.
     """

@@ -56,7 +56,7 @@ class SingaError(Exception):
         return redact(super().__str__())
 
     def _render_traceback_(self) -> list[str]:
-        """Return the traceback for IPython: only the lines of the user's code, and the message."""
+        """Return the traceback for IPython, which shows only the lines of the user's code and the message."""
         shell = sys.modules["IPython"].get_ipython()
         shown = type(self).__new__(type(self))
         shown.args = self.args
@@ -201,18 +201,18 @@ class DataError(SingaError, OSError):
         self.remedy = remedy
 
     def wants(self, key: str) -> bool:
-        """Return whether the remedy is to set a certain key of ``store_conf``."""
+        """Return whether the remedy is to set the key ``key`` of ``store_conf``."""
         return self.remedy is not None and self.remedy.key == key
 
     def saying(self, text: str) -> DataError:
-        """Return the error with another text for its remedy, if the message contains a remedy."""
+        """Return the error with ``text`` in place of its remedy, if the message contains a remedy."""
         if not self.remedy or not self.remedy.text:
             return self
         return DataError(str(self).replace(self.remedy.text, text), remedy=self.remedy._replace(text=text))
 
 
 class DataWarning(UserWarning):
-    """Records can be read, but results may not be what was meant: the message says why."""
+    """Records can be read, but may not mean what the user intended. The message says why."""
 
 
 def warn_caller(text: str) -> None:

@@ -17,9 +17,9 @@ def lazy_names(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[st
     package : str
         ``__name__`` of the package.
     names : mapping of str to sequence of str
-        Names to export, by the module in the package that defines them, e.g. ``"job.cluster"``. If several modules list
-        a name, the last module is used. A name that the module lacks, and that equals the last part of the module's
-        path, is the module itself.
+        Module in the package, e.g. ``"job.cluster"`` -> names that this module defines. If several modules list a
+        name, the last module is used. A name can also be the module itself: ``cluster`` for ``"job.cluster"``, if the
+        module defines no ``cluster``.
     """
     homes = {name: module for module, defined in names.items() for name in defined}
 

@@ -1,4 +1,4 @@
-"""Modules of users. They are read where a job is started, and loaded from their text in each process.
+"""Python modules of users, read where a job is started, and loaded from their text in each process.
 
 A module has the name of its file, so that the modules of a job can import each other. Tracebacks show lines of these
 modules even on machines without the file. `blame` finds the line of a user's module that caused an error.
@@ -67,7 +67,7 @@ class _FromText(MetaPathFinder, ExecutionLoader):
             return None
         spec = spec_from_file_location(fullname, source.file, loader=self)
         if spec is not None and source.is_package:
-            # find only the submodules that were shipped, so that a package is the same on all machines
+            # find only submodules that are part of the job, so that a package has the same submodules on all machines
             spec.submodule_search_locations = []
         return spec
 
@@ -94,7 +94,7 @@ class _FromText(MetaPathFinder, ExecutionLoader):
             self.sources.pop(name, None)
 
 
-# The finder is a global, because an interpreter has one table of modules and one list of finders.
+# The finder is global, because an interpreter has a single table of modules and a single list of finders.
 _FINDER = _FromText()
 sys.meta_path.insert(0, _FINDER)
 
@@ -210,7 +210,7 @@ def load(sources: Sequence[Source], registries: Iterable[Names] = ()) -> None:
 
 
 def is_loading() -> bool:
-    """Return whether the caller runs because its module is loaded for a job."""
+    """Return whether this thread is just now loading a module for a job."""
     with _FINDER.lock:
         return _FINDER.loads
 
@@ -224,7 +224,7 @@ def unload(names: Collection[str], registries: Iterable[Names] = ()) -> None:
 
 
 def _load_each(names: Iterable[str]) -> Iterator[Problem]:
-    """Import modules, and yield each distinct error once, as several modules may import the failing one."""
+    """Import modules, and yield each distinct error once: several modules may import the same failing one."""
     listed = list(dict.fromkeys(name.partition(".")[0] for name in names))
     said = set()
     for name in names:

@@ -1,4 +1,4 @@
-"""Secrets in filesystem options and URLs: read from the environment, hidden in shown or stored texts.
+"""Secrets in filesystem options and URLs: read them from the environment, and hide them in texts.
 
 `redact` also makes texts encodable, because file names may have bytes that are not UTF-8.
 """
@@ -71,7 +71,7 @@ def reveal(options: Mapping[str, Any], url: str) -> dict[str, Any]:
     Raises
     ------
     ValueError
-        A variable is not set, or the value of an option is missing because it is a secret, which is never stored.
+        A variable is not set. Or an option has no value, because secrets are not stored.
     """
     _known.update(found[1] for found in USER.finditer(url) if len(found[1] or "") >= MIN_LENGTH)
     return {key: _reveal(key, value) for key, value in options.items()}

@@ -1,7 +1,7 @@
 """Registries map names in a job file to classes. Each kind of part has its own registry.
 
-A decorator registers a class. Layers, stores and GPU kernels are imported on first use; a list has the names of each
-module. A name with a dot, ``module.Class``, refers to a class in a user's module.
+A decorator registers a class. Layers, stores and GPU kernels are imported on first use; `Registry.add_modules` lists
+the names in each module. A name with a dot, ``module.Class``, refers to a class in a user's module.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Registry(Generic[T]):
     def register(self, *names: str, hidden: bool = False) -> Callable[[C], C]:
         """Register the decorated class under each of ``names``; by default under its own name.
 
-        Jobs cannot use ``hidden`` classes, which the system inserts, and errors never suggest them.
+        Pass ``hidden=True`` for a class that only this package inserts. Jobs cannot name it, and errors never suggest
+        it.
         """
 
         def decorate(cls: C) -> C:

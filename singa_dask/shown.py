@@ -99,4 +99,4 @@ def _stderr() -> Any:
     return getattr(sys.stderr, "rich_proxied_file", sys.stderr)
 
 
-STDERR: Any = Stderr()  # the type is Any, because libraries expect an `IO[str]`, and `io.TextIOBase` is another type
+STDERR: Any = Stderr()  # Any, because libraries expect an `IO[str]`, and `io.TextIOBase` is another type

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 ENCLOSED = re.compile(r"'[^']*'|\"[^\"]*\"|\(.*\)")
 MANY = 20
-"""Names beyond which a list of them hides the hint before it."""
+"""Maximum number of names to list after a hint; a longer list would hide the hint."""
 
 
 def listed(names: Sequence[str], limit: int = 20) -> str:

@@ -1,7 +1,7 @@
 """Checks for layers, updaters and stores that users write. ``singa-dask check`` runs them.
 
-The package's own parts pass them, too. A check raises `PartError` with all mistakes of a part and advice, and returns
-what it could not check on this machine.
+The package's own parts pass these checks, too. A check raises `PartError` with all mistakes of a part, and advice. It
+returns a list of checks that were not possible on this machine.
 
 `layer_exam`, `updater_exam` and `store_exam` have the checks. `examine` runs them and reports the mistakes. `case`
 connects a layer to sources with random values.

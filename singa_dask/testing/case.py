@@ -36,9 +36,9 @@ class Case(NamedTuple):
     labels : sequence of int or None
         Labels of the rows, for sources whose labels the layer reads.
     fixed : int
-        Number of sources without a gradient. They are the last ones.
+        Number of sources without a gradient. These are the last sources.
     kink : float
-        Minimum distance of the sources' values from 0, if the layer has no derivative at 0.
+        Minimum distance of the sources' values from 0, for a layer without a derivative at 0, such as ReLU.
     loss_factor : float
         For a loss: its gradients are the gradients of ``loss_factor`` times its first metric.
     integers : int
@@ -89,7 +89,7 @@ class Case(NamedTuple):
                 labels = [0] * shape[0]
             feature = source(shape, k, kink=self.kink, labels=labels, grad=learns, ops=ops, dtype=dtype)
             if self.mixed and labels is not None:
-                # these values depend only on the label, because rows may be cut or repeated
+                # derive these values from the labels alone, because checks may cut or repeat rows
                 highest, own = max(labels), np.array(labels, np.int32)
                 feature.records = RecordIds(
                     feature.records.labels, None, None, highest - own, 0.5 + 0.5 * own / highest
@@ -159,7 +159,7 @@ def wire(
     first_step: int = 0,
     **conf: Any,
 ) -> Layer:
-    """Return a layer that is ready to run, with random params. It computes all of ``n_steps`` time steps."""
+    """Return a layer that is ready to run, with random params. It computes all ``n_steps`` time steps."""
     names = [f"src{i}" for i in range(len(sources))]
     cls = LAYERS.find(kind) if isinstance(kind, str) else kind
     name = kind if isinstance(kind, str) else kind.__name__
@@ -185,7 +185,7 @@ def wire(
 
 @contextmanager
 def _without_data(sources: Sequence[Feature]) -> Iterator[None]:
-    """Remove the data of sources during the context, as a net allocates data after it sets up all layers."""
+    """Remove the data of sources during the context: a net, too, allocates data only after `Layer.setup`."""
     kept = [(feature, feature.own_data, feature.data) for feature in sources if feature.has_data]
     for source, _, _ in kept:
         source.own_data, source.data = False, None
@@ -207,7 +207,7 @@ def backward(layer: Layer, adds: bool = False, run: Run = run_method) -> None:
 
 
 def metric(layer: Layer, name: str) -> Callable[[], float]:
-    """Return a function that returns a metric of the last forward pass."""
+    """Return a function that reads a metric of the last forward pass."""
     return lambda: float(layer.metrics.take()[name][0])
 
 

@@ -19,7 +19,7 @@ HINTS = {
 
 
 def examine(name: str, checks: Mapping[str, Callable[[], None]]) -> list[str]:
-    """Run all checks of a part; return which checks were not possible on this machine, and why.
+    """Run all checks of a part; return the checks that were not possible on this machine, with reasons.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def compare(what: str, actual: Any, wanted: Any, within: float, remedy: str) -> 
     ------
     PartError
         The arrays differ by more than ``within``, relative to the largest value or to 1, whichever is larger. The
-        message says where and how, and has the ``remedy``.
+        message names the first wrong place and both values, and ends with ``remedy``.
     """
     actual, wanted = (np.asarray(values, np.float64) for values in (actual, wanted))
     if actual.shape != wanted.shape:

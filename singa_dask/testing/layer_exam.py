@@ -43,7 +43,7 @@ def check_layer(kind: str | type[Layer], shapes: Sequence[tuple[int, ...]], **mo
     Returns
     -------
     list of str
-        What could not be checked on this machine, and why.
+        The checks that were not possible on this machine, with reasons.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def _check_declared(layer: Layer) -> None:
 
 
 def _check_dtypes(layer: Layer) -> None:
-    """Check that outputs have the net's dtype, and that no buffer is less precise."""
+    """Check that outputs have the dtype of the net, and that no buffer has a less precise dtype."""
     wanted = layer.context.dtype
     named = [(f"output {k}", each.dtype, each.dtype != wanted) for k, each in enumerate(layer.features)]
     named += [
@@ -155,7 +155,7 @@ def check_case_gradients(case: Case) -> None:
 
 
 def _check_linear(layer: Layer) -> None:
-    """Check that very small gradients, which need float64, are proportional to normal ones."""
+    """Check that very small gradients, which need float64, are proportional to gradients of normal size."""
     random = np.random.default_rng(5)
     weights = [random.normal(size=feature.shape) for feature in layer.features]
     whole, small = results(layer, weights), results(layer, [each * SMALL for each in weights])
@@ -213,7 +213,7 @@ def _differences(layer: Layer, values: Any, measure: Callable[[], float]) -> Any
 
 
 def check_capturable(case: Case) -> None:
-    """Check that outside of `prepare` a `capturable` layer uses nothing of the step but its random keys."""
+    """Check that a `capturable` layer reads the step only in `prepare` and in its random keys."""
     if not case.cls.speed.capturable:
         return
     wanted, layer = _outputs(case, Phase.TRAIN, step=8), case.wired()
@@ -228,7 +228,7 @@ def check_capturable(case: Case) -> None:
 
 
 def check_fuses(case: Case) -> None:
-    """Check that fused operations give the same results as the operations of the layer's neighbours."""
+    """Check that operations that a layer fuses give the same results as separate neighbour layers."""
     weights = [np.random.default_rng(5).normal(size=feature.shape) for feature in case.wired().features]
     for what in case.wired().speed.fuses:
         layer, other = case.wired(), case.wired()

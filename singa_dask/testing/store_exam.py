@@ -16,7 +16,7 @@ from singa_dask.errors import DataError, PartError
 from singa_dask.testing.examine import compare, examine
 
 FIELDS = {"pixel": "uint8", "data": "float32", "label": "int32", "target": "float32", "weight": "float32"}
-"""Fields that layers of singa-dask read -> type of their values. A parser of a user may read others."""
+"""Fields that layers of singa-dask read -> dtype of their values. A user's parser may read other fields."""
 
 
 def check_store(kind: str | type[Store], url: str, **options: Any) -> list[str]:
@@ -34,7 +34,7 @@ def check_store(kind: str | type[Store], url: str, **options: Any) -> list[str]:
     Returns
     -------
     list of str
-        What could not be checked on this machine, and why.
+        The checks that were not possible on this machine, with reasons.
 
     Raises
     ------

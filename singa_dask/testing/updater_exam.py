@@ -39,7 +39,7 @@ def check_updater(
     Returns
     -------
     list of str
-        What could not be checked on this machine, and why.
+        The checks that were not possible on this machine, with reasons.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def check_updater(
     rate = {"type": "Fixed", "base_lr": learning_rate}
     updater_conf = UpdaterConf.model_validate({"type": cls.__name__, "learning_rate": rate, **(conf or {})})
     checks = {name: partial(check, partial(cls, updater_conf)) for name, check in UPDATER_ASPECTS.items()}
-    # disable weight decay, because it would keep the model from its best values
+    # disable weight decay, because with it the model does not reach its best values
     checks["learning"] = partial(check_learns, partial(cls, updater_conf.model_copy(update={"weight_decay": 0.0})))
     return examine(cls.__name__, checks)
 
@@ -87,7 +87,7 @@ def _drawn(size: int) -> list[Array]:
 
 
 def check_slices(make: Callable[[], Updater]) -> None:
-    """Check that a param gets the same bits as a whole and in slices, as servers and caches use slices."""
+    """Check that updating a param in slices, as servers do, gives the same bits as updating it as a whole."""
     grads = _drawn(2 * PIECE + 77)
     remedy = "Compute value by value: no sum, norm or place of a slice may count."
     cut = _run(make, grads, (1, PIECE - 3, PIECE + 5))

@@ -1,7 +1,7 @@
 """Convert files of other formats to stores.
 
-`conversion` has the function `convert`; `request` has its arguments. `source_kinds` opens the files to convert. `plan`
-decides which files to write. `tasks` has the units of work.
+`conversion` has the function `convert`, and `request` the arguments of `convert`. `source_kinds` opens the files to
+convert. `plan` decides which files to write. `tasks` has the units of work, which any process can execute.
 """
 
 from singa_dask.data.convert.conversion import Run, convert, run_here

@@ -43,7 +43,8 @@ from singa_dask.data.stores.store import STORES, Store
 from singa_dask.errors import DataError
 from singa_dask.fs.outputs import check_folder, check_output
 
-# files in the plan's directory: identity of the plan; mean record; marker that the output is complete and can be moved
+# files in the plan's directory: the hash that identifies the plan; the mean record; a mark that the output is
+# complete
 PLAN_FILE, MEAN, DONE = "plan.json", "mean", "done"
 
 Run = Callable[[Sequence[Task]], Iterable[int]]
@@ -83,8 +84,8 @@ def convert(
         Called with the existing URLs that will be replaced, before anything is written. It may raise an error to stop
         the conversion.
     everywhere : function
-        Calls a function without arguments in each process that executes tasks. It is used at the end to close the
-        sources.
+        Function that calls another function, without arguments, in each process that executes tasks. At the end of
+        the conversion, the sources are closed in this way.
 
     Returns
     -------
@@ -162,7 +163,7 @@ def _begin(
         return
     if PLAN_FILE not in left and not all(name[0] == "." for name in left):
         raise DataError(f"{plan.folder}: the folder exists, but was not made by a conversion. Move it away.")
-    # the directory is empty if a conversion was killed after it had called `before_replacing`
+    # if a conversion was killed just after `before_replacing`, the directory is empty
     if left or not is_there:
         urls = [*filter(None, [*(shard.url for shard in plan.shards), plan.request.mean])]
         for url in urls:
@@ -186,7 +187,7 @@ def _write_sources(plan: ConversionPlan, versions: Mapping[str, str]) -> None:
 
 
 def _changed_source(plan: ConversionPlan, versions: Mapping[str, str]) -> str:
-    """Return a source that has changed since an unfinished conversion of the same files; else empty."""
+    """Return the URL of a source that has changed since an earlier, unfinished conversion; else empty."""
     before = json.loads(fs.read_bytes(fs.join(plan.folder, SOURCES), storage_options=plan.storage_options))
     return first_change(before, versions) if before.keys() == versions.keys() else ""
 
@@ -246,7 +247,7 @@ def _write_order(plan: ConversionPlan, n_runs: int) -> None:
 
 
 def _write_mean(plan: ConversionPlan, source: Store) -> None:
-    """Write the mean record of the first part, computed from the sums of its shards."""
+    """Write the mean record of the first part of the split, computed from the sums of the part's shards."""
     options = plan.storage_options
     field = source.schema.get("data") or source.schema["pixel"]
     total: npt.NDArray[Any] = np.zeros(field.shape, np.int64 if field.dtype == np.uint8 else np.float64)

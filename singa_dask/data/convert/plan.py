@@ -32,10 +32,12 @@ from singa_dask.fs.versions import versions
 VERSION = 3
 # file in the plan's directory with the version of each source file
 SOURCES = "sources.json"
-# maximum total bytes to read for writing shuffled shards directly; above it, they are written by way of buckets
+# maximum total bytes to read if shuffled shards are written directly; above this, records are first sorted into
+# buckets
 DIRECT_BYTES = 1 << 28
-# approximate memory of a task, which reads a run of source blocks or a bucket. For large sources a run has up to
-# MAX_RUNS times this size, so that its share of a bucket, which is one read, has RUN_BYTES / MIN_SHARE bytes
+# approximate memory of a task, which reads either a run (consecutive source blocks) or a bucket. For large sources,
+# runs and buckets are larger, by a factor up to MAX_RUNS. The records of one run in one bucket then have at least
+# RUN_BYTES / MIN_SHARE bytes, which are read at once
 RUN_BYTES = 1 << 26
 MIN_SHARE, MAX_RUNS = 64, 8
 
@@ -43,7 +45,7 @@ Rows = npt.NDArray[np.int64]
 
 
 class TargetFile(NamedTuple):
-    """A file to write: records ``start`` to ``stop`` of the plan's order."""
+    """A file to write, with the records at positions ``start`` to ``stop`` of the order of the plan."""
 
     url: str
     start: int
@@ -66,7 +68,7 @@ class ConversionPlan:
         Fingerprint of the sources.
     class_names : tuple of str
     table_facts : mapping or None
-        For sources with named columns, the result of `TableFacts.to_dict`.
+        For sources with named columns: `TableFacts.to_dict` of the columns.
     versions : str
         Hash of the versions of all source files; see `source_versions`.
     direct_bytes, run_bytes : int
@@ -87,7 +89,7 @@ class ConversionPlan:
 
     @cached_property
     def digest(self) -> str:
-        """Hash of everything that final and intermediate results depend on."""
+        """Hash of everything that determines the output and the intermediate results."""
         identity = (
             VERSION,
             vars(self.request),
@@ -146,7 +148,7 @@ class ConversionPlan:
 
     @cached_property
     def buckets(self) -> Rows:
-        """Position in the order of the first record of each bucket, and the end of the last bucket.
+        """Positions, in the order of the plan, at which buckets begin, and the end of the last bucket.
 
         A shard has one or more buckets.
         """
@@ -215,7 +217,7 @@ def hash_of(versions_of_files: Mapping[str, str]) -> str:
 
 
 def first_change(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """Return the first file whose version differs, or that only one mapping has; else empty."""
+    """Return the first file whose version has changed, or that is in only one mapping; else empty."""
     return next((url for url in sorted({*before, *after}) if before.get(url) != after.get(url)), "")
 
 

@@ -26,7 +26,7 @@ class ConvertRequest:
     Attributes
     ----------
     kind : str
-        Format of the sources, one of `source_kinds.kinds`: idx, cifar, csv, npz, image-folder, ...
+        Format of the sources, e.g. idx, cifar, csv, npz or image-folder; see `source_kinds.kinds`.
     sources, destination : URLs
         With ``split``, ``{split}`` in the destination is replaced by the name of the part. If the destination has no
         ``{split}``, the name is inserted before its suffix.
@@ -64,7 +64,7 @@ class ConvertRequest:
     writing: Mapping[str, Any] = field(default_factory=dict)
 
     def resolved(self) -> ConvertRequest:
-        """Return the request with absolute URLs, and the defaults of options that depend on others.
+        """Return the request with absolute URLs, and with defaults for options that depend on other options.
 
         Raises a `ConfigError` if the kind is unknown, or no format has the suffix of the destination.
         """

@@ -62,7 +62,7 @@ def source_files(urls: Sequence[str], storage_options: fs.Options = None, kind: 
 
 
 def kinds() -> list[str]:
-    """Return the kinds of sources: the first name of each store format, and `READERS`."""
+    """Return the kinds of sources: the first name of each store format, and the keys of `READERS`."""
     formats = {name: STORES.find(name) for name in STORES.names()}
     return sorted({*READERS, *(name for name, cls in formats.items() if cls.is_source and cls.backend_name() == name)})
 
@@ -121,7 +121,7 @@ class WordOptions(VocabularyOptions):
     """Options for words."""
 
     class_size: int = 100
-    """Number of classes."""
+    """Number of classes of words."""
 
 
 class TextWindows(_FilesInMemory):

@@ -27,10 +27,10 @@ from singa_dask.data.stores.store import STORES, Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 
-# files with the source index of each output record, and with the output position of each source record (-1 for a record
-# that is not written)
+# names of two files: ORDER has the source index of each output record; POSITIONS has the output position of each
+# source record, or -1 if the record is not written
 ORDER, POSITIONS = "order", "places"
-# number of records per chunk in which floats are summed, so that a mean does not depend on the blocks of the source
+# floats are summed in chunks of this number of records, so that a mean does not depend on the blocks of the source
 SUM_ROWS = 4096
 
 
@@ -149,9 +149,10 @@ def gather_labels(task: Task) -> None:
 
 
 def scatter(task: Task) -> None:
-    """Write the records of a run, sorted by bucket.
+    """Write the records of a run of source blocks, sorted by bucket.
 
-    The file has the starts of the buckets, then the positions and fields of the records of each bucket.
+    The file contains the start of each bucket in the file, and then, bucket by bucket, the positions and the fields of
+    the records.
     """
     plan, source = task.plan, task.source()
     first, last = plan.runs(source.starts)[task.index]
@@ -168,7 +169,7 @@ def scatter(task: Task) -> None:
 
 
 def write_shard(task: Task) -> None:
-    """Write a shard, and the sum of its records if it is needed for the mean."""
+    """Write a shard. If the mean is wanted, also write the sum of the shard's records."""
     plan = task.plan
     sums: list[npt.NDArray[Any]] = []
     records = _reported(_records(task))
@@ -177,7 +178,7 @@ def write_shard(task: Task) -> None:
     target = STORES.find(plan.request.backend)
     options = {**plan.request.writing, **target.naming_options(plan.class_names, plan.table_facts)}
     target.write(staged_url(plan, task.index), records, plan.storage_options, **options)
-    # write the sums last, as the mark of a complete task, because a store can have several files
+    # write the sums last: this file marks the task as complete, because the store itself can have several files
     write_arrays(task.url(), sums, plan.storage_options)
 
 
@@ -291,7 +292,7 @@ def _bucket(task: Task, source: Store, bucket: int, pieces: list[tuple[str, int,
 
 
 def _reported(chunks: Iterator[Arrays]) -> Iterator[Arrays]:
-    """Yield the records in small chunks, and report each chunk once it is written."""
+    """Yield the records in small chunks. A chunk is reported as written when the next one is requested."""
     for chunk in chunks:
         n = len(next(iter(chunk.values())))
         n_rows = rows_per_block(sum(array.nbytes for array in chunk.values()) // n)

@@ -5,7 +5,7 @@ Batches
     keeps blocks in one array, so that one call gathers their records.
 Blocks
     `reader`: reads the blocks of a store. `look_ahead`: knows which blocks are needed next. `fetcher`: reads these
-    blocks ahead. `bad_records`: what happens with bad records.
+    blocks ahead. `bad_records`: decides what happens with bad records.
 Planning
     `locality`: decides which worker reads which block. `memory_budget`: divides the memory of a loader.
 """

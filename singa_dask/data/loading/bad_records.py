@@ -21,11 +21,11 @@ class BadPolicy:
     Attributes
     ----------
     on_error : {"raise", "skip", "replace"}
-        ``raise``: raise an error for a bad record. ``skip``: replace it by the next good record of the store, where the
-        first record follows the last. ``replace``: replace it by a random record of the store.
+        ``raise``: raise an error for a bad record. ``skip``: use the next good record of the store instead; after the
+        last record comes the first. ``replace``: use a random record of the store instead.
     max_bad : float
-        Maximum number of bad records that a loader tolerates. Values >= 1 are a count, values below 1 a fraction of the
-        store's records. One bad record is always tolerated.
+        Maximum number of bad records that a loader tolerates: a count such as 10, or a fraction of the store's
+        records such as 0.01. One bad record is always tolerated.
     labels : int
         Labels must be between 0 and ``labels - 1``; 0 disables the check.
     seed : int
@@ -63,7 +63,7 @@ class BadRecord(NamedTuple):
     reason: str
 
     def facts(self) -> dict[str, Any]:
-        """Return block, row and reason, for reports."""
+        """Return block, row and reason as a dict, for reports."""
         rows = {"rows": self.rows} if self.row is None and self.block is not None else {}
         return {"block": self.block, "row": self.row, **rows, "reason": self.reason.rstrip(".")}
 

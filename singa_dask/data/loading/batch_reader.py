@@ -113,7 +113,7 @@ class BatchReader:
 
     @property
     def all_in_memory(self) -> bool:
-        """Whether all blocks are in memory and batches are views of them, so that prefetching is useless."""
+        """Whether all blocks are in memory and batches are views of blocks, so that prefetching is useless."""
         return self._in_order and len(self._reader.kept) == len(self._store.blocks)
 
     def blocks_in_memory(self) -> list[int]:
@@ -242,7 +242,7 @@ class BatchReader:
 
     def _gather_by_block(self, ids: Ids, blocks: Ids, used: list[int], out: Arrays) -> None:
         """Copy records block by block. Used if the pool is too small for all needed blocks."""
-        # first use the blocks in memory, before other blocks replace them. The look-ahead assumes this order.
+        # use the blocks in memory first, before other blocks replace them; `LookAhead` assumes the same order
         for block in sorted(used, key=lambda block: block not in self._reader.kept):
             chosen = np.flatnonzero(blocks == block)
             if self._store.mapped:

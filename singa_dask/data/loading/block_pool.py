@@ -43,7 +43,7 @@ class BlockPool:
         return list(self._slot_of)
 
     def missing(self, blocks: list[int]) -> list[int]:
-        """Return the ``blocks`` that are not in the pool, and mark the others as recently used."""
+        """Return the ``blocks`` that are not in the pool, and mark all other ``blocks`` as recently used."""
         for block in blocks:
             if block in self._slot_of:
                 self._slot_of.move_to_end(block)

@@ -38,7 +38,8 @@ class _Fetch:
     started : float or None
         Time at which the first read began.
     repeated : bool
-        Whether the block needs no second request, because it was already requested twice, or its bytes have arrived.
+        Whether the block will not be requested again, because it was already requested twice, or because its bytes
+        have arrived.
     dropped : bool
         Whether the block is no longer needed.
     """
@@ -60,11 +61,11 @@ class _Fetch:
 
 
 class Fetcher:
-    """Reads the next blocks in several threads, and returns any of them on request.
+    """Reads the next blocks in several threads, and returns a block when it is asked for it.
 
-    Blocks that are requested and not yet used are in flight: at most ``bytes_bound`` bytes, but at least one block. If
-    a block is needed and late, another connection requests it again, and the first answer is used; see `IoThreads`.
-    Blocks that need no request to the filesystem are read when they are needed.
+    Blocks that are requested and not yet used are called in flight. They have at most ``bytes_bound`` bytes together,
+    but one block is always allowed. If a needed block is late, another connection requests it again, and the first
+    answer is used; see `IoThreads`. A block that needs no request to the filesystem is read when it is needed.
 
     If ``decoders`` is passed, its threads decode blocks ahead, and also read the blocks that need no request. Otherwise
     the calling thread decodes.
@@ -101,7 +102,7 @@ class Fetcher:
         self._changed = threading.Condition(self._lock)
 
     def follow(self, ahead: LookAhead, step: int) -> None:
-        """Read the blocks that ``ahead`` names from now on, and drop blocks for steps before ``step``."""
+        """From now on, read the blocks that ``ahead`` names; drop blocks for steps before ``step``."""
         if ahead is not self._ahead:
             self._coming.clear()
         self._ahead, self._step = ahead, step
@@ -120,7 +121,7 @@ class Fetcher:
             The wait was cancelled.
         """
         if block not in self._fetches and self._is_near(block):
-            # reading in this thread is faster than passing the block to another thread
+            # it is faster to read in this thread than to pass the block from another thread
             return self._store.read_block(block)
         fetch = self._fetches.get(block) or self._start(block, self._step, first=True)
         try:
@@ -225,7 +226,7 @@ class Fetcher:
                 return False
             fetch.running += 1
             fetch.started = fetch.started or time.monotonic()
-            # a thread that waits for this block can now compute when the read is late
+            # wake a thread that waits for this block: it can now compute after which time the read is late
             self._changed.notify_all()
             return True
 

@@ -46,7 +46,7 @@ class Loader:
         Maximum memory of the loader in bytes; see `MemoryBudget`. The default is `DEFAULT_BYTES`, or more if blocks are
         large.
     share : int, optional
-        Upper limit for the default value of ``bytes_bound``; see `MemoryBudget`.
+        Upper limit of ``bytes_bound``, in bytes, if ``bytes_bound`` is not passed; see `MemoryBudget`.
     prefetch : bool
         Whether a thread reads batches ahead.
     name : str
@@ -58,8 +58,8 @@ class Loader:
     n_io_threads : int
         Number of threads of this process that read from the store's filesystem, if it is remote.
     in_flight_bytes : int
-        Maximum number of bytes of blocks that are requested or decoded ahead. One block is always allowed; see
-        `Fetcher`.
+        Maximum number of bytes of blocks that are requested or decoded ahead of use; see `Fetcher`. One block is
+        always allowed.
     warns : bool
         Whether to log the warnings of the store (once in a process), and a warning if the order of the records makes
         reading slow.
@@ -143,7 +143,7 @@ class Loader:
             self._warn_of_shuffle()
 
     def _warn_of_shuffle(self) -> None:
-        """Warn that shuffling is slow, if the blocks that it alternates between do not fit in memory."""
+        """Warn that shuffling is slow, if the blocks from which it draws records do not fit in memory."""
         kind, budget, store, n_kept = self.sampler.shuffle, self.budget, self.store, self._batches.n_kept
         if kind == "full" and self._fetcher is not None and fs.CACHE not in store.storage_options:
             low, high = self.sampler.bounds(self.n_workers)[self.worker : self.worker + 2]
@@ -267,7 +267,7 @@ class Loader:
             self._fetcher.wake()
 
     def close(self) -> None:
-        """Stop the thread, after its current read of a local file, and free all blocks.
+        """Stop the thread and free all blocks. A read of a local file that is in progress is finished first.
 
         The store stays open.
         """
@@ -306,7 +306,7 @@ class Loader:
         thread = threading.Thread(
             target=copy_context().run, args=(self._read_ahead, self._step), name=f"prefetch-{self.name}", daemon=True
         )
-        with self._lock:  # locked, so that `_halt` finds no thread or one that it can join
+        with self._lock:  # lock, so that `_halt` finds either no thread or a started thread
             self._stop = self._ended = False
             thread.start()
             self._thread = thread
@@ -355,7 +355,7 @@ class Loader:
             return not self._is_cancelled()
 
     def _is_full(self) -> bool:
-        # count two more buffers: the caller uses one, and the thread will read the next one
+        # count two more buffers: the one that the caller uses, and the one that the thread will read next
         n_bytes = (len(self._queue) + 2) * self.budget.buffer_bytes
         return bool(self._queue) and n_bytes > self.budget.batches
 

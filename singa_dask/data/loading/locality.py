@@ -23,9 +23,9 @@ LOOPBACK = ("127.", "localhost", "::1", "ip6-l")
 
 
 def host_names(*names: str) -> frozenset[str]:
-    """Return ``names`` and all names of this host, each in full and in short form."""
+    """Return ``names`` and all names of this host, e.g. both ``node1.example.org`` and ``node1``."""
     system = [name for name in (socket.gethostname(), socket.getfqdn()) if not name.startswith(LOOPBACK)]
-    # if the host has a loopback address among its names, all processes are on this machine
+    # a loopback address among the names means that all processes are on this machine
     loopback = ["localhost"] if any(name.startswith(LOOPBACK) for name in names) else []
     return frozenset(form for name in (*names, *system, *loopback) for form in _forms(name))
 
@@ -120,7 +120,7 @@ class Survey(NamedTuple):
 
     @classmethod
     def of(cls, store: Store) -> Survey:
-        """Query the hosts of all blocks of a store."""
+        """Return the survey of a store, after querying the hosts of all of its blocks."""
         locations = Locations(store.storage_options)
         return cls(
             [block.n for block in store.blocks],
@@ -132,7 +132,7 @@ class Survey(NamedTuple):
 
 
 class HostSpan(NamedTuple):
-    """A span of assigned blocks that ends at record ``high``, and the host that reads it (-1: no blocks)."""
+    """A span of records up to ``high`` (excluded), and the index of the host that reads the span, or -1."""
 
     high: int
     host: int
@@ -141,11 +141,12 @@ class HostSpan(NamedTuple):
 def assign_by_host(
     sizes: Sequence[int], hosts: Sequence[Collection[int]], spans: Iterable[HostSpan], seed: int
 ) -> list[int]:
-    """Order the blocks so that the host that reads a span of the order stores the span's blocks.
+    """Order blocks so that each host reads, as far as possible, blocks that are stored on this host.
 
-    Blocks with the fewest hosts are assigned first. Each block is assigned to the host with the most room left among
-    the hosts that store it. If none of them has room, other blocks are moved to make room. If all blocks have the same
-    size, as many as possible are read from their own host.
+    Each span of the order is read by one host. Blocks with the fewest hosts are assigned first. Among the hosts that
+    store a block, the host with the most room left gets it. If none of these hosts has room, other blocks are moved
+    to other hosts. If all blocks have the same size, the number of blocks that are read from their own host is the
+    largest possible.
 
     Parameters
     ----------
@@ -194,13 +195,13 @@ class _Assignment:
         self._full: set[int] = set()
 
     def assign(self, block: int) -> None:
-        """Assign a block to the host with the most room among the hosts that store it, if one has room."""
+        """Assign a block to the host with the most room among the hosts that store it, if any has room."""
         best = max(self._hosts[block], key=lambda host: (self._rooms[host], -host), default=-1)
         if best != -1 and self._fits(block, self._rooms[best]):
             self._move(block, best)
 
     def make_room(self, block: int) -> None:
-        """Assign a block to a full host, and move blocks along a chain of hosts to one that has room.
+        """Assign a block to a full host, and move blocks along a chain of hosts to a host that has room.
 
         This is an augmenting path of a bipartite matching. If no chain leads to room, nothing changes.
         """
@@ -222,7 +223,7 @@ class _Assignment:
                             came[other] = (leaving, host)
                             queue.append(other)
                             break
-        # no chain from these hosts leads to a host with room, and later moves cannot change that
+        # no chain from these hosts leads to a host with room; moves of other blocks cannot change this later
         self._full.update(came)
 
     def _fits(self, block: int, room: int) -> bool:

@@ -70,12 +70,12 @@ class LookAhead:
         return ids[step - first : step - first + self._n_steps]
 
     def next_blocks(self, step: int) -> list[tuple[int, int]] | None:
-        """Return the blocks to read for the next ``n_steps`` steps; None if these are beyond the horizon.
+        """Return the blocks to read for the next ``n_steps`` steps; None if they are beyond the horizon.
 
         Parameters
         ----------
         step : int
-            Step at which reading is now.
+            The step whose batch is being read.
 
         Returns
         -------
@@ -109,7 +109,7 @@ class LookAhead:
         return [block for block in new if self._keep(block)]
 
     def _keep(self, block: int) -> bool:
-        """Mark a block as the most recently used one; return whether it has to be read."""
+        """Mark a block as most recently used; return whether it has to be read."""
         if block in self._kept:
             self._kept.move_to_end(block)
             return False

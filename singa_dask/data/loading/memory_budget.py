@@ -15,7 +15,7 @@ DEFAULT_BYTES = 1280 << 20
 IN_FLIGHT_BYTES = 64 << 20
 # maximum size of a buffer of batches
 BUFFER_BYTES = 4 << 20
-# limits for prefetched batches: more batches would be evicted from the CPU caches before they are used
+# maximum bytes of prefetched batches: with more, batches would be evicted from the CPU caches before they are used
 BATCHES_BYTES = 8 << 20
 BATCHES_STEPS = 2 * MAX_STEPS
 # maximum number of local blocks that are decoded ahead, in addition to the first: more would be evicted from the CPU
@@ -29,12 +29,12 @@ class MemoryBudget:
 
     Memory is assigned in this order:
 
-    1. Required memory: two buffers of batches, and the block that is being read and decoded. In file order, batches can
-    be views of blocks; these blocks are required, too.
-    2. The blocks that a shuffled order alternates between.
+    1. Required memory: two buffers of batches, and the block that is being read and decoded. In file order, batches
+    can be views of blocks; these blocks are required, too.
+    2. The blocks from which a shuffled order draws at the same time.
     3. More batches, and blocks in flight.
-    4. Blocks that are kept for the next epoch: all blocks if they fit, else the first ones. The most recently used
-    blocks would be useless, because they would be replaced before the next epoch needs them.
+    4. Blocks that are kept for the next epoch: all blocks if they fit, else the first blocks of the epoch. It would be
+    useless to keep the last blocks, because they would be replaced before the next epoch needs them.
 
     Blocks of a mapped store count as zero bytes, because the operating system can reclaim their pages.
 
@@ -45,14 +45,14 @@ class MemoryBudget:
     n_workers : int
         Number of workers of the group.
     prefetch : bool
-        Whether the loader reads ahead. If the store decodes ahead, blocks in flight are decoded, and each block needs
-        `decoding_bytes` in addition.
+        Whether the loader reads ahead. If the store decodes ahead, blocks in flight are decoded, and each of them
+        needs `decoding_bytes` of additional memory.
     bytes_bound : int, optional
         Maximum number of bytes of a loader, if the user has set it. The default is `DEFAULT_BYTES`, or more if blocks
         are large.
     share : int, optional
-        The loader's share of this process's memory, if known: an upper limit for the default value of ``bytes_bound``.
-        Only required memory may exceed it, up to twice the share.
+        The loader's share of this process's memory in bytes, if it is known. If ``bytes_bound`` is not passed, the
+        loader uses at most ``share``; only required memory may exceed this, up to twice the share.
     in_flight_bytes : int
         Maximum bytes in flight.
 
@@ -70,7 +70,7 @@ class MemoryBudget:
     buffer_steps : int
         Batches per buffer.
     buffer_bytes : int
-        Bytes of a buffer, including blocks if batches of the buffer are views of them.
+        Bytes of a buffer. If batches are views of blocks, the blocks are included.
     batches : int
         Bytes of all buffers, whether in use, waiting or being read. There are at least two buffers.
     in_flight : int
@@ -84,11 +84,11 @@ class MemoryBudget:
     horizon : int
         Number of steps whose blocks are read ahead.
     n_in_use : int
-        Number of blocks that the order alternates between.
+        Number of blocks from which the order draws records at the same time.
     n_runs : int
         Number of partly read runs that are kept in memory; see `Store.runs`. 0 if each block is a run of its own.
     runs_in_use : int
-        Number of runs that the order alternates between.
+        Number of runs from which the order draws records at the same time.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class MemoryBudget:
         self._min_kept = 2 if self._in_order else 1
         batch = max(high - low for low, high in pairwise(sampler.bounds(n_workers))) * self._record
         self.buffer_steps = max(1, min(MAX_STEPS, min(BUFFER_BYTES, bound // 8) // max(batch, 1)))
-        # when records are read in file order, batches are views of blocks, or lie in buffers
+        # when records are read in file order, batches are either views of blocks or copies in buffers
         times = 2 if self._in_order and not store.mapped else 1
         self.buffer_bytes = self.buffer_steps * batch * times
         self.n_in_use = min(len(store.blocks), sampler.blocks_in_use(n_workers) or len(store.blocks))
@@ -133,7 +133,7 @@ class MemoryBudget:
         self.n_kept, self.resident_bytes = self._kept(rest - ahead)
 
     def _runs(self) -> tuple[int, int]:
-        """Return the number of runs that the order alternates between, and the memory of one run."""
+        """Return the number of runs from which the order draws at the same time, and the memory of one run."""
         store = self._store
         if store.runs is None:
             return 0, 0
@@ -178,7 +178,8 @@ class MemoryBudget:
         """Return how many of ``free`` bytes may be in flight."""
         if self._store.remote:
             return free
-        # local files only cost decoding time, so memory is better spent on blocks for the next epoch
+        # for local files, reading ahead saves only decoding time: most memory is better used to keep blocks for later
+        # epochs
         return min(free // 8, LOCAL_BLOCKS * self._one_in_flight) if self.decodes_ahead else 0
 
     def _kept(self, free: int) -> tuple[int, int]:
@@ -188,7 +189,7 @@ class MemoryBudget:
             return n_blocks, 0
         if self._in_order and self._sampler.count * self._record > free:
             return self._min_kept, free
-        # if there is a pool, it reads all blocks; this reader reads only the records that replace bad ones
+        # if there is a pool, it keeps the blocks; this reader then reads only the records that replace bad records
         resident = free - free // 8 if 0 < self.pool_blocks < n_blocks else 0
         return min(n_blocks, self._min_kept + (free - resident) // max(self._decoded, 1)), resident
 

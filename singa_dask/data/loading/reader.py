@@ -1,7 +1,7 @@
 """BlockReader: read the blocks of a store for a loader, keep recent blocks, and replace bad records.
 
 A bad record is replaced, so that batches stay full and all other records keep their order. The substitute depends only
-on the store, the seed and the record. So it is the same for any number of workers and after a resume.
+on the store, the seed and the record. So the substitute is the same for any number of workers and after a resume.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class BlockReader:
     ----------
     store : Store
     policy : BadPolicy
-        What to do with bad records. If the policy does not raise an error, ``bad`` collects them, and their values in
-        the block are zeros.
+        What to do with bad records. If the policy is not to raise an error, bad records are collected in ``bad``, and
+        their values in the block are zeros.
     n_kept : int
         Number of most recently used blocks that are kept. All blocks of a mapped store are kept.
     touch : bool
@@ -53,7 +53,7 @@ class BlockReader:
     kept : OrderedDict of int to dict of str to ndarray
         Blocks in memory, the most recently used last.
     resident : dict of int to dict of str to ndarray
-        Blocks that stay in memory: those that were read first.
+        Blocks that stay in memory. They are the blocks that were read first.
     bytes_read : int
         Total bytes of the blocks read.
     bytes_local : int
@@ -94,7 +94,7 @@ class BlockReader:
     # -- reading blocks ----------------------------------------------------------------------------------
 
     def block(self, block: int) -> Arrays:
-        """Return the arrays of a block. If it is in memory, it is not read again.
+        """Return the arrays of a block. A block that is in memory is not read again.
 
         Raises
         ------
@@ -255,7 +255,7 @@ class BlockReader:
         blocks, max_bad = self.store.blocks, self._policy.max_records(self.store.count)
         first, row = self.locate(record)
         passed = 0
-        # visit the first block again at the end, because this record is not the first one in it
+        # visit the first block again at the end, because the search starts in the middle of this block
         for step in range(len(blocks) + 1):
             block = (first + step) % len(blocks)
             n = blocks[block].n
