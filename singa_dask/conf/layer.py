@@ -102,7 +102,7 @@ class LayerConf(PartConf):
     type: Annotated[str, Field(min_length=1), RegisteredName("layer")]
     """Type of layer."""
     srclayers: Many[str] = Field(default=[])
-    """Names of the layers that this layer reads, in the order that its type requires."""
+    """Layers that this layer reads, in the order that its type requires."""
     param: Many[ParamConf] = Field(default=[])
     """Params, in the order that the type of the layer requires: weights before bias."""
     include: Many[NetPhase] = Field(default=[])
