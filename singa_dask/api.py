@@ -56,7 +56,7 @@ def register(*names: str) -> Callable[[C], C]: ...
 
 
 def register(*names: Any) -> Any:
-    """Register the decorated class under its own name (``@register``) or another one (``@register("Name")``).
+    """Register the decorated class under its own name, ``@register``, or another name, ``@register("Name")``.
 
     The base class of the class decides whether it is a layer, an updater or another kind of part.
 

@@ -34,7 +34,7 @@ class ArrayPool:
         self._lock = threading.RLock()
 
     def empty(self, size: int, dtype: DType) -> Array:
-        """Return an uninitialised 1-D array of ``size`` values. Its views keep its memory alive."""
+        """Return an uninitialised 1-D array of ``size`` values. Views of the array keep its memory alive."""
         n_bytes = size * np.dtype(dtype).itemsize
         with self._lock:
             kept = self._kept[n_bytes]

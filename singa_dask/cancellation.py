@@ -83,7 +83,7 @@ class Cancellation:
             raise Aborted(self.reason)
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until a condition is true. It is checked whenever `condition` is notified.
+        """Wait until ``condition()`` is true; this is checked whenever the attribute `condition` is notified.
 
         Parameters
         ----------

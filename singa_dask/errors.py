@@ -104,7 +104,7 @@ class Problem:
     mark : Mark, optional
         Position in the file.
     shown_path : str
-        The path in readable form, ``neuralnet.layer[fc2].type``. If empty, it is derived from ``path``.
+        The path in readable form, ``neuralnet.layer[fc2].type``. By default, derived from ``path``.
     remedy : Remedy, optional
         The remedy of the `DataError` that the problem reports.
     """
@@ -324,7 +324,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def text_of(error: BaseException) -> str:
-    """Return the message of an exception. If it is not an error of this package, its type is added."""
+    """Return the message of an exception; for errors of other packages, with the type of the exception."""
     if is_out_of_memory(error):
         return f"out of memory: {error or 'an allocation failed'}. {MORE_MEMORY}"
     return (

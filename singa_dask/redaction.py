@@ -27,7 +27,7 @@ PAIRS = (
 # surrogates, which Python decodes from file names that are not UTF-8, and lone surrogates in JSON
 SURROGATE = re.compile("[\ud800-\udfff]")
 MIN_LENGTH = 6
-"""Minimum length of a hidden value: shorter ones occur in ordinary text."""
+"""Minimum length of a hidden value. Shorter values occur in ordinary text, and are not hidden."""
 
 _known: set[str] = set()
 

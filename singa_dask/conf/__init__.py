@@ -4,8 +4,8 @@ Common to all models
     `base`: the class `Conf`. `kinds`: types of values. `blocks`: the keys that registered classes declare. `parts`:
     models that name a registered class. `mistakes`: messages. `foreign_names`: names that other programs use.
 Models
-    `job`: a whole job. `cluster`, `updater`, `net`, `layer`, `metrics`, `profile`: its parts. `wiring_rules`: checks of
-    the sources of layers.
+    `job`: a whole job. `cluster`, `updater`, `net`, `layer`, `metrics`, `profile`: parts of a job. `wiring_rules`:
+    checks of the sources of layers.
 Job files
     `jobfile`: reads a file. `tree`: the values of a file with their places (line and column). `yaml_text`: YAML.
     `singa_text`, `singa_job`, `singa_rules`: SINGA's own format. `layer_blocks`, `cluster_file`, `overrides`: changes

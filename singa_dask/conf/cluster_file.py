@@ -1,4 +1,4 @@
-"""Cluster files: the built-in ones, and the replacement of a job's cluster."""
+"""Cluster files: the built-in files, and how a file replaces the cluster of a job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from singa_dask.conf.tree import TreeEntry, TreeMap
 from singa_dask.errors import ConfigError, Mark, Problem
 from singa_dask.wording import suggest
 
-# built-in clusters in which each 2 is the number of workers: each worker has a server beside it
+# built-in clusters in which each worker has a server in its process, so that each 2 is the number of workers
 SIZED = ("allreduce", "hogwild")
 
 

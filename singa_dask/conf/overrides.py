@@ -13,7 +13,7 @@ from singa_dask.wording import suggest
 
 KEY = r"[^.\[\]=]+(?:\[[^\]]+\])*"
 SET = re.compile(rf"({KEY}(?:\.{KEY})*)=(.*)", re.DOTALL)
-# setting one of these keys removes the other one
+# key -> the key that is removed when it is set
 INSTEAD = {"train_steps": "epochs", "epochs": "train_steps"}
 TOKEN = re.compile(r"([^.\[\]]+)|\[([^\]]+)\]")
 

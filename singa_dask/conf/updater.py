@@ -57,14 +57,15 @@ class UpdaterConf(PartConf):
     delta: Positive = 1e-8
     """Added to a denominator to avoid a division by zero."""
     clip_low: float = 0.0
-    """Lower bound of each gradient value, used if clip_high is greater. It applies to the mean gradient of the batch of
-    the whole worker group; SINGA clips the sum over workers before it averages."""
+    """Lower bound of each gradient value, used if clip_high is greater. The bound applies to the mean gradient of the
+    batch of the whole worker group; SINGA clips the sum over workers before it averages."""
     clip_high: float = 0.0
     """Upper bound of each gradient value, used if it is greater than clip_low."""
     clip_norm: NonNegative = 0.0
     """Upper bound of the norm of the gradient of all params together; 0 for none. A larger gradient is multiplied by
-    clip_norm / norm, before clip_low, clip_high and weight decay. It applies to the batch of each worker group; several
-    worker groups need one server per group. Needs the algorithm BP. Updates wait for the last gradient."""
+    clip_norm / norm, before clip_low, clip_high and weight decay. The norm is computed for the batch of each worker
+    group; several worker groups need one server per group. Needs the algorithm BP. Updates wait for the last
+    gradient."""
     accumulate: Size = 1
     """Number of batches per update. The update uses the mean of their gradients, as with one larger batch. Needs a
     single worker group. Steps of the job count batches; if batches are missing for an update at the end of the

@@ -44,7 +44,7 @@ class ImagePreprocess(Layer):
 
     Notes
     -----
-    SINGA crops the top left corner in tests, and never mirrors images that it does not crop. It needs H = W.
+    SINGA crops the top left corner in tests, never mirrors images that it does not crop, and needs H = W.
     """
 
     block = RGBImageConf

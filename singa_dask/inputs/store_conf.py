@@ -82,9 +82,9 @@ class _SharedConf(Conf):
     """Order of the axes of images in the store: NHWC for records of (height, width, channels), as in NumPy, Pillow and
     TensorFlow. ``shape`` is (channels, height, width) in both cases."""
     storage_options: dict[str, Any] = Field(default={})
-    """Options of fsspec for the filesystem of the URL. For hdfs:// they are client (native, pyarrow, webhdfs), and for
-    native: deadline_s, http (of the NameNode), config_dir, kerberos_principal, kerberos_keytab, kerberos_cache, and
-    Hadoop settings such as dfs.replication."""
+    """Options of fsspec for the filesystem of the URL. Options for hdfs:// are client (native, pyarrow, webhdfs), and
+    with the client native also deadline_s, http (of the NameNode), config_dir, kerberos_principal, kerberos_keytab,
+    kerberos_cache, and Hadoop settings such as dfs.replication."""
     user_conf: dict[str, Any] = Field(default={})
     """Options of the store's format. Options of built-in formats may also be keys of store_conf."""
     augment: AugmentConf | None = None

@@ -38,10 +38,10 @@ from singa_dask.wording import listed
 class StoreInput(StoreReader):
     """Base of layers that read a store (SINGA's StoreInputLayer and SingleLabelRecordLayer).
 
-    The output is (batchsize / n_workers, *shape). It is ``(x - mean) / std`` if the job sets a mean or a std: as a
-    number, as the first record of a store, or with ``standardise``. The workers of a group together read each of the
-    group's records once per epoch. Groups read different records. Class names of labels are matched with the class
-    names of the training data.
+    The output is (batchsize / n_workers, *shape). The output is ``(x - mean) / std`` if the job sets a mean or a std:
+    as a number, as the first record of a store, or with ``standardise``. The workers of a group together read each of
+    the group's records once per epoch. Groups read different records. Class names of labels are matched with the
+    class names of the training data.
     """
 
     block: ClassVar[type[Conf] | None] = StoreConf

@@ -108,7 +108,7 @@ class LabelConf(Conf):
     """``label_conf``: the label to read from records with several labels."""
 
     column: str = Field(min_length=1)
-    """Name of the column. It must be in the list ``label`` of ``store_conf``."""
+    """Name of the column, one of the list ``label`` in ``store_conf``."""
 
 
 @LAYERS.register()

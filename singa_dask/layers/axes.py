@@ -18,7 +18,7 @@ class ReshapeConf(Conf):
     """``reshape_conf``."""
 
     shape: Many[int]
-    """Lengths of the axes of a record. One length may be -1; it is then computed from the others."""
+    """Lengths of the axes of a record. One length may be -1; this length is then computed from the other lengths."""
 
 
 @LAYERS.register()

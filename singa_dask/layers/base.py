@@ -45,7 +45,7 @@ class Layer(HasBlock):
         Optimisations that the code of the class permits. A subclass that overrides a method must set ``speed`` again.
     outputs_key : str
         Key of the layer's block that sets the number of outputs, e.g. "num_slices". Each layer that reads this layer
-        then has an output of its own. If ``outputs_key`` is empty, or the value of the key is None, all of them read
+        then has an output of its own. If ``outputs_key`` is empty, or the value of the key is None, all layers read
         the same output.
     conf : LayerConf
         The layer's entry in the job file.

@@ -120,11 +120,12 @@ class Feature:
     own_grad : bool
         Whether the net allocates ``grad`` if a gradient is needed.
     records : RecordIds
-        Labels, ids and epochs of the rows. Unknown ones are None.
+        Labels, ids and epochs of the rows. Unknown values are None.
     raw : Raw or None
         Replaces ``data`` if all consumers read records as stored.
     one_hot_index : ndarray, shape (rows,), integers, or None
-        For one-hot rows: the column of the one in each row. Replaces ``data`` if no consumer reads ``data``.
+        For one-hot rows: the index of the column that is 1 in each row. Replaces ``data`` if no consumer reads
+        ``data``.
     n_steps : int
         Number of time steps in the rows. The rows of the first step come first.
     span : Span

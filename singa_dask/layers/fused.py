@@ -11,8 +11,8 @@ from singa_dask.layers.feature import Feature
 class Fused:
     """The work of its neighbours that a layer does in its own kernels.
 
-    `singa_dask.net.fuse` sets only the fields that the layer lists in `Speed.fuses`. For a layer that lists "relu",
-    it may also set ``masks_output``.
+    `singa_dask.net.fuse` sets only the fields that the layer lists in `Speed.fuses`. If a layer lists "relu", the net
+    may also set ``masks_output``.
 
     Attributes
     ----------

@@ -36,7 +36,7 @@ class FusedParams:
         self._values: Array | None = None
 
     def value(self, ops: Ops) -> Array:
-        """Return the array. It is filled if it is stale."""
+        """Return the array. A `stale` array is filled first."""
         first = self.params[0].data
         width = len(first)
         if self._values is None:

@@ -43,8 +43,8 @@ class Pooling(Windowed):
 
     Notes
     -----
-    SINGA's kPooling ignores ``pad`` and gives the gradient to all equal values, as ``ties: all`` does. Its kCPooling
-    confuses the axes.
+    SINGA's kPooling ignores ``pad`` and gives the gradient to all equal values, as ``ties: all`` does. SINGA's
+    kCPooling confuses the axes.
     """
 
     block = PoolingConf

@@ -28,7 +28,7 @@ class RecurrentConf(Conf):
     dim_hidden: Size
     """Units of the hidden state."""
     bias_term: bool = True
-    """Whether the layer has biases. As in SINGA, it has none if the job lists only its weights as params."""
+    """Whether the layer has biases. As in SINGA, there are no biases if the job lists only the weights as params."""
     reverse: bool = False
     """Whether to read the time steps from the last to the first. For a bidirectional layer, join a layer and a reversed
     layer by a Concate along axis 1."""
@@ -55,8 +55,8 @@ class Recurrent(Layer):
     the state after the last time step that is not padding. With ``reverse``, this time step is the first one that
     changes the state.
 
-    By default the first state is zeros. With ``carry_state``, it is the last state of the previous batch, which gets no
-    gradient.
+    By default the first state is zeros. With ``carry_state``, the first state is the last state of the previous
+    batch, which gets no gradient.
 
     Each gate has the params W (D, V), U (D, D) and b (D,). A job lists all W first, then all U, then all b. With
     ``bias_term: false`` there is no b. As in SINGA, there is also no b if the job lists only W and U.

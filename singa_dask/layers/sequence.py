@@ -160,12 +160,12 @@ class TimePooling(Layer):
 class ClassToken(Layer):
     """Add a learned row at the start of each sequence: x (T N, D) becomes y ((T + 1) N, D).
 
-    The row is the same for all sequences. It is the param token (D,), whose initial values are normal with standard
+    The row is the same for all sequences: the param token (D,), whose initial values are normal with standard
     deviation 0.02. Set ``unroll_len: T + 1`` for this layer and for the layers that read it. To select the row at the
     end of the net, use a TimePooling with ``pool: FIRST``.
 
     ClassToken does not work with a PaddingMask. With padding, add a number for the token at the start of each record
-    instead, so that an Embedding learns its row.
+    instead, so that an Embedding learns the row of this number.
 
     Notes
     -----

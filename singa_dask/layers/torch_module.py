@@ -109,7 +109,7 @@ class TorchModule(Layer):
 
     @cached_property
     def module(self) -> Module:
-        """The module with its initial values. It is built on first use."""
+        """The module with its initial values, built on first use."""
         return self._built("cpu")
 
     @cached_property

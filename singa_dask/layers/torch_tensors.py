@@ -32,7 +32,7 @@ class LaterValues:
 
 
 def import_torch(what: str) -> Any:
-    """Import torch. If it is not installed, raise a ConfigError whose message begins with ``what``."""
+    """Import torch. If torch is not installed, raise a ConfigError whose message begins with ``what``."""
     return require("torch", "torch", what)
 
 

@@ -1,4 +1,4 @@
-"""The net of a job. It is planned from the job's list of layers, then built for one phase.
+"""The net of a job: planned from the job's list of layers, then built for one phase.
 
 The plan, a list of nodes
     `plan`: runs all steps of planning. `unroll`: creates a node for each time step. `partition`: divides layers among

@@ -20,7 +20,8 @@ class Allocation(NamedTuple):
     Attributes
     ----------
     owner : object
-        Identifies the memory. If several layers yield memory of the same owner, it is allocated and counted once.
+        Identifies the memory. If several layers yield memory of the same owner, this memory is allocated and counted
+        once.
     shape : tuple of int
     dtype : dtype
     allocate : callable

@@ -266,9 +266,9 @@ class NeuralNet:
     def take_metrics(self, weight: float = 1.0) -> Totals:
         """Return the (sum, count) of each metric since the previous call, and start again from zero.
 
-        The copies of a layer share their metrics. If several layers of the group have a metric of the same name, its
-        key is ``<layer>.<metric>`` for each of them. ``weight`` multiplies sum and count of metrics that are means over
-        a batch.
+        The copies of a layer share their metrics. If several layers of the group have a metric of the same name, the
+        key of each is ``<layer>.<metric>``. ``weight`` multiplies sum and count of metrics that are means over a
+        batch.
         """
         taken: dict[str, dict[str, tuple[float, float]]] = {}
         for layer in self.layers:

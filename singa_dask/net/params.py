@@ -30,7 +30,7 @@ class LogicalParam:
     summed : bool
         Whether the gradients of layers that share the param are summed. By default they are averaged.
     holder : int
-        The first worker of the group that has the param. It sends the initial values.
+        The first worker of the group that has the param. This worker sends the initial values.
     workers : set of int
         In a partitioned net, all workers that have the param; otherwise empty.
     """
@@ -61,7 +61,7 @@ class Params:
     logical : dict of str to LogicalParam
         See `NeuralNet`.
     shared : dict of str to LogicalParam
-        Logical params of another net. This net uses their values.
+        Logical params of another net, whose values this net uses.
     """
 
     def __init__(self, wiring: Wiring) -> None:

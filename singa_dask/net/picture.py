@@ -137,7 +137,8 @@ class Picture:
     def dot(self) -> str:
         """Return the picture as text for ``dot``. Each worker has a frame, and each bridge is an edge.
 
-        The bytes of a bridge are written at the edge. If several bridges lead to a box, they are written in the box.
+        The bytes of a bridge are written at the edge. If several bridges lead to a box, their bytes are written in
+        the box.
         """
         arrows = list(self._arrows())
         arrivals: dict[int, list[_Arrow]] = {}

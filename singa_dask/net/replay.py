@@ -54,8 +54,8 @@ def run_method(layer: Layer, phase: Phase, name: str) -> None:
 class Replays:
     """Runs layers. On a CPU, the kernels of built-in layers that are `capturable` are replayed.
 
-    A layer is replayed once two successive passes have called the same kernels with the same arguments. This continues
-    as long as its arrays stay in the same memory. `Layer.prepare` is never replayed. On a GPU, whole steps are captured
+    A layer is replayed after two successive passes have called the same kernels with the same arguments, and as long
+    as its arrays stay in the same memory. `Layer.prepare` is never replayed. On a GPU, whole steps are captured
     instead.
     """
 

@@ -152,7 +152,7 @@ def _mistake(layer: Layer) -> str:
 def pass_on_reads(layers: Sequence[Layer]) -> None:
     """Make each `Forwarding` layer consume from its sources what its own readers consume.
 
-    If such a layer cannot forward what a reader consumes, it computes its data instead.
+    If a `Forwarding` layer cannot forward what a reader consumes, the layer computes ``data`` instead.
     """
     for layer in reversed(layers):
         forwards = layer.forwards if isinstance(layer, Forwarding) else frozenset[Consumed]()

@@ -70,7 +70,7 @@ Key: TypeAlias = Sequence[int | str]
 
 
 class CapturedKernels(Protocol):
-    """Kernels that `NumpyOps.capture` has captured. They are launched together."""
+    """Kernels that `NumpyOps.capture` has captured, and that `replay` launches together."""
 
     @property
     def is_valid(self) -> bool:
@@ -155,9 +155,10 @@ class Preparation(NamedTuple):
     Attributes
     ----------
     low, high : float
-        Bounds of the gradient. It is clipped only if ``high > low``.
+        Bounds of the gradient. The gradient is clipped only if ``high > low``.
     scale : float
-        Factor of the gradient. It is applied before clipping, so that the bounds apply to the mean over all sharers.
+        Factor of the gradient. The factor is applied before clipping, so that the bounds apply to the mean over all
+        sharers.
     decay : float
         Weight decay, at least 0.
     value_factor : float

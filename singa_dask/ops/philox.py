@@ -78,7 +78,7 @@ def uniform(key: Key, shape: Sequence[int], first_row: int = 0) -> np.ndarray[An
     Returns
     -------
     ndarray, shape ``shape``, float32
-        The numbers. They are float32 at every precision of a job, so that a float64 job draws the same numbers.
+        The numbers, in float32 at every precision of a job, so that a float64 job draws the same numbers.
     """
     size = int(np.prod(shape[1:], dtype=np.int64))
     counts = -(-size // VALUES_PER_COUNT)
@@ -91,8 +91,8 @@ def gaussian(key: Key, shape: Sequence[int], first_row: int = 0) -> np.ndarray[A
 
     Notes
     -----
-    The numbers are computed by the Box-Muller transform. Unlike rejection methods, it needs the same number of uniform
-    draws for every value.
+    The numbers are computed by the Box-Muller transform. Unlike rejection methods, this transform needs the same
+    number of uniform draws for every value.
     """
     angle = uniform((*key, "angle"), shape, first_row) * np.float32(2 * np.pi)
     radius = np.sqrt(-2 * np.log1p(-uniform((*key, "radius"), shape, first_row)))

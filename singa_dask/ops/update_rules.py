@@ -1,7 +1,7 @@
 """UpdateRule: the formula of an update rule, compiled to kernels for the CPU and for GPUs.
 
-A formula is a list of assignments in Python. Its expressions consist of ``+ - * /``, ``sqrt``, ``abs`` and ``max``.
-They are assigned to the values ``w``, to arrays of the state, or to local names. ``g`` is the prepared gradient.
+A formula is a list of assignments in Python. Expressions consist of ``+ - * /``, ``sqrt``, ``abs`` and ``max``. Their
+values are assigned to the values ``w``, to arrays of the state, or to local names. ``g`` is the prepared gradient.
 """
 
 from __future__ import annotations

@@ -77,12 +77,13 @@ def convert(
     storage_options : mapping, optional
         Options of the filesystems of all URLs.
     run : function
-        Executes the tasks of one step in any order, and yields their results. It is called once per step.
+        Function that is called once per step: it executes the tasks of the step in any order, and yields their
+        results.
     log : function
-        Called with messages.
+        Function that is called with each message.
     before_replacing : function
-        Called with the existing URLs that will be replaced, before anything is written. It may raise an error to stop
-        the conversion.
+        Function that is called with the existing URLs that will be replaced, before anything is written. To stop the
+        conversion, it may raise an error.
     everywhere : function
         Function that calls another function, without arguments, in each process that executes tasks. At the end of
         the conversion, the sources are closed in this way.

@@ -40,11 +40,11 @@ class ConvertRequest:
     limit : int or None
         Maximum number of records.
     shards : int
-        Number of stores for each part, named ``name-00000-of-00004.suffix``. To open them as one store, use a pattern
-        as URL.
+        Number of stores for each part, named ``name-00000-of-00004.suffix``. To open all shards as one store, use a
+        pattern as URL.
     mean : str
         URL for the mean record of the first part. The file is a store with one record without label. With the suffix
-        .bin, it has the format of SINGA's ``image_mean.bin``.
+        .bin, the file has the format of SINGA's ``image_mean.bin``.
     reading, writing : mapping
         Options of the source's reader (csv: separator, has_label, shape; images: resize, channels; text: vocabulary,
         window; words: vocabulary, class_size) and of the store's writer (arrow, parquet: compression, block_bytes;

@@ -61,7 +61,7 @@ class Task:
 
     @property
     def result(self) -> str:
-        """Name of the result file. It exists if the task is done."""
+        """Name of the result file, which exists only if the task is done."""
         return f"{self.step}-{self.index:05d}"
 
     def __call__(self) -> int:
@@ -73,7 +73,7 @@ class Task:
         return self.index
 
     def source(self) -> Store:
-        """Return the sources. They are opened once per session and thread."""
+        """Return the sources, which are opened once per session and thread."""
         kept = _KEPT.get(threading.get_ident())
         if kept is not None and kept[0] == self.session:
             return kept[1]

@@ -1,4 +1,4 @@
-"""Bad records: what a loader does with them, and a log of them."""
+"""Bad records: the policy of a loader for bad records, and a log."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class BadLog:
     max_bad : int
         Maximum number of bad records.
     truncation : str
-        `Store.truncation` of the store. If not empty, it counts as one bad record.
+        `Store.truncation` of the store. A truncation, if there is one, counts as one bad record.
 
     Attributes
     ----------

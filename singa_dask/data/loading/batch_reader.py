@@ -169,8 +169,8 @@ class BatchReader:
     def _is_to_check(self, step: int, n: int) -> bool:
         """Return whether to check that files are unchanged.
 
-        Files are checked at the end of an epoch. If blocks are views of the files, they are also checked at intervals
-        of time.
+        Files are checked at the end of an epoch. If blocks are views of files, files are also checked every `LOOK_S`
+        seconds.
         """
         first, size, period = self._sampler.first_row, self._sampler.batch_size, self._sampler.period
         if (first + step * size) // period == (first + (step + n) * size) // period:

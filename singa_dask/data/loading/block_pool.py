@@ -19,8 +19,8 @@ class BlockPool:
     ----------
     store : Store
     n_blocks : int
-        Number of blocks that the pool can hold. If it can hold all blocks, row i of the arrays is record i of the
-        store.
+        Number of blocks that the pool can hold. If the pool can hold all blocks, row i of the arrays is record i of
+        the store.
     """
 
     def __init__(self, store: Store, n_blocks: int) -> None:

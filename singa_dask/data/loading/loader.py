@@ -1,7 +1,7 @@
 """Loader: read the batches of one worker ahead, in the order of a sampler and within a memory limit.
 
-A `BatchReader` reads several batches at a time into one `BatchBuffer`. It runs in a thread of its own. If prefetching
-is disabled, it runs in the caller's thread.
+A `BatchReader` reads several batches at a time into one `BatchBuffer`. The `BatchReader` runs in a separate thread,
+or, if prefetching is disabled, in the caller's thread.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Loader:
     name : str
         Name for the thread, which is called ``prefetch-<name>``.
     policy : BadPolicy, optional
-        What to do with bad records. By default they are errors.
+        What to do with bad records. By default, a bad record is an error.
     host_names : collection of str
         Names of this host; see `BlockReader`.
     n_io_threads : int

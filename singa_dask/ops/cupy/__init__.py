@@ -6,8 +6,9 @@ Kernels
     `ops`: the class `CupyOps`, combined from one file a family: `elementwise`, `linear`, `conv`, `images`,
     `normalisation`, `softmax`, `binary`, `recurrent`, `random`, `updates`.
 Device and launches
-    `device`: a GPU, its streams and compiled kernels. `memory`: its memory. `transfers`: copies beside kernels.
-    `weights`: weights in other layouts. `value_kernel`: elementwise kernels. `launch`: grids and types of launches.
+    `device`: a GPU, its streams and compiled kernels. `memory`: its memory. `transfers`: copies in parallel with
+    kernels. `weights`: weights in other layouts. `value_kernel`: elementwise kernels. `launch`: grids and types of
+    launches.
 Libraries
     `cublas`, `cudnn`: calls of these libraries. `choices`: finds and stores the fastest of several algorithms.
 """

@@ -89,7 +89,7 @@ def folder_of(card: str, version: str) -> Path:
 
 
 def fastest(ways: Iterable[Candidate], seconds: Callable[[Candidate, float], float]) -> Candidate | None:
-    """Return the first of several algorithms, or another one that is clearly faster.
+    """Return the first of several algorithms, or another algorithm if that is clearly faster.
 
     ``seconds(algorithm, limit)`` returns the time of an algorithm. If the time exceeds ``limit``, an estimate is
     enough. Algorithms that fail are left out.

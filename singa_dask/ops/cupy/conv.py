@@ -40,8 +40,8 @@ logger = logging.getLogger(__name__)
 # Maximum bytes of unfolded images in one matrix product, which takes at least one image.
 COLUMN_BYTES = 1 << 26
 
-# Algorithms are timed only for convolutions with at least this many multiplications; smaller ones take microseconds in
-# any case.
+# Algorithms are timed only for convolutions with at least this many multiplications. Smaller convolutions take
+# microseconds with any algorithm.
 MIN_PRODUCTS = 1 << 20
 # Name of matrix products, next to the names of cuDNN's plans.
 PRODUCTS = "products"
@@ -218,7 +218,7 @@ class CupyConv(CupyLinear, CupyElementwise):
     def _timed_way(self, run: Callable[[Way], Array], *wanted: Any) -> Way:
         """Return the algorithm for a `CudnnConvolution`.
 
-        The first call with these fields chooses the algorithm, and may run all of them.
+        The first call with these fields chooses the algorithm, and may run all algorithms for this.
         """
         try:
             return self._ways[wanted]
@@ -286,7 +286,7 @@ class CupyConv(CupyLinear, CupyElementwise):
     def _seconds(self, run: Callable[[], Any], limit: float) -> float:
         """Return the time that the device needs for the work that ``run`` enqueues.
 
-        If the time exceeds the limit, it is an estimate.
+        If the time exceeds the limit, the result is an estimate.
         """
         stream = self.gpu.stream
         # the first run loads kernels and allocates memory, which a capture cannot do
@@ -350,7 +350,7 @@ class CupyConv(CupyLinear, CupyElementwise):
 
 
 def find_cudnn(gpu: CupyDevice) -> cudnn.Cudnn | None:
-    """Return cuDNN for this thread, or None if it cannot be used. Its version is logged once."""
+    """Return cuDNN for this thread, or None if it cannot be used. The version of cuDNN is logged once."""
     try:
         with gpu.activate():
             library = cudnn.Cudnn(gpu.stream.ptr)
@@ -370,7 +370,7 @@ def log_once(level: int, message: str) -> None:
 def can_take(images: Array) -> bool:
     """Return whether kernels accept images, weights or a bias.
 
-    They must be dense in memory in the order N, H, W, C, at a suitable address.
+    The array must be dense in memory in the order N, H, W, C, and must have a suitable address.
     """
     return is_dense(images) and images.data.ptr % cudnn.ALIGNMENT == 0
 

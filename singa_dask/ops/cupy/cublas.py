@@ -114,7 +114,7 @@ def workspace(index: int) -> Any:
 class Matrix(NamedTuple):
     """A matrix in the form of cuBLAS: (rows, columns) with a stride of one value along rows.
 
-    It is transposed if ``turned`` is set.
+    If ``turned`` is set, the transposed matrix is used.
     """
 
     array: Array

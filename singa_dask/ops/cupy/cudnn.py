@@ -99,7 +99,8 @@ class CudnnPlan:
     index : int
         Index of the plan in the graph.
     name : str
-        Name of the engine and its settings. It is the same for the same version of cuDNN on the same model of GPU.
+        Name of the engine and its settings. The same version of cuDNN on the same model of GPU always gives the same
+        names.
     workspace_bytes : int
     fused : bool
         Whether the plan adds the bias and applies ReLU, if the convolution has them. Otherwise the caller has to.

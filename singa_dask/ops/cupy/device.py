@@ -281,7 +281,7 @@ _DEVICES_LOCK = threading.Lock()
 
 
 def find_device(index: int) -> CupyDevice:
-    """Return the object of a GPU. It is always the same object in a process.
+    """Return the object of a GPU. Each process has a single object per GPU.
 
     Raises
     ------

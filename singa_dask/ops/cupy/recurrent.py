@@ -18,8 +18,8 @@ from singa_dask.ops.cupy.launch import strides_of
 from singa_dask.ops.cupy.memory import CupyMemory, Uploaded
 from singa_dask.ops.numpy.recurrent import NumpyRecurrent
 
-# MAX_THREADS is the maximum number of threads per block. It is small, so that a time step has many blocks. A block
-# has at least one warp.
+# MAX_THREADS is the maximum number of threads per block; a small number gives a time step many blocks. A block has at
+# least one warp.
 MAX_THREADS, WARP = 128, 32
 # Maximum rows of a grid.
 MAX_ROWS = 65535

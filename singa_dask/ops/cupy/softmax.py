@@ -67,7 +67,7 @@ class CupySoftmax(CupyElementwise):
     def _by_rows(self, p: Array, labels: Array, smoothing: float, weights: Array | None, out: Array) -> None:
         """Write the mean loss with label smoothing or weights, (1,) float64.
 
-        One kernel computes the loss of each row, another one sums them.
+        One kernel computes the loss of each row, another kernel sums these losses.
         """
         losses, labels = self.scratch("losses", (len(p),), np.float64), self.integers("labels", labels)
         numbers = (np.int32(p.shape[1]), np.float64(least_float(p)), np.float64(smoothing), np.float64(1 / len(p)))

@@ -1,9 +1,10 @@
 """CupyUpdates: the update rules on a GPU, each one kernel that reads and writes every value once.
 
-The same pass prepares the gradient. The learning rate and other numbers are arguments of the kernel, so a change of
-them needs no compilation and no upload. Each rule has a second kernel for an `ArrayList`, with the same steps. It reads
-the addresses of the arrays from a table, which the first call writes to the device. A third kernel is for numbers that
-differ between the arrays. It reads these numbers from another table, which is uploaded for each call.
+The same pass prepares the gradient. The learning rate and other numbers are arguments of the kernel, so other numbers
+need no compilation and no upload. Each rule has a second kernel for an `ArrayList`, with the same steps. The second
+kernel reads the addresses of the arrays from a table, which the first call writes to the device. A third kernel is
+for numbers that differ between the arrays. The third kernel reads these numbers from another table, which is uploaded
+for each call.
 """
 
 from __future__ import annotations
@@ -159,7 +160,8 @@ class CupyUpdates(CupyMemory, NumpyUpdates):
     def _on_device(self, arrays: Any) -> Any:
         """Return the tables of a list on the device.
 
-        They contain the array and the chunk that each block computes, and the sizes and addresses of the arrays.
+        The tables contain the array and the chunk that each block computes, and the sizes and addresses of the
+        arrays.
         """
         if arrays.on_device is None:
             sizes = np.array([x.size for x in arrays], np.int64)

@@ -75,8 +75,8 @@ class NumpyMemory:
     def capture(self, run: Callable[[], None]) -> CapturedKernels:
         """Capture the kernels that a function calls, without running them, for the device to replay.
 
-        ``run`` calls the kernels. It must have run before, must read nothing from the host except random keys, and must
-        not change weights of convolutions.
+        ``run`` calls the kernels. ``run`` must have been called once before, must read nothing from the host except
+        random keys, and must not change weights of convolutions.
 
         Raises
         ------
@@ -106,7 +106,7 @@ class NumpyMemory:
         return np.empty(shape, dtype)
 
     def recycled(self, size: int, dtype: DType) -> Array:
-        """Return uninitialised 1-D memory. It is reused once nothing refers to it."""
+        """Return an uninitialised 1-D array. Its memory is reused once nothing refers to the array."""
         return self._recycled.empty(size, dtype)
 
     def zeros(self, shape: Sequence[int], dtype: DType) -> Array:

@@ -135,9 +135,8 @@ class NumpyNormalisation(NumpyElementwise):
         """Compute the gradients of `batch_norm` in training.
 
         With u = (x - mean) / sqrt(variance + epsilon) and M values in a channel, ``grad_shift = sum gy``,
-        ``grad_scale = sum gy u`` and, unless it is None,
-        ``out = scale / sqrt(variance + epsilon) (gy - grad_shift / M - u grad_scale / M)``.
-        Shapes are those of `batch_norm`.
+        ``grad_scale = sum gy u`` and, unless ``out`` is None, ``out = scale / sqrt(variance + epsilon) (gy -
+        grad_shift / M - u grad_scale / M)``. Shapes are those of `batch_norm`.
 
         Parameters
         ----------
@@ -220,7 +219,7 @@ class NumpyNormalisation(NumpyElementwise):
         """Compute the gradients of `layer_norm`.
 
         With u = (x - mean) / sqrt(variance + epsilon), ``grad_scale = sum_n gy u`` and ``grad_shift = sum_n gy``,
-        added to earlier values if ``accumulate``; and, unless it is None,
+        added to earlier values if ``accumulate``; and, unless ``out`` is None,
         ``out = (g - mean_row(g) - u mean_row(g u)) / sqrt(variance + epsilon)`` with ``g = gy scale``.
         Shapes are those of `layer_norm`.
         """

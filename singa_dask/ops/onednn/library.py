@@ -200,8 +200,8 @@ def integers(values: Sequence[int]) -> Any:
 class Engine:
     """An engine of oneDNN on the CPU, with a stream.
 
-    It owns the descriptions and primitives that it makes. Use it in one thread at a time, and in the process that made
-    it.
+    The engine owns the descriptions and primitives that it makes. Use an engine in one thread at a time, and only in
+    the process that made it.
 
     Raises
     ------

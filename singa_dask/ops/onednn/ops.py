@@ -1,6 +1,7 @@
 """OneDnnOps: kernels for host memory by oneDNN.
 
-If oneDNN has no kernel for some arrays, or only a slow one, NumPy computes it. This is logged once for each kernel.
+If oneDNN has no kernel for some arrays, or only a slow kernel, NumPy computes the result. This is logged once for
+each kernel.
 """
 
 from __future__ import annotations

@@ -360,7 +360,7 @@ def softmax_rows(engine: Engine, x: Array, out: Array) -> Call:
 
 def product(engine: Engine, left: Array, right: Array, out: Array, bias: Array | None = None, add: bool = False) -> int:
     """Describe ``out = left right + bias``, added to ``out`` if ``add``."""
-    # if the dtypes differ, the conversion can also change the layout to the one that the primitive prefers
+    # if the dtypes differ, the conversion can also change the layout to what the primitive prefers
     same = left.dtype == right.dtype
     factor = described(engine, right) if same else engine.md(right.shape, left.dtype)
     offset = None if bias is None else described(engine, bias)
