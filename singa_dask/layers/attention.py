@@ -141,7 +141,7 @@ class MultiHeadAttention(Layer):
             message = "time steps are carried from batch to batch only if there is one source. Set carry_state: false."
             raise ConfigError(Problem((key, "carry_state"), message))
         if self.rotary_base is not None and (self.memory is not None or shape[1] // self.n_heads % 2):
-            message = "time steps of two sequences have no distance. Leave rotary_base out."
+            message = "distances between two sequences cannot be encoded. Leave rotary_base out."
             if self.memory is None:
                 message = f"expected an even number of features in each head, got {shape[1] // self.n_heads}."
             raise ConfigError(Problem((key, "rotary_base"), message))

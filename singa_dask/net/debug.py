@@ -108,7 +108,7 @@ def check_overwritable(layer: Layer, phase: Phase) -> None:
         output[...] = layer.ops.from_host(values.astype(output.dtype))
     for (name, grad), values in zip(gradients, wanted, strict=True):
         if not np.array_equal(_copy(layer, grad), values, equal_nan=True):
-            what = f"backward() reads an output that others may overwrite, for {name}."
+            what = f"backward() reads an output that other layers may overwrite, for {name}."
             raise PartError(f"{layer.conf.type}: {what} Leave overwritable=True out of add_output.")
 
 
@@ -151,7 +151,7 @@ def _check(layer: Layer, method: str, own: Named, kept: list[tuple[str, Array, A
     """Raise `PartError` if a layer did not overwrite its own arrays, or changed an array in ``kept``."""
     for name, data, values in kept:
         if not np.array_equal(_copy(layer, data), values, equal_nan=True):
-            what = f"{method}() writes into {name}, which others read."
+            what = f"{method}() writes into {name}, which other layers read."
             raise PartError(f"{layer.conf.type}: {what} Write to outputs, or to memory from self.buffer().")
     for name, array in own:
         if (np.abs(_copy(layer, array)) > FILL / 1024).any():

@@ -176,7 +176,7 @@ class Picture:
         return _in_blocks(drawn, f"cluster_{worker or 0}")
 
     def _drawn_arrow(self, arrow: _Arrow, is_alone: bool) -> str:
-        look = 'style=dashed, constraint=false, label="of the pass before"' if arrow.is_feedback else ""
+        look = 'style=dashed, constraint=false, label="from the previous pass"' if arrow.is_feedback else ""
         if arrow.bridge is not None:
             there, edge = self.boxes[arrow.target].worker, arrow.bridge
             tip = f"worker {arrow.worker} to {there}: {edge.forward:,} bytes forward, {edge.back:,} bytes back a step"

@@ -129,7 +129,7 @@ def choose_outputs(nodes: Sequence[Node]) -> list[Node]:
                 output = next(free[source.node], None)
                 if output is None:
                     several = by_name[source.node]
-                    message = f"the layer has {several.n_outputs} outputs, but more consumers."
+                    message = f"the layer has {several.n_outputs} outputs, but more layers read it."
                     problems.append(several.problem(message, outputs_key(several)))
                     continue
                 sources.append(output)

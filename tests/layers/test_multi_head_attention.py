@@ -208,7 +208,7 @@ def test_refuses(shape: tuple[int, ...], n_steps: int, block: dict[str, Any], wo
     [
         ([(4, D)], {}, "srclayers[1]: there is only one time step"),
         ([(5 * N, 4)], {}, f"srclayers[1]: the source of keys and values has shape (10, 4), expected (10, {D})"),
-        ([(5 * N, D)], {"rotary_base": 9.0}, "rotary_base: time steps of two sequences have no distance."),
+        ([(5 * N, D)], {"rotary_base": 9.0}, "rotary_base: distances between two sequences cannot be encoded."),
         (
             [(5 * N, D), (5 * N, D)],
             {},

@@ -183,7 +183,7 @@ def test_pieces_that_the_job_cuts_itself(data: st.DataObject, n_workers: int) ->
 
 def test_more_readers_than_pieces() -> None:
     layers = [*cut_by_the_job()[:5], dense("e", "cut", 3, location=1), layer("loss", "SoftmaxLoss", "e", "data")]
-    with pytest.raises(ConfigError, match=r"slice_conf.num_slices: the layer has 2 outputs, but more consumers"):
+    with pytest.raises(ConfigError, match=r"slice_conf.num_slices: the layer has 2 outputs, but more layers read it"):
         Group(job(layers), 2)
 
 

@@ -80,7 +80,7 @@ def test_input_layers_and_splits_of_the_user_get_none() -> None:
 def test_a_split_with_more_readers_than_outputs_is_refused() -> None:
     own = layer("s", "Split", "fc", split_conf={"num_splits": 2})
     readers = [layer(name, "Sigmoid", "s") for name in "abc"]
-    with pytest.raises(ConfigError, match=r"split_conf.num_splits: the layer has 2 outputs, but more consumers"):
+    with pytest.raises(ConfigError, match=r"split_conf.num_splits: the layer has 2 outputs, but more layers read it"):
         nodes_of([DATA, dense("fc", "data", 3), own, *readers, layer("loss", "EuclideanLoss", "a", "b")])
 
 

@@ -57,7 +57,7 @@ def test_a_false_accumulates_is_found_in_an_unrolled_net(monkeypatch: pytest.Mon
 def test_a_false_reads_gradients_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     net = ready(net_of(monkeypatch, FalseReadsGradients))
     net.is_watched = True
-    with pytest.raises(PartError, match=r"backward\(\) writes into the gradient of output 0, which others read"):
+    with pytest.raises(PartError, match=r"backward\(\) writes into the gradient of output 0, which other layers read"):
         trained(net)
 
 

@@ -130,7 +130,9 @@ WRONG = [
     Wrong(StaleCopy, "keep what lasts as self.state, or in a param"),
     Wrong(WritesIntoSource, "writes into the data of source 'src0'", "writes into the data of source 'fc1'"),
     Wrong(
-        WritesIntoSourceBackward, "backward() writes into the data of source 'src0'", "of source 'fc1', which others"
+        WritesIntoSourceBackward,
+        "backward() writes into the data of source 'src0'",
+        "of source 'fc1', which other layers",
     ),
     Wrong(Random, "Draw random numbers by self.random_key"),
     Wrong(RandomWeights, "in another process"),
@@ -143,7 +145,7 @@ WRONG = [
     Wrong(NoGradientExpected, "The gradient of a source may be None: write it if source.grad is not None"),
     Wrong(
         ChangesLabels,
-        "writes into the labels of source 'src1', which others read",
+        "writes into the labels of source 'src1', which other layers read",
         "writes into the labels of source 'data'",
         LABELS,
     ),

@@ -66,7 +66,7 @@ class Choices:
         except FileExistsError:
             name = self.find(key) or name
         except OSError as error:
-            logger.info("ops: the choice of an engine cannot be kept for later runs: %s", error)
+            logger.info("ops: the choice of an engine cannot be stored for later runs: %s", error)
         self._names[key] = name
         return name
 

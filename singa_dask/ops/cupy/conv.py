@@ -355,7 +355,7 @@ def find_cudnn(gpu: CupyDevice) -> cudnn.Cudnn | None:
         with gpu.activate():
             library = cudnn.Cudnn(gpu.stream.ptr)
     except cudnn.Missing as missing:
-        log_once(logging.WARNING, f"{missing} Until then convolutions are cuBLAS's, over unfolded images, and slower.")
+        log_once(logging.WARNING, f"{missing} Until then, convolutions are slower: matrix products of unfolded images.")
         return None
     log_once(logging.INFO, f"ops: cuDNN {library.version}")
     return library

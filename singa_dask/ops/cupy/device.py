@@ -314,7 +314,7 @@ def check_device(index: int) -> None:
     if not 0 <= index < count:
         several = f"there are {count} GPUs here, cuda:0 to cuda:{count - 1}"
         known = {0: "no GPU is seen here", 1: "there is one GPU here, cuda:0"}.get(count, several)
-        raise ConfigError(f"cuda:{index}: {known}. CUDA_VISIBLE_DEVICES limits which ones a process sees.")
+        raise ConfigError(f"cuda:{index}: {known}. CUDA_VISIBLE_DEVICES limits which GPUs a process sees.")
 
 
 def source(file: str, **types: Any) -> str:
