@@ -8,28 +8,29 @@ class Common(TypedDict, total=False):
     name: str
     r"""Name, unique in each net."""
     srclayers: str | Sequence[str]
-    r"""Layers that this layer reads, in the order of its type."""
+    r"""Layers that this layer reads, in the order that its type requires."""
     param: Mapping[str, Any] | Sequence[Mapping[str, Any]]
-    r"""Params in the order of the type: weights before bias."""
+    r"""Params, in the order that the type of the layer requires: weights before bias."""
     include: Literal["train", "val", "test"] | Sequence[Literal["train", "val", "test"]]
-    r"""Phases whose nets have this layer; all if empty."""
+    r"""Phases whose nets have this layer; if empty, all phases."""
     exclude: Literal["train", "val", "test"] | Sequence[Literal["train", "val", "test"]]
-    r"""Phases whose nets lack this layer; deprecated, use include."""
+    r"""Phases whose nets do not have this layer. Deprecated: use include."""
     share_src_blobs: bool
     r"""Let an activation overwrite its source's memory."""
     unroll_len: int | None
-    r"""Number of time steps; by default the net's."""
+    r"""Number of time steps; by default unroll_len of the net."""
     unroll_conn_type: Literal["OneToOne", "OneToAll", "FirstToLast", "Customized"] | Sequence[Literal["OneToOne", "OneToAll", "FirstToLast", "Customized"]]
-    r"""Connection of each source's time steps to this layer's; by default OneToAll for a source with one step, else
-    OneToOne."""
+    r"""For each source, how its time steps are connected to the time steps of this layer. The default is OneToAll for
+    a source with one time step, else OneToOne."""
     unroll_steps: Sequence[Sequence[Sequence[int]]]
     r"""For each Customized source and each time step of this layer, the time steps of the source to read."""
     shift: int | Sequence[int]
     r"""For OneToOne, the number of time steps by which each source is delayed."""
     partition_dim: int | None
-    r"""Split over the worker group by batch (0), by feature (1), or not (-1); by default the net's."""
+    r"""How the layer is divided among the workers of a group: by records (0), by features (1), or not at all (-1). By
+    default partition_dim of the net."""
     location: int | None
-    r"""Worker of the group that computes the whole layer."""
+    r"""Index of the worker in the group that computes the whole layer."""
     user_conf: Mapping[str, Any]
     r"""Options of a user's layer."""
 
@@ -51,7 +52,7 @@ def Activation(
 ) -> dict[str, Any]:
     r"""y = f(x), elementwise; f is ``activation_conf.type``: RELU, SIGMOID, TANH or STANH.  With ``share_src_blobs``,
     the layer writes its output to the memory of its source, if the source layer does not read this memory again.
-    Results stay the same. (In SINGA, the incoming gradient is lost.) In training, a ReLU that follows a
+    This does not change any result. (In SINGA, the incoming gradient is lost.) In training, a ReLU that follows a
     BatchNorm, a Convolution or an Add is computed by the kernel of that layer."""
 CudnnActivation = Activation
 
@@ -164,48 +165,51 @@ def CSVInput(
     store_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Read text lines: a label (if ``has_label``), then numbers.  They are separated by any character of
-    ``separator``. A first line with the names of the columns is skipped.
+    r"""Read text lines: a label (if ``has_label``), then numbers.  Label and numbers are separated by any character
+    of ``separator``. A first line with the names of the columns is skipped.
 
     backend: Format of the store; detected if empty.
 
     path: URL or path of the records.
 
-    split: Read only the training or only the test records, split by a rule: ``{part: train, test_share: 0.2}``.
-    By default all.
+    split: Read only the training records or only the test records, e.g. ``{part: train, test_share: 0.2}``. By
+    default all records are read.
 
     mean_file: Store whose first record is subtracted from each record.
 
-    std_file: Store whose first record divides each record.
+    std_file: Store with a record, its first, by which each record is divided.
 
     mean_value: Number subtracted from each value, if there is no mean_file; or a list with a number for each
     channel of an image (channels, height, width), otherwise for each value of a record.
 
-    std_value: Number, or list as in mean_value, that divides each value, if there is no std_file.
+    std_value: Number by which each value is divided, if there is no std_file; or a list as in mean_value.
 
     standardise: Subtract from each value of a record, or each channel of an image (channels, height, width), its
     mean over all training records, and divide by its standard deviation. Both are computed once, in 64 bits,
-    before the training, and saved in checkpoints. Set it in the layers of the test and validation nets, too: they
-    use the same numbers.
+    before the training, and saved in checkpoints. Set this key in the layers of the test and validation nets,
+    too; these layers use the mean and standard deviation of the training records.
 
-    batchsize: Records per step of the whole worker group, which its workers share as equally as possible; or a
-    list with one number for each of them.
+    batchsize: Number of records per step of the whole worker group, divided among its workers as equally as
+    possible; or a list with a number for each worker.
 
     shape: Shape of one record; of an image always (channels, height, width).
 
     encoded: Unused, in SINGA too.
 
-    random_skip: Start at a random record among this many first ones.
+    random_skip: Start at a random record among this number of first records.
 
-    prefetching: Unused: batches are always read while the net computes.
+    prefetching: Unused, because batches are always read while the net computes.
 
     shuffle: Order of records: as stored, shuffled within windows of blocks, or fully shuffled in each epoch.
 
-    window: Blocks in a window for shuffle: block; of Parquet with large row groups, row groups.
+    window: Number of blocks in a window for ``shuffle: block``. For Parquet with large row groups, the number of
+    row groups.
 
-    last_batch: An incomplete batch at the end of an epoch: fill it from the next epoch, drop it, or pad it.
+    last_batch: What to do with an incomplete batch at the end of an epoch: fill it from the next epoch, drop it,
+    or pad it.
 
-    on_error: For a record that cannot be read: raise an error, use the next good record, or use a random one.
+    on_error: What to do with a record that cannot be read: raise an error, use the next good record instead, or a
+    random one.
 
     max_bad: Maximum number of bad records per worker: a whole number, or a fraction (below 1) of all records.
 
@@ -214,23 +218,23 @@ def CSVInput(
     layout: Order of the axes of images in the store: NHWC for records of (height, width, channels), as in NumPy,
     Pillow and TensorFlow. ``shape`` is (channels, height, width) in both cases.
 
-    storage_options: Options of fsspec for the filesystem of the URL. For hdfs:// they are client (native,
-    pyarrow, webhdfs), and for native: deadline_s, http (of the NameNode), config_dir, kerberos_principal,
-    kerberos_keytab, kerberos_cache, and Hadoop settings such as dfs.replication.
+    storage_options: Options of fsspec for the filesystem of the URL. Options for hdfs:// are client (native,
+    pyarrow, webhdfs), and with the client native also deadline_s, http (of the NameNode), config_dir,
+    kerberos_principal, kerberos_keytab, kerberos_cache, and Hadoop settings such as dfs.replication.
 
     augment: Change records at random, in training only; ignored in layers of the test and validation nets.
 
-    cache: Cache blocks of remote files on a local disk of each host. By default no cache.
+    cache: Cache blocks of remote files on a local disk of each host. By default there is no cache.
 
     io_threads: Maximum number of simultaneous reads of a process from a remote filesystem.
 
-    in_flight_mb: Maximum MiB of blocks that a worker has requested from a remote filesystem or decoded ahead, and
-    not used yet; one block is always allowed. Part of memory_mb.
+    in_flight_mb: Maximum MiB of blocks that a worker has requested from a remote filesystem, or decoded, and not
+    used yet. One block is always allowed. This memory is part of memory_mb.
 
     memory_mb: Maximum MiB of memory of a worker for the records of this layer: batches read ahead, and blocks
-    that are in flight, read, shuffled, or kept for the next epoch. Default: 1280, or less if a third of the
-    memory of the process, divided among its layers that read stores, is less; a layer that shuffles gets twice
-    the share of a test layer.
+    that are requested, read, shuffled, or kept for the next epoch. The default is 1280, but all layers of a
+    process that read stores together use at most a third of the process's memory. In this division, a layer that
+    shuffles gets twice the share of a test layer.
 
     max_decompressed_mb: Maximum decompressed size of a gzipped file, or of a block of another format, in 10**6
     bytes.
@@ -359,41 +363,44 @@ def CSVOutput(
 
     path: URL or path of the records.
 
-    split: Read only the training or only the test records, split by a rule: ``{part: train, test_share: 0.2}``.
-    By default all.
+    split: Read only the training records or only the test records, e.g. ``{part: train, test_share: 0.2}``. By
+    default all records are read.
 
     mean_file: Store whose first record is subtracted from each record.
 
-    std_file: Store whose first record divides each record.
+    std_file: Store with a record, its first, by which each record is divided.
 
     mean_value: Number subtracted from each value, if there is no mean_file; or a list with a number for each
     channel of an image (channels, height, width), otherwise for each value of a record.
 
-    std_value: Number, or list as in mean_value, that divides each value, if there is no std_file.
+    std_value: Number by which each value is divided, if there is no std_file; or a list as in mean_value.
 
     standardise: Subtract from each value of a record, or each channel of an image (channels, height, width), its
     mean over all training records, and divide by its standard deviation. Both are computed once, in 64 bits,
-    before the training, and saved in checkpoints. Set it in the layers of the test and validation nets, too: they
-    use the same numbers.
+    before the training, and saved in checkpoints. Set this key in the layers of the test and validation nets,
+    too; these layers use the mean and standard deviation of the training records.
 
-    batchsize: Records per step of the whole worker group, which its workers share as equally as possible; or a
-    list with one number for each of them.
+    batchsize: Number of records per step of the whole worker group, divided among its workers as equally as
+    possible; or a list with a number for each worker.
 
     shape: Shape of one record; of an image always (channels, height, width).
 
     encoded: Unused, in SINGA too.
 
-    random_skip: Start at a random record among this many first ones.
+    random_skip: Start at a random record among this number of first records.
 
-    prefetching: Unused: batches are always read while the net computes.
+    prefetching: Unused, because batches are always read while the net computes.
 
     shuffle: Order of records: as stored, shuffled within windows of blocks, or fully shuffled in each epoch.
 
-    window: Blocks in a window for shuffle: block; of Parquet with large row groups, row groups.
+    window: Number of blocks in a window for ``shuffle: block``. For Parquet with large row groups, the number of
+    row groups.
 
-    last_batch: An incomplete batch at the end of an epoch: fill it from the next epoch, drop it, or pad it.
+    last_batch: What to do with an incomplete batch at the end of an epoch: fill it from the next epoch, drop it,
+    or pad it.
 
-    on_error: For a record that cannot be read: raise an error, use the next good record, or use a random one.
+    on_error: What to do with a record that cannot be read: raise an error, use the next good record instead, or a
+    random one.
 
     max_bad: Maximum number of bad records per worker: a whole number, or a fraction (below 1) of all records.
 
@@ -402,23 +409,23 @@ def CSVOutput(
     layout: Order of the axes of images in the store: NHWC for records of (height, width, channels), as in NumPy,
     Pillow and TensorFlow. ``shape`` is (channels, height, width) in both cases.
 
-    storage_options: Options of fsspec for the filesystem of the URL. For hdfs:// they are client (native,
-    pyarrow, webhdfs), and for native: deadline_s, http (of the NameNode), config_dir, kerberos_principal,
-    kerberos_keytab, kerberos_cache, and Hadoop settings such as dfs.replication.
+    storage_options: Options of fsspec for the filesystem of the URL. Options for hdfs:// are client (native,
+    pyarrow, webhdfs), and with the client native also deadline_s, http (of the NameNode), config_dir,
+    kerberos_principal, kerberos_keytab, kerberos_cache, and Hadoop settings such as dfs.replication.
 
     augment: Change records at random, in training only; ignored in layers of the test and validation nets.
 
-    cache: Cache blocks of remote files on a local disk of each host. By default no cache.
+    cache: Cache blocks of remote files on a local disk of each host. By default there is no cache.
 
     io_threads: Maximum number of simultaneous reads of a process from a remote filesystem.
 
-    in_flight_mb: Maximum MiB of blocks that a worker has requested from a remote filesystem or decoded ahead, and
-    not used yet; one block is always allowed. Part of memory_mb.
+    in_flight_mb: Maximum MiB of blocks that a worker has requested from a remote filesystem, or decoded, and not
+    used yet. One block is always allowed. This memory is part of memory_mb.
 
     memory_mb: Maximum MiB of memory of a worker for the records of this layer: batches read ahead, and blocks
-    that are in flight, read, shuffled, or kept for the next epoch. Default: 1280, or less if a third of the
-    memory of the process, divided among its layers that read stores, is less; a layer that shuffles gets twice
-    the share of a test layer.
+    that are requested, read, shuffled, or kept for the next epoch. The default is 1280, but all layers of a
+    process that read stores together use at most a third of the process's memory. In this division, a layer that
+    shuffles gets twice the share of a test layer.
 
     max_decompressed_mb: Maximum decompressed size of a gzipped file, or of a block of another format, in 10**6
     bytes.
@@ -533,10 +540,10 @@ def ClassToken(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""Add a learned row at the start of each sequence: x (T N, D) becomes y ((T + 1) N, D).  The row is the same for
-    all sequences. It is the param token (D,), whose initial values are normal with standard deviation 0.02. Set
+    all sequences: the param token (D,), whose initial values are normal with standard deviation 0.02. Set
     ``unroll_len: T + 1`` for this layer and for the layers that read it. To select the row at the end of the net,
     use a TimePooling with ``pool: FIRST``.  ClassToken does not work with a PaddingMask. With padding, add a
-    number for the token at the start of each record instead, so that an Embedding learns its row."""
+    number for the token at the start of each record instead, so that an Embedding learns the row of this number."""
 
 def Concate(
     *,
@@ -769,7 +776,8 @@ def GRU(
 
     dim_hidden: Units of the hidden state.
 
-    bias_term: Whether the layer has biases. As in SINGA, it has none if the job lists only its weights as params.
+    bias_term: Whether the layer has biases. As in SINGA, there are no biases if the job lists only the weights as
+    params.
 
     reverse: Whether to read the time steps from the last to the first. For a bidirectional layer, join a layer
     and a reversed layer by a Concate along axis 1.
@@ -839,7 +847,8 @@ def ImagePreprocess(
 
     mirror: Mirror half of the training images.
 
-    pad: Rows and columns of zeros added to each side of an image before it is cropped; they are not normalised.
+    pad: Number of rows and columns of zeros to add to each side of an image before it is cropped. The zeros are
+    added after normalisation.
 
     meanfile: Store whose first record is subtracted; read by the deprecated RGBImage layer only."""
 
@@ -899,7 +908,8 @@ def LSTM(
 
     dim_hidden: Units of the hidden state.
 
-    bias_term: Whether the layer has biases. As in SINGA, it has none if the job lists only its weights as params.
+    bias_term: Whether the layer has biases. As in SINGA, there are no biases if the job lists only the weights as
+    params.
 
     reverse: Whether to read the time steps from the last to the first. For a bidirectional layer, join a layer
     and a reversed layer by a Concate along axis 1.
@@ -919,7 +929,7 @@ def LabelInput(
     labels, e.g. ``label: [species, island]``. Give this layer the same ``store_conf``, so that both read the same
     records in each step. Each label has its own classes.
 
-    column: Name of the column: one of ``label`` in ``store_conf``."""
+    column: Name of the column, one of the list ``label`` in ``store_conf``."""
 
 def LayerNorm(
     *,
@@ -1179,7 +1189,8 @@ def RNN(
 
     dim_hidden: Units of the hidden state.
 
-    bias_term: Whether the layer has biases. As in SINGA, it has none if the job lists only its weights as params.
+    bias_term: Whether the layer has biases. As in SINGA, there are no biases if the job lists only the weights as
+    params.
 
     reverse: Whether to read the time steps from the last to the first. For a bidirectional layer, join a layer
     and a reversed layer by a Concate along axis 1.
@@ -1287,41 +1298,44 @@ def RecordInput(
 
     path: URL or path of the records.
 
-    split: Read only the training or only the test records, split by a rule: ``{part: train, test_share: 0.2}``.
-    By default all.
+    split: Read only the training records or only the test records, e.g. ``{part: train, test_share: 0.2}``. By
+    default all records are read.
 
     mean_file: Store whose first record is subtracted from each record.
 
-    std_file: Store whose first record divides each record.
+    std_file: Store with a record, its first, by which each record is divided.
 
     mean_value: Number subtracted from each value, if there is no mean_file; or a list with a number for each
     channel of an image (channels, height, width), otherwise for each value of a record.
 
-    std_value: Number, or list as in mean_value, that divides each value, if there is no std_file.
+    std_value: Number by which each value is divided, if there is no std_file; or a list as in mean_value.
 
     standardise: Subtract from each value of a record, or each channel of an image (channels, height, width), its
     mean over all training records, and divide by its standard deviation. Both are computed once, in 64 bits,
-    before the training, and saved in checkpoints. Set it in the layers of the test and validation nets, too: they
-    use the same numbers.
+    before the training, and saved in checkpoints. Set this key in the layers of the test and validation nets,
+    too; these layers use the mean and standard deviation of the training records.
 
-    batchsize: Records per step of the whole worker group, which its workers share as equally as possible; or a
-    list with one number for each of them.
+    batchsize: Number of records per step of the whole worker group, divided among its workers as equally as
+    possible; or a list with a number for each worker.
 
     shape: Shape of one record; of an image always (channels, height, width).
 
     encoded: Unused, in SINGA too.
 
-    random_skip: Start at a random record among this many first ones.
+    random_skip: Start at a random record among this number of first records.
 
-    prefetching: Unused: batches are always read while the net computes.
+    prefetching: Unused, because batches are always read while the net computes.
 
     shuffle: Order of records: as stored, shuffled within windows of blocks, or fully shuffled in each epoch.
 
-    window: Blocks in a window for shuffle: block; of Parquet with large row groups, row groups.
+    window: Number of blocks in a window for ``shuffle: block``. For Parquet with large row groups, the number of
+    row groups.
 
-    last_batch: An incomplete batch at the end of an epoch: fill it from the next epoch, drop it, or pad it.
+    last_batch: What to do with an incomplete batch at the end of an epoch: fill it from the next epoch, drop it,
+    or pad it.
 
-    on_error: For a record that cannot be read: raise an error, use the next good record, or use a random one.
+    on_error: What to do with a record that cannot be read: raise an error, use the next good record instead, or a
+    random one.
 
     max_bad: Maximum number of bad records per worker: a whole number, or a fraction (below 1) of all records.
 
@@ -1330,23 +1344,23 @@ def RecordInput(
     layout: Order of the axes of images in the store: NHWC for records of (height, width, channels), as in NumPy,
     Pillow and TensorFlow. ``shape`` is (channels, height, width) in both cases.
 
-    storage_options: Options of fsspec for the filesystem of the URL. For hdfs:// they are client (native,
-    pyarrow, webhdfs), and for native: deadline_s, http (of the NameNode), config_dir, kerberos_principal,
-    kerberos_keytab, kerberos_cache, and Hadoop settings such as dfs.replication.
+    storage_options: Options of fsspec for the filesystem of the URL. Options for hdfs:// are client (native,
+    pyarrow, webhdfs), and with the client native also deadline_s, http (of the NameNode), config_dir,
+    kerberos_principal, kerberos_keytab, kerberos_cache, and Hadoop settings such as dfs.replication.
 
     augment: Change records at random, in training only; ignored in layers of the test and validation nets.
 
-    cache: Cache blocks of remote files on a local disk of each host. By default no cache.
+    cache: Cache blocks of remote files on a local disk of each host. By default there is no cache.
 
     io_threads: Maximum number of simultaneous reads of a process from a remote filesystem.
 
-    in_flight_mb: Maximum MiB of blocks that a worker has requested from a remote filesystem or decoded ahead, and
-    not used yet; one block is always allowed. Part of memory_mb.
+    in_flight_mb: Maximum MiB of blocks that a worker has requested from a remote filesystem, or decoded, and not
+    used yet. One block is always allowed. This memory is part of memory_mb.
 
     memory_mb: Maximum MiB of memory of a worker for the records of this layer: batches read ahead, and blocks
-    that are in flight, read, shuffled, or kept for the next epoch. Default: 1280, or less if a third of the
-    memory of the process, divided among its layers that read stores, is less; a layer that shuffles gets twice
-    the share of a test layer.
+    that are requested, read, shuffled, or kept for the next epoch. The default is 1280, but all layers of a
+    process that read stores together use at most a third of the process's memory. In this division, a layer that
+    shuffles gets twice the share of a test layer.
 
     max_decompressed_mb: Maximum decompressed size of a gzipped file, or of a block of another format, in 10**6
     bytes.
@@ -1477,41 +1491,44 @@ def RecordOutput(
 
     path: URL or path of the records.
 
-    split: Read only the training or only the test records, split by a rule: ``{part: train, test_share: 0.2}``.
-    By default all.
+    split: Read only the training records or only the test records, e.g. ``{part: train, test_share: 0.2}``. By
+    default all records are read.
 
     mean_file: Store whose first record is subtracted from each record.
 
-    std_file: Store whose first record divides each record.
+    std_file: Store with a record, its first, by which each record is divided.
 
     mean_value: Number subtracted from each value, if there is no mean_file; or a list with a number for each
     channel of an image (channels, height, width), otherwise for each value of a record.
 
-    std_value: Number, or list as in mean_value, that divides each value, if there is no std_file.
+    std_value: Number by which each value is divided, if there is no std_file; or a list as in mean_value.
 
     standardise: Subtract from each value of a record, or each channel of an image (channels, height, width), its
     mean over all training records, and divide by its standard deviation. Both are computed once, in 64 bits,
-    before the training, and saved in checkpoints. Set it in the layers of the test and validation nets, too: they
-    use the same numbers.
+    before the training, and saved in checkpoints. Set this key in the layers of the test and validation nets,
+    too; these layers use the mean and standard deviation of the training records.
 
-    batchsize: Records per step of the whole worker group, which its workers share as equally as possible; or a
-    list with one number for each of them.
+    batchsize: Number of records per step of the whole worker group, divided among its workers as equally as
+    possible; or a list with a number for each worker.
 
     shape: Shape of one record; of an image always (channels, height, width).
 
     encoded: Unused, in SINGA too.
 
-    random_skip: Start at a random record among this many first ones.
+    random_skip: Start at a random record among this number of first records.
 
-    prefetching: Unused: batches are always read while the net computes.
+    prefetching: Unused, because batches are always read while the net computes.
 
     shuffle: Order of records: as stored, shuffled within windows of blocks, or fully shuffled in each epoch.
 
-    window: Blocks in a window for shuffle: block; of Parquet with large row groups, row groups.
+    window: Number of blocks in a window for ``shuffle: block``. For Parquet with large row groups, the number of
+    row groups.
 
-    last_batch: An incomplete batch at the end of an epoch: fill it from the next epoch, drop it, or pad it.
+    last_batch: What to do with an incomplete batch at the end of an epoch: fill it from the next epoch, drop it,
+    or pad it.
 
-    on_error: For a record that cannot be read: raise an error, use the next good record, or use a random one.
+    on_error: What to do with a record that cannot be read: raise an error, use the next good record instead, or a
+    random one.
 
     max_bad: Maximum number of bad records per worker: a whole number, or a fraction (below 1) of all records.
 
@@ -1520,23 +1537,23 @@ def RecordOutput(
     layout: Order of the axes of images in the store: NHWC for records of (height, width, channels), as in NumPy,
     Pillow and TensorFlow. ``shape`` is (channels, height, width) in both cases.
 
-    storage_options: Options of fsspec for the filesystem of the URL. For hdfs:// they are client (native,
-    pyarrow, webhdfs), and for native: deadline_s, http (of the NameNode), config_dir, kerberos_principal,
-    kerberos_keytab, kerberos_cache, and Hadoop settings such as dfs.replication.
+    storage_options: Options of fsspec for the filesystem of the URL. Options for hdfs:// are client (native,
+    pyarrow, webhdfs), and with the client native also deadline_s, http (of the NameNode), config_dir,
+    kerberos_principal, kerberos_keytab, kerberos_cache, and Hadoop settings such as dfs.replication.
 
     augment: Change records at random, in training only; ignored in layers of the test and validation nets.
 
-    cache: Cache blocks of remote files on a local disk of each host. By default no cache.
+    cache: Cache blocks of remote files on a local disk of each host. By default there is no cache.
 
     io_threads: Maximum number of simultaneous reads of a process from a remote filesystem.
 
-    in_flight_mb: Maximum MiB of blocks that a worker has requested from a remote filesystem or decoded ahead, and
-    not used yet; one block is always allowed. Part of memory_mb.
+    in_flight_mb: Maximum MiB of blocks that a worker has requested from a remote filesystem, or decoded, and not
+    used yet. One block is always allowed. This memory is part of memory_mb.
 
     memory_mb: Maximum MiB of memory of a worker for the records of this layer: batches read ahead, and blocks
-    that are in flight, read, shuffled, or kept for the next epoch. Default: 1280, or less if a third of the
-    memory of the process, divided among its layers that read stores, is less; a layer that shuffles gets twice
-    the share of a test layer.
+    that are requested, read, shuffled, or kept for the next epoch. The default is 1280, but all layers of a
+    process that read stores together use at most a third of the process's memory. In this division, a layer that
+    shuffles gets twice the share of a test layer.
 
     max_decompressed_mb: Maximum decompressed size of a gzipped file, or of a block of another format, in 10**6
     bytes.
@@ -1615,7 +1632,8 @@ def Reshape(
     r"""Reshape each record of x to ``shape``: y (N, ``shape``).  The values keep their order. Values of images are in
     the order C, H, W.
 
-    shape: Lengths of the axes of a record. One length may be -1; it is then computed from the others."""
+    shape: Lengths of the axes of a record. One length may be -1; this length is then computed from the other
+    lengths."""
 
 def STanh(
     *,
@@ -1776,11 +1794,12 @@ def TargetInput(
 ) -> dict[str, Any]:
     r"""Read the targets of records: (batchsize / n_workers, targets).  Use the layer as the second source of a
     regression loss, such as EuclideanLoss. In a table with named columns, the targets are the columns that
-    ``target`` names. Other records, such as arrays (X, y) from Python, have them in the field ``target``, with
-    ``target_conf.size`` values.  Give this layer the ``store_conf`` of the layer that reads the features, so that
-    both read the same records in each step. Its shape, mean and std describe the features.
+    ``target`` names. Other records, such as arrays (X, y) from Python, have their targets in the field
+    ``target``, with ``target_conf.size`` values.  Give this layer the ``store_conf`` of the layer that reads the
+    features, so that both read the same records in each step. The shape, mean and std in ``store_conf`` describe
+    the features.
 
-    size: Number of targets of a record."""
+    size: Number of targets in a record."""
 
 def TimePooling(
     *,
@@ -1944,49 +1963,52 @@ def WeightInput(
 ) -> dict[str, Any]:
     r"""Read the weights of records: (batchsize / n_workers, 1).  Use the layer as the third source of a loss layer.
     In a table with named columns, the weights are the column that ``weight`` names. Other records, such as arrays
-    (X, y, weights) from Python, have them in the field ``weight``. Weights are at least 0. A record of weight 0
-    does not affect loss and gradient.  Give this layer the ``store_conf`` of the layer that reads the features,
-    so that both read the same records in each step.
+    (X, y, weights) from Python, have their weights in the field ``weight``. Weights are at least 0. A record of
+    weight 0 does not affect loss and gradient.  Give this layer the ``store_conf`` of the layer that reads the
+    features, so that both read the same records in each step.
 
     backend: Format of the store; detected if empty.
 
     path: URL or path of the records.
 
-    split: Read only the training or only the test records, split by a rule: ``{part: train, test_share: 0.2}``.
-    By default all.
+    split: Read only the training records or only the test records, e.g. ``{part: train, test_share: 0.2}``. By
+    default all records are read.
 
     mean_file: Store whose first record is subtracted from each record.
 
-    std_file: Store whose first record divides each record.
+    std_file: Store with a record, its first, by which each record is divided.
 
     mean_value: Number subtracted from each value, if there is no mean_file; or a list with a number for each
     channel of an image (channels, height, width), otherwise for each value of a record.
 
-    std_value: Number, or list as in mean_value, that divides each value, if there is no std_file.
+    std_value: Number by which each value is divided, if there is no std_file; or a list as in mean_value.
 
     standardise: Subtract from each value of a record, or each channel of an image (channels, height, width), its
     mean over all training records, and divide by its standard deviation. Both are computed once, in 64 bits,
-    before the training, and saved in checkpoints. Set it in the layers of the test and validation nets, too: they
-    use the same numbers.
+    before the training, and saved in checkpoints. Set this key in the layers of the test and validation nets,
+    too; these layers use the mean and standard deviation of the training records.
 
-    batchsize: Records per step of the whole worker group, which its workers share as equally as possible; or a
-    list with one number for each of them.
+    batchsize: Number of records per step of the whole worker group, divided among its workers as equally as
+    possible; or a list with a number for each worker.
 
     shape: Shape of one record; of an image always (channels, height, width).
 
     encoded: Unused, in SINGA too.
 
-    random_skip: Start at a random record among this many first ones.
+    random_skip: Start at a random record among this number of first records.
 
-    prefetching: Unused: batches are always read while the net computes.
+    prefetching: Unused, because batches are always read while the net computes.
 
     shuffle: Order of records: as stored, shuffled within windows of blocks, or fully shuffled in each epoch.
 
-    window: Blocks in a window for shuffle: block; of Parquet with large row groups, row groups.
+    window: Number of blocks in a window for ``shuffle: block``. For Parquet with large row groups, the number of
+    row groups.
 
-    last_batch: An incomplete batch at the end of an epoch: fill it from the next epoch, drop it, or pad it.
+    last_batch: What to do with an incomplete batch at the end of an epoch: fill it from the next epoch, drop it,
+    or pad it.
 
-    on_error: For a record that cannot be read: raise an error, use the next good record, or use a random one.
+    on_error: What to do with a record that cannot be read: raise an error, use the next good record instead, or a
+    random one.
 
     max_bad: Maximum number of bad records per worker: a whole number, or a fraction (below 1) of all records.
 
@@ -1995,23 +2017,23 @@ def WeightInput(
     layout: Order of the axes of images in the store: NHWC for records of (height, width, channels), as in NumPy,
     Pillow and TensorFlow. ``shape`` is (channels, height, width) in both cases.
 
-    storage_options: Options of fsspec for the filesystem of the URL. For hdfs:// they are client (native,
-    pyarrow, webhdfs), and for native: deadline_s, http (of the NameNode), config_dir, kerberos_principal,
-    kerberos_keytab, kerberos_cache, and Hadoop settings such as dfs.replication.
+    storage_options: Options of fsspec for the filesystem of the URL. Options for hdfs:// are client (native,
+    pyarrow, webhdfs), and with the client native also deadline_s, http (of the NameNode), config_dir,
+    kerberos_principal, kerberos_keytab, kerberos_cache, and Hadoop settings such as dfs.replication.
 
     augment: Change records at random, in training only; ignored in layers of the test and validation nets.
 
-    cache: Cache blocks of remote files on a local disk of each host. By default no cache.
+    cache: Cache blocks of remote files on a local disk of each host. By default there is no cache.
 
     io_threads: Maximum number of simultaneous reads of a process from a remote filesystem.
 
-    in_flight_mb: Maximum MiB of blocks that a worker has requested from a remote filesystem or decoded ahead, and
-    not used yet; one block is always allowed. Part of memory_mb.
+    in_flight_mb: Maximum MiB of blocks that a worker has requested from a remote filesystem, or decoded, and not
+    used yet. One block is always allowed. This memory is part of memory_mb.
 
     memory_mb: Maximum MiB of memory of a worker for the records of this layer: batches read ahead, and blocks
-    that are in flight, read, shuffled, or kept for the next epoch. Default: 1280, or less if a third of the
-    memory of the process, divided among its layers that read stores, is less; a layer that shuffles gets twice
-    the share of a test layer.
+    that are requested, read, shuffled, or kept for the next epoch. The default is 1280, but all layers of a
+    process that read stores together use at most a third of the process's memory. In this division, a layer that
+    shuffles gets twice the share of a test layer.
 
     max_decompressed_mb: Maximum decompressed size of a gzipped file, or of a block of another format, in 10**6
     bytes.
