@@ -362,7 +362,7 @@ def _checkpoint_lines(facts: Mapping[str, Any]) -> Iterator[str]:
     for url, state in sorted(states.items()) if len(states) > 1 else ():
         yield f"{url}: {state}"
     if not facts["params"]:
-        yield f"{facts['url']}: no checkpoint here is good"
+        yield f"{facts['url']}: no checkpoint here is usable"
         return
     step = "" if facts["step"] is None else f": step {facts['step']}"
     job = f" of {facts['job']}" if facts.get("job") else ""

@@ -29,7 +29,7 @@ def check_learns(net: NeuralNet) -> None:
 
 
 def _missing_loss(net: NeuralNet) -> str:
-    """Return advice on which loss layer to add."""
+    """Return advice, for an error message, on the loss layer to add."""
     layers = {node.layer: net.name2layer(node.name) for node in net.nodes if not node.inserted}
     inner = {name: layer for name, layer in layers.items() if layer.traits.role not in ("input", "output")}
     ends = [node for node in net.unread_layers() if node.layer in inner]
@@ -107,7 +107,7 @@ class BP(Algorithm):
         """Compute gradients in reverse order, and pass the gradients of params to `update`."""
         for layer in self.net.in_turn(BACK):
             sent: list[Param] = []
-            # kernels of a capturable layer may be replayed without its code, and so without `ready`
+            # the kernels of a capturable layer may be replayed without running its code, which calls `ready`
             may_send = bool(layer.params) and not layer.speed.capturable and self.net.runs_once(layer)
             if may_send and not self._shares_loss(layer):
                 layer.send_ready = partial(self._send_early, step, layer, sent)
@@ -118,7 +118,7 @@ class BP(Algorithm):
             self._pass_on(step, layer, sent)
 
     def _send_early(self, step: int, layer: Layer, sent: list[Param], param: Param) -> None:
-        """Pass a gradient to `update` while its layer still runs backward."""
+        """Pass a gradient to `update` while the backward pass of its layer is still running."""
         if param in sent:
             raise RuntimeError(f"layer {layer.name}: backward() calls ready() twice for param {param.name}.")
         if param.trains:
@@ -143,7 +143,7 @@ class BP(Algorithm):
                 self.update(step, param)
 
     def _replay(self, captured: CapturedStep, step: int) -> None:
-        """Run the part of a step that needs the host, and replay the other part on a GPU."""
+        """Run a step: the part that needs the host runs as code, and the captured part is replayed on a GPU."""
         phase = Phase.TRAIN | Phase.FORWARD
 
         def compute() -> None:
@@ -160,7 +160,7 @@ class BP(Algorithm):
             for param in layer.params:
                 self.collect(param)
             layer.prepare(phase)
-        # states have been reset above; if the captured part reset them, each step would repeat the reset
+        # states were reset above; a reset in the captured part would be repeated in each step
         self.net.context.stream_start = False
         captured.run(compute)
         self.check_losses()

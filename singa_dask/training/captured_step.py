@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 # Number of steps before the first capture. These steps compile kernels and allocate scratch memory, which cannot be
 # captured.
 FIRST_STEPS = 2
-# Maximum number of captures. If more were needed, the memory differs from step to step, and steps run uncaptured.
+# Maximum number of captures. If more are needed, memory addresses differ from step to step, and steps run uncaptured.
 MAX_CAPTURES = 8
 
 
@@ -46,7 +46,7 @@ class CapturedStep:
         self._possible = net.ops.supports_capture and not net.is_partitioned and self._readers_come_first()
 
     def _readers_come_first(self) -> bool:
-        """Return whether layers on the host do not depend on kernels, and do not learn."""
+        """Return whether the layers on the host do not depend on kernels, and have no params to train."""
         first = set(self.readers)
         independent = all(first.issuperset(self.net.sources[layer]) for layer in self._on_host)
         return independent and not any(layer.learns for layer in self.readers)
@@ -62,7 +62,7 @@ class CapturedStep:
         return self._possible and self._n_steps > FIRST_STEPS and not has_grown
 
     def run(self, compute: Callable[[], None]) -> None:
-        """Replay the kernels of ``compute``. If there is no valid graph, capture them first.
+        """Replay the kernels of ``compute``. If there is no valid CUDA graph, capture the kernels first.
 
         Parameters
         ----------

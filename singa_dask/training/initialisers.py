@@ -1,6 +1,6 @@
 """Initialisers draw the initial values of params. After SINGA's src/utils/param.cc.
 
-In formulas, rows and columns are the numbers of rows and columns of a matrix (outputs, inputs).
+In formulas, "rows" and "columns" are numbers: a matrix has the shape (rows, columns), which is (outputs, inputs).
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ FFT_VALUES = 1 << 20
 
 @INITIALISERS.register()
 class Orthogonal(Initialiser):
-    """``value`` times a random matrix with orthonormal rows, or columns if there are fewer columns.
+    """``value`` times a random matrix with orthonormal rows, or orthonormal columns if rows > columns.
 
     The matrix is computed by three rounds of random signs and a Hartley transform, after Yu et al. (2016), Orthogonal
     random features. The result has the same bits for any number of threads, which a QR decomposition does not

@@ -23,12 +23,12 @@ from singa_dask.ops.contract import Array
 logger = logging.getLogger(__name__)
 
 MAX_BYTES = 256 << 20
-"""Maximum bytes of outputs to keep for metrics that depend on their order. If there are more, these metrics are
-undefined."""
+"""Maximum bytes of outputs to keep for metrics that depend on the order of the outputs. With more bytes, these metrics
+are undefined."""
 MAX_CLASSES = 2000
 """Maximum number of classes of a confusion matrix."""
 OF_TWO = {"precision": "precision_macro", "recall": "recall_macro", "f1": "f1_macro", "roc_auc": "roc_auc_ovr"}
-"""Metrics for two classes, and the metric to use instead for more classes."""
+"""Each metric for two classes, and the metric to use instead with more classes."""
 State = Mapping[str, Array]
 
 
@@ -78,7 +78,7 @@ class PassMetrics:
         return bool(self._scores)
 
     def add(self, net: NeuralNet) -> None:
-        """Add the batch that ``net`` has computed last. Its batch size may differ from this object's net."""
+        """Add the last batch of ``net``. Its batch size may differ from the net passed to the constructor."""
         for layer in net.layers if self._scores else ():
             scores = self._scores.get(layer.conf_name)
             if scores is not None:
@@ -95,7 +95,7 @@ class PassMetrics:
         return {f"{layer}:{name}": array for layer, state in states.items() for name, array in state.items()}
 
     def merge(self, state: State) -> None:
-        """Add the state of another `PassMetrics`. Results are equal in every bit if the order is the same."""
+        """Add the state of another `PassMetrics`. Merging in the same order gives the same bits."""
         for layer, scores in self._scores.items():
             scores.merge(
                 {name.removeprefix(f"{layer}:"): state[name] for name in state if name.startswith(f"{layer}:")}
@@ -238,7 +238,7 @@ class Scores:
             return float(by_class[-1])
         if average == "weighted" and true.sum():
             return float(np.average(by_class, weights=true))
-        # leave out classes that neither occur nor are predicted; with several labels per record, keep all labels
+        # omit classes that neither occur nor are predicted; with several labels per record, keep all labels
         return float(np.mean(by_class[(predicted > 0) | (true > 0) | ("counts" in self._arrays)]))
 
     def _counted(self) -> npt.NDArray[np.int64]:

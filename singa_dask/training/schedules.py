@@ -1,4 +1,4 @@
-"""Learning-rate schedules with their blocks of the job file. After SINGA's src/utils/updater.cc.
+"""Learning-rate schedules, and their blocks in the job file. After SINGA's src/utils/updater.cc.
 
 In formulas, t is the step and b is ``base_lr``. f is ``change_freq`` of the schedule's block; the default is the number
 of steps of the job.
@@ -52,7 +52,7 @@ class Schedule(HasBlock):
 
     @classmethod
     def lasting(cls, conf: LRGenConf, n_steps: int) -> LRGenConf:
-        """Return a conf whose schedule ends after ``n_steps``, unless the job sets another end."""
+        """Return ``conf`` with a schedule that ends after ``n_steps``, unless the job sets another end."""
         if cls.block is None or not issubclass(cls.block, FallingConf):
             return conf
         block = conf.block(cls.block)
@@ -67,7 +67,7 @@ SCHEDULES.base = Schedule
 def displayed_rate(conf: LRGenConf, step: int) -> float | None:
     """Return the learning rate of a step for display.
 
-    The result is None if a custom schedule raises an error. The server that applies the rate then reports this error.
+    If a custom schedule raises an error, the result is None. The server that applies the rate reports the error.
     """
     try:
         return SCHEDULES.find(conf.type)(conf)(step)

@@ -1,4 +1,4 @@
-"""Update rules of the servers, with their blocks of the job file. After SINGA's updater.cc.
+"""Update rules, e.g. SGD and Adam, and their blocks in the job file. After SINGA's updater.cc.
 
 A rule computes new values of a slice of a param from the slice's values and gradient. It is either a formula, which
 `ops` compiles to kernels, or the method `Updater.rule`. Both compute each value separately, so that results do not
@@ -25,7 +25,7 @@ UPDATERS: Registry[Updater] = Registry("updater")
 
 
 class _State(dict[str, Array]):
-    """The state arrays of a piece by name, for `Updater.rule`."""
+    """The state arrays of a piece of a slice, by name. `Updater.rule` must not replace these arrays."""
 
     def __setitem__(self, name: str, values: Array) -> None:
         if values is not self[name]:
@@ -36,7 +36,7 @@ class _State(dict[str, Array]):
 
 
 class Updater(HasBlock):
-    """An update rule for all params, used by one thread.
+    """Base class of update rules. One object updates all params, and is used by one thread.
 
     The object has no state. The owner of a slice stores the state of the slice.
 
@@ -48,7 +48,7 @@ class Updater(HasBlock):
     Attributes
     ----------
     ops : Ops
-        Kernels of the device that stores the slices. The default is NumPy.
+        Kernels for the device that stores the slices; by default NumPy.
     state_names : tuple of str
         Names of the state arrays that `update` needs for each slice. These arrays have the shape of the slice, and are
         initially zeros.
@@ -115,17 +115,17 @@ class Updater(HasBlock):
         value : (n,) float
             The slice, a view of the param's memory.
         grad : (n,) float
-            Sum of the gradients of all sharers, read-only.
+            Sum of ``n_sharers`` gradients, read-only.
         state : dict of str to (n,) arrays
             State arrays by their names in `state_names`. To update several slices, pass an `ArrayList` of slices as
             ``value``, as ``grad`` and as each state array.
         n_sharers : int
-            Number of sharers: the divisor that turns ``grad`` into an average.
+            Number of gradients in the sum ``grad``, which is divided by this number.
         lr_scale, wd_scale : float, or both sequences of float
-            The param's own factors of learning rate and weight decay. With several slices, one factor for all or one
-            for each slice.
+            Factors of the param for learning rate and weight decay. With several slices, one factor for all or one for
+            each slice.
         scale : float
-            Factor of the averaged gradient, which clips the norm of all gradients.
+            Factor for the averaged gradient, at most 1, to clip the norm of all gradients.
         """
         # In SINGA, clipping applies to the sum over sharers, so the result depends on their number, and AdaDelta, Adam
         # and AdamMax do not clip at all. Here clip_low and clip_high always apply.
@@ -142,7 +142,7 @@ class Updater(HasBlock):
             self._apply_each(value, grad, lrs, t, state, Each(preps))
 
     def _prepared(self, rate: float, share: float, lr_scale: float, wd_scale: float) -> tuple[float, Preparation]:
-        """Return the learning rate of a param, and how its gradient is averaged, clipped and decayed."""
+        """Return the learning rate of a param, and the averaging, clipping and decay of its gradient."""
         conf, lr, decay = self.conf, rate * lr_scale, self.conf.weight_decay * wd_scale
         prep = Preparation(conf.clip_low, conf.clip_high, share, decay)
         return lr, prep._replace(decay=0.0, value_factor=1 - lr * decay) if self.decoupled_decay else prep
@@ -166,9 +166,9 @@ UPDATERS.base = Updater
 
 
 class KernelUpdater(Updater):
-    """An update rule with a formula.
+    """An update rule given by a formula, which `ops` compiles to a kernel.
 
-    `ops` compiles the formula to a kernel, which also averages, clips and decays the gradient.
+    The kernel also averages, clips and decays the gradient.
 
     Attributes
     ----------
@@ -187,11 +187,11 @@ class KernelUpdater(Updater):
             cls.fused = False
 
     def numbers(self, lr: float, t: int) -> Sequence[float]:
-        """Return the numbers in the formula for a learning rate and an update ``t``, counted from 1."""
+        """Return the formula's scalars, in order, for a learning rate and the update ``t``, counted from 1."""
         raise TypeError(f"{type(self).__name__} cannot update: it has no numbers()")
 
     def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
-        """Update values in place with the kernel alone: a slice, a piece of a slice, or several slices."""
+        """Update a slice, a piece of a slice, or several slices in place, with the kernel alone."""
         names = self.state_names[: len(self.formula.arrays) - 1]
         self.ops.update(self.formula, prep, self.numbers(lr, t), g, w, *(state[name] for name in names))
 

@@ -116,7 +116,7 @@ def test_what_is_wrong_with_a_checkpoint_is_said(trained: Path, call: Call, tmp_
         os.remove(part)
     result = call("ckpt", tmp_path)
     assert result.exit_code == 1
-    assert "no checkpoint here is good" in result.stdout
+    assert "no checkpoint here is usable" in result.stdout
     assert part.name in result.stderr and "Traceback" not in result.stderr
 
 

@@ -35,7 +35,7 @@ _KEPT_AT, _WHY_KEPT = "kept_at", "why_kept"
 
 
 class Author(NamedTuple):
-    """Identifies who writes checkpoints: the run of a job, and its incarnation."""
+    """Identifies the writer of checkpoints: a run of a job, and its incarnation (number of the restart)."""
 
     job_id: str = ""
     incarnation: int = 0
@@ -48,8 +48,8 @@ class Author(NamedTuple):
         url : str
             URL of the checkpoint.
         file : str
-            Name of the part to write; by default the manifest. Each part has its own incarnation, because processes may
-            be replaced one by one.
+            Name of the part to write, e.g. ``part-0-of-2.safetensors``; by default the manifest. Parts may have
+            different incarnations, because single processes may be replaced.
 
         Raises
         ------
@@ -74,7 +74,7 @@ class Author(NamedTuple):
 
 
 def _incarnation_in(manifest: Mapping[str, Any], file: str) -> int:
-    """Return the incarnation that wrote a manifest, or the part ``file`` that it lists; -1 if unknown."""
+    """Return the incarnation that wrote a manifest, or the part ``file`` in the manifest; -1 if unknown."""
     if not file:
         return int(manifest.get("author", ("", -1))[1])
     files = [each["file"] for each in (*manifest.get("parts", ()), *manifest.get("states", ()))]
@@ -106,15 +106,15 @@ def write_file(
     chunks : sequence of bytes
         Content of the file.
     rescue : bool
-        Whether a file that cannot be written to the URL is written to a directory on this host instead.
+        Whether to write the file to a directory on this host if writing to the URL fails.
     author : Author
         Identifies the job that writes.
 
     Returns
     -------
     dict
-        The ``file`` name, the length in ``bytes``, and ``sha256``. After a rescue also ``kept_at``, the host and the
-        directory, and ``why_kept``, the error.
+        ``file``: the name. ``bytes``: the length. ``sha256``: the checksum. A file that was written to this host
+        instead of the URL also has ``kept_at``, ``HOST:DIRECTORY``, and ``why_kept``, the error.
     """
     file, digest = incarnation_name(file, author.incarnation), hashlib.sha256()
     for chunk in chunks:
@@ -140,7 +140,7 @@ def rescue_file(url: str, file: str, content: bytes | Sequence[bytes | memoryvie
         folder = _folder(url)
         fs.write_atomic(os.path.join(folder, file), content)
     except (OSError, DataError) as error:
-        raise CheckpointError(f"{why} Nor could {file} be kept on {host}: {error}") from error
+        raise CheckpointError(f"{why} Writing {file} to a directory on {host} failed, too: {error}") from error
     return f"{host}:{folder}"
 
 
@@ -164,8 +164,8 @@ def write_manifest(
 ) -> dict[str, str]:
     """Write the manifest, which completes a checkpoint.
 
-    If files of the checkpoint were rescued on hosts, the manifest is also written to a directory on this host, not to
-    the URL.
+    If any file of the checkpoint was written to a host instead of the URL, the manifest is written to a directory on
+    this host instead of the URL, too.
 
     Parameters
     ----------
@@ -174,15 +174,15 @@ def write_manifest(
     parts, facts
         See `encode_manifest`.
     rescue : bool
-        Whether a manifest that cannot be written to the URL is written to a directory on this host.
+        Whether to write the manifest to a directory on this host if writing to the URL fails.
     author : Author
         Identifies the job that writes.
 
     Returns
     -------
     dict of str to str
-        For each ``HOST:DIRECTORY`` with rescued files, the error that made them necessary. Empty if the checkpoint is
-        complete.
+        For each ``HOST:DIRECTORY`` with files of the checkpoint, the error of writing to the URL. Empty if the
+        checkpoint is complete.
     """
     files = [*parts, *facts.get("states", ())]
     places = {file[_KEPT_AT]: file[_WHY_KEPT] for file in files if _KEPT_AT in file}

@@ -1,15 +1,15 @@
 """Read and write checkpoints: named arrays in safetensors files, plain values in a manifest.
 
 A checkpoint is a directory ``checkpoint/step-<n>/`` with a file for each server and each worker. ``manifest.json`` is
-written last; without it the checkpoint is incomplete. A snapshot has the same files in the memory of processes; it
-differs only in the functions that save (`Save`) and read a file.
+written last; without it the checkpoint is incomplete. A snapshot has the same files, but in the memory of processes.
+Only the functions that save (`Save`) and read a file differ.
 
 - ``part-<i>-of-<k>.safetensors``: values and updater state of a server. Tensors are named by param and range, so any
   number of servers can read them.
 - ``states-<group>-<worker>.safetensors``: arrays that the layers of a worker keep between batches, i.e. hidden states,
   Gibbs chains, and `Layer.state` of custom layers. The tensors are stored as bytes, because a state may have any dtype.
 - ``manifest.json``: the list of these files and their tensors; the step, reading positions (cursors) and unreported
-  metrics of each worker group; what was learned from the training data; results of tests.
+  metrics of each worker group; facts about the training data, e.g. class names; results of tests.
 
 File names contain the incarnation of the job if it is not 0, so that a process of an old incarnation never replaces a
 newer file. Files that the manifest does not name are ignored.
@@ -58,7 +58,7 @@ class SavedTensor(NamedTuple):
     param : int
         Index of the param in the list of the net's unique params.
     start : int
-        Index of the first value in the flattened param.
+        Index in the flattened param at which the slice begins.
     what : str
         ``"value"`` for values, or the name of an updater state.
     version : int
@@ -114,7 +114,7 @@ def write_part(
 
 @contextmanager
 def _recording_unreadable(checkpoint: str) -> Iterator[None]:
-    """Record in each error that is raised in the context which checkpoint could not be read."""
+    """Set the attribute ``unreadable`` of errors in this context to the URL of the checkpoint."""
     try:
         yield
     except (CheckpointError, LostUnitError) as error:
@@ -139,11 +139,11 @@ class Checkpoint:
     step : int
         Number of steps that the job had made.
     groups : dict of int to dict
-        ``step`` and ``cursors`` of each worker group.
+        For each worker group, its ``step`` and ``cursors`` (reading positions).
     assignments : dict of str to list of int
         The order in which blocks were assigned to workers, for each input layer whose order the job had chosen.
     learned : Learned
-        What the job had learned from the training data.
+        Facts about the job's training data, e.g. class names.
     """
 
     def __init__(self, url: str) -> None:
@@ -161,7 +161,7 @@ class Checkpoint:
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], read: Callable[[str], bytes | None], name: str) -> Checkpoint:
-        """Return a checkpoint whose files are read by a function.
+        """Return a checkpoint that calls a function to read its files.
 
         Parameters
         ----------
@@ -200,9 +200,9 @@ class Checkpoint:
         return int(min(tensor["version"] for key in keys for tensor in self._tensors[key, "value"]))
 
     def applied(self, key: str, start: int, stop: int) -> dict[int, int]:
-        """Return, for each worker group, the newest step whose gradient is included in a range of values.
+        """Return, for each worker group, the newest step whose gradient was applied to a range of values.
 
-        ``key`` is the name of a param or shard; ``start`` and ``stop`` are the range.
+        ``key`` is the name of a param or shard. The range is [start, stop) of its flattened values.
         """
         tensors = [
             each for each in self._tensors.get((key, "value"), ()) if each["start"] < stop and start < each["stop"]
@@ -211,17 +211,14 @@ class Checkpoint:
         return {int(group): min(tensor["applied"][group] for tensor in tensors) for group in groups}
 
     def _parts_of(self, param: str) -> dict[str, tuple[int, int, int]]:
-        """Return (axis, start, stop) of each stored shard of a param, by key.
-
-        The result is empty if the param is stored whole.
-        """
+        """Return {key: (axis, start, stop)} for the stored shards of a param; empty without shards."""
         self.shape(param)
         return {key: tuple(extent) for key, extent in self.manifest["params"][param].get("parts", {}).items()}
 
     def whole(self, param: str, what: str) -> np.ndarray | None:
-        """Return the array ``what`` of a whole param, in the param's shape; None if the checkpoint lacks it.
+        """Return the values or an updater state of a whole param, in the param's shape.
 
-        ``what`` is ``"value"`` or the name of an updater state.
+        ``what`` is ``"value"`` or the name of an updater state. If the checkpoint lacks this array, the result is None.
         """
         shape = self.shape(param)
         parts = self._parts_of(param)
@@ -251,7 +248,7 @@ class Checkpoint:
     def values(self, param: str, averaged: bool = False) -> np.ndarray:
         """Return the values of a whole param in its shape.
 
-        With ``averaged``, return their moving average if there is one.
+        With ``averaged``, return the moving averages of the values if the checkpoint has them.
 
         Raises
         ------
@@ -278,7 +275,7 @@ class Checkpoint:
     def read(self, param: str, what: str, start: int, stop: int) -> np.ndarray | None:
         """Return the range [start, stop) of the values or an updater state of a flattened param.
 
-        ``what`` is ``"value"`` or the name of an updater state. The result is None if the checkpoint lacks it.
+        ``what`` is ``"value"`` or the name of an updater state. If the checkpoint lacks this array, the result is None.
         """
         if not self._parts_of(param):
             return self._read(param, param, what, start, stop)
@@ -339,6 +336,6 @@ class Checkpoint:
         kinds = [kind for kind in CHECKSUMS if kind in expected]
         if not kinds or any(expected[kind] != CHECKSUMS[kind](content) for kind in kinds):
             raise CheckpointError(
-                f"{url}: damaged: its checksum is not the manifest's ({len(content)} bytes of {expected['bytes']})."
+                f"{url}: damaged: its checksum differs from the manifest ({len(content)} bytes of {expected['bytes']})."
             )
         return content

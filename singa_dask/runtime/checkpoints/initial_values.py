@@ -15,7 +15,7 @@ from singa_dask.errors import CheckpointError, DataError, Mark, Problem, Unusabl
 from singa_dask.runtime.checkpoints.lookup import T, load_manifest, load_values
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
 
-# names that estimators give to their jobs, and a pattern for the params of their nets
+# names of the jobs of scikit-learn estimators, and a pattern for the names of their params
 ESTIMATORS, ESTIMATED = ("classifier", "regressor"), re.compile(r"(fc\d+|out)\.(weight|bias)")
 
 
@@ -36,7 +36,8 @@ class InitialValues:
     Parameters
     ----------
     init_from : sequence of str
-        URLs of checkpoints, instead of the job's ``checkpoint_path``. If several contain a param, the last one counts.
+        URLs of checkpoints, instead of the job's ``checkpoint_path``. If several checkpoints contain a param, the
+        values come from the last of them.
     averaged : bool
         Whether to use the moving averages of params, if the job has ``updater.ema_decay``.
 
@@ -58,14 +59,14 @@ class InitialValues:
 
     @classmethod
     def of(cls, values: Mapping[str, Stored], learned: Learned | None = None) -> InitialValues:
-        """Return initial values from memory instead of checkpoints.
+        """Return an `InitialValues` with values from memory instead of checkpoints.
 
         Parameters
         ----------
         values : mapping of str to Stored
             Values of each param, by name.
         learned : Learned, optional
-            What was learned from the training data of these values.
+            Facts about the data on which these values were trained, e.g. class names.
         """
         initial = cls.__new__(cls)
         initial._sources, initial.urls, initial._loaded, initial._learned = [], [], None, learned
@@ -76,7 +77,7 @@ class InitialValues:
     def _load(self) -> dict[str, tuple[Stored, _Source]]:
         """Read all checkpoints if they are not loaded yet.
 
-        If some cannot be read, one error lists all of them.
+        One error lists all checkpoints that cannot be read.
         """
         if self._loaded is None:
             loaded = dict(self._in_memory)
@@ -102,7 +103,7 @@ class InitialValues:
         self._loaded = None
 
     def learned(self) -> Learned:
-        """Return what was learned from the training data of the checkpoints.
+        """Return the facts about the training data in the checkpoints, e.g. class names.
 
         Raises
         ------
@@ -112,19 +113,19 @@ class InitialValues:
         return self._learned or Learned.of(*self._manifests())
 
     def learned_to_predict(self) -> Learned:
-        """Return the result of `learned`, to predict with it.
+        """Return the result of `learned` after checking that a job can predict with the checkpoints.
 
         Raises
         ------
         UnusableCheckpointError
-            Only an estimator can predict with the checkpoint, because the estimator encodes or scales its records.
+            Only the fitted estimator can predict, because it encodes or scales records before its net reads them.
         """
         learned, where = self.learned(), ", ".join(self.urls)
         if learned.encodings:
             raise UnusableCheckpointError(f"{where}: {predicts_only(learned.encodings)}")
         if self._job_name in ESTIMATORS and not learned.scalings and any(map(_lacks_scaling, self._manifests())):
             raise UnusableCheckpointError(
-                f"{where}: the net of an estimator of an earlier version, whose run lacks the scaling of X and y. "
+                f"{where}: an estimator of an earlier version trained this net; the run lacks the scaling of X and y. "
                 "Predict with the fitted estimator, or fit again. If X is already scaled, or the job is your own, "
                 f"give the job another name, such as --set name=my-{self._job_name}."
             )
@@ -134,8 +135,8 @@ class InitialValues:
     def has_params(self) -> bool:
         """Whether any checkpoint has values of params.
 
-        A checkpoint in which an estimator only describes its records has none. If a checkpoint cannot be read, the
-        result is True, and `check` reports the error.
+        A checkpoint that only describes how an estimator encodes its records has no params. If a checkpoint cannot be
+        read, the result is True, and `check` reports the error.
         """
         try:
             return any(not manifest or manifest["params"] for _, manifest in self._read(load_manifest))
@@ -143,7 +144,7 @@ class InitialValues:
             return True
 
     def encodings(self) -> dict[str, str]:
-        """Return how an estimator encodes its records, from its checkpoint without params."""
+        """Return how an estimator encodes its records, as its checkpoint without params describes."""
         return Learned.of(*(each for each in self._manifests() if each and not each["params"])).encodings
 
     def _manifests(self) -> list[dict[str, Any]]:
@@ -153,7 +154,7 @@ class InitialValues:
         return name in self._load()
 
     def get(self, name: str, shape: tuple[int, ...]) -> tuple[np.ndarray[Any, Any], int]:
-        """Return the values of a param in the given shape, and their version.
+        """Return the values of a param in the given shape, and the number of updates applied to them.
 
         Raises
         ------
@@ -177,7 +178,7 @@ class InitialValues:
         shapes : iterable of (str, tuple of int)
             Name and shape of each param.
         complete : bool
-            Whether the checkpoints must contain all of the params. By default one is enough.
+            Whether the checkpoints must contain all params. By default, one matching param is enough.
 
         Raises
         ------
@@ -206,10 +207,7 @@ class InitialValues:
 
 
 def _lacks_scaling(manifest: Mapping[str, Any]) -> bool:
-    """Return whether an estimator of an earlier version has probably written a checkpoint.
-
-    Such an estimator scaled X itself.
-    """
+    """Return whether an estimator of an earlier version, which scaled X itself, probably wrote this."""
     is_named = manifest.get("job") in ESTIMATORS and not (manifest.get("tables") or manifest.get("class_names"))
     params = manifest.get("params", {})
     return is_named and "out.weight" in params and all(map(ESTIMATED.fullmatch, params))

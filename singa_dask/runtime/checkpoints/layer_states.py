@@ -27,7 +27,7 @@ class LayerState(NamedTuple):
     arrays : tuple of ndarray
         The arrays of the state, copied to host memory.
     on_host : tuple of bool
-        For each array, whether the layer keeps it in host memory even if the net is on a GPU.
+        For each array, whether the layer keeps the array in host memory even if the net is on a GPU.
     """
 
     phase: str
@@ -58,10 +58,7 @@ def take_states(nets: Mapping[str, NeuralNet]) -> list[LayerState]:
 
 
 def _output_shapes(net: NeuralNet, name: str) -> list[list[int]]:
-    """Return the output shapes of a layer; empty if it is not in this net.
-
-    Of several copies, the first one counts.
-    """
+    """Return the output shapes of a layer, or of its first copy; empty if the net lacks the layer."""
     layer = next((layer for layer in net.layers if layer.conf_name == name), None)
     return [list(map(int, feature.shape)) for feature in layer.features] if layer else []
 

@@ -23,16 +23,14 @@ T = TypeVar("T")
 
 
 def find(url: str) -> str:
-    """Return the URL of the newest complete checkpoint at ``url``.
+    """Return the URL of the newest complete checkpoint at ``url`` whose files all match their checksums.
 
-    The checksums of all its files are verified.
-
-    If the newest checkpoint is damaged, an older one is returned with a warning.
+    A warning names each newer checkpoint that is damaged.
 
     Parameters
     ----------
     url : str
-        A checkpoint directory or a run directory; or a single checkpoint, which is never replaced by an older one.
+        A checkpoint directory or a run directory. If it is a single checkpoint, older checkpoints are not tried.
 
     Raises
     ------
@@ -50,9 +48,7 @@ def _verified(checkpoint: Checkpoint) -> str:
 def find_unverified(url: str) -> str | None:
     """Return the newest checkpoint at ``url`` whose manifest is readable, without verifying its files.
 
-    Return None if there is none.
-
-    See `find` for ``url``.
+    Return None if there is no such checkpoint. See `find` for ``url``.
     """
     for candidate in _candidates(url):
         with suppress(CheckpointError):
@@ -69,7 +65,7 @@ def first_steps(checkpoint: str | None) -> dict[int, int]:
 
 
 def has_checkpoints(url: str) -> bool:
-    """Return whether there are complete checkpoints at ``url`` (see `find`). Damaged ones count, too."""
+    """Return whether ``url`` (see `find`) has complete checkpoints, even if their files are damaged."""
     return bool(_candidates(url))
 
 
@@ -84,8 +80,8 @@ def _candidates(url: str) -> list[str]:
 def _use_newest(url: str, use: Callable[[Checkpoint], T], restores_best: bool = False) -> T:
     """Return ``use(checkpoint)`` for the newest undamaged checkpoint at ``url``.
 
-    A checkpoint counts as damaged if ``use`` raises a `CheckpointError` for it. With ``restores_best``, the best
-    checkpoint of a run is used instead, if the newest one names it; see `best_step`.
+    A checkpoint counts as damaged if ``use`` raises a `CheckpointError`. With ``restores_best``, if the manifest of the
+    newest checkpoint names a best step, the checkpoint of that step is used; see `best_step`.
     """
     candidates, problems = _candidates(url), []
     for candidate in candidates:
@@ -103,11 +99,11 @@ def _use_newest(url: str, use: Callable[[Checkpoint], T], restores_best: bool = 
             cause = error.__cause__
             unreadable = isinstance(cause, DataError) and not isinstance(cause.__cause__, FileNotFoundError)
             if unreadable or best >= 0:
-                raise  # do not use an older checkpoint: this one may be readable later, e.g. when a network is up again
+                raise  # no older checkpoint: this checkpoint may be readable later, e.g. when a network is up again
             problems.append(str(error))
             continue
         for problem in problems:
-            logger.warning("%s Taking an older checkpoint instead: %s", problem, candidate)
+            logger.warning("%s Using an older checkpoint instead: %s", problem, candidate)
         return result
     if not candidates:
         if not fs.exists(url):
@@ -117,7 +113,7 @@ def _use_newest(url: str, use: Callable[[Checkpoint], T], restores_best: bool = 
         )
     if candidates == [url]:
         raise CheckpointError(f"{problems[0]} {_older_than(url)}")
-    raise CheckpointError("\n".join([f"{url}: no checkpoint here is good.", *problems]))
+    raise CheckpointError("\n".join([f"{url}: no checkpoint here is usable.", *problems]))
 
 
 def _older_than(url: str) -> str:
@@ -130,7 +126,7 @@ def _older_than(url: str) -> str:
         with suppress(CheckpointError):
             if match and step < int(match[1]):
                 good.append(_verified(Checkpoint(older)))
-    return f"Older ones that are good: {', '.join(good)}." if good else "No older one is good."
+    return f"Usable older checkpoints: {', '.join(good)}." if good else "No older checkpoint is usable."
 
 
 def find_steps(url: str) -> dict[int, str]:
@@ -189,16 +185,13 @@ def _values(stored: Checkpoint, averaged: bool | None) -> dict[str, Stored]:
 
 
 def load_manifest(url: str) -> dict[str, Any]:
-    """Return the manifest of the checkpoint at ``url`` (see `find_values`).
-
-    The manifest of a checkpoint of SINGA is empty.
-    """
+    """Return the manifest of the checkpoint at ``url`` (see `find_values`); empty for a SINGA checkpoint."""
     place = _resolve(url)
     return {} if _is_file(place) else _use_newest(place, lambda checkpoint: checkpoint.manifest, restores_best=True)
 
 
 def find_values(url: str) -> str:
-    """Return the URL of the checkpoint, or of SINGA's checkpoint file, that a URL refers to.
+    """Resolve a URL to the URL of a checkpoint, or of a checkpoint file of SINGA.
 
     Parameters
     ----------
@@ -206,10 +199,10 @@ def find_values(url: str) -> str:
         One of these:
 
         - A checkpoint.
-        - A checkpoint directory, a run directory or a workspace, also of SINGA. It refers to its newest checkpoint, or
-          to the best one if ``early_stopping.restore_best`` is set.
-        - A file of SINGA, ``<workspace>/checkpoint/step<n>-worker<i>``. If the file does not exist, the URL refers to
-          the checkpoint of step ``n`` of the newest run in this workspace.
+        - A checkpoint directory, a run directory or a workspace, also of SINGA. The result is its newest checkpoint, or
+          its best checkpoint if ``early_stopping.restore_best`` is set.
+        - A file of SINGA, ``<workspace>/checkpoint/step<n>-worker<i>``. If the file does not exist, the result is the
+          checkpoint of step ``n`` of the newest run in this workspace.
 
     Raises
     ------
@@ -239,7 +232,7 @@ def _resolve(url: str) -> str:
 
 
 def best_step(manifest: Mapping[str, Any]) -> int:
-    """Return the step of the best checkpoint if a manifest says that the best one is to be used; else -1."""
+    """Return the step of the best checkpoint; -1 if ``restore_best`` is not set in the manifest."""
     stopping = manifest.get("early_stopping", {})
     return int(stopping["best_step"]) if stopping.get("restore_best") else -1
 
@@ -262,17 +255,14 @@ def _newest(steps: Iterable[str]) -> str:
 
 
 def _find_step(url: str, directory: str, step: int) -> str:
-    """Return the checkpoint of a step in a workspace.
-
-    It is called for the URL of a SINGA file that does not exist.
-    """
+    """Return the checkpoint of a step in a workspace, for the URL of a SINGA file that does not exist."""
     workspace = directory.removesuffix("/checkpoint") if directory != "checkpoint" else "."
     runs = _runs(workspace)
     if same_step := [steps[step] for steps in runs.values() if step in steps]:
         return _newest(same_step)
     others = sorted({each for steps in runs.values() for each in steps} | set(singa_checkpoint.steps(directory)))
     there = f"steps {', '.join(map(str, others))} are there" if others else "there is no checkpoint"
-    todo = f"Name one of these, or train for {step} steps first." if others else "Run the job of that workspace first."
+    todo = f"Name one of them, or train for {step} steps first." if others else "Run the job of that workspace first."
     raise CheckpointError(
         f"{url}: not found. Expected this file, as SINGA writes it, or a checkpoint of step {step} by a run in the "
         f"workspace {workspace}: {there}. {todo}"

@@ -15,16 +15,13 @@ from singa_dask.errors import CheckpointError
 
 
 def incarnation_name(file: str, incarnation: int) -> str:
-    """Return the name of a file that an incarnation of the job writes.
-
-    An example is ``part-0-of-2.life-3.safetensors``.
-    """
+    """Return the name under which an incarnation writes ``file``, e.g. ``part-0-of-2.life-3.safetensors``."""
     stem, _, suffix = file.rpartition(".")
     return f"{stem}.life-{incarnation}.{suffix}" if incarnation else file
 
 
 def incarnation_of(file: str) -> int:
-    """Return the incarnation of the job that wrote a file, given the file's name."""
+    """Return the incarnation in a file name, e.g. 3 for ``part-0-of-2.life-3.safetensors``."""
     match = re.search(r"\.life-(\d+)\.", file)
     return int(match[1]) if match else 0
 
@@ -68,8 +65,8 @@ def make_manifest(parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) 
 def why_inconsistent(parts: Sequence[Mapping[str, Any]], groups: Mapping[str, Mapping[str, Any]]) -> str:
     """Return why a checkpoint of several worker groups is not consistent; empty if it is.
 
-    In a consistent checkpoint, all values include the same gradients: from each group, the gradients of exactly the
-    steps before the group's position.
+    In a consistent checkpoint, the same gradients were applied to all values: for each group, exactly the gradients of
+    the steps before the group's position.
     """
     for tensor in _trained(parts):
         for group, position in groups.items():
@@ -83,7 +80,7 @@ def why_inconsistent(parts: Sequence[Mapping[str, Any]], groups: Mapping[str, Ma
 
 
 def newest_step(parts: Sequence[Mapping[str, Any]], group: str) -> int:
-    """Return the newest step of a worker group whose gradients all values include; -1 if there is none."""
+    """Return the newest step of a worker group whose gradient was applied to all values, or -1."""
     return min((_newest_step_of(tensor, group) for tensor in _trained(parts)), default=-1)
 
 
@@ -92,14 +89,14 @@ def _newest_step_of(tensor: Mapping[str, Any], group: str) -> int:
 
 
 def _trained(parts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the descriptions of values whose params have received a gradient from any worker group."""
+    """Return the descriptions of the values of params to which a gradient of any worker group was applied."""
     values = [tensor for part in parts for tensor in part["tensors"] if tensor["what"] == "value"]
     trained = {tensor["param"] for tensor in values if tensor.get("applied")}
     return [tensor for tensor in values if tensor["param"] in trained]
 
 
 def _checksum_lines(body: bytes) -> bytes:
-    """Return the end of a manifest, which has its checksum as the last key."""
+    """Return the last lines of a manifest, with the checksum of ``body``."""
     return f',\n "sha256": "{hashlib.sha256(body).hexdigest()}"\n}}'.encode()
 
 

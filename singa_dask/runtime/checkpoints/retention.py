@@ -28,7 +28,7 @@ class Retention:
     conf : KeepConf or None
         The job's ``keep_checkpoints``; None keeps all complete checkpoints.
     restores_best : bool
-        Whether to keep also the checkpoint that is best for ``early_stopping``.
+        Whether to keep the best checkpoint by the metric of ``early_stopping``, too.
     author : Author
         Identifies the job that deletes.
     """
@@ -42,7 +42,7 @@ class Retention:
         self._all = conf is None
         self._conf = conf = conf or KeepConf()
         self._sign = -1.0 if is_less_better(conf.metric, conf.mode) else 1.0
-        # step of a complete checkpoint -> (value of its metric, step of the test), or None without the metric
+        # step of a complete checkpoint -> (value of its metric, step of the test); None if it lacks the metric
         self._values: dict[int, tuple[float, int] | None] = {}
 
     def tidy(self, step: int, files: Collection[str], pending: Collection[int] = (), last: bool = False) -> None:
@@ -57,10 +57,10 @@ class Retention:
         files : collection of str
             Files of this checkpoint. Other files in its directory are deleted.
         pending : collection of int
-            Steps of checkpoints that are still being written, which are kept.
+            Steps of checkpoints that are still being written. They are kept.
         last : bool
-            Whether this is the last checkpoint of the job. If it is not, the newest checkpoint before ``step`` is kept:
-            the job restarts from it if it loses processes before the scheduler knows of the new checkpoint.
+            Whether this is the last checkpoint of the job. If false, the newest checkpoint before ``step`` is kept,
+            too: the job restarts from that checkpoint if processes are lost before the scheduler knows of the new one.
         """
         try:
             steps = [int(match[1]) for name in fs.ls(self._directory) if (match := re.fullmatch(r"step-(\d+)", name))]
@@ -102,8 +102,8 @@ class Retention:
     def _kept(self, steps: Collection[int]) -> set[int]:
         """Return the steps of the complete checkpoints to keep: the newest and the best ones.
 
-        Among equally good checkpoints, the oldest is kept. Several checkpoints may follow the same test; only the first
-        of them can count as best.
+        Among equally good checkpoints, the oldest is kept. If several checkpoints follow the same test, only the first
+        of them can be among the best.
         """
         measured: dict[int, tuple[float, int]] = {}
         for step in sorted(steps):

@@ -73,10 +73,7 @@ def steps(directory: str) -> dict[int, list[str]]:
 
 
 def newest_files(url: str) -> list[str]:
-    """Return the files of the last step in a workspace or checkpoint directory of SINGA.
-
-    The result is empty if there are none.
-    """
+    """Return the files of the last step in a workspace or checkpoint directory of SINGA, if any."""
     for directory in (fs.join(url, "checkpoint"), url):
         if files := steps(directory):
             return files[max(files)]
@@ -86,8 +83,8 @@ def newest_files(url: str) -> list[str]:
 def read(url: str) -> dict[str, Stored]:
     """Read a file of SINGA, and the files of the other workers for the same step in the same directory.
 
-    ``values`` of a param come from the file itself if it contains the param. ``parts`` has the values of all workers.
-    Empty files are skipped.
+    The ``values`` of a param come from the file ``url`` if this file contains the param. ``parts`` has the values of
+    all workers. Empty files are skipped.
 
     Raises
     ------
@@ -107,7 +104,7 @@ def read(url: str) -> dict[str, Stored]:
             if file.rpartition("/")[2] == url.rpartition("/")[2]:
                 own[plain] = param
     if not names:
-        raise CheckpointError(f"{url}: no params: this file and those of the other workers of SINGA are empty.")
+        raise CheckpointError(f"{url}: no params: this file and the files of all other workers of SINGA are empty.")
     return {
         name: Stored((first := own.get(name, parts[0])).values, first.version, tuple(part.values for part in parts))
         for name, parts in names.items()

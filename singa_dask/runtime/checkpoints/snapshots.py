@@ -1,7 +1,7 @@
 """Snapshots: checkpoints in the memory of processes, from which a job restarts.
 
-A snapshot has the same parts and manifest as a checkpoint. Each part is in the memory of several processes: the process
-of the server that wrote it, and a second one. The manifest lists these processes.
+A snapshot has the same parts and manifest as a checkpoint. Each part is in the memory of two processes: the process of
+the server that wrote the part, and another process. The manifest lists these processes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from singa_dask.runtime.checkpoints.manifest import incarnation_name, incarnatio
 StorePart = Callable[[int, str, bytes, int], list[str]]
 """A function of (step, file, content, known) that stores a part, and returns the addresses of its holders.
 
-``known`` is the step of the newest snapshot that the scheduler has, whose parts must not be replaced."""
+``known`` is the step of the newest snapshot that the scheduler has. Its parts must not be replaced."""
 
 
 class Part(NamedTuple):
@@ -30,8 +30,8 @@ class Part(NamedTuple):
 class SnapshotStore:
     """Keeps parts of snapshots in the memory of one process, for any number of jobs. Thread-safe.
 
-    Each part is kept for at most two steps: for the newest step, whose snapshot may be incomplete, and for the newest
-    snapshot that the scheduler has.
+    At most two versions of each part are kept: from the newest step, whose snapshot may be incomplete, and from the
+    newest snapshot that the scheduler has.
     """
 
     def __init__(self) -> None:
@@ -41,8 +41,8 @@ class SnapshotStore:
     def put(self, job_id: str, file: str, step: int, content: bytes, known: int) -> None:
         """Store a part under its name in the manifest; drop the same part of all other steps except ``known``.
 
-        The part is ignored if a newer incarnation has stored the same part: its process was then replaced, and has not
-        noticed it yet.
+        If a newer incarnation has stored the same part, the call has no effect: the calling process was replaced, and
+        has not noticed it yet.
         """
         with self._lock:
             parts, index = self.jobs.get(job_id, {}), index_of(file)

@@ -13,7 +13,7 @@ WAITS = ("data", "params", "peers")
 """What a worker waits for: records, values of params, or other workers of its group."""
 WINDOW_S = 10.0
 SLOW = 1.5
-"""A worker counts as slow if it computes for this many times as long in a step as the median worker."""
+"""A worker counts as slow if its computing time in a step is this many times the median of all workers."""
 MIN_STEPS = 3
 
 
@@ -31,7 +31,7 @@ class Sample(NamedTuple):
 
 
 class Activity:
-    """The curves of one job, its newest learning rate (``lr``), and the recent progress of each worker."""
+    """Collects curves of one job, its newest learning rate (``lr``), and recent progress of each worker."""
 
     def __init__(self) -> None:
         self.curves = Curves()
@@ -56,8 +56,8 @@ class Activity:
         Parameters
         ----------
         progress : mapping
-            ``process``: number of the process. ``workers``: for each worker its step, the total duration of its steps
-            and its total waits, in seconds. ``bytes``: bytes sent to and received from other processes.
+            ``process``: number of the process. ``workers``: for each worker, its step, the total duration of its steps
+            and its total waits, in seconds. ``bytes``: numbers of bytes sent to and received from other processes.
         time : float
             Time of the heartbeat in seconds.
         """
@@ -76,11 +76,11 @@ class Activity:
                 samples.popleft()
 
     def totals(self) -> dict[str, dict[str, float]]:
-        """Return, for each worker, the seconds that it has waited since it started, by cause."""
+        """Return, for each worker, the seconds that the worker has waited since its start, by cause."""
         return {unit: dict(zip(WAITS, samples[-1].waits, strict=True)) for unit, samples in self._samples.items()}
 
     def traffic(self) -> dict[str, int]:
-        """Return the bytes that the processes have sent to and received from each other."""
+        """Return the numbers of bytes that the processes of the job have sent to and received from each other."""
         return {key: sum(each[i] for each in self._bytes.values()) for i, key in enumerate(("sent", "received"))}
 
     def left_s(self, n_steps: int) -> float | None:
@@ -109,8 +109,8 @@ class Activity:
         Returns
         -------
         dict of str to dict
-            ``step``; ``steps_per_s``; ``compute_ms``: time of computation in a step, or None after too few steps;
-            ``shares``: shares of the time for computation, and for waits by cause; ``slow``: for a slow worker, its
+            ``step``; ``steps_per_s``; ``compute_ms``: computing time in a step, or None after too few steps;
+            ``shares``: share of the time spent computing, and waiting for each cause; ``slow``: for a slow worker, its
             ``compute_ms`` divided by the median of all workers, else None.
         """
         rates = {unit: _of(samples[0], samples[-1]) for unit, samples in self._samples.items()}
@@ -127,7 +127,7 @@ def _of(first: Sample, last: Sample) -> dict[str, Any]:
     waits = [after - before for before, after in zip(first.waits, last.waits, strict=True)]
     compute = max(last.step_s - first.step_s - sum(waits), 0.0)
     spent = {"compute": compute, **dict(zip(WAITS, waits, strict=True))}
-    # the parts may exceed the time between heartbeats, because a step that began before the first one counts in full
+    # the sum may exceed the time between heartbeats: a step that began before the first heartbeat counts in full
     whole = max(seconds, sum(spent.values()), 1e-9)
     return {
         "step": last.step,

@@ -14,9 +14,9 @@ RATE = "samples_per_s"
 
 
 class Curve:
-    """A curve of less than `MAX_POINTS` points, each the mean over equally many consecutive reports.
+    """A curve of less than `MAX_POINTS` points, which are means over equally many consecutive values.
 
-    When there are `MAX_POINTS` points, each pair of neighbours is merged into one point. Thus adding a report takes
+    When there are `MAX_POINTS` points, each pair of neighbours is merged into one point. Thus adding a value takes
     constant time on average.
     """
 
@@ -46,7 +46,7 @@ class Curve:
     def points(self) -> dict[str, list[Any]]:
         """Return ``steps`` and ``values`` of the points. Values that are not finite are None.
 
-        The last point may be the mean of fewer reports than the others.
+        The last point may be the mean of fewer values than all other points.
         """
         steps, values = self._steps.tolist(), self._values.tolist()
         if self._n:
@@ -56,7 +56,7 @@ class Curve:
 
 
 class Curves:
-    """The curves of one job: each metric by phase and worker group, and the total rate of all groups.
+    """The curves of one job: each metric by phase and worker group, and the total speed of all groups.
 
     Only the first `MAX_GROUPS` groups have curves, and at most `MAX_CURVES` curves are kept.
     """

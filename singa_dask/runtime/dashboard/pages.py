@@ -21,9 +21,9 @@ from singa_dask.runtime.dashboard.prometheus import JobsCollector, JobsView
 
 PAGE = "singa"
 BELOW = r"(?:/.*)?/" + PAGE
-"""Pattern for the path of the page below any prefix, because Dask does not tell the prefix of its own pages."""
+"""Pattern for the path of the page below any prefix. Dask does not expose the prefix of its own pages."""
 FRESH_S = 0.5
-"""Seconds for which an answer is reused, so that many open tabs cost no more than two."""
+"""Seconds for which an answer is reused, so that many open tabs cause no more work than two tabs."""
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'"
@@ -31,13 +31,13 @@ POLICY = (
 
 
 def http_token() -> str:
-    """Return ``distributed.singa-dask.http-token``, the token that requests need; empty if they need none."""
+    """Return the setting ``distributed.singa-dask.http-token``; empty if requests need no token."""
     return str(dask.config.get("distributed.singa-dask.http-token", None) or "")
 
 
 class _Handler(web.RequestHandler):
     is_open = False
-    """Whether a request needs no token, because the answer contains nothing about jobs."""
+    """Whether requests need no token, because the answers contain nothing about jobs."""
 
     def prepare(self) -> None:
         """Refuse a request without the token, if a token is set."""
@@ -144,7 +144,7 @@ class _Metrics(_Handler):
 
 
 def as_json(value: Any) -> str:
-    """Return JSON that every browser can read: null for numbers that are not finite."""
+    """Return JSON that every browser can read. Numbers that are not finite become null."""
     try:
         return json.dumps(value, allow_nan=False, separators=(",", ":"))
     except ValueError:

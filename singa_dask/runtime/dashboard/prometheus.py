@@ -25,7 +25,7 @@ class JobsView(Protocol):
     """Interface of an object that describes the jobs of a scheduler."""
 
     def overview(self) -> dict[str, Any]:
-        """Return a row for each job, and values for all jobs together."""
+        """Return a row for each job, and totals over all jobs."""
 
     def describe(self, job_id: str) -> dict[str, Any] | None:
         """Return the description of a job; None if it is unknown."""
@@ -34,7 +34,7 @@ class JobsView(Protocol):
         """Return the log of a job as text; None if it is unknown."""
 
     async def stack_text(self, job_id: str) -> str | None:
-        """Return the stacks of the units of a job as text; None if it does not run."""
+        """Return the stacks of the units of a job as text; None if the job is not running."""
 
     def live(self) -> Iterable[tuple[Mapping[str, Any], Activity]]:
         """Return the facts and the activity of each job that has not ended."""
@@ -47,7 +47,7 @@ class JobsCollector:
         self._source = source
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing, to register no names, as schedulers of one process would have equal names."""
+        """Return no metrics, so that no names are registered: schedulers in one process have equal names."""
         return ()
 
     def collect(self) -> Iterable[Metric]:

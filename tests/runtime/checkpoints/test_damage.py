@@ -86,7 +86,7 @@ def test_an_older_good_one_is_taken_with_a_warning(tmp_path: Path, warnings: lis
         return
     (warning,) = warnings
     assert f"step-100/{file}: " in warning
-    assert warning.endswith(f"Taking an older checkpoint instead: {places[1]}")
+    assert warning.endswith(f"Using an older checkpoint instead: {places[1]}")
     if how == "missing":
         assert "cannot be read" in warning
     else:
@@ -110,7 +110,7 @@ def test_an_error_lists_what_is_wrong_with_each(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError) as caught:
         find(str(tmp_path))
     first, *others = str(caught.value).splitlines()
-    assert first == f"{tmp_path}: no checkpoint here is good."
+    assert first == f"{tmp_path}: no checkpoint here is usable."
     for line, step, file, what in zip(
         others, (100, 20, 3), reversed(FILES[1:]), ("damaged", "cannot be read", "damaged"), strict=True
     ):
@@ -121,12 +121,12 @@ def test_a_step_that_was_named_is_not_replaced(tmp_path: Path, warnings: list[st
     places = [write_whole(str(tmp_path / "checkpoint"), step) for step in (3, 7, 20, 100)]
     damage(places[2], FILES[1], "flip")
     damage(places[1], FILES[2], "flip")
-    with pytest.raises(CheckpointError, match=rf"damaged.*Older ones that are good: {places[0]}\.$"):
+    with pytest.raises(CheckpointError, match=rf"damaged.*Usable older checkpoints: {places[0]}\.$"):
         find(places[2])
-    with pytest.raises(CheckpointError, match=r"damaged.*Older ones that are good"):
+    with pytest.raises(CheckpointError, match=r"damaged.*Usable older checkpoints"):
         load_values(places[2])
     damage(places[0], FILES[0], "flip")
-    with pytest.raises(CheckpointError, match=r"damaged.*No older one is good\.$"):
+    with pytest.raises(CheckpointError, match=r"damaged.*No older checkpoint is usable\.$"):
         find(places[2])
     assert not warnings
 

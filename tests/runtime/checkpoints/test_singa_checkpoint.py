@@ -65,7 +65,7 @@ def test_empty_files_are_passed_over(tmp_path: Path) -> None:
     same(started(str(second)), values(2))
     Path(first).write_bytes(b"")
     with pytest.raises(
-        ConfigError, match=r"step20-worker1: no params: this file and those of the other workers of SINGA are empty"
+        ConfigError, match=r"step20-worker1: no params: this file and the files of all other workers of SINGA are empty"
     ):
         started(str(second))
 
