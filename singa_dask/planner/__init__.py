@@ -8,8 +8,8 @@ Simulation
     arrays without data. `many`: simulates jobs with very many processes. `failures`: computes the time that failures
     cost.
 Measurements on this machine
-    `costs`: times of the work of a job. `cost_table`: keeps them in a file. `neighbours`: keeps other cores busy
-    meanwhile. `loop`: times training steps. `reading`: times reading records. `links`: measures connections.
+    `costs`: times of the work of a job. `cost_table`: keeps them in a file. `neighbours`: keeps all other cores busy
+    during measurements. `loop`: times training steps. `reading`: times reading records. `links`: measures connections.
 """
 
 __all__: list[str] = []

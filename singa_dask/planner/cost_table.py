@@ -1,4 +1,4 @@
-"""CostTable: times that were measured on this kind of machine, in a file, and their keys."""
+"""CostTable: a file of times that were measured on this kind of machine, and the keys of these times."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Times = tuple[float, float]
 
 
 def cost_file() -> Path:
-    """Return the file for times that this version of the package measures on this kind of machine."""
+    """Return the path of the file with measured times, for this version and this kind of machine."""
     text = ""
     with contextlib.suppress(OSError):
         text = Path("/proc/cpuinfo").read_text()
@@ -74,21 +74,21 @@ class CostTable:
         self._times.setdefault(key, {})[size] = times
 
     def get(self, key: str, size: int = 1) -> Times | None:
-        """Return the times of a key for a size, interpolated or extrapolated; None if too few sizes are known."""
+        """Return the times of a key for a size; None if too few sizes were measured to interpolate."""
         known = self._times.get(key, {})
         if size in known or len(known) < 2:
             return known.get(size)
         sizes = sorted(known)
         i = min(max(int(np.searchsorted(sizes, size)), 1), len(sizes) - 1)
         low, high = sizes[i - 1], sizes[i]
-        # bound the extrapolated line, which may become negative: the time never falls faster than the size
+        # the extrapolated line may become negative; times fall at most in proportion to the size
         part, least = (size - low) / (high - low), min(size / low, 1.0)
         alone, beside = (max(a + part * (b - a), least * a) for a, b in zip(known[low], known[high], strict=True))
         return alone, beside
 
 
 def layer_key(layer: Layer) -> tuple[str, int]:
-    """Return the key under which times of a layer are stored, and its number of rows as the size."""
+    """Return the key and the size (number of rows) under which the times of a layer are stored."""
     rows = max([feature.shape[0] for feature in layer.features or layer.sources], default=1)
     conf = layer.conf.model_dump(mode="json", exclude=NO_MATTER)
     for block in conf.values():

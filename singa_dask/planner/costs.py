@@ -1,4 +1,4 @@
-"""Costs: how long the work of a job takes on this machine, measured on demand and stored in a file.
+"""Costs: measure on demand how long the work of a job takes on this machine, and store it in a file.
 
 Layers are timed in whole training steps of their net, so that caches are as warm as in a job. The steps use random
 records and no servers. Times for other batch sizes are interpolated.
@@ -56,9 +56,11 @@ logger = logging.getLogger(__name__)
 NOWHERE = Link(0.0, 1.0)
 """Link of a cluster with one process."""
 PARTS, ROUNDS = (1, 2, 4, 16), 3
-"""Layers are timed for the batch divided by each of `PARTS`, in `ROUNDS` rounds, each with newly allocated memory."""
+"""Layers are timed for the batch size divided by each of `PARTS`. There are `ROUNDS` rounds, each with newly allocated
+memory."""
 RUN_S, RUN_STEPS = 2.0, (5, 60)
-"""Duration in seconds, and minimum and maximum number of steps, of the run that measures the time outside of layers."""
+"""For the run that measures the time outside of layers: its duration in seconds, and its (minimum, maximum) number of
+steps."""
 TINY, MANY, MAX_VALUES = 64, 16, 1 << 23
 """Updates are timed for one slice of `TINY` values, for `MANY` such slices, and for one slice with all params, but at
 most `MAX_VALUES` values."""
@@ -67,7 +69,7 @@ PLAIN: dict[str, Any] = {
     "checkpoint_freq": 0, "checkpoint_minutes": 0.0, "keep_checkpoints": None, "early_stopping": None, "metrics": [],
     "checkpoint_path": [], "tensorboard": False, "mlflow": "", "debug": False, "profile": None,
 }  # fmt: skip
-"""Changes of the job for timing: keys that would do other work than training steps."""
+"""Values for the keys of a job that cause other work than training steps. Timed jobs get these values."""
 
 # the rate does not affect times, and some schedules need a number of steps
 RATE = LRGenConf(type="Fixed", base_lr=1e-5)
@@ -86,8 +88,8 @@ def _added_byte_s() -> float:
 class MeasuredCosts(Costs):
     """Costs of a job on this machine. All params of the job must have initialisers.
 
-    Use the object as a context manager. Entering the context trains the job for some steps, to measure the costs that
-    are not known from an earlier plan. Layers are measured on demand. Leaving the context stores all costs in a file.
+    Use the object as a context manager. Entering the context trains the job for some steps, to measure costs that are
+    not yet in the file. Layers are measured on demand. Leaving the context stores all costs in a file.
     """
 
     def __init__(self, job: JobConf, file: Path | None = None) -> None:
@@ -125,9 +127,10 @@ class MeasuredCosts(Costs):
         return costs
 
     def _once(self, key: str, measure: Callable[[], float], beside: bool = True) -> Times:
-        """Return the times of a key; measure them if they are not known.
+        """Return the times of a key; measure them if the table lacks the key.
 
-        ``measure`` returns seconds. With ``beside`` it is called a second time while other cores are busy.
+        ``measure`` returns seconds. With ``beside``, ``measure`` is called a second time while all other cores are
+        busy.
         """
         if (times := self.table.get(key)) is None:
             alone = measure()
@@ -139,9 +142,9 @@ class MeasuredCosts(Costs):
         return times
 
     def _at(self, times: Times, n_threads: int, n_busy: int) -> float:
-        """Return the time of work by ``n_threads`` threads while ``n_busy`` cores (with their own) are busy.
+        """Return the time of work by ``n_threads`` threads while ``n_busy`` cores, with these, are busy.
 
-        It is interpolated between the two ``times``. More busy cores than this machine has count as all its cores.
+        The result is interpolated between the two ``times``. ``n_busy`` is limited to the cores of this machine.
         """
         share = min(max(n_busy - n_threads, 0) / max(self._n_cores - n_threads, 1), 1.0)
         return times[0] + share * (times[1] - times[0])
@@ -266,9 +269,9 @@ class MeasuredCosts(Costs):
         return max(median_s(handle) / MANY - self._measure_update(1, 1, is_cold=False), 0.0)
 
     def _measure_pass(self) -> float:
-        """Return how much longer a pass takes if the busy thread beside it belongs to the same process.
+        """Return the additional time of a pass of a layer while another thread of the process computes.
 
-        The comparison is with a busy thread of another process.
+        The difference is relative to a pass while a thread of another process computes.
         """
         job = self._job.model_copy(update={"threads": 1})
         loop, other, is_over = Loop(job), Loop(job), threading.Event()
@@ -290,10 +293,10 @@ class MeasuredCosts(Costs):
         return max(together_s - apart_s, 0.0) / len(passes)
 
     def _measure_step(self) -> float:
-        """Return the time of a step outside of layers and messages, which is not simulated, for one thread.
+        """Return the time of a step outside of layers and messages, for one thread. It is not simulated.
 
-        It is the difference between the measured and the simulated time of a step. If this machine cannot read the
-        job's records, it is the time that a `Loop` spends outside of layers.
+        This time is the measured time of a step minus the simulated time. If this machine cannot read the job's
+        records, the result is the time that a `Loop` spends outside of layers.
         """
         job = self._job.model_copy(update={"threads": 1})
         loop = Loop(job)
@@ -318,11 +321,9 @@ class MeasuredCosts(Costs):
         return max(found[0] / found[1], 1.0) if found else 1.0
 
     def _compare(self, job: JobConf, loop: Loop, link: Link, **facts: Any) -> tuple[float, float] | None:
-        """Return the measured time of a step, the best of some runs, and the simulated time.
+        """Return the measured time of a step in the fastest of several runs, and the simulated time.
 
-        Return None if a run fails.
-
-        ``facts`` are costs that the simulation uses instead of measured ones.
+        Return None if a run fails. ``facts`` are costs that the simulation uses instead of measured costs.
         """
         plan, (passes, _, step_s) = JobPlan.make(job), loop.measure(1)
         n_steps = int(np.clip(RUN_S / step_s, *RUN_STEPS))
@@ -336,7 +337,7 @@ class MeasuredCosts(Costs):
                     return None
                 runs_s.append(result.step_ms["median"] / 1e3)
                 layers_s.append(sum(loop.measure(1)[0].values()))
-        # layers were timed again beside the runs, because the machine may have become faster or slower since before
+        # layers were timed again between the runs, because the speed of the machine may have changed
         scale = min(layers_s) / sum(self.layer_s(layer, verb, 1, 1) for layer, verb in passes)
         scaled = copy.copy(self)
         vars(scaled).update(layer_s=lambda *pass_: scale * self.layer_s(*pass_), crowding=lambda n: 1.0, **facts)

@@ -1,4 +1,4 @@
-"""Share of the time that a job loses to snapshots and failing processes, in closed form.
+"""Compute, by a formula, the share of its time that a job loses to snapshots and failing processes.
 
 After J. W. Young (1974), "A first order approximation to the optimum checkpoint interval", and J. T. Daly (2006), "A
 higher order estimate of the optimum checkpoint interval for restart dumps". Assumptions of the model:
@@ -21,8 +21,8 @@ from singa_dask.runtime.units.snapshot_schedule import snapshot_interval
 from singa_dask.training import UPDATERS
 
 RESTART_S, RESTARTED_S, SNAPSHOT_BYTE_S = 0.9, 1e-3, 1e-9
-"""Seconds from the detection of a loss to new steps; additional seconds for each process; seconds to copy a byte of a
-snapshot."""
+"""Seconds from the detection of a lost process until steps continue; additional seconds for each process of the job;
+seconds to copy a byte of a snapshot."""
 
 
 def lost_share(interval_s: float, save_s: float, down_s: float, rate: float) -> float:
@@ -35,8 +35,7 @@ def lost_share(interval_s: float, save_s: float, down_s: float, rate: float) -> 
     save_s : float
         Seconds that a save takes.
     down_s : float
-        Seconds from a failure until work continues. Another failure during this time, or during work or a save, begins
-        it again.
+        Seconds from a failure until work continues. If another failure happens meanwhile, these seconds start again.
     rate : float
         Failures per second.
 
@@ -62,10 +61,10 @@ def state_bytes(job: JobConf) -> int:
 def lost_time(job: JobConf, layout: Layout, n_bytes: int, step_s: float, life_s: float) -> float:
     """Return the share of its time that a job loses to failures and snapshots.
 
-    A loss is detected after the longest permitted silence. If the lost process has a server, or if the job has one
-    worker group, all units go back to the last saved state. Otherwise only the worker group of the process stops.
-    Without snapshots, as in a job with a single process, units go back to a checkpoint (checkpoints count as free), or
-    to the beginning.
+    A lost process is detected after the longest permitted silence. If the lost process has a server, or if the job has
+    one worker group, all units restart from the last saved state. Otherwise only the worker group of the process stops.
+    Without snapshots, as in a job with a single process, units restart from a checkpoint, or from the beginning.
+    Checkpoints are assumed to take no time.
 
     Parameters
     ----------

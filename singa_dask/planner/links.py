@@ -1,4 +1,4 @@
-"""Measure connections between processes, here and on Dask clusters, with the transport of jobs."""
+"""Measure connections between processes, on this machine and on Dask clusters, as jobs use them."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ UNIT = Address.stub(0)
 SIZES = (0, 1 << 16, 1 << 20, 1 << 22)
 """Sizes of the messages that are sent, in bytes."""
 N_FIRST, N_TURNS, PAUSE_S, TIMEOUT_S = 3, 45, 0.005, 20.0
-"""Number of messages before the measured ones; number of measured messages; seconds of other work before each message;
-seconds to wait for an answer."""
+"""Number of warm-up messages; number of measured messages; seconds of other work before each message; seconds to wait
+for an answer."""
 OTHER = 1 << 20
-"""Number of values that are changed before a message, as other work."""
+"""Number of values that are changed before each message, as other work."""
 KERNEL, N_KERNELS = 384, 9
 """To measure the speed of a core, a product of `KERNEL` x `KERNEL` matrices is computed `N_KERNELS` times."""
 
@@ -43,9 +43,7 @@ T = TypeVar("T")
 
 
 class LinkEnd:
-    """One end of a link.
-
-    It sends messages and measures their times, or answers the messages of the other end.
+    """One end of a link: sends messages and measures their times, or answers messages.
 
     Both ends must have the same ``token``. ``options`` are options of `Transport`.
     """
@@ -109,11 +107,11 @@ class LinkEnd:
         return np.array([np.median(times[:, 0]), *(times[-1, 1:] - before[1:]) / N_TURNS])
 
     def measure(self, address: str) -> Link:
-        """Measure the link to the end at ``address``, by linear fits over the sizes of messages."""
+        """Measure the link to the other end, at ``address``, by linear fits over the sizes of messages."""
         times = np.array([self.exchange(address, size) for size in SIZES])
         # messages without bytes give the fixed cost, because the intercept of a fit to large messages is unreliable
         byte_s, sent_byte_s, received_byte_s = np.maximum(np.polyfit(SIZES, times, 1)[0], 0.0).tolist()
-        # in a turn, each end sends one message and receives one
+        # in a turn, each end sends one message and receives one message
         turn_s, sent_s, received_s = (times[0] / (1, 2, 2)).tolist()
         latency_s = max(turn_s / 2 - sent_s - received_s - woken_s(), 1e-6)
         bytes_per_s = 1 / max(byte_s - received_byte_s, 1e-12)
@@ -121,7 +119,7 @@ class LinkEnd:
 
 
 def woken_s() -> float:
-    """Return how many seconds pass from the notification of a sleeping thread until it continues."""
+    """Return the seconds from the notification of a sleeping thread until this thread continues."""
     times = []
     with ThreadPoolExecutor(1) as pool:
         for _ in range(N_TURNS):
@@ -203,7 +201,7 @@ def _facts() -> tuple[int, int, float]:
 
 
 def _on(client: Client, workers: Sequence[str], calls: Sequence[Callable[[], T]]) -> list[T]:
-    """Call one function on each of some Dask workers, all at the same time; return the results."""
+    """Call ``calls[i]`` on ``workers[i]``, all at the same time; return the results."""
     futures = [client.submit(call, workers=[at], pure=False) for at, call in zip(workers, calls, strict=True)]
     try:
         results: list[T] = client.gather(futures)
@@ -215,8 +213,8 @@ def _on(client: Client, workers: Sequence[str], calls: Sequence[Callable[[], T]]
 def measure_cluster(client: Client, within: Link) -> Cluster:
     """Measure the hosts of a Dask cluster: their speed relative to this machine, and their link.
 
-    First one host sends to the next one. Then all hosts send at the same time, because a network may carry less than
-    all interfaces together.
+    First, one host sends to another host. Then all hosts send at the same time, because the network may carry fewer
+    bytes per second than all network interfaces together.
 
     Parameters
     ----------

@@ -22,17 +22,16 @@ from singa_dask.runtime.planning.thread_limits import limit_process, limit_threa
 from singa_dask.training import ALGORITHMS
 
 WARM_UP, MIN_PASSES, MAX_PASSES, SECONDS = 5, 3, 200, 0.25
-"""Number of calls before the timed ones, in which layers capture their kernels; minimum and maximum number of timed
-calls; seconds after which no further call is timed."""
+"""Number of warm-up calls, in which layers capture their kernels; minimum and maximum number of timed calls; seconds
+after which no further call is timed."""
 SLOW_S = 0.3
-"""Steps that take longer than this are run only twice before the timed ones, because they gain nothing from captured
-kernels."""
+"""Steps that take longer than this have only two warm-up calls, because captured kernels do not make them faster."""
 
 Passes = dict[tuple[Layer, str], float]
 
 
 class _Elsewhere:
-    """An exchange in place of a group's other workers: bridges receive zeros, and never wait."""
+    """An exchange that stands in for a group's other workers: bridges receive zeros, and never wait."""
 
     def __init__(self, net: NeuralNet) -> None:
         self._features = {each.site.channel: each.features[0] for each in net.layers if isinstance(each, Bridge)}
@@ -53,9 +52,9 @@ class _Elsewhere:
 
 
 def _made_up(layer: StoreInput) -> dict[str, Array]:
-    """Return a batch of random values with the fields of a layer's records.
+    """Return a batch of random values, with the same fields as the records of a layer.
 
-    If the store cannot be read, the batch has usual fields.
+    If the store cannot be read, the batch has the usual fields.
     """
     n, *shape = layer.features[0].shape
     fields = {name: Field(np.dtype(np.float32), tuple(shape)) for name in ("data", "target", "weight")}
@@ -93,13 +92,13 @@ class Loop:
         self._algorithm.train_one_batch(self.net.context.step + 1)
 
     def measure(self, n_threads: int) -> tuple[Passes, float, float]:
-        """Return median times in seconds, with ``n_threads`` threads.
+        """Return the median times of a training step and its parts in seconds, with ``n_threads`` threads.
 
         Returns
         -------
         Passes, float, float
-            The time of the forward and backward pass of each layer; the time of all passes of a step; the time of the
-            step.
+            The times of the forward and backward pass of each layer; the total time of all passes in a step; the time
+            of a whole step.
         """
         passes: dict[tuple[Layer, str], list[float]] = defaultdict(list)
         inside: list[float] = []

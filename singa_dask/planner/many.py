@@ -1,11 +1,12 @@
 """Simulate jobs with very many processes.
 
-The module `simulation` follows each message. In this module, one event stands for all messages of a bucket (gradients
-that are sent together) at one height of the process tree, as arrays over processes.
+The module `simulation` simulates each message. In this module, one event stands for many messages: all messages of a
+bucket (gradients that are sent together) at one height of the process tree. Times are arrays with an element for each
+process.
 
-Both modules compute the same bytes and numbers of messages. The only exception is a bucket with small and large slices:
-the number of its messages depends on their order. Times differ, because here the messages of an event are sequential,
-all processes send in the same order, and message threads have cores of their own.
+Both modules compute the same bytes and numbers of messages, except for a bucket with small and large slices, whose
+number of messages depends on their order. Times differ, because here the messages of an event are sequential, all
+processes send in the same order, and message threads have cores of their own.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ def is_for_many(job: JobConf, plan: JobPlan) -> bool:
 
 
 class _Sends(NamedTuple):
-    """Messages that are sent at the same height. The arrays have one element for each pair of processes.
+    """Messages that are sent at one height of the tree. Arrays have an element for each pair of processes.
 
-    ``src`` and ``dst`` are the senders and the receivers. ``n_parts`` is the number of messages inside packs.
-    ``n_fused`` is the number of bytes that are copied, to be sent in one array.
+    ``src`` and ``dst`` are the senders and the receivers. A pack is one message that contains several; ``n_parts`` is
+    the number of these. ``n_fused`` is the number of bytes of small slices, which are copied into one array.
     """
 
     src: Vector
@@ -90,7 +91,7 @@ class _Bucket:
     down : list of _Sends
         Messages with new values, for each height from the top.
     served : dict of (int, int) to list of int
-        Sizes of slices, by (process that computes their whole sum, process of their server).
+        Sizes of slices, by (process at which their gradients are completely summed, process of their server).
     """
 
     def __init__(self, plan: JobPlan, tree: ProcessTree, numbers: Sequence[int]) -> None:
@@ -294,14 +295,15 @@ class Many:
         return _Sends(src, dst, *more), _Sends(dst, src, *more)
 
     def _carry(self, sends: _Sends, at: Vector, adds: bool = False) -> Vector:
-        """Simulate messages; return their arrival times.
+        """Simulate messages; return the time at which each message arrives.
 
         Messages of one process, or over one network interface, are sequential.
 
         Parameters
         ----------
         at : (n_processes,) float64
-            The time at which each process is ready to send. Updated to the time at which a receiver has all messages.
+            The time at which each process is ready to send. For receivers, updated in place to the time at which all
+            messages have arrived.
         adds : bool
             Whether receivers add up the arrays.
         """
@@ -347,7 +349,7 @@ class Many:
 
 
 def _in_turn(who: Vector, ready: Vector, seconds: Vector, free: Vector, busy_s: Vector) -> tuple[Vector, Vector]:
-    """Assign resources to jobs, one job after the other as they become ready; return start and end times.
+    """Assign resources to jobs, one after the other in the order of ``ready``; return start and end times.
 
     Parameters
     ----------
@@ -358,9 +360,9 @@ def _in_turn(who: Vector, ready: Vector, seconds: Vector, free: Vector, busy_s: 
     seconds : (n_jobs,) float64
         The duration of each job.
     free : (n_resources,) float64
-        The time from which each resource is free; updated.
+        The time from which each resource is free; updated in place.
     busy_s : (n_resources,) float64
-        The total time for which each resource was busy; updated.
+        The total time for which each resource was busy; updated in place.
     """
     order = np.lexsort((ready, who))
     begin, end = np.empty_like(ready), np.empty_like(ready)

@@ -14,7 +14,7 @@ from singa_dask.runtime.planning.layout import Layout
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine.
+    """A host of a cluster.
 
     ``speed`` is the speed of a core, relative to the machine on which costs were measured. ``memory`` is in bytes.
     """
@@ -34,11 +34,11 @@ class Link:
     latency_s : float
         Seconds from writing a small message until it is read, if both message threads are idle.
     bytes_per_s : float
-        Bytes per second in one direction: of a host's network interface or, within a host, of one connection.
+        Bytes per second in one direction, of a host's network interface. Within a host, of one connection.
     sent_s, received_s : float
-        CPU seconds for each message, of the thread that writes it and of the thread that reads it.
+        CPU seconds that the writing thread and the reading thread spend on each message.
     sent_byte_s, received_byte_s : float
-        Additional CPU seconds of these two threads for each byte.
+        Additional CPU seconds that these two threads spend on each byte.
     """
 
     latency_s: float
@@ -97,7 +97,8 @@ class Costs(Protocol):
     record_bytes: float
     """Number of bytes that are read for each record."""
     pass_s: float
-    """Additional time of a pass of a layer for each other running thread of its process: they share Python's lock."""
+    """Additional time of a pass of a layer for each other running thread of the process, as threads share Python's
+    lock."""
 
     def layer_s(self, layer: Layer, verb: str, n_threads: int, n_busy: int) -> float:
         """Return the time of a pass of a layer.
@@ -105,7 +106,7 @@ class Costs(Protocol):
         Parameters
         ----------
         layer : Layer
-            The layer in a built net, whose shapes count.
+            A layer of a built net. Its shapes determine the time.
         verb : {"forward", "backward"}
             The pass.
         n_threads : int
@@ -115,7 +116,7 @@ class Costs(Protocol):
         """
 
     def update_s(self, sizes: Sequence[int], n_busy: int) -> float:
-        """Return the time in which a server updates slices with these numbers of values in one call."""
+        """Return the time of one call that updates slices. ``sizes`` are their numbers of values."""
 
     def copied_byte_s(self, n_busy: int) -> float:
         """Return the time to copy or add one byte of arrays."""
@@ -126,7 +127,8 @@ class Costs(Protocol):
     def crowding(self, n_groups: int) -> float:
         """Return the ratio of measured to simulated time of a step, for processes that use all cores.
 
-        The factor differs for one worker group and for several, because groups do not wait for each other.
+        The ratio with several worker groups differs from the ratio with one group, because groups do not wait for each
+        other.
         """
 
 
@@ -137,7 +139,7 @@ class Prediction:
     Attributes
     ----------
     step_s : float
-        Mean duration of a step of a worker group in seconds. The first steps do not count.
+        Mean duration of a step of a worker group in seconds, without the first steps.
     samples_per_s : float
         Records per second, summed over all worker groups.
     bytes_sent, messages_sent : tuple of int
@@ -148,8 +150,8 @@ class Prediction:
     waits : mapping of str to float
         Seconds of a step in which the slowest worker waits for ``"params"``, ``"records"`` or its ``"group"``.
     staleness : float
-        Mean staleness of gradients, i.e. the number of updates of the values between reading them for a gradient and
-        applying the gradient. 0 for synchronous training.
+        Mean staleness of gradients: the number of updates of a param between the read from which a gradient is computed
+        and the update with this gradient. 0 for synchronous training.
     trace : tuple
         Events of one step in Chrome's trace format, if requested.
     """

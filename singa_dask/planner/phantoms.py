@@ -1,6 +1,6 @@
-"""Phantom arrays: they have a shape, a dtype and strides, but no data.
+"""Phantom arrays, which have a shape, a dtype and strides, but no data.
 
-They count operations instead of computing.
+Operations on them are counted instead of computed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from singa_dask.training import Updater
 
 
 class Meter:
-    """Counts the work of the running code until `take_s` is called.
+    """Counts the work of the simulated code until `take_s` is called.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ def _counted(arrays: Iterable[Any], shape: Any, dtype: DType) -> Phantom:
 
 
 class PhantomOps(NumpyOps):
-    """Kernels whose memory are phantom arrays."""
+    """Kernels that allocate phantom arrays."""
 
     def __init__(self, meter: Meter) -> None:
         super().__init__()

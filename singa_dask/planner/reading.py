@@ -16,7 +16,7 @@ from singa_dask.runtime.planning.nets import build_net
 logger = logging.getLogger(__name__)
 
 WARM_UP_S, SECONDS = 0.5, 0.25
-"""Seconds of reading before the measurement (at most one pass over the records), and during the measurement."""
+"""Seconds of reading before the measurement (at most one pass over the records); seconds of the measurement."""
 N_AHEAD = 2
 """Maximum number of batches that a simulated worker reads ahead. With more, the simulation would only take longer to
 reach the steady state of a long job."""
@@ -30,7 +30,8 @@ def rows_read(net: NeuralNet) -> int:
 def with_any_scaling(job: JobConf) -> JobConf:
     """Replace standardisation in a job by fixed means and deviations.
 
-    Computing real means and deviations takes a pass over all records. Fixed values take as long to apply.
+    Computing real means and deviations takes a pass over all records. Applying fixed values takes as long as applying
+    real values.
     """
     # with these values, the records of any column are scaled to values close to 0
     made_up = {"standardise": False, "mean_value": [0.0], "std_value": [1e6]}
@@ -40,8 +41,8 @@ def with_any_scaling(job: JobConf) -> JobConf:
 def measure_reading(job: JobConf, warns: bool = True) -> tuple[float, float]:
     """Return the cost of reading a record of a batch: CPU seconds, and bytes of blocks.
 
-    For records that stay in memory, the cost after the first pass counts. Stores that cannot be opened on this machine
-    count as free; with ``warns``, a warning names them.
+    If records stay in memory after the first pass, later passes are measured. A store that cannot be opened on this
+    machine counts as 0; with ``warns``, a warning names the layer.
     """
     totals = [0.0, 0.0]
     for layer in build_net(with_any_scaling(job), Phase.TRAIN).inputs:
@@ -57,7 +58,7 @@ def measure_reading(job: JobConf, warns: bool = True) -> tuple[float, float]:
                     totals[1] += (loader.reader.bytes_read - n_bytes) / n
             except (DataError, ConfigError) as error:
                 level = logging.WARNING if warns else logging.DEBUG
-                logger.log(level, "layer %s: reading its records is not in the plan: %s", layer.name, error)
+                logger.log(level, "layer %s: the plan does not count reading its records: %s", layer.name, error)
     return totals[0], totals[1]
 
 

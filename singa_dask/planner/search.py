@@ -33,10 +33,11 @@ MAX_STALE, MAX_GROUPS = 4, 16
 """With several worker groups: maximum number of workers in a group, and maximum number of groups (or the number of
 hosts, if there are more)."""
 MAX_UNITS = 256
-"""Maximum number of workers and servers of all simulated candidates of a kind together. In addition, one candidate is
-simulated for each number of processes that is a power of two."""
+"""The search simulates candidates of a kind until they have this many workers and servers together. In addition, it
+simulates one candidate for each number of processes that is a power of two."""
 N_STEPS = {True: 4, False: 8}
-"""Number of simulated steps of a synchronous candidate (True), whose steps are alike, and of others (False)."""
+"""Number of simulated steps: of a synchronous candidate (True), whose steps are alike, and of other candidates
+(False)."""
 LIMITS = {"network": "network interface", "messages": "message thread", "update": "updates"}
 
 CostsOf = Callable[[JobConf], Costs]
@@ -59,7 +60,7 @@ class Candidate:
     limit : str
         The main bottleneck of a step.
     efficiency : float
-        Samples per second and computing core, relative to the best synchronous candidate with one process.
+        Samples per second per computing core, divided by this rate of the best synchronous candidate with one process.
     lost : float, optional
         Share of the time that is lost to failing processes and snapshots.
     """
@@ -82,7 +83,7 @@ class Candidate:
 
     @property
     def rate(self) -> float:
-        """Samples per second and computing core."""
+        """Samples per second per computing core."""
         conf = self.job.cluster
         return self.prediction.samples_per_s / (conf.nworker_groups * conf.nworkers_per_group * self.threads)
 
@@ -127,7 +128,8 @@ def search(
     simulate : callable
         The function `singa_dask.planner.simulation.simulate`.
     n_best : int
-        The search continues until this many of the best candidates of each kind are found for certain.
+        For each kind, the search continues until the ``n_best`` best candidates are certain, or `MAX_UNITS` is
+        exceeded.
 
     Raises
     ------
@@ -210,9 +212,9 @@ class _Drafts:
                     yield draft
 
     def _build(self, partition: str, n_workers: int) -> tuple[list[NeuralNet], list[int]]:
-        """Return the nets of a group's workers, and the bytes of memory of each.
+        """Return the nets of a group's workers, and the bytes of memory of each net.
 
-        Return one net if all workers are equal.
+        If all workers have equal nets, return one net.
         """
         layers, block = self._jobs[partition].neuralnet.layer, ClusterConf(nworkers_per_group=n_workers)
         job = self._job.with_layers(list(layers)).model_copy(update={"cluster": block})
@@ -222,7 +224,7 @@ class _Drafts:
         return nets, [net.memory_bytes() for net in nets]
 
     def _draft(self, partition: str, job: JobConf) -> _Draft | None:
-        """Return a candidate with the number of threads for which its bound is lowest.
+        """Return the candidate for a job, with the number of threads that gives the lowest bound.
 
         Return None if the topology does not fit.
         """
@@ -266,7 +268,7 @@ class _Drafts:
         return costs.step_s + sum(costs.layer_s(layer, verb, threads, threads) for layer, verb in passes)
 
     def _served_s(self, net: NeuralNet, job: JobConf, plan: JobPlan) -> float:
-        """Return the time in a step of the busiest server or network interface, whichever is longer."""
+        """Return the longest time in a step for which any server or network interface is busy."""
         layout, cluster, bytes_in, update_s = plan.layout, self._cluster, Counter[int](), 0.0
         users = [frozenset(each.workers) for each in net.logical.values()]
         sizes: dict[int, dict[frozenset[int], list[int]]] = {}
@@ -292,10 +294,7 @@ class _Drafts:
 
 
 def with_dims(job: JobConf, dims: dict[int, int]) -> JobConf:
-    """Return a job with other values of ``partition_dim``.
-
-    ``dims`` has the new values by index of the layer.
-    """
+    """Return a job with new values of ``partition_dim``, given by index of the layer."""
     layers = list(job.neuralnet.layer)
     for i, dim in dims.items():
         layers[i] = layers[i].model_copy(update={"partition_dim": dim})
@@ -326,7 +325,7 @@ def partitions_of(job: JobConf, net: NeuralNet) -> Iterator[tuple[str, dict[int,
         > sum(feature.shape[0] * feature.size for feature in (*layer.sources, *layer.features))
     }
     cut = set(large)
-    for layer in [*layers] * len(large):  # several times, because a job may list a layer before its source
+    for layer in [*layers] * len(large):  # repeat the loop, because a job may list a layer before its source
         if LAYERS.find(layer.type).speed.feature_parallel is Connection.ONE_TO_ONE and cut & {*layer.srclayers}:
             cut.add(layer.name)
     for name, wanted in (("batch", set()), ("feature", cut)):

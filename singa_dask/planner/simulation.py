@@ -45,7 +45,7 @@ from singa_dask.runtime.units.worker_params import WorkerParams
 from singa_dask.training import ALGORITHMS
 
 MAX_PROCESSES = 64
-"""Jobs with more processes are simulated by `Many` if it supports them, which does not follow single messages."""
+"""Jobs with more processes are simulated by `Many`, without single messages, if `Many` supports them."""
 FIRST_STEPS = 1
 """Number of steps that are not counted, because the first step of a job may send more messages."""
 
@@ -71,7 +71,7 @@ def simulate(
     threads : int, optional
         Number of threads of each worker. By default, the number that the runtime would choose.
     trace : bool
-        Whether to return the events of the last step. The simulation then follows each message, also for many
+        Whether to return the events of the last step. The simulation then simulates each message, also for many
         processes.
 
     Raises
@@ -99,7 +99,7 @@ def simulate(
 
 
 def _is_crowded(job: JobConf, plan: JobPlan, cluster: Cluster, threads: int | None) -> bool:
-    """Return whether there is a host with several processes, whose workers use all of its cores."""
+    """Return whether any host has several processes whose workers use all cores of the host."""
     n_processes = Counter(cluster.host_of[: len(plan.layout.processes)])
 
     def has_all_cores(home: int, n: int) -> bool:
@@ -122,7 +122,7 @@ class _Stub(Stub):
 class _Process:
     """A simulated process with its stub, its router and its message thread.
 
-    It is also the router's `Transport`.
+    The object is also the router's `Transport`.
 
     ``n_sent`` has the numbers of bytes and of messages sent to other processes so far.
     """
@@ -151,7 +151,7 @@ class _Process:
             if not left:
                 self.peers[to].receive(message, link, n_bytes)
 
-        # a message arrives when all bytes have travelled, and its last byte, which leaves at the end, has arrived
+        # a message has arrived once its last byte, which leaves at the end of the transfer, has arrived
         begin = partial(self.network.carry, self.index, to, n_bytes, arrive)
         end = partial(clock.after, link.latency_s, arrive)
         clock.effect(partial(self.thread.put, "send", link.sent_s + n_bytes * link.sent_byte_s, begin, end, wake_s))
@@ -180,7 +180,7 @@ def _nothing() -> None:
 
 
 class _Server:
-    """A simulated server and its thread. It is also the inbox of the server."""
+    """A simulated server and its thread. The object is also the inbox of the server."""
 
     def __init__(self, address: Address, job: JobConf, plan: JobPlan, process: _Process) -> None:
         self._clock, self._router, meter = process.clock, process.router, process.clock.meter
@@ -206,7 +206,7 @@ class _Server:
 
 
 class _Reader:
-    """Reads the records of a worker ahead, in a simulated thread, in the time that `Costs` has for them."""
+    """Reads the records of a worker ahead, in a simulated thread, which takes the time in `Costs`."""
 
     def __init__(self, name: str, rows: int, process: _Process, wait: VirtualWait) -> None:
         self.thread = SerialThread(f"prefetch-{name}", process.index, process.cores)
@@ -238,7 +238,7 @@ class _Reader:
 class _Worker:
     """A simulated worker and its thread.
 
-    ``ends`` has the time at which each step has ended, and ``waited_s`` the total waits up to these times, by cause.
+    ``ends`` has the end time of each step, and ``waited_s`` the total waits up to these times, by cause.
     """
 
     def __init__(
@@ -369,7 +369,7 @@ class _Simulation:
         )
 
     def _do_steps(self, n: int) -> None:
-        """Simulate ``n`` steps of all workers, until nothing is left to happen."""
+        """Simulate ``n`` steps of all workers, until no events are left."""
         for worker in self.workers:
             worker.n_due += n
             self._clock.after(0.0, worker.thread.resume)

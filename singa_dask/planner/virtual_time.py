@@ -1,7 +1,8 @@
 """Virtual time: threads of simulated hosts that share cores, and the network between hosts.
 
-The code of the runtime runs for real, and takes no virtual time by itself. Its effects on other threads are delayed
-until its simulated thread has spent the time of the work that precedes them. `Thread.collect` collects these effects.
+Real code of the runtime runs, but its real time does not count. Each piece of work has a cost in virtual time. An
+effect of the code on other threads, such as a message, happens once the simulated thread has spent the cost of all work
+before the effect. `Thread.collect` collects these effects.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ class VirtualClock:
         self.at(self.now + seconds, call)
 
     def effect(self, call: Effect) -> None:
-        """Schedule a call for when the thread whose code runs now has spent the time of its work so far.
+        """Schedule a call after the work that the current thread has done so far.
 
-        If no thread's code runs, call the function immediately.
+        The current thread is the thread whose code runs now. Without such a thread, call the function immediately.
         """
         if self.thread is None:
             call()
@@ -73,7 +74,7 @@ class VirtualClock:
 class _Task:
     """Work of one or several threads.
 
-    ``left_s`` is the remaining work of each, in seconds of a core of speed 1.
+    ``left_s`` is the remaining work of each thread, in seconds of a core of speed 1.
     """
 
     def __init__(self, thread: Thread, n_threads: int, left_s: float, then: Effect) -> None:
@@ -91,11 +92,11 @@ class _Slot:
     turn : float
         Time at which the turn of the first task began.
     planned : int
-        Number of the newest plan for the end of the task or its turn. Older plans are ignored.
+        Number of the newest scheduled end of the task or its turn. Ends with older numbers are ignored.
     n_shared : int
-        Number of cores that this slot shares, each with a slot of one core.
+        Number of this slot's cores that are shared, each with another slot of one core.
     sharer : _Slot or None
-        For a slot of one shared core: the slot that shares the core with it.
+        For a slot of one shared core, the other slot that has this core.
     """
 
     def __init__(self, n_cores: int = 0, sharer: _Slot | None = None) -> None:
@@ -106,7 +107,8 @@ class _Slot:
     def rate(self) -> float:
         """Speed of the first task.
 
-        The speed is at most half if one of its threads shares a core, as the others wait for that thread.
+        The speed is at most half if one thread of the task shares a core, because all other threads wait for that
+        thread.
         """
         n_threads = self.tasks[0].n_threads
         is_shared = self.n_cores - n_threads < self.n_shared > 0
@@ -119,17 +121,17 @@ class _Slot:
 
     @property
     def load(self) -> int:
-        """Number of threads on the core that a waking thread would get in this slot."""
+        """Number of threads that already use the core that this slot would give to a waking thread."""
         return len(self.tasks) + (self.sharer is not None or (self.n_shared > 0 and not self.can_share))
 
 
 class Cores:
-    """The cores of a host, and the scheduler of its threads.
+    """The cores of a host, and a scheduler of threads that imitates Linux.
 
-    It imitates Linux. A waking thread gets a free core; if there is none, it interrupts the thread on another core,
-    which continues after it. Threads on the same core take turns of `TURN_S` seconds. A thread that has waited for
-    `COLD_S` seconds moves to a free core. A group of threads that wait for each other uses the free cores; a single
-    thread may share one of these cores.
+    A waking thread gets a free core. If no core is free, the thread interrupts another thread, which continues later.
+    Threads on the same core take turns of `TURN_S` seconds. A thread that has waited for `COLD_S` seconds moves to a
+    free core. A group of threads that wait for each other uses the free cores; a single thread may share one of these
+    cores.
     """
 
     def __init__(self, clock: VirtualClock, host: Machine) -> None:
@@ -139,7 +141,7 @@ class Cores:
         self._ended: tuple[Thread, _Slot] | None = None
 
     def n_busy(self, more: int) -> int:
-        """Return how many cores are busy if ``more`` threads run, in addition to the present ones."""
+        """Return the number of busy cores if ``more`` threads run in addition to the threads that run now."""
         return min(self.host.n_cores, self.host.n_cores - self._n_free + more)
 
     def run(self, thread: Thread, n_threads: int, seconds: float, then: Effect) -> None:
@@ -186,7 +188,7 @@ class Cores:
         self.clock.after(seconds, end)
 
     def _share(self, slot: _Slot) -> _Slot:
-        """Return a new slot that shares one of the cores of another slot, whose task continues."""
+        """Return a new slot that shares a core of another slot. The task of the other slot continues."""
         self._change_shared(slot, 1)
         self._slots.append(_Slot(1, slot))
         return self._slots[-1]
@@ -248,7 +250,7 @@ class Cores:
 
 
 class Thread:
-    """A simulated thread. ``busy_s`` is the total time for which it has run."""
+    """A simulated thread. ``busy_s`` is the total time for which the thread has run."""
 
     def __init__(self, name: str, process: int, cores: Cores) -> None:
         self.name, self.process, self.cores, self.clock = name, process, cores, cores.clock
@@ -259,7 +261,7 @@ class Thread:
         return self.clock.meter.take_s(self.clock.costs, self.cores.n_busy(1))
 
     def collect(self, code: Effect) -> Script:
-        """Run code as code of this thread; return its effects on other threads."""
+        """Run code in the name of this thread; return the effects of the code on other threads."""
         clock, script = self.clock, Script()
         clock.thread, clock.script = self, script
         code()
@@ -381,7 +383,7 @@ class CodeThread(Thread):
                 self.pause()
 
     def play(self, code: Effect) -> None:
-        """Run code that does not wait, spend its time, and let its effects happen.
+        """Run code that does not wait; spend the time of its work and schedule its effects.
 
         The code of the thread calls this method.
         """
@@ -391,7 +393,7 @@ class CodeThread(Thread):
 
 
 class VirtualWait(Cancellation):
-    """The waits of a thread's code for one cause. ``waited_s`` is their total duration."""
+    """Waits of a simulated thread for one cause, such as params. ``waited_s`` is their total duration."""
 
     thread: CodeThread
 
@@ -458,7 +460,7 @@ class Network:
         self._clock.at(self._occupy(("read", cores), n_bytes / rate if rate else 0.0), then)
 
     def _occupy(self, way: object, seconds: float) -> float:
-        """Occupy a direction of a connection for some seconds, once it is free; return when the use ends."""
+        """Occupy a direction of a connection for some seconds, once it is free; return the end time."""
         self._free_at[way] = max(self._clock.now, self._free_at[way]) + seconds
         self.busy_s[way] += seconds
         return self._free_at[way]

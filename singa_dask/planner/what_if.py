@@ -12,7 +12,7 @@ from singa_dask.runtime.planning.machine import cpu_count, machine_memory
 from singa_dask.wording import suggest
 
 MAX_SLOTS = 64
-"""Maximum number of processes of a hypothetical cluster that has fewer hosts."""
+"""Maximum number of processes of a hypothetical cluster, unless the cluster has more hosts."""
 ONE = {"": 1.0}
 WHAT_IF: dict[str, tuple[float, Mapping[str, float], str]] = {
     "hosts": (1, ONE, "64"),
@@ -24,7 +24,7 @@ WHAT_IF: dict[str, tuple[float, Mapping[str, float], str]] = {
     "read": (0, {"Gbit": 1e9 / 8, "Mbit": 1e6 / 8, "GB": 1e9, "MB": 1e6}, "200MB"),
     "life": (0, {"h": 3600.0, "d": 86400.0}, "10000h"),
 }
-"""For each key: its default (0 means the value of this machine), its units, and an example."""
+"""For each key: default value (0 means the value of this machine), units, and an example."""
 PAYLOAD = 1448 / 1538
 """Share of the bytes on an Ethernet link that remains without the headers of TCP, IP and frames."""
 
@@ -76,8 +76,8 @@ def imagined_cluster(values: Mapping[str, float], within: Link, over_tcp: Link) 
     within : Link
         The link between processes of one host.
     over_tcp : Link
-        The same link without shared memory. Between hosts, threads take as long as on this link to write and read
-        messages.
+        The link between processes of one host without shared memory. Writing and reading a message between hosts is
+        assumed to take as much CPU time as on this link.
     """
     n, cores = int(values["hosts"]), int(values["cores"]) or cpu_count()
     memory = int(values["memory"]) or machine_memory()
