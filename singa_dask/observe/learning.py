@@ -1,4 +1,7 @@
-"""Judge whether a run has learned, from the best constant answer and from its curves and layers."""
+"""Judge whether a run has learned, from its results, its curves and its layers.
+
+Results are compared with the best constant answer: one prediction for all records, e.g. the largest class.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +42,11 @@ AREAS = ("roc_auc", "roc_auc_ovr", "auc")
 MAJORITY = 0.75
 """If one class has at least this share of the records, the accuracy does not show what was learned."""
 ONE_CLASS, BALANCED = 0.005, 0.05
-"""Limits of the balanced accuracy, above that of a constant answer. A net has hardly learned if it reaches at most
-`ONE_CLASS` more, and has learned if it reaches at least `BALANCED` more."""
+"""Limits for the balanced accuracy of a net minus the balanced accuracy of a constant answer. Up to `ONE_CLASS`, the
+net has hardly learned; from `BALANCED` on, it has learned."""
 WORSE = 0.01
-"""A warning is given if the net is worse than a baseline by more than this: difference of areas, or relative difference
-of errors."""
+"""A warning is given if the net is worse than a baseline by more than this difference of areas, or this relative
+difference of errors."""
 LESS_DECAY = ["a lower weight_decay and dropout_ratio, and more train_steps"]
 MORE_DECAY = ["a higher weight_decay or dropout_ratio, and fewer train_steps"]
 OVERFITS = 1.3
@@ -133,7 +136,7 @@ def sentences(
 
 
 def _remedies_in(job: Mapping[str, Any]) -> set[str]:
-    """Return what advice a job already follows: its types of layers, and keys and metrics of advice."""
+    """Return the advice that a job already follows, as types of layers, keys of the job, and metrics."""
     layers = (job.get("neuralnet") or {}).get("layer") or []
     blocks = [value for each in layers for value in each.values() if isinstance(value, Mapping)]
     stores = [each["store_conf"] for each in layers if each.get("store_conf")]
@@ -220,7 +223,7 @@ def _compare_with_constant(
 
 
 def _is_worse(metric: str, value: float, other: float, n: int) -> bool:
-    """Return whether a value of a metric over ``n`` records is worse by more than chance explains."""
+    """Return whether ``value`` of a metric over ``n`` records is worse than ``other`` beyond chance."""
     if metric == "rmse":
         return value > other * (1 + WORSE)
     return value < other - (WORSE if metric in AREAS else math.sqrt(max(other * (1 - other), 0) / n))

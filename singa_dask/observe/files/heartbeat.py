@@ -1,6 +1,6 @@
 """Heartbeat: a file in a remote run directory that shows that a process still writes there.
 
-A local run directory needs none: there, the lock on ``commands.jsonl`` shows it. See `journal.is_in_use`.
+A local run directory needs no heartbeat, because its file ``commands.jsonl`` is locked. See `journal.is_in_use`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HEARTBEAT = "heartbeat.json"
 """File with the ``time`` of the last heartbeat. It is deleted at the end of the run."""
 BEAT_S = 15.0
 LOST_S = 60.0
-"""Seconds without a heartbeat after which a run is lost."""
+"""Seconds without a heartbeat after which a run counts as lost."""
 
 
 class Heartbeat:
@@ -36,7 +36,7 @@ class Heartbeat:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Write the first heartbeat, and start a thread for later ones. DataError if the first one fails."""
+        """Write the first heartbeat, or raise `DataError`; then start a thread for later heartbeats."""
         if fs.local_path(self._url) is None and not self._has_begun:
             self._has_begun = True
             self._beat()

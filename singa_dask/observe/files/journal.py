@@ -17,16 +17,16 @@ from singa_dask.fs.locks import try_lock
 
 REWRITE_S = 1.0
 REWRITE_SHARE = 20
-"""Minimum time between two writes of a whole file: `REWRITE_S` seconds, and `REWRITE_SHARE` times the duration of a
-write."""
+"""Minimum time between two writes of a whole file: the larger of `REWRITE_S` seconds and `REWRITE_SHARE` times the
+duration of a write."""
 
 
 class Journal:
     """A text file to which lines are appended.
 
     On a local disk, each line is written immediately, completely or not at all, so that closing cannot fail. Files on
-    other file systems cannot be appended to; there the whole file is written again. `save` does this, and also `add`
-    if the last write was more than a second ago, and longer ago than twenty times its duration.
+    other file systems cannot be appended to. There, `save` writes the whole file again. `add` calls `save` at most once
+    a second, and less often if writing is slow.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class Journal:
     in_use : bool
         Whether to lock the file, so that `is_in_use` returns True while it is open. Only on local disks.
     once : bool
-        Whether to skip lines that are already in the file when it is opened, and to drop an incomplete last line.
+        Whether to drop an incomplete last line when the file is opened. `add` then skips lines that were in the file.
     check : callable
         Called just before each change of the file. It must raise an error if another process now owns the file.
 
@@ -78,7 +78,7 @@ class Journal:
         """
         if line in self._known:
             return
-        # look whether the file was removed before the check: a process that takes over the run replaces it by a copy
+        # test this before `_check`, because a process that takes over the run replaces the file by a copy
         was_removed = self._file is not None and not os.fstat(self._file.fileno()).st_nlink
         if self._file is not None:
             self._check()
@@ -97,7 +97,7 @@ class Journal:
             raise DataError(f"{self.url}: the file was removed by another program. Its content is lost.")
 
     def objects(self) -> list[dict[str, Any]]:
-        """Return the lines as JSON objects, without lines that a killed writer has left incomplete."""
+        """Return the lines as JSON objects, without incomplete lines of a killed writer."""
         return read_objects(self.url) if self._path is not None else _objects(self._lines)
 
     def clear(self) -> None:
@@ -133,7 +133,7 @@ class Journal:
                 self._save_after = now + max(REWRITE_S, REWRITE_SHARE * (now - started))
 
     def close(self, drop: bool = False) -> None:
-        """Save, and close the file. With ``drop`` the file was deleted, and is not saved again."""
+        """Save, and close the file. Pass ``drop`` if the file was deleted: it is not saved again."""
         if self._file is not None:
             self._file.close()
         elif not drop:

@@ -68,7 +68,7 @@ ALREADY_THERE = (
     "a run is already there. Continue it with --resume, replace it with --overwrite, or choose another --run-dir "
     "(in Python: resume=True, overwrite=True, run_dir=)."
 )
-# keys to record; events may have further keys, which are added on their way
+# keys to record; processes that pass on an event add further keys, which are not recorded
 BAD_RECORD_KEYS = ("unit", "layer", "url", "block", "row", "rows", "reason")
 
 
@@ -82,7 +82,7 @@ def _plain(name: str) -> str:
 
 
 def newest_run(parent: str, name: str) -> str:
-    """Return the URL of the latest run of a job in a directory, if possible of a run with a checkpoint.
+    """Return the URL of the latest run of a job in a directory. Runs with a checkpoint come first.
 
     Raises
     ------
@@ -140,14 +140,14 @@ class RunDirectory:
     job_id : str
         Unique id of this run.
     driver : int
-        Number of the driver of a detached job; 0 for a client. A number above 1 means that an earlier driver was lost,
-        which may have started the run. Then lines that are already in the files are not written again.
+        Number of the driver of a detached job; 0 for a client. A number above 1 means that an earlier driver, which may
+        have started the run, was lost. Then lines that are already in the files are not written again.
 
     Raises
     ------
     ConfigError
-        The directory has another run, a run in the directory is running, or other programs have files there with the
-        names that a run uses.
+        The directory has another run, a run in the directory is running, or files of other programs have the names of
+        files of a run.
     """
 
     def __init__(
@@ -243,7 +243,7 @@ class RunDirectory:
     def _renew_journals(self) -> None:
         """Replace local journals by copies.
 
-        An old driver that still has the old files open then writes to no file.
+        An old driver that still has the old files open then writes to files that no longer have a name.
         """
         if fs.local_path(self.url) is None:
             return
@@ -469,15 +469,15 @@ def is_run(url: str) -> bool:
 def check_ended(url: str, job_id: str, known: Mapping[str, bool]) -> None:
     """Check that no other job is running or queued in a run directory.
 
-    The scheduler decides about the jobs that it knows. The heartbeat of a remote directory decides about other jobs,
-    unless the process that writes there was killed on this host. See `is_in_use` for local directories.
+    ``known`` decides about jobs that the scheduler knows. Another job counts as running if its remote directory has a
+    recent heartbeat, unless its process ran on this host and was killed. For local directories, see `is_in_use`.
 
     Parameters
     ----------
     job_id : str
         The job that is about to start there.
     known : mapping of str to bool
-        Whether each job of this directory is running or queued, as far as the scheduler knows.
+        For each job of this directory that the scheduler knows, whether the job is running or queued.
 
     Raises
     ------

@@ -72,9 +72,9 @@ def _topology(cluster: Mapping[str, Any]) -> dict[str, Any]:
 def best_metric(run: StoredRun) -> dict[str, Any]:
     """Return ``metric``, ``value`` and ``step`` of the best test or validation; empty if there was none.
 
-    The first of these metrics that was measured determines the best: the metric that the job names in
-    ``early_stopping`` or ``keep_checkpoints``; an area under a ROC curve; accuracy; loss. An area,
-    accuracy or loss of a validation comes before that of a test.
+    The first of these metrics that was measured determines the best step: the metric that the job names in
+    ``early_stopping`` or ``keep_checkpoints``; an area under a ROC curve; accuracy; loss. For each of the last three,
+    the value of a validation comes before the value of a test.
     """
     for phase, name, is_less in _candidates(run.job):
         measured = [(event, layer_metrics(event).get(name)) for event in run.metrics if event["phase"] == phase]
@@ -102,7 +102,7 @@ def _candidates(job: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
 
 
 def _last_metrics(run: StoredRun) -> dict[str, dict[str, Any]]:
-    """Return, by phase, the last metrics of the first worker group with their step."""
+    """Return, by phase, the last metrics of the first worker group and the step of these metrics."""
     last: dict[str, dict[str, Any]] = {}
     for event in run.metrics:
         if event.get("group", 0) == 0:

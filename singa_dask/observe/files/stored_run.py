@@ -86,7 +86,7 @@ def _runs_in(url: str) -> str:
 
 
 def short_names(runs: list[StoredRun]) -> list[str]:
-    """Return the shortest ends of the URLs of runs that distinguish them."""
+    """Return short names of runs: the ends of their URLs, as long as needed to tell runs apart."""
     parts = [fs.absolute(run.url).split("/") for run in runs]
     for n in range(1, max(map(len, parts), default=1) + 1):
         names = ["/".join(each[-n:]) for each in parts]
@@ -96,10 +96,9 @@ def short_names(runs: list[StoredRun]) -> list[str]:
 
 
 def run_of(url: str, otherwise: str = "pass its job: job=, or --job.") -> str:
-    """Return the run directory of a URL.
+    """Return the run directory for the URL of a run directory, its checkpoint directory or a checkpoint.
 
-    The URL is of a run directory, of its checkpoint directory, or of a checkpoint in it. ``otherwise`` says what to do
-    with a checkpoint without a run.
+    ``otherwise`` is the advice in the error for a checkpoint without a run.
 
     Raises
     ------

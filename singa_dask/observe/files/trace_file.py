@@ -22,7 +22,7 @@ SPANS = "trace"
 """Directory in a run directory with the files of processes, ``<process>-<incarnation>.json``."""
 TRACE = "trace.json"
 REWRITE_S = 1.0
-"""Seconds from the newest spans of a process until the trace is written."""
+"""The trace is written when the newest spans of any process are this many seconds old."""
 TRACKS = ("worker", "server", "messages sent", "messages received")
 """Beginnings of the names of threads, in the order in which viewers show them."""
 
@@ -36,7 +36,7 @@ def write_spans(run_url: str, recorded: Mapping[str, Any]) -> None:
         The run directory.
     recorded : mapping
         The event ``profile`` of a `Trace`, and these keys: ``incarnation`` and ``host`` of the process; ``offset_s``,
-        by how many seconds its clock is behind the scheduler's clock; ``error_s``, the possible error of the offset.
+        the seconds by which its clock is behind the scheduler's clock; ``error_s``, the possible error of the offset.
 
     Raises
     ------
@@ -111,7 +111,7 @@ class TraceFile:
 
 
 def _to_s(recorded: Mapping[str, Any]) -> float:
-    """Return the seconds that turn times of a process into epoch seconds of the scheduler's clock."""
+    """Return the seconds to add to times of a process to get epoch seconds of the scheduler's clock."""
     return float(recorded["began"] + recorded["offset_s"])
 
 

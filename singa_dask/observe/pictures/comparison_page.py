@@ -63,7 +63,7 @@ def _introduction(comparison: Mapping[str, Any]) -> str:
 def _least(comparison: Mapping[str, Any], title: str) -> list[int]:
     """Return the topologies that reach the target in the smallest median time (or number of samples).
 
-    Only topologies count all of whose runs reached the target.
+    A topology counts only if all its runs reached the target.
     """
     key = "target_seconds" if title == "s to target" else "target_samples"
     medians = {

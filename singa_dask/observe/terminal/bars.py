@@ -31,7 +31,8 @@ REFRESH_PER_S = 4
 ECHO = 2
 """Number of columns on the right that stay free for the ``^C`` that a terminal echoes after the last row.
 
-Without them, the cursor would be a line lower than rich expects, and the header of the table would stay behind."""
+Without these columns, the cursor would be a line lower than rich expects, and the header of the table would stay
+behind."""
 
 BAR = "bar"
 KEPT_METRICS = 2
@@ -43,7 +44,7 @@ WAITS = 1000
 class _Column(NamedTuple):
     """A column of the table.
 
-    If the terminal is too narrow, the highest ``rank`` is dropped first, and rank 0 never.
+    If the terminal is too narrow, columns with the highest ``rank`` are dropped first. Rank 0 is never dropped.
 
     ``name`` is the header, and ``cells`` are the texts of the rows.
     """
@@ -60,9 +61,8 @@ class _Column(NamedTuple):
 def epoch_of(row: progress.Task, event: Mapping[str, Any]) -> tuple[float | None, float | None]:
     """Return how many epochs a row has done, and the seconds until its current epoch ends.
 
-    Return None if they are unknown.
-
-    Both are extrapolated from the last metrics of the row (``event``), by the steps that were made since then.
+    Unknown values are None. Both values are extrapolated from the last metrics of the row (``event``) by the steps
+    since then.
     """
     epoch = event.get("epoch")
     if not epoch:
@@ -164,10 +164,7 @@ class GroupBars(progress.Progress):
 
 
 def fit(columns: list[_Column], width: int) -> tuple[list[_Column], int]:
-    """Drop columns until the others fit, separated by spaces.
-
-    Return the other columns, and the width of the bar.
-    """
+    """Return the columns that fit beside each other, separated by spaces, and the width of the bar."""
     for rank in sorted((column.rank for column in columns), reverse=True):
         others = [column.width for column in columns if column.name != BAR]
         room = width - sum(others) - len(columns) + 1

@@ -39,8 +39,8 @@ class Progress:
 class LinesProgress(Progress):
     """Prints a line for each event, for logs and pipes.
 
-    After `FREE_LINES` lines of metrics, it skips some: the pauses between lines grow with the running time of the job.
-    So a long job prints some hundred lines. The last skipped line is printed at the end.
+    After `FREE_LINES` lines of metrics, lines are skipped: the pauses between lines grow with the running time of the
+    job. Thus even a long job prints only a few hundred lines. The last skipped line is printed at the end.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class LinesProgress(Progress):
         line = metrics_line(event, self.n_groups, self._left_s(event))
         if self._n_lines >= FREE_LINES and now - self._said_at < (now - self._began) / FREE_LINES:
             if self._n_lines == FREE_LINES:
-                self.say("Fewer lines from here on; metrics.jsonl has all.")
+                self.say("From here on, some lines are skipped; metrics.jsonl has all metrics.")
                 self._n_lines += 1
             self._left_out[key] = line
             return
@@ -134,7 +134,7 @@ def join_if_fits(first: str, second: str, console: Console | None = None) -> str
 def start_progress(
     n_groups: int, n_steps: int, quiet: bool = False, console: Console | None = None, run_url: str = ""
 ) -> Progress:
-    """Return a `Progress`: nothing if ``quiet``, bars on a terminal or in a notebook, else lines.
+    """Return a `Progress`. It shows bars on a terminal or in a notebook, else lines; ``quiet``: nothing.
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ def device_names(job: JobConf, n_workers: int, n_visible: int = 0, first: int = 
     n_visible : int
         Number of GPUs that the process sees. Used only if the job lists no GPUs.
     first : int
-        Number of workers in earlier processes that see the same GPUs, and so take the first of them.
+        Number of workers in earlier processes that see the same GPUs. These workers take the first GPUs.
     """
     if job.ops != "cupy":
         gpus = [f"cuda:{index}" for index in job.gpu[:n_workers]]
@@ -125,9 +125,9 @@ class Devices:
         return 1 if self._is_on_gpu(worker) else self.n_threads
 
     def worker_bytes(self, limit: int | None) -> int:
-        """Return how many bytes of memory a worker may use.
+        """Return the number of bytes of memory that a worker may use.
 
-        It is the worker's share of this machine's memory, or of ``limit``, the bytes of its process, if that is less.
+        This is the worker's share of the memory of this machine or of ``limit``, the bytes of its process, if less.
         """
         share = machine_memory() // max(self._n_beside, 1)
         return min(share, limit // max(len(self._workers), 1)) if limit else share
@@ -190,7 +190,7 @@ def _workers(units: Sequence[Address]) -> list[Address]:
 
 @contextlib.contextmanager
 def explain_memory_errors(nets: Callable[[], Collection[NeuralNet]]) -> Iterator[None]:
-    """Add to a DeviceMemoryError in the context how much memory the nets of a worker need, and advice."""
+    """Add to a DeviceMemoryError of the context the memory that the nets of a worker need, and advice."""
     try:
         yield
     except DeviceMemoryError as error:

@@ -43,7 +43,7 @@ class JobPlan:
     scales : tuple of (float, float) or None
         ``lr_scale`` and ``wd_scale``; None for a running statistic, which is not trained.
     n_sharers : tuple of int
-        Number of gradients in one step of a worker group.
+        Number of gradients of the param that a worker group computes in one step.
     gradient_divisors : tuple of int
         Divisor that turns the sum of these gradients into their mean.
     slices : tuple of ParamSlice
@@ -67,12 +67,12 @@ class JobPlan:
 
     @property
     def way(self) -> ProcessTree | None:
-        """The tree if it contains all processes, else None. All messages travel along this tree."""
+        """The tree if it contains all processes, else None. With such a tree, all messages travel along it."""
         return self.tree if self.tree and self.tree.n_processes == len(self.layout.processes) else None
 
     @property
     def n_trained(self) -> Counter[int]:
-        """Number of trained slices of each server that has any. Running statistics do not count."""
+        """Number of trained slices of each server that has trained slices. Running statistics do not count."""
         trained = [piece for piece in self.slices if self.scales[piece.param] and self.n_sharers[piece.param]]
         return Counter(piece.server for piece in trained)
 
@@ -131,7 +131,7 @@ def check_scales(updater: UpdaterConf, names: Sequence[str]) -> None:
 def _assign_local_servers(
     slices: Sequence[ParamSlice], users: Sequence[Collection[int]], layout: Layout
 ) -> Iterator[ParamSlice]:
-    """Assign slices that only workers of one process use to a server of that process, if it has one.
+    """Assign slices that only workers of one process use to a server of that process, if it has a server.
 
     Shards that only one worker uses then never leave their process.
 

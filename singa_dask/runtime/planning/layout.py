@@ -1,6 +1,6 @@
 """The units in each process of a job, and how a process joins a job that runs.
 
-After SINGA's ``Cluster`` (src/utils/cluster.cc). Its rounding is fixed: the last process may have fewer units.
+After SINGA's ``Cluster`` (src/utils/cluster.cc). Unlike in SINGA, the last process may have fewer units.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Layout:
 
     @cached_property
     def groups_of(self) -> list[set[int]]:
-        """Worker groups that need each process: groups with a worker in it, or that use its servers."""
+        """Worker groups of each process: groups that have a worker in the process or use a server in it."""
         n_groups = self.cluster.nworker_groups
         of_servers = {unit.group for unit in self.units if unit.kind == "server"}
         users = {g: {n for n in range(n_groups) if self.server_group_of(n) == g} for g in of_servers}

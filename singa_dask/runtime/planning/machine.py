@@ -42,7 +42,7 @@ def n_threads(job: JobConf, n_workers: int, n_on_gpus: int = 0, n_cores: int | N
     n_workers : int
         Number of workers that share the cores.
     n_on_gpus : int
-        How many of them are on GPUs, and use one thread each.
+        Number of these workers that are on GPUs. Each of them uses one thread.
     n_cores : int, optional
         Number of cores; by default all cores that this process may use.
     """
@@ -51,7 +51,7 @@ def n_threads(job: JobConf, n_workers: int, n_on_gpus: int = 0, n_cores: int | N
 
 
 def core_wait_s() -> float:
-    """Return for how many seconds this thread was ready to run but had to wait for a core; 0 if not known."""
+    """Return the seconds for which this thread was ready to run but waited for a core; 0 if unknown."""
     _, _, rest = _text_of(SCHEDULED).partition(" ")
     return int(rest.split()[0]) / 1e9 if rest else 0.0
 

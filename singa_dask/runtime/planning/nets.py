@@ -113,7 +113,7 @@ def build_nets(
 
 
 def add_passes(job: JobConf, nets: Nets) -> None:
-    """Count the records of nets that read all records, and build nets for their last batches.
+    """Count the records of nets that read all records, and build nets for their smaller last batches.
 
     No memory is allocated.
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 
 from threadpoolctl import LibController, ThreadpoolController, threadpool_limits
 
-# a lock for the other two; all active limits on BLAS threads in this process; restores the threads after the last limit
+# lock for the other variables; active limits on BLAS threads in this process; restores the threads after the last limit
 _lock, _asked, _restore = threading.Lock(), list[int](), ExitStack()
 
 

@@ -57,7 +57,7 @@ def check_whole(net: NeuralNet, phase: Phase) -> None:
     if layer := next((layer for layer in others if not isinstance(layer, StoreInput)), None):
         message = f"layer {layer.conf_name!r} reads no store, so the number of its records is not known"
     elif layer := next((each for each in net.all_layers if is_sequential(each) and not isinstance(each, Writer)), None):
-        message = f"layer {layer.conf_name!r} takes all batches one after the other, in one size"
+        message = f"layer {layer.conf_name!r} needs all batches in order and in one size"
     elif len(set(sizes.values())) > 1:
         message = f"its input layers have batches of several sizes, {_shown(sizes)}"
     else:
@@ -98,11 +98,9 @@ def _refused(phase: Phase, message: str) -> ConfigError:
 
 
 def divide(n_records: int, size: int, n_workers: int = 1) -> tuple[int, int]:
-    """Divide records into batches of ``size``.
+    """Divide records into batches of ``size``; return the numbers of whole batches and remaining records.
 
-    Return the number of whole batches, and of remaining records.
-
-    The number of remaining records is 0 or at least ``n_workers``, so that each worker gets one.
+    The number of remaining records is 0 or at least ``n_workers``, so that each worker gets a record.
     """
     n_batches, n_rest = divmod(n_records, size)
     while 0 < n_rest < n_workers:

@@ -63,7 +63,7 @@ def place(
     Parameters
     ----------
     workers : mapping of str to WorkerFacts
-        The Dask workers by address. Unusable ones appear only in the error.
+        The Dask workers by address. Unusable Dask workers are only named in the error.
     gain : callable, optional
         Decides among the Dask workers with enough threads. Called with a list of processes, a list of Dask workers, and
         the Dask workers chosen so far, by process. Returns the gain of placing each process on each Dask worker, an
@@ -114,7 +114,7 @@ def place(
 
 
 def _without_unusable(workers: Mapping[str, WorkerFacts]) -> tuple[list[str], dict[str, WorkerFacts]]:
-    """Return descriptions of the unusable Dask workers, and the usable ones."""
+    """Return descriptions of the unusable Dask workers, and the usable Dask workers by address."""
     unused = [f"{address} ({known.note})" for address, known in workers.items() if not known.usable and known.note]
     return unused, {address: known for address, known in workers.items() if known.usable}
 
@@ -188,7 +188,7 @@ def place_again(
     limits: tuple[int, int],
     packed: bool,
 ) -> tuple[Layout, tuple[str, ...]]:
-    """Choose Dask workers for all units of a job again, if possible the Dask workers that it had before.
+    """Choose Dask workers for all units of a restarting job, if possible its previous Dask workers.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ def place_again(
     limits : tuple of int
         Smallest and largest number of processes.
     packed : bool
-        Whether the units may be packed into fewer processes than the largest number, if there are too few Dask workers.
+        Whether to use fewer processes than the largest number if there are too few Dask workers.
 
     Raises
     ------

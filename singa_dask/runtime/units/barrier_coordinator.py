@@ -13,17 +13,17 @@ from singa_dask.runtime.planning.layout import Rejoin
 class BarrierCoordinator:
     """Counts the units of a job at three barriers. It is a state machine without I/O, like the stub.
 
-    - ``hello``: all units start when every unit has sent it.
-    - ``ready``: all workers train when every worker has its params and has sent it.
-    - ``leave``: all servers end when every worker has sent it.
+    - ``hello``: all units start when every unit has sent ``hello``.
+    - ``ready``: all workers train when every worker has its params and has sent ``ready``.
+    - ``leave``: all servers end when every worker has sent ``leave``.
 
-    Units that join a running job wait only for each other. A repeated message counts once; if no unit is missing, it is
-    answered again.
+    Units that join a running job wait only for each other. A repeated message counts once. If no unit is missing, the
+    coordinator answers a repeated message again.
 
-    With ``ready`` a worker sends facts that must be equal on all workers: versions of remote files, and digests of what
-    it has learned from the records. The coordinator compares them with the facts of the worker whose ``ready`` came
-    first. The answer ``go`` lists the facts that differ, with the value and the host of that worker. If a ``leave`` has
-    an ``error``, the job ends with this error once all workers have left.
+    With ``ready``, a worker sends facts that must be equal on all workers: versions of remote files, and digests of
+    facts about the records, e.g. class names. The coordinator compares these facts with the facts in the first
+    ``ready``. The answer ``go`` lists the facts that differ, with the value and the host of the first worker. If a
+    ``leave`` has an ``error``, the job ends with this error once all workers have left.
 
     Parameters
     ----------

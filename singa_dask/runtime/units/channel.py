@@ -15,7 +15,7 @@ Emit = Callable[[dict[str, Any]], "Future[Any] | None"]
 """A function that sends an event to the scheduler, for the user. Any thread may call it.
 
 The event must be serialisable by msgpack. For the event of a snapshot, the function returns a future that is done once
-the scheduler has the event; otherwise None."""
+the scheduler has the event. For other events it returns None."""
 
 
 class Channel:

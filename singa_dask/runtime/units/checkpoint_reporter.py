@@ -34,9 +34,9 @@ class CheckpointReporter:
 
     A report has the position of the worker and the states of its layers. The first worker group reports at steps that
     all its workers know in advance. Other groups get requests for reports at any time. The workers of such a group
-    agree on the step of each report, and on the request that it answers: if the sender of a request was lost, the
-    request may have reached only some of them. The report at the end of the training answers all remaining requests.
-    Requests for the last checkpoint are answered only by this report.
+    agree on the step of each report. They also agree on the request that the report answers, because a request whose
+    sender was lost may have reached only some workers. The report at the end of the training answers all remaining
+    requests. Requests for the last checkpoint are answered only by this report.
 
     Reports keep checkpoints consistent. A worker reports only after servers have answered all its gradients. It begins
     its next step only after the servers have copied their slices, as the message ``taken`` says. If the first worker is
@@ -131,7 +131,7 @@ class CheckpointReporter:
             self._channel.receive("the copies of the servers")
 
     def repeat_arrival(self) -> None:
-        """Send the arrival to the first worker again, if this worker waits for copies.
+        """Send ``arrived`` to the first worker again, if this worker waits for copies of servers.
 
         Any thread may call this method.
         """

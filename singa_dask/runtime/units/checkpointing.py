@@ -85,7 +85,7 @@ class Checkpointing:
         self._author = author
         self._retention = Retention(url, job.keep_checkpoints, stopping is not None and stopping.restore_best, author)
         self._others = range(1, job.cluster.nworkers_per_group)
-        # kind -> (number of steps between two, first step)
+        # kind -> (number of steps between two checkpoints, first step)
         self._freq = {"checkpoint": (job.checkpoint_freq, job.checkpoint_after)}
         requester = secrets.token_hex(4)
         self._pending = {"checkpoint": PendingCheckpoints("checkpoint", job.cluster, requester, self._write_later)}
@@ -95,7 +95,7 @@ class Checkpointing:
         self._known = state.step  # step of the newest snapshot that the scheduler has
         self._written: Event = {}  # event of the newest complete checkpoint of this run
         self._copying: set[tuple[str, Address]] = set()
-        # workers of other groups: those that wait for the request `_asked`, and those that have left
+        # workers of other groups that wait for the request `_asked`; workers of other groups that have left
         self._arrived: set[Address] = set()
         self._gone: set[Address] = set()
         self._asked: tuple[str, int] | None = None
@@ -190,16 +190,13 @@ class Checkpointing:
         The answer is the destination for the states of this worker's layers; empty if the checkpoint is skipped.
         """
         net = self._trainer.net
-        if net.is_partitioned:  # the first worker waits only for its own params, which are not all of them
+        if net.is_partitioned:  # the first worker waits only for its own params, so wait for other params here
             self._trainer.collect_all()
         self._channel.send("learned", FIRST, info=net.context.knowledge.known.to_dict())
         return self._channel.wait_for("taken").info
 
     def _complete(self, facts: Mapping[str, Any]) -> Checkpoint | None:
-        """Return the complete checkpoint of this step, if one exists and no group has trained since.
-
-        Otherwise, return None.
-        """
+        """Return the complete checkpoint of this step, if no group has trained since then; else None."""
         if self._state.step != self._first_step:
             return None
         try:
@@ -214,16 +211,14 @@ class Checkpointing:
     def _is_free(self, kind: str, last: bool) -> bool:
         """Wait until the previous checkpoint or snapshot is complete.
 
-        Return False if it takes over `PATIENCE_S`.
-
-        The last checkpoint waits without a limit.
+        Return False if the previous one takes more than `PATIENCE_S` seconds. With ``last``, wait without a limit.
         """
         pending = self._pending[kind]
         while pending and (last or pending.seconds < PATIENCE_S):
             self._channel.receive(f"the {kind} before this", None if last else max(PATIENCE_S - pending.seconds, 0.0))
         if pending and kind == "checkpoint":
             logger.warning(
-                "the checkpoint of step %d is skipped: the one before has been writing for %.0f s",
+                "the checkpoint of step %d is skipped: the previous one is still being written after %.0f s",
                 self._state.step, pending.seconds
             )  # fmt: skip
         return not pending
@@ -400,9 +395,9 @@ class Checkpointing:
             places, url = " and ".join(event["kept_at"]), event["url"]
             return f"Its files are kept at {places}. To complete it, copy all of them to {url}; then resume the run."
         if self._written:
-            return f"What was trained after step {self._written['step']} is lost."
+            return f"The training after step {self._written['step']} is lost."
         since = f"after step {self._first_step}, where this run began," if self._first_step else "in this run"
-        return f"What was trained {since} is lost. Choose a run directory that can also be written at the end."
+        return f"The training {since} is lost. Choose a run directory that can also be written at the end."
 
 
 def describe_params(net: NeuralNet) -> dict[str, dict[str, Any]]:

@@ -55,7 +55,7 @@ class Evaluation:
 
     @property
     def best_step(self) -> int:
-        """Step with the best value, whose params commands use; -1 if ``early_stopping`` does not restore them."""
+        """Step with the best value. Commands use the params of this step; -1 without ``restore_best``."""
         return self._watch.best_step if self.restores_best else -1
 
     def begin(self) -> None:
@@ -184,7 +184,7 @@ class MetricWatch:
         Raises
         ------
         ConfigError
-            The net has no metric of a tracked name.
+            The net lacks a tracked metric.
         """
         known = add_totals(measured)
         for metric, key in self._keys.items():

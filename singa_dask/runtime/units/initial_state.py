@@ -36,8 +36,9 @@ class InitialState:
     resume : str or Checkpoint, optional
         Checkpoint to continue from, open or as a URL.
     init_from : sequence of str
-        URLs of checkpoints from which initial values are read by the names of params. If several contain a param, the
-        last one counts. Ignored with ``resume``; by default the job's ``checkpoint_path`` is used.
+        URLs of checkpoints from which initial values are read by the names of params. If several checkpoints contain a
+        param, the values come from the last of them. Ignored with ``resume``. The default is the job's
+        ``checkpoint_path``.
     rejoin : Rejoin, optional
         Set if this process joins running processes, which are ahead of ``resume``.
     recovers : bool
@@ -162,9 +163,9 @@ class InitialState:
         logger.warning("%s The run continues with the new file.", what)
 
     def restore_knowledge(self, net: NeuralNet) -> None:
-        """Pass to the training net what a run learned: class names, tables, encodings and scalings.
+        """Pass class names, tables, encodings and scalings of a run to the training net.
 
-        The source is the resumed run or the initial checkpoints. Class names of initial checkpoints are used only if
+        They come from the resumed run or the initial checkpoints. Class names of initial checkpoints are used only if
         all values come from checkpoints, so that labels keep their meaning. Scalings of records are always used,
         because the params were trained on scaled records.
         """
@@ -196,10 +197,7 @@ class InitialState:
         return initial_values(init, param.name, param.whole_shape, self.job.seed, param.dtype), 0
 
     def updater_state(self, plan: JobPlan, what: str, piece: ParamSlice) -> np.ndarray | None:
-        """Return the array ``what`` of a slice's updater state in the checkpoint.
-
-        Return None if the checkpoint lacks it.
-        """
+        """Return the array ``what`` of a slice's updater state in the checkpoint; None if it is missing."""
         if self.resumed is None:
             return None
         name, shard = plan.owners[piece.param], plan.shards[piece.param]
@@ -209,7 +207,7 @@ class InitialState:
         return None if whole is None else shard.of(whole).reshape(-1)[piece.start : piece.stop]
 
     def applied(self, plan: JobPlan, piece: ParamSlice) -> dict[int, int]:
-        """Return, for each worker group, the newest step whose gradient is included in the values of a slice."""
+        """Return, for each worker group, the newest step whose gradient was applied to a slice."""
         if self.resumed is None:
             return {}
         n_groups = plan.layout.cluster.nworker_groups

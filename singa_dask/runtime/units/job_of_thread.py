@@ -12,7 +12,7 @@ _JOB: ContextVar[str] = ContextVar("job", default="")
 
 @contextmanager
 def in_job(job_id: str) -> Iterator[None]:
-    """Assign this thread to a job during the context, and each thread that runs in a copy of it."""
+    """Assign this thread to a job during the context, and threads that run in a copy of its contextvars."""
     token = _JOB.set(job_id)
     try:
         yield

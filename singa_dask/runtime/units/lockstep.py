@@ -1,4 +1,4 @@
-"""Lockstep: keep the workers of a group together that no bridges connect."""
+"""Lockstep: keep workers of a group at about the same step if no bridges connect them."""
 
 from __future__ import annotations
 

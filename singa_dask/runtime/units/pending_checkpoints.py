@@ -127,7 +127,7 @@ class PendingCheckpoints:
     def leave(self, worker: Address) -> list[Event]:
         """Stop expecting reports of a worker that has left; return the resulting events, as `take` does.
 
-        The step and reading position of its group are then taken from other workers of the group. If all of them have
+        The step and reading position of the worker's group are then taken from its other workers. If all workers have
         left, the step is derived from the newest update that servers have applied, and the position is unknown.
         """
         self._left.add(worker)

@@ -182,7 +182,7 @@ class Router:
                 self.post(each)
 
     def end_units(self, info: dict[str, Any], tell: bool) -> None:
-        """Send ``abort`` with ``info`` to every local unit, and with ``tell`` to all other processes.
+        """Send ``abort`` with ``info`` to every local unit and, if ``tell`` is True, to all other processes.
 
         In a tree, each process sends the message to its neighbours, so that it reaches all processes even if one is
         lost.
@@ -196,7 +196,7 @@ class Router:
                     self.post(Message("abort", src=stub, dst=Address.stub(process), info=info))
 
     def traffic(self) -> dict[str, int]:
-        """Return the bytes of arrays sent to and received from other processes."""
+        """Return the numbers of bytes of arrays sent to and received from other processes."""
         transport = self.transport  # keep a local reference, because another thread may close the transport
         if transport is None:
             return {"sent": 0, "received": 0}

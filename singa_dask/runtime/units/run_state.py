@@ -16,7 +16,7 @@ from singa_dask.runtime.units.channel import Channel
 def is_due(step: int, freq: int, after: int = 0) -> bool:
     """Return whether an action of every ``freq`` steps, first at step ``after``, is due at ``step``.
 
-    With ``freq`` 0 it is never due.
+    With ``freq`` 0, the action is never due.
     """
     return freq > 0 and step >= after and (step - after) % freq == 0
 
@@ -46,7 +46,7 @@ class RunState:
     reason : str
         Why the training ends early by itself, e.g. by early stopping; empty if it does not, or if a user stopped it.
     save_at : dict of str to int
-        By kind ("checkpoint", "snapshot"), the step before which one is due by time or on request; -1 if none is.
+        For ``"checkpoint"`` and ``"snapshot"``, the step before which one is due by time or on request, or -1.
     reports_at : dict of int to (str, int)
         For each step before which a report is due, the request that the report answers; see `CheckpointReporter`. A
         worker that lags a step behind may have two entries.
@@ -87,16 +87,13 @@ class RunState:
         return self.stop_at >= 0 and not self.reason
 
     def should_stop(self) -> bool:
-        """Return whether the group stops before the current step.
-
-        Its first worker chooses the step in advance.
-        """
+        """Return whether the group stops before the current step, which its first worker chose in advance."""
         if "stop" in self.requested and self.stop_at < 0 and self.step >= self._may_stop_from:
             self.stop_at = self.agree_on("stop-at", reason=self.reason)
         return 0 <= self.stop_at <= self.step
 
     def agree_on(self, kind: str, **info: Any) -> int:
-        """Choose a step that no worker of the group has reached, send it to the others, and return it."""
+        """Choose a step that no worker of the group has reached; send it to all of them, and return it."""
         n = self._cluster.nworkers_per_group
         at = self.step + (2 + self._ahead if n > 1 else 0)
         for i in range(1, n):
@@ -116,7 +113,7 @@ class RunState:
         self.repeat_end(Address.worker(group, 0) for group in range(1, self._cluster.nworker_groups))
 
     def repeat_end(self, units: Iterable[Address]) -> None:
-        """Send the end of the training to the first workers of other groups among ``units``, perhaps again.
+        """Inform the first workers of other groups in ``units``, perhaps again, if the training ends early.
 
         Any thread may call this method.
         """

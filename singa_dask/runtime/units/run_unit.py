@@ -111,7 +111,7 @@ def _live(
     cancellation = host.router.cancellations[address]
     report: dict[str, Any] = {"unit": str(address)}
     try:
-        with cancellation.waiting("what the job starts from"):
+        with cancellation.waiting("the initial values"):
             initial_state = InitialState(host.job, resume, init_from, host.rejoin, host.incarnation > 0)
         run = _run_worker if address.kind == "worker" else _run_server
         report |= {"state": "done", **run(host, address, initial_state, checkpoint_url)}
@@ -162,7 +162,7 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
         logger.info("computes with %s on %s", ops.name, on)
         nets[Phase.TRAIN].context.knowledge.known.scalings.update(host.scalings)
         initial_state.restore_knowledge(nets[Phase.TRAIN])
-        with cancellation.waiting("the number of records of tests"):
+        with cancellation.waiting("the number of test records"):
             add_passes(host.job, nets)
         for net in nets.each():
             net.context.exchange = host.router.mailboxes[address]

@@ -31,7 +31,7 @@ from singa_dask.runtime.checkpoints.checkpoint import AVERAGE, SavedTensor
 from singa_dask.training import UPDATERS, Updater
 
 MAX_KEPT_LISTS = 256
-"""Maximum number of lists of jointly updated slices that are kept for the next step. Other lists are built again."""
+"""Maximum number of cached lists of slices that are updated together. Further lists are built again in each step."""
 MAX_STALENESS = 64
 """Gradients with a larger staleness are counted together."""
 MORE = "more"
@@ -75,9 +75,9 @@ class _Held:
     Attributes
     ----------
     applied : list of int
-        For each worker group, the newest step whose gradient the values include; -1 at first.
+        For each worker group, the newest step whose gradient was applied to the values; -1 at first.
     given : list of int
-        For each worker group, the version of the values that were last sent to it; -1 at first.
+        For each worker group, the version of the values that were last sent to the group; -1 at first.
     sent : dict
         Gradients received so far for the next update, by worker group.
     waiting : list of Message
@@ -205,7 +205,7 @@ class Server:
     def restore(
         self, state: Callable[[str, ParamSlice], np.ndarray | None], applied: Callable[[ParamSlice], Mapping[int, int]]
     ) -> None:
-        """Load updater state and applied steps from a checkpoint. The values are sent by workers.
+        """Load updater state and applied steps from a checkpoint. Workers send the values.
 
         Parameters
         ----------
@@ -302,8 +302,8 @@ class Server:
     def _clip(self, gradients: Sequence[_Gradient]) -> tuple[list[_Gradient], list[Message]]:
         """Return the gradients that can be applied now, and the messages to send.
 
-        With ``clip_norm``, the other gradients wait for their norm. It is known once all gradients of the step have
-        arrived here, and the other servers of the group have sent their sums of squares.
+        With ``clip_norm``, all other gradients wait until their common norm is known. This is the case once all
+        gradients of the step have arrived here, and all other servers of the group have sent their sums of squares.
         """
         due, following = [], list[Message]()
         for gradient in gradients:
@@ -339,7 +339,7 @@ class Server:
         return self._apply_clipped(*key)
 
     def _squares(self, gradients: Sequence[_Gradient]) -> float:
-        """Return the sum of squares of gradients, each taken as the mean over the batch, as it is applied."""
+        """Return the sum of squares of gradients, after averaging each gradient over the batch."""
         squares = []
         for held, total, *_ in sorted(gradients, key=lambda gradient: gradient.held.slice.id):
             if self._n_batches > 1:

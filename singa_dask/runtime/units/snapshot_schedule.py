@@ -7,16 +7,16 @@ from collections import deque
 SHARE = 0.01
 """Share of the training time that snapshots may take."""
 LARGER_SHARE = 0.02
-"""Share that they may take instead if they would otherwise be more than `OFTEN_S` apart."""
+"""Share that snapshots may take if they would otherwise be more than `OFTEN_S` seconds apart."""
 MIN_S = 1.0
-"""Seconds before the first snapshot, and at least between two snapshots."""
+"""Seconds before the first snapshot; also the minimum between two snapshots."""
 OFTEN_S = 10.0
 FAILED_S = 10.0
-"""Seconds until the next snapshot after one that failed. They double with each failure, up to `MAX_FAILED_S`."""
+"""Seconds from a failed snapshot to the next one. They double with each failure, up to `MAX_FAILED_S`."""
 MAX_FAILED_S = 60.0
 N_COSTS = 3
 """The cheapest of this many latest snapshots determines the interval, because a single snapshot may take ten times as
-long on a busy machine. Until this many were taken, the interval is at most `OFTEN_S`."""
+long on a busy machine. Before that number of snapshots, the interval is at most `OFTEN_S`."""
 
 
 def snapshot_interval(cost_s: float) -> float:

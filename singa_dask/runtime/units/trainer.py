@@ -101,7 +101,7 @@ class Trainer:
     def position(self, step: int) -> dict[str, Any]:
         """Return the step, the readers' cursors and the unreported metrics, for a checkpoint.
 
-        The cursors are by phase and layer.
+        ``cursors`` are reading positions by phase and layer.
         """
         # tests over all records always start at the first record, so they have no cursor
         moving = [phase for phase in self.nets if phase not in self.nets.passes]
@@ -138,7 +138,7 @@ class Trainer:
         Returns
         -------
         Totals, PassMetrics
-            The (sum, count) of each metric of the layers, by name; and the metrics that the job names.
+            The (sum, count) of each metric of layers, by name; and the values of the job's ``metrics``.
         """
         self.collect_all()
         self._learning.begin_test(phase)
@@ -170,7 +170,7 @@ class Trainer:
         return net.take_metrics(weight)
 
     def synchronize(self) -> None:
-        """Wait for the device, then check the losses of the last steps, which a GPU may have just computed."""
+        """Wait for the device, then check the losses of the last steps. A GPU may have computed them only now."""
         self._timer.synchronize()
         self._running = self._algorithms[self.net]
         self._running.check_losses(wait=True)

@@ -13,7 +13,7 @@ from singa_dask.redaction import redact
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.worker import Worker
 
-# errno of a file system or network that may be down only for a while; missing, damaged or forbidden files have others
+# errno of file systems and networks that may soon work again; missing, damaged or forbidden files are not among them
 PASSING = {
     errno.EAGAIN,
     errno.ECONNABORTED,

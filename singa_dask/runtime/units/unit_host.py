@@ -42,8 +42,8 @@ logger = logging.getLogger(__name__)
 AnyStub = TypeVar("AnyStub", bound=Stub)
 
 MAX_OWN_VALUES = 1 << 19
-"""Up to this many values, a lone worker on a CPU updates its params in its own thread. Otherwise the thread of the
-server updates them, in parallel with the worker."""
+"""With up to this many values, the only worker of a job on a CPU updates the params in its own thread. With more, the
+thread of the server updates them, in parallel with the worker."""
 
 
 def make_stub(
@@ -267,7 +267,7 @@ class UnitHost:
             unit.state.requested |= requested & {"stop"} if unit.address.group else requested
 
     def waits(self) -> dict[str, tuple[str, float]]:
-        """Return what each waiting local unit waits for, and for how many seconds."""
+        """Return, for each waiting local unit, a description of the wait, and its duration in seconds."""
         now = time.monotonic()
         waits = {str(unit): cancellation.waiting_for for unit, cancellation in self.router.cancellations.items()}
         return {unit: (wait[0], now - wait[1]) for unit, wait in waits.items() if wait is not None}
@@ -285,7 +285,7 @@ class UnitHost:
         Returns
         -------
         dict of int to int
-            For each of the groups whose servers are partly in this process: the newest step that all servers here have
+            For each of ``groups`` that uses servers in this process: the newest step that all these servers have
             applied; -1 before the first step.
         """
         self.router.cut(processes)
@@ -299,7 +299,7 @@ class UnitHost:
         return applied
 
     def abort(self, failure: dict[str, Any], tell: bool = True) -> None:
-        """End all units of this process, and with ``tell`` of all processes.
+        """End all units of this process and, if ``tell`` is True, of all other processes.
 
         Only the first call has an effect.
 

@@ -35,7 +35,7 @@ from singa_dask.runtime.units.worker_params import WorkerParams
 def _digests(trainer: Trainer) -> dict[str, str]:
     """Return digests of values that must be equal on all workers, by description.
 
-    These are the names and shapes of the params, and what the worker has learned from the records.
+    These are the names and shapes of the params, and facts about the records, e.g. class names.
     """
     facts: dict[str, Any] = {"the params of the net": list(describe_params(trainer.net).items())}
     for key, by_layer in trainer.net.context.knowledge.known.to_dict().items():

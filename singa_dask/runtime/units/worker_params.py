@@ -89,11 +89,9 @@ class WorkerParams:
         return [Share(self._worker, index, grad, owner.publish) for grad in grads or [empty]]
 
     def begin(self, initial_state: InitialState) -> None:
-        """Send to the servers the initial values for which this worker is responsible.
+        """Send the initial values for which this worker is responsible to the servers.
 
-        Wait for all other values.
-
-        A worker that joins a running job sends no values.
+        Wait for all other values. A worker that joins a running job sends no values.
         """
         per_server_group = self._cluster.nworker_groups // self._cluster.nserver_groups
         puts = initial_state.rejoin is None and self._worker.group % per_server_group == 0
@@ -138,7 +136,7 @@ class WorkerParams:
             self.collect(owner)
 
     def update(self, step: int, param: Param) -> None:
-        """Send a param's gradient without waiting, together with others, at the latest at the next flush.
+        """Queue a param's gradient. It is sent with other gradients, at the latest at the next `flush`.
 
         The gradient is weighted by this worker's share of the rows, because servers average over workers.
         """

@@ -155,7 +155,7 @@ def with_layer(made: JobConf, **layer: Any) -> JobConf:
         (
             143,
             {"name": "out", "type": "Sampling", "srclayers": ["fc2"]},
-            "layer 'out' takes all batches one after the other",
+            "layer 'out' needs all batches in order and in one size",
         ),
         (
             143,

@@ -240,9 +240,9 @@ def test_a_last_checkpoint_that_cannot_be_kept_either_is_lost(run_job: Run, tmp_
     place.parent.mkdir(parents=True)
     place.touch()
     reason = run_job(job_with_checkpoints(SINGLE)).reports["worker-0-0"]["reason"]
-    assert re.search(r"[^.]\. What was trained", reason)
+    assert re.search(r"[^.]\. The training", reason)
     assert re.search(r"Writing part-0-of-1.safetensors to a directory on .*Not a directory", reason)
-    assert reason.endswith("What was trained after step 8 is lost.")
+    assert reason.endswith("The training after step 8 is lost.")
 
 
 def test_so_is_that_of_a_stop(run_job: Run, tmp_path: Path, monkeypatch: Any) -> None:
@@ -254,7 +254,7 @@ def test_so_is_that_of_a_stop(run_job: Run, tmp_path: Path, monkeypatch: Any) ->
     outcome = run_job(mlp(train_steps=MANY), on_event=stop_at(5))
     reason = outcome.reports["worker-0-0"]["reason"]
     assert "the checkpoint of step 6 was not written" in reason
-    assert "What was trained in this run is lost." in reason
+    assert "The training in this run is lost." in reason
 
 
 @pytest.mark.parametrize(("module", "function"), [(run_unit, "write_part"), (checkpointing, "write_manifest")])
