@@ -9,9 +9,9 @@ Each folder imports only the folders above it in this list:
 - `scheduler` runs on Dask's scheduler.
 - `client` runs in the program that starts or follows a job.
 
-Modules that all folders use: `names` of messages and plug-ins, `limits` (timeouts), `job_end` (how a job ended),
-`patience` (waiting for a cluster), `frames` (stacks of threads), `client_security` (TLS), `calls` of a client to the
-scheduler, and `dask_tasks` (functions as tasks).
+Modules that all folders use: `names` (of messages and plug-ins), `limits` (timeouts), `job_end` (how a job ended),
+`patience` (waiting for a cluster), `frames` (stacks of threads), `client_security` (TLS), `calls` (of a client to the
+scheduler), and `dask_tasks` (runs functions as tasks).
 """
 
 __all__: list[str] = []

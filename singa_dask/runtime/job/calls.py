@@ -13,15 +13,15 @@ from singa_dask.errors import ClusterError, ConfigError, SchedulerError, SingaEr
 from singa_dask.runtime.job.limits import limit
 
 GONE = (AttributeError, ClosedClientError, KeyError, OSError, RuntimeError, TimeoutError)
-"""Errors of a client whose scheduler is gone. AttributeError is one: a client that has given up has no scheduler. A bug
-in an operation of the scheduler is none of them; see `SchedulerError`."""
+"""Errors of a client whose scheduler is gone. A client that has given up has no scheduler, and raises AttributeError. A
+bug in an operation of the scheduler raises `SchedulerError` instead."""
 UNANSWERED = (*GONE, SchedulerError)
-"""Errors of a call that has no answer."""
+"""Errors of a call without an answer."""
 
 
 @contextmanager
 def expecting_answer(client: Client, more: str = "") -> Iterator[None]:
-    """Raise `ClusterError` instead of an error of `GONE` in the context. ``more`` is added to its message."""
+    """Convert an error of `GONE` in the context to a `ClusterError`, with ``more`` added to its message."""
     try:
         yield
     except GONE as error:

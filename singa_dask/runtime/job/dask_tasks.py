@@ -77,7 +77,7 @@ def on_dask(
         def look() -> None:
             nonlocal preferred
             check()
-            # Dask does not give tasks to other workers that join after the last preferred one is gone
+            # after the last preferred Dask worker is gone, Dask gives no tasks to Dask workers that join
             if preferred and (present := present_workers(client)) and not present.keys() & set(preferred):
                 preferred, stuck = None, dict(waiting)
                 waiting.clear()
@@ -91,7 +91,7 @@ def on_dask(
                 if waiting.pop(ended, None) is not None:
                     yield result_of(ended)
         finally:
-            # also those that have ended: errors would keep them on the scheduler
+            # cancel ended tasks, too: their errors would keep them on the scheduler
             client.cancel(submitted)
 
     return run
@@ -100,9 +100,9 @@ def on_dask(
 def on_each_worker(
     client: Client, workers: Sequence[str] | None = None
 ) -> Callable[[Callable[[], T]], Mapping[str, T]]:
-    """Return a caller that calls a function on each of ``workers``, with results by address.
+    """Return an object that calls a function on each of ``workers``, and returns results by address.
 
-    By default it calls the function on all Dask workers. Results of Dask workers that do not answer soon are missing.
+    The default is all Dask workers. Results of Dask workers that do not answer soon are missing.
     """
 
     def call(function: Callable[[], T]) -> Mapping[str, T]:

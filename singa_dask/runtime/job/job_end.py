@@ -22,7 +22,7 @@ class Failure:
     unit : str
         The unit that failed; empty if no unit failed.
     cause : str
-        Error of the unit without names of units, so that equal errors of several units can be counted.
+        Error of the unit without the name of the unit, so that equal errors of several units can be counted.
     is_hosting : bool
         Whether the failure is that no Dask worker could run a process of the job.
     """
@@ -54,7 +54,7 @@ class JobEnd:
     signal : str
         Name of the signal that stopped the job; empty without a signal.
     by : str
-        Who sent the signal; empty if the client of the job sent it.
+        Sender of the signal; empty if the client of the job sent it.
     processes : sequence of sequence of str
         The units of each process.
     stuck : sequence of str

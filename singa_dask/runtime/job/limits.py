@@ -57,18 +57,18 @@ LIMITS = {
     "stop": Limit("time for a job that lost its client to stop with a checkpoint", "60s", at_least=("end",)),
     "nanny": Limit("time for a nanny to restart its Dask worker, before units share another Dask worker", "6s"),
     # timeouts of one call: after a timeout, the call is repeated, or the job continues without an answer
-    # while the scheduler answers a call, it may wait `late` for Dask workers or for saved jobs
+    # the scheduler may wait for Dask workers or saved jobs, up to the limit `late`, before it answers
     "question": Limit("time for the scheduler to answer one call", of="answer", times=1 / 3, at_least=("late",)),
     "connect": Limit("time for a scheduler to identify itself to a new client", of="answer", times=1 / 5),
     "close": Limit("time for the scheduler to receive that a client leaves", of="answer", times=2 / 5),
-    # the scheduler first reads the jobs of an earlier scheduler for `late`, then saves the job for `answer`
+    # first, the scheduler reads jobs of an earlier scheduler (limit `late`); then it saves the job (limit `answer`)
     "detach": Limit("time for the scheduler to save a detached job", of="answer", times=3 / 2, at_least=("answer",)),
     "load": Limit("time for a scheduler to load the package", of="host", times=1 / 5),
     "late": Limit("silence of the scheduler after which the user is warned", of="answer", times=1 / 6),
     "leaving": Limit("time for the scheduler to receive that a Dask worker closes", of="answer", times=1 / 15),
     "workers": Limit("time without any Dask worker that reads data for a client", of="answer", times=2 / 3),
     "part": Limit("time for a Dask worker to send a piece of a part file", of="answer", times=2.0),
-    # the scheduler waits `host` for each of these Dask workers to load the package
+    # the scheduler waits up to the limit `host` for each of these Dask workers to load the package
     "servers": Limit(
         "time for the scheduler to find the Dask workers that serve part files",
         of="host",
@@ -88,7 +88,7 @@ LIMITS = {
         "time without a Dask worker that can run the driver of a job, until it is refused", of="answer", times=2.0
     ),
     "driver-left": Limit("time for a driver to leave a Dask worker that closes", of="answer", times=1 / 10),
-    # These limits grow, because each includes the one before: units end, their Dask worker notices it, then the
+    # Each of these limits includes the previous one: first units end, then their Dask worker learns this, then the
     # scheduler, then the client.
     "ended": Limit("time for the scheduler to learn that units have ended", of="end", plus_s=1.0, at_least=("end",)),
     "has-ended": Limit(
@@ -143,8 +143,8 @@ def _where(name: str) -> str:
 
 
 def state_url() -> str:
-    """Return ``distributed.singa-dask.state``, the URL where the scheduler saves detached jobs.
+    """Return the setting ``distributed.singa-dask.state``, empty by default.
 
-    The result is empty if it is not set.
+    This is the URL where the scheduler saves detached jobs.
     """
     return str(dask.config.get(f"{KEY}.state", ""))

@@ -24,7 +24,7 @@ NOTICES = ("SIGUSR1", "SIGUSR2", "SIGXCPU")
 STOPS = ("SIGINT", "SIGTERM", "SIGHUP", *NOTICES)
 """Signals that stop a job with a checkpoint."""
 RUN_STOP = "run.stop()"
-"""Used like the name of a signal when a program calls `Run.stop`."""
+"""The name that stands for a signal when a program calls `Run.stop`."""
 SIGNAL_CODES = {name: 128 + signal.Signals[name] for name in (*STOPS, "SIGKILL")} | {RUN_STOP: 128 + signal.SIGINT}
 """Exit codes of jobs that were ended by a signal."""
 
@@ -79,7 +79,7 @@ def stopped(when: str, name: str, by: str = "") -> dict[str, Any]:
 
 
 def units_key(job_id: str, unit: object, incarnation: int) -> str:
-    """Return the key of the Dask task that runs the units of a process; ``unit`` is the first of them."""
+    """Return the key of the Dask task that runs units of a process; ``unit`` is the first of these units."""
     return f"singa-dask-{job_id}-{unit}-incarnation-{incarnation}"
 
 

@@ -1,4 +1,4 @@
-"""Patience: how long to wait for a cluster, and where to send messages meanwhile."""
+"""Patience: the time to wait for a cluster, and a function for messages during the wait."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from singa_dask.errors import ClusterError
 ATTEMPT_S = 0.5
 """Time between two attempts, while waiting for a cluster."""
 AGAIN_S = 10.0
-"""Shortest time between two messages about the same obstacle with other numbers, e.g. of free threads."""
+"""Shortest time between two messages that differ only in numbers, e.g. of free threads."""
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class Patience(NamedTuple):
         Raises
         ------
         ClusterError
-            The last attempt failed, too; this is its error.
+            All attempts failed. This is the error of the last attempt.
         """
         end = time.monotonic() + self.seconds
         obstacle, said, said_at = "", "", 0.0

@@ -28,8 +28,9 @@ from singa_dask.wording import listed
 SHOWN = 3
 """Maximum number of Dask workers that an error names."""
 MAX_LISTED, MAX_READ, MAX_PIECES, PIECE_BYTES = 2000, 8, 16, 1 << 16
-"""Bounds of a comparison. The files of a larger directory are not compared. Pieces are evenly spread over a file, and
-files that are read over their list."""
+"""Limits of a comparison: files in a directory (the files of a larger directory are not compared), files to read,
+pieces of each file, and bytes of a piece. The pieces are evenly spread over a file, and the files over the
+directory."""
 KEYS_OF_FILES = ("path", "vocab_path", "mean_file", "std_file")
 
 
@@ -47,8 +48,8 @@ def input_files(job: JobConf) -> list[str]:
 def check_seen(client: Client, urls: Iterable[str], workers: Collection[str] | None = None, run_url: str = "") -> None:
     """Check that Dask workers can reach local files of this host, and a run directory on a local disk.
 
-    All Dask workers must read the same files: names, lengths and pieces of them are compared. A missing run directory
-    is created. Dask workers that do not answer soon are not checked.
+    All Dask workers must read the same files: their names, lengths and some pieces of their content are compared. A
+    missing run directory is created. Dask workers that do not answer soon are not checked.
 
     Parameters
     ----------
@@ -72,7 +73,7 @@ def check_seen(client: Client, urls: Iterable[str], workers: Collection[str] | N
         ask = on_each_worker(client, sorted(set(workers)) if workers else None)
         asked = ask(partial(_unseen, [*paths, *marker]))
         for address, (host, unseen) in asked.items():
-            # a host that does not see the run directory also lacks its neighbours, e.g. an estimator's initial values;
+            # a host that does not see the run directory also lacks files beside it, e.g. an estimator's initial values;
             # the error about the run directory below explains both
             beside = [Path(each).parents[1] for each in marker if each in unseen]
             for path in paths:
@@ -113,10 +114,11 @@ def _blind(asked: Mapping[str, tuple[str, list[str]]]) -> list[str]:
 
 @contextmanager
 def _marked(url: str) -> Iterator[list[str]]:
-    """Create a run directory, and in it a marker file with a random name during the context.
+    """Create a run directory, and a marker file with a random name in it during the context.
 
-    The marker distinguishes the directory from one with the same path on another host. The context yields a list with
-    the marker; the list is empty if ``url`` is not a local path. After an error, a newly created directory is removed.
+    The marker distinguishes the directory from a directory with the same path on another host. The context yields a
+    list with the path of the marker; the list is empty if ``url`` is not a local path. After an error, a newly created
+    directory is removed.
     """
     path = fs.local_path(url) if url else None
     if path is None:
@@ -168,7 +170,7 @@ def _unseen(paths: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _digests(paths: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """Return the name of this host, and a digest of the files at each path, or an empty string."""
+    """Return the name of this host, and for each path a digest of its files, empty if unreadable."""
     digests = dict.fromkeys(paths, "")
     for path in paths:
         with suppress(OSError, DataError):  # the process that reads the file will report the error

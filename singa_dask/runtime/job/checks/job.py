@@ -107,10 +107,7 @@ def _check_standardised(nets: Mapping[Phase, NeuralNet]) -> None:
 
 
 def _check_splits(nets: Mapping[Phase, NeuralNet]) -> None:
-    """Check that all layers split a store by the same rule.
-
-    Also check that layers of one net read the same part of it.
-    """
+    """Check that all layers split a store by the same rule, and layers of one net read the same part."""
     chosen: dict[str, dict[Phase, SplitConf | None]] = {}
     for phase, net in nets.items():
         for node, layer in zip(net.nodes, net.all_layers, strict=True):

@@ -34,7 +34,7 @@ def _silent_logs() -> Iterator[None]:
     def is_critical(record: logging.LogRecord) -> bool:
         return record.levelno >= logging.CRITICAL
 
-    # users may have added handlers of other types, such as files, which continue to get all messages
+    # handlers of other types, such as files, that users have added continue to get all messages
     handlers = [
         handler for handler in logging.getLogger("distributed").handlers if type(handler) is logging.StreamHandler
     ]
@@ -48,7 +48,7 @@ def _silent_logs() -> Iterator[None]:
 
 
 def _start_client(address: str, timeout: float, say: Callable[[str], None]) -> Client:
-    """Return a client that tries to connect, and later to reconnect, for up to ``timeout`` seconds.
+    """Return a client that waits up to ``timeout`` seconds to connect, and later to reconnect.
 
     Calls ``say`` if package versions on the cluster differ from the versions here.
     """
@@ -201,9 +201,8 @@ def check_processes() -> None:
 def _main_for_children() -> Iterator[None]:
     """Hide the path of the main module during the context if the file does not exist.
 
-    It does not exist, for example, for a script from stdin.
-
-    Otherwise new processes would try to import the file.
+    Otherwise, new processes would try to import the file. The file does not exist, for example, for a script from
+    stdin.
     """
     main: Any = sys.modules["__main__"]
     file = getattr(main, "__file__", None)
@@ -260,9 +259,9 @@ def local_cluster(n_workers: int, n_threads: int = 1, processes: bool = True) ->
     Parameters
     ----------
     n_workers, n_threads : int
-        Number of Dask workers, and of threads of each.
+        Number of Dask workers, and number of threads of each Dask worker.
     processes : bool
-        Whether each Dask worker is a process. If False, all of them run in this process.
+        Whether each Dask worker is a process. If False, all Dask workers run in this process.
 
     Raises
     ------

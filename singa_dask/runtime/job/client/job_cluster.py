@@ -27,7 +27,7 @@ def install_jobs(client: Client) -> None:
 
 @contextmanager
 def embedded_cluster(layout: Layout) -> Iterator[Client]:
-    """Start a cluster on this machine that fits a job. A job with one process runs in this process."""
+    """Start a cluster on this machine for a job. A job with one process runs in this process."""
     n_processes = len(layout.processes)
     with local_cluster(n_processes, layout.n_threads, processes=n_processes > 1) as client:
         install_jobs(client)

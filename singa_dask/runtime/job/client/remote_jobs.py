@@ -34,7 +34,7 @@ class RemoteJobs:
     Attributes
     ----------
     unread : str
-        Why the last rows lack the detached jobs of an earlier scheduler; empty if they do not.
+        Why the rows of the last call lack the detached jobs of an earlier scheduler; empty if all jobs are there.
     """
 
     def __init__(self, client: Client) -> None:
@@ -42,7 +42,7 @@ class RemoteJobs:
         self.unread = ""
 
     def rows(self, ended: bool = True) -> list[dict[str, Any]]:
-        """Return a row for each job, the newest first; without ended jobs if not ``ended``. See `Views.list`."""
+        """Return a row for each job, the newest first; see `Views.list`. Ended jobs only if ``ended`` is True."""
         with expecting_answer(self.client):
             load_on_scheduler(self.client, version.__name__, limit("load"))
             if not self.client.get_metadata([JOBS], default=False):
@@ -110,8 +110,8 @@ def match_job(piece: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     ----------
     piece : str
         One of these: the id of a job; at least `MIN_PIECE` characters from the beginning or end of an id; the name of a
-        job; or a run directory. If ``piece`` fits several jobs, only running and queued jobs count. If all of them have
-        ended, the newest counts; the key ``also`` of its row then has the ids of the others.
+        job; or a run directory. If ``piece`` fits several jobs, only running and queued jobs count. If all of these
+        jobs have ended, the newest counts; the key ``also`` of its row has the ids of the older jobs.
     rows : sequence of mapping
         Rows with ``id``, ``name``, ``run_url`` and ``ended``, the newest job first.
 

@@ -1,4 +1,4 @@
-"""Compare this host's clock with the scheduler's; keep timers running if this clock is set back."""
+"""Compare this host's clock with the scheduler's clock; keep timers running if a clock is set back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Clock(NamedTuple):
     Attributes
     ----------
     offset_s : float
-        Add it to ``time.time()`` to get the time of the scheduler. 0 if the difference is within the error.
+        Seconds to add to ``time.time()`` to get the time of the scheduler; 0 if the difference is within the error.
     error_s : float
         Maximum error of the offset.
     """
@@ -48,7 +48,7 @@ async def measure_clock(ask: Callable[[], Awaitable[float]]) -> Clock:
         theirs = await ask()
         error = (time.monotonic() - asked) / 2
         best = min(best, Clock(theirs - (time.time() - error), error), key=lambda clock: clock.error_s)
-    # ignore a small offset: processes on one host share a clock, so it would be only noise
+    # ignore small offsets, which are only noise if both processes share the clock of one host
     return best if abs(best.offset_s) > best.error_s + ROUNDING_S else Clock(0.0, best.error_s)
 
 

@@ -1,7 +1,8 @@
-"""Keep freed memory in this process while it hosts units, so that the next step uses it again.
+"""Keep freed memory in this process while it hosts units, so that later steps reuse the memory.
 
-Dask's nannies start processes with ``MALLOC_TRIM_THRESHOLD_=65536``. glibc then gives each large array back to the
-system as soon as it is freed, and each new one begins with page faults: a step of PyTorch took 1.4 times as long.
+Dask's nannies start processes with ``MALLOC_TRIM_THRESHOLD_=65536``. glibc then returns the memory of each large array
+to the system as soon as the array is freed, and each new array causes page faults: a step of PyTorch took 1.4 times as
+long.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 
 # parameters of mallopt(3)
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-# glibc's own highest values, which it reaches by itself if no environment variable sets one of them
+# glibc's own highest values, to which it raises these thresholds if no environment variable sets any of them
 KEPT_TRIM_BYTES, KEPT_MMAP_BYTES = 64 << 20, 32 << 20
 # glibc's first value
 DEFAULT_MMAP_BYTES = 128 << 10
@@ -26,8 +27,8 @@ _lock, _n_active = threading.Lock(), 0
 def keep_freed_memory() -> Iterator[None]:
     """Keep up to 64 MiB of freed memory during the context, as malloc does outside of Dask's nannies.
 
-    After the last active context, the nanny's threshold holds again, and freed memory goes back to the system. Without
-    glibc, or if the environment has no threshold for trimming or has one for mmap, nothing changes.
+    After the last active context, the nanny's threshold holds again, and freed memory goes back to the system. Nothing
+    changes without glibc, if the environment sets no threshold for trimming, or if it sets a threshold for mmap.
     """
     global _n_active
     threshold = os.environ.get("MALLOC_TRIM_THRESHOLD_", "")

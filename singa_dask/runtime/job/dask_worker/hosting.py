@@ -35,7 +35,7 @@ class Placement:
     token : str
         Secret that protects the endpoints of the job.
     incarnation, process : int
-        The incarnation in which the process starts, and its number in the job.
+        The incarnation in which the process starts, and the number of the process in the job.
     processes : sequence of sequence of Address
         The units of each process.
     workers : sequence of str
@@ -193,7 +193,7 @@ def _rejoin_of(running: Sequence[Any], left: Sequence[Any], steps: Sequence[Sequ
 
 
 def stacks_of(hostings: Iterable[Hosting]) -> dict[str, dict[str, Any]]:
-    """Return the Python stack of each unit, and what it waits for; see `Views.stacks`."""
+    """Return the Python stack of each unit, and a description of its wait; see `Views.stacks`."""
     frames = sys._current_frames()
     stacks: dict[str, dict[str, Any]] = {}
     for hosting in hostings:

@@ -1,6 +1,6 @@
-"""Part files: the files of a dataset on the hosts of Dask workers.
+"""Serve part files to other hosts, and read part files in jobs.
 
-Serve them to other hosts, and read them in jobs.
+Part files are the files of a dataset that Dask workers wrote on their hosts.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class PartFiles:
     def reading(self, messages: Sequence[Sequence[Any]]) -> Iterator[None]:
         """Make the files of catalogs readable in this process, during the context.
 
-        ``messages`` are the catalogs as plain values. Ranges that are read from files of other hosts are cached beside
-        the files of this host, and deleted with them.
+        ``messages`` are the catalogs as plain values. Ranges of files of other hosts are cached beside the files of
+        this host, and deleted with these files.
         """
         catalogs = [Catalog.of(message) for message in messages]
         for catalog in catalogs:
@@ -99,9 +99,9 @@ class PartFiles:
         Raises
         ------
         DataError
-            All of them answer that they cannot read the file.
+            All these Dask workers answer that they cannot read the file.
         ClusterError
-            Some of them do not answer, or there is none.
+            Some of these Dask workers do not answer, or the host has no Dask worker.
         """
         where = f"dask://{catalog.token}/{file.name}: a part of dataset {catalog.dataset!r} on host {file.host}"
         refused = why = ""

@@ -81,7 +81,7 @@ class Site(WorkerPlugin):
         worker.metrics[SITE] = self._metrics  # Dask sends these metrics with each heartbeat of the Dask worker
 
     async def teardown(self, worker: Worker) -> None:
-        """Wait until the scheduler has moved the units away. If it is gone, stop them with a checkpoint."""
+        """Wait until the scheduler has moved the units away. If it is gone, stop the units with a checkpoint."""
         worker.metrics.pop(SITE, None)
         self._timers.close()
         self._is_leaving = True
@@ -231,7 +231,7 @@ class Site(WorkerPlugin):
         return reports
 
     def _asked(self, job_id: str, incarnation: int, process: int, request: int) -> Hosting | None:
-        """Return the process that a request is for; None if it is not here, or has received a later request."""
+        """Return the process for a request; None if it is not here, or has received a later request."""
         hosting = self.hostings.get((job_id, process))
         if hosting is None or hosting.incarnation != incarnation or request < hosting.last_request:
             return None
@@ -343,7 +343,7 @@ class Site(WorkerPlugin):
         return None if content is None else to_serialize(content)
 
     def start_point(self, hosting: Hosting) -> str | Checkpoint | None:
-        """Return what the units of an incarnation start from: the URL of a checkpoint, a snapshot, or None."""
+        """Return the URL of the checkpoint or the snapshot from which units start; None for a new run."""
         start = hosting.placement.start
         manifest = start.get("manifest")
         if manifest is None:
@@ -354,7 +354,7 @@ class Site(WorkerPlugin):
         return Checkpoint.from_manifest(manifest, lambda file: self._read_part(hosting.job_id, file, parts[file]), name)
 
     def _read_part(self, job_id: str, file: str, part: Mapping[str, Any]) -> bytes:
-        """Return a part of a snapshot, from here or from another Dask worker.
+        """Return a part of a snapshot, from this or another Dask worker.
 
         Threads of units call this method.
         """
@@ -369,7 +369,7 @@ class Site(WorkerPlugin):
                 except Exception as error:
                     errors.append(f"{holder}: {error}")
         if content is None:
-            # its holders are lost, or have replaced it by a newer snapshot, from which the job may restart
+            # the holders of the part are lost, or have replaced it by a newer snapshot, from which the job may restart
             raise LostUnitError(f"{file} of a snapshot of {job_id}: no Dask worker has it any more. {' '.join(errors)}")
         return content
 

@@ -47,7 +47,7 @@ from singa_dask.wording import listed
 class Lease:
     """Permission for one driver on the cluster to drive a detached job.
 
-    If the driver is lost, the next one gets it.
+    If the driver is lost, the next driver gets a new lease.
 
     Attributes
     ----------
@@ -56,8 +56,8 @@ class Lease:
     has_begun : bool
         Whether an earlier driver has already submitted the job.
     first_incarnation : int
-        Number of the job's first incarnation (start or restart) under this scheduler. If it is not 0, the job began
-        under an earlier scheduler, and continues from its newest checkpoint.
+        Number of the job's first incarnation (start or restart) under this scheduler. A value above 0 means that the
+        job began under an earlier scheduler, and continues from its newest checkpoint.
     is_saved : bool
         Whether the scheduler has saved the job, so that a restarted scheduler can continue it.
     """
@@ -71,7 +71,7 @@ class Lease:
 class UnheardError(ReplacedError):
     """The scheduler does not answer the driver of a detached job.
 
-    It starts another driver once it answers again.
+    Once the scheduler works again, it starts another driver.
     """
 
 
@@ -119,8 +119,8 @@ class Driver:
     lease : Lease, optional
         Set only for a driver on the cluster. If an earlier driver has submitted the job, this driver only follows it.
     queue : bool
-        If the job does not fit on the cluster, wait in the queue. Has no effect with a lease: that job has already
-        waited.
+        Whether to wait in the queue if the job does not fit on the cluster. Has no effect with a lease, because the job
+        of a lease has already waited.
 
     Attributes
     ----------
@@ -243,7 +243,7 @@ class Driver:
 
     def _tell_left(self, failure: Mapping[str, Any]) -> None:
         """Report to the scheduler that the job leaves the queue, because of ``failure``."""
-        with suppress(*UNANSWERED):  # if this fails, the scheduler removes the job itself once this client asks no more
+        with suppress(*UNANSWERED):  # if this fails, the scheduler removes the job when this client stops calling
             ask_jobs(self._client, Op.LEAVE, job_id=self._submission.job_id, failure=dict(failure))
 
     def _leave_queue(self, failure: Mapping[str, Any]) -> None:

@@ -86,7 +86,7 @@ class DriverHost(WorkerPlugin):
             self._drivers.pop(threading.current_thread(), None)
         facts = {"job_id": run.job_id, "number": lease.number, "failure": failure}
         ask = getattr(self.worker.scheduler, Op.DRIVEN)
-        while True:  # the loop ends when this Dask worker closes, as Dask workers do when their scheduler is gone
+        while True:  # the loop ends when this Dask worker closes; Dask workers close when their scheduler is gone
             with suppress(*UNANSWERED):
                 sync(self.worker.loop, ask, **facts, callback_timeout=limit("question"))
                 return

@@ -28,8 +28,8 @@ INSTEAD = "Set train_steps, the number of batches, instead of epochs."
 def with_steps(job: JobConf, net: NeuralNet, resume: str | None = None) -> JobConf:
     """Return the job with ``train_steps`` instead of ``epochs``.
 
-    The steps of an epoch are counted from the training records. A learning rate schedule that sets no end gets the last
-    step as its end.
+    The steps of an epoch are counted from the training records. A learning rate schedule without an end ends at the
+    last step.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def _lasting(job: JobConf, n_steps: int) -> JobConf:
 
 
 def steps_by_task(job: JobConf, sources: Sequence[modules.Source], resume: str | None, run: Runner) -> JobConf:
-    """Return the result of `with_steps` from a task, as perhaps only Dask workers reach the records.
+    """Return the result of `with_steps`, computed in a task, as perhaps only Dask workers see the records.
 
     Parameters
     ----------

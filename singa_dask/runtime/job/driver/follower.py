@@ -23,7 +23,8 @@ WAIT_S = 1.0
 """How long the scheduler waits for the next event before it sends an empty answer."""
 GATHER_S = 0.02
 MANY = 100
-"""After an answer with fewer events than this, the follower pauses for `GATHER_S`, so that more events gather."""
+"""After an answer with fewer events than this, the follower pauses for `GATHER_S` seconds, so that more events
+gather."""
 
 LOST = "the scheduler could not be reached again; units that it had started stop with a checkpoint"
 
@@ -63,7 +64,7 @@ class Follower:
         # (signal, sender): an empty sender means the user, and an empty signal means `leave`
         self._requests: SimpleQueue[tuple[str, str]] = SimpleQueue()
         self._n_signals = 0
-        # when the scheduler became unreachable or silent; None while it answers
+        # time at which the scheduler became unreachable or silent; None while it answers
         self._unheard_since: float | None = None
         self._is_lost = self._is_told = False
         self._has_left = False
@@ -76,8 +77,7 @@ class Follower:
     def signal(self, name: str, by: str = "") -> None:
         """Stop the job with a checkpoint; a second call ends it immediately. Safe in a signal handler.
 
-        Two kinds of signals do not count as a second call: `NOTICES`, and signals not sent by the user. For the latter,
-        ``by`` names the sender.
+        `NOTICES` do not count as a second call, nor do signals with a sender ``by``, which do not come from the user.
         """
         self._requests.put((name, by))
 
@@ -86,7 +86,7 @@ class Follower:
         self._requests.put(("", ""))
 
     def next_request(self, timeout_s: float) -> tuple[str, str] | None:
-        """Return the next signal and its sender; None after a timeout. After `leave` the signal is empty."""
+        """Return the next signal and its sender; None after a timeout. `leave` sends an empty signal."""
         try:
             return self._requests.get(timeout=timeout_s)
         except Empty:
@@ -131,7 +131,7 @@ class Follower:
         raise NoAnswerError(over.reason)
 
     def follow_to_its_end(self) -> JobEnd | None:
-        """Follow the job as `follow` does. If that raises an error, stop the job with a checkpoint.
+        """Follow the job as `follow` does. If `follow` raises an error, stop the job with a checkpoint.
 
         Raises
         ------
@@ -150,7 +150,7 @@ class Follower:
     def follow(self) -> JobEnd | None:
         """Read events until the job has ended; return its end, or None after `leave`.
 
-        If the scheduler is gone or no longer knows the job, the ``failure`` of the returned end says this.
+        If the scheduler is gone or no longer knows the job, the returned end has a ``failure``.
         """
         pause_s, deadline = 0.0, None
         while self._over is None and not self._has_left:

@@ -46,7 +46,7 @@ class JobRun(Submission):
         return cls(job=absolute_paths(job).to_json(), sources=sources, **fields)
 
     def directory(self, driver: int = 0) -> RunDirectory:
-        """Return the run directory, to be written by the driver with this number.
+        """Return the `RunDirectory` with which the driver of this number writes the run directory.
 
         Raises
         ------
@@ -56,7 +56,7 @@ class JobRun(Submission):
         return RunDirectory(self.run_url, **self.recording, job_id=self.job_id, driver=driver)
 
     def going_on(self) -> JobRun:
-        """Return a run that continues this one from its newest checkpoint, or starts over without one."""
+        """Return a run that continues this run from its newest checkpoint, or starts anew without checkpoint."""
         checkpoint = find(self.run_url) if has_checkpoints(self.run_url) else None
         goes_on = {"goes_on": checkpoint is not None, "replaces": checkpoint is None}
         command = {**self.recording["command"], "time": time.time(), "resume": checkpoint or self.resume}

@@ -1,6 +1,6 @@
-"""Find the hosts that store a job's records.
+"""Choose Dask workers and assign blocks of records so that most reads are local.
 
-Choose Dask workers and assign blocks so that most reads are local.
+First, find the hosts that store the records.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Surveyed(NamedTuple):
     assignments : dict of str to list of int
         Block assignments of each input layer in the checkpoint that the job continues from.
     unscanned : sequence of TableScan
-        Large text tables that must be scanned first. Until then the hosts of their records are not known.
+        Large text tables that must be scanned, before the hosts of their records are known.
     """
 
     stores: dict[str, Survey]
@@ -66,7 +66,7 @@ class Surveyed(NamedTuple):
 
 
 def reads_remote_stores(job: JobConf) -> bool:
-    """Return whether a job reads records by a URL, which may be stored on some hosts only."""
+    """Return whether a job reads records from a URL: only some hosts may store such records."""
     confs = [layer.given_block(StoreConf) for layer in job.neuralnet.layer]
     return any(conf and conf.path and fs.local_path(conf.path) is None for conf in confs)
 
@@ -97,7 +97,7 @@ def survey(
     sources : sequence of Source
         The user's own modules.
     scanned_bytes : float
-        Text tables of this size or more are not scanned, but returned as ``unscanned``.
+        Text tables of this many bytes or more are not scanned, but returned as ``unscanned``.
 
     Raises
     ------
@@ -153,7 +153,7 @@ class _Blocks:
         Parameters
         ----------
         rows : (n_blocks,) array_like of int
-            Number of rows of each block that count.
+            For each block, the number of its rows to count.
         n_hosts : int
             Number of hosts.
         split : bool
@@ -174,8 +174,8 @@ class Locality:
     names : mapping of str to collection of str
         Names of the host of each Dask worker, by address; see `host_names_of`.
     fresh : bool
-        True if the job starts from the beginning: shuffled blocks may then be assigned in any order. False if it
-        continues another run, whose assignments stay.
+        True if the job starts from the beginning. Shuffled blocks may then be assigned in any order. False if the job
+        continues a run; the assignments of that run stay.
     """
 
     def __init__(
@@ -250,7 +250,7 @@ class Locality:
         return wanted
 
     def _count_assigned(self) -> tuple[Any, float]:
-        """Return the bytes of freely assignable blocks by host, and the bytes of them that workers read.
+        """Return the bytes of freely assignable blocks by host, and the bytes of such blocks per worker.
 
         The first result has shape (2, n_hosts). Its first row divides each block among the hosts with a copy; the
         second row counts each copy in full.
@@ -345,7 +345,7 @@ def place_on_cluster(
     ClusterError
         The job does not fit on the cluster.
     """
-    # a job that does not fit should fail before any records are read
+    # fail before records are read, if the job does not fit
     if job.cluster.elastic.max_processes:
         _, chosen = place_first(layout, present)
         if len(chosen) < len(layout.processes):
@@ -381,7 +381,7 @@ def place_on_cluster(
 
 @contextmanager
 def _noting(notes: list[str]) -> Iterator[None]:
-    """Append an error in the context to ``notes`` instead of raising it: a job also runs without locality."""
+    """Append an error in the context to ``notes`` instead of raising it: a job can run without locality."""
     try:
         yield
     except Exception as error:

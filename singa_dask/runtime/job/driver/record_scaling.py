@@ -26,7 +26,7 @@ from singa_dask.runtime.units.initial_state import InitialState
 NONE = Moments.of(np.empty((0, 1)))
 GROUP_BYTES, MAX_GROUPS = 8 << 20, 32
 """Moments are computed for groups of blocks of about `GROUP_BYTES`, so that results are bit-identical for any number of
-tasks. If there are more than `MAX_GROUPS`, every n-th group is read."""
+tasks. With more than `MAX_GROUPS` groups, only every n-th group is read."""
 
 
 class GroupMoments(NamedTuple):
@@ -51,7 +51,7 @@ class GroupMoments(NamedTuple):
 
 
 def measure(layer: StoreInput, index: int, count: int) -> GroupMoments:
-    """Return the moments of a layer's records for task ``index`` of the ``count`` that divide them.
+    """Return the moments of the share of a layer's records that task ``index`` of ``count`` reads.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def measure(layer: StoreInput, index: int, count: int) -> GroupMoments:
     with layer.source.open_checked() as store:
         # do not read ahead: the sampled groups are far apart
         store.limit_runs(1)
-        # a block belongs to the group of the GROUP_BYTES in which its first record begins
+        # the number of a block's group is the byte position of its first record // GROUP_BYTES
         numbers = store.starts[:-1] * store.record_bytes // GROUP_BYTES
         groups = np.split(np.arange(len(numbers)), np.flatnonzero(np.diff(numbers)) + 1)
         groups = groups[:: -(-len(groups) // MAX_GROUPS)]

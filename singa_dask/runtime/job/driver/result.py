@@ -44,11 +44,11 @@ class Result:
     threads : int
         Number of threads of the first worker.
     layers : dict of str to dict of str to float
-        Only of a profiled job: ``forward_ms`` and ``backward_ms`` of each layer, without waits, as medians over the
-        recorded steps. If several workers compute parts of a layer, the time of the slowest worker.
+        Only for a profiled job: ``forward_ms`` and ``backward_ms`` of each layer, without waits, as medians over the
+        recorded steps. If several workers compute parts of a layer, the slowest worker counts.
     step_parts : dict of str to float
-        Only of a profiled job: ``compute_ms`` of the recorded steps, and the waits ``data_ms``, ``params_ms`` and
-        ``workers_ms``. The latter is the wait for other workers of a partitioned net.
+        Only for a profiled job: ``compute_ms`` of the recorded steps, and the waits ``data_ms``, ``params_ms`` and
+        ``workers_ms`` (for other workers of a partitioned net).
     peak_memory : int
         Largest peak memory of any process of the job, in bytes.
     bad_records : int
@@ -190,7 +190,7 @@ def _merge_layers(tables: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[s
 
 
 def _bytes(reports: Mapping[str, Mapping[str, Any]], units: Iterable[str], key: str) -> int:
-    """Return the bytes that a process sent or received, as counted when its last unit ended."""
+    """Return the number of bytes that a process had sent or received when its last unit ended."""
     return max((int(reports.get(unit, {}).get("bytes", {}).get(key, 0)) for unit in units), default=0)
 
 

@@ -14,7 +14,7 @@ from singa_dask.shown import plural
 
 
 def scan_tables(client: Client, scans: Iterable[TableScan], run: Runner, say: Callable[[str], None]) -> None:
-    """Find where records begin in large text tables, and cache the result on each Dask worker.
+    """Find the positions of records in large text tables, and cache them on each Dask worker.
 
     Dask workers that join the cluster later scan the tables themselves.
 

@@ -11,13 +11,13 @@ from singa_dask.runtime.planning.worker_choice import WorkerFacts, limits_of
 
 
 def sizes_of(cluster: ClusterConf) -> list[int]:
-    """Return the number of units of each process, for a job on as many Dask workers as it may use."""
+    """Return the number of units of each process of a job that has as many Dask workers as it may use."""
     layout = plan_processes(cluster)
     return [len(units) for units in pack(layout, limits_of(cluster, layout)[1]).processes]
 
 
 def missing_of(record: JobRecord) -> list[int]:
-    """Return the number of units of each process of a running job that lacks its own Dask worker."""
+    """Return the number of units of each process of a running job that needs a further Dask worker."""
     state = record.state
     if state.is_stopping or state.phase in ("ending", "over"):
         return []
@@ -42,8 +42,8 @@ def count_demand(
         For each job that needs more Dask workers: its ``cluster`` block; the Dask workers that it has; and the number
         of units of each process without a Dask worker.
     nthreads : int
-        Number of threads of a new Dask worker. Processes that would not fit on one do not count. Pass 0 if the number
-        is not known; then only the first job counts.
+        Number of threads of a new Dask worker. Processes that would not fit on a new Dask worker do not count. Pass 0
+        if the number is unknown; then only the first job counts.
     """
     free = {address: known.free for address, known in workers.items()}
     used = set(in_use)

@@ -49,13 +49,13 @@ class DrivenJob:
     since : float
         Time at which the job began to wait for a Dask worker, got a driver or ended; 0 before.
     silent_since : float
-        Time since which the Dask worker of the driver sends no heartbeats; 0 while it does.
+        Time since which the Dask worker of the driver sends no heartbeats; 0 while it sends heartbeats.
     not_before : float
         Earliest time of the next start, if the last driver found that the job does not fit on the cluster.
     barred : dict of str to str
         For each Dask worker that could not run the driver, the reason.
     passing : str
-        A reason in ``barred`` that may be temporary; empty if there is none.
+        A reason in ``barred`` that may be temporary; empty if all reasons are permanent.
     failure : mapping
         Why the job was refused or stopped, or why its driver failed; empty otherwise.
     """
@@ -90,7 +90,7 @@ class DrivenJob:
         return self.phase is Phase.ENDED
 
     def drive(self, worker: str) -> None:
-        """Assign the next driver to ``worker``; wait for a Dask worker if ``worker`` is empty."""
+        """Assign the next driver to ``worker``. If ``worker`` is empty, wait for a Dask worker."""
         if worker or self.worker or not self.since:
             self.since = time.monotonic()
         self._enter(Phase.DRIVEN if worker else Phase.WAITING, worker)

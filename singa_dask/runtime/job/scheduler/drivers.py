@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 def _facts_aside(job_id: str, reason: str, saved: str) -> JobFacts:
-    """Return the facts of a saved job that cannot be continued, as far as its file can be read."""
+    """Return the facts in the file of a saved job that cannot be continued, as far as they are readable."""
     run: Mapping[str, Any] = {}
     with suppress(Exception):  # the text may contain anything
         run = {**json.loads(saved)["run"]}
@@ -99,7 +99,7 @@ class Drivers:
     def detach(self, run: Mapping[str, Any], client: str = "") -> str:
         """Start the driver of a job, or put the job in the queue.
 
-        Return why the job is refused; empty if it is not.
+        Return the reason if the job is refused, else an empty string.
 
         Parameters
         ----------
@@ -129,7 +129,7 @@ class Drivers:
     async def restore(self) -> None:
         """Restore the jobs that an earlier scheduler has saved: running jobs first, then the queue in order.
 
-        Until they are read, no detached job is taken. If their storage hangs, other jobs do not wait for it.
+        Until these jobs are read, no detached job is accepted. If their storage hangs, other jobs start meanwhile.
         """
         url, loading = self._saved.url, gen.convert_yielded(self._saved.load())
         if url:
@@ -158,7 +158,7 @@ class Drivers:
     async def wait_until_read(self) -> str:
         """Wait until the jobs of an earlier scheduler are read, at most for the limit ``late``.
 
-        Return why they are not known; empty if they are.
+        Return an empty string if these jobs are known, else the reason why they are not.
         """
         with suppress(util.TimeoutError):
             await self._has_read.wait(timedelta(seconds=limit("late")))
@@ -171,13 +171,13 @@ class Drivers:
             # a driver that still runs for the earlier scheduler has a lower number, so its calls are refused
             driven = DrivenJob(run, each["host"], each["number"] + 1, each["incarnation"] + 1, each["incarnation"])
             self._driven[driven.job_id] = driven
-            # restored jobs come before new jobs of the same priority; jobs that ran come first of all
+            # restored jobs come before new jobs of the same priority; jobs that were running come before all others
             self._join(run, rank=(-run["priority"] if each["incarnation"] < 0 else -math.inf, i - len(saved)))
             if driven.job_id in self._stops:
                 self.stop(driven.job_id, *self._stops[driven.job_id])
 
     async def save(self, job_id: str, incarnation: int = -1) -> str:
-        """Save a detached job with its newest incarnation. Return why that failed; empty if it succeeded."""
+        """Save a detached job with its newest incarnation. Return the error as text, empty after success."""
         driven = self._driven.get(job_id)
         if driven is None:
             return ""
@@ -261,7 +261,7 @@ class Drivers:
     def renew(self, job_id: str, number: int) -> bool:
         """Return whether a driver may continue to drive its job.
 
-        The result is False if a newer driver has replaced it, or if another scheduler has replaced this one.
+        The result is False if a newer driver has replaced the driver, or another scheduler has replaced this scheduler.
         """
         driven = self._driven.get(job_id)
         return driven is not None and driven.number == number and not driven.has_ended and not self.taken_over
@@ -287,8 +287,8 @@ class Drivers:
     def stop(self, job_id: str, name: str, by: str = "") -> bool:
         """Stop a detached job that has not begun; return whether there is such a job.
 
-        While the jobs of an earlier scheduler are read, an unknown job may be one of them. It is then stopped once it
-        is read.
+        While the jobs of an earlier scheduler are being read, an unknown job may be among them. Such a job is stopped
+        once it is read.
         """
         driven = self._driven.get(job_id)
         if self._has_begun(job_id):
@@ -408,10 +408,7 @@ class Drivers:
         return " ".join(dict.fromkeys(reasons)) or "the cluster has no workers. Start some: dask-worker ADDRESS."
 
     def _choose(self, driven: DrivenJob) -> str:
-        """Return the best Dask worker for a driver, if possible on the host of the client.
-
-        The result is empty if there is none.
-        """
+        """Return the best Dask worker for a driver, if possible on the host of the client; empty if none fits."""
         n_drivers = [driven.worker for driven in self._driven.values()]
         usable = {
             address: (known.host != driven.host, n_drivers.count(address), len(known.processing), address)

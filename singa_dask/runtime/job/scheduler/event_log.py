@@ -18,13 +18,13 @@ NUMBER = itemgetter("n")
 class EventLog:
     """Keeps the newest events of a job, in the order of their numbers (key ``n``).
 
-    Frequent and rare events are limited separately, so that frequent events do not displace rare ones. Frequent are
-    metrics, and log messages below the level of a warning.
+    Frequent and rare events are limited separately, so that frequent events do not displace rare events. Metrics, and
+    log messages below the level of a warning, are frequent; all other events are rare.
 
     Parameters
     ----------
     limit : int
-        Maximum number of events of each of the two kinds.
+        Maximum number of frequent events, and maximum number of rare events.
     """
 
     def __init__(self, limit: int) -> None:
@@ -47,7 +47,7 @@ class EventLog:
         return list(islice(merge(*newer, key=NUMBER), PAGE))
 
     def newest(self, limit: int) -> EventLog:
-        """Return a log with at most ``limit`` events of each of the two kinds, the newest ones."""
+        """Return a log with the newest events, at most ``limit`` frequent and ``limit`` rare events."""
         log = EventLog(limit)
         log._frequent.extend(self._frequent)
         log._rare.extend(self._rare)

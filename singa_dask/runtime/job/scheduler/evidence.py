@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 class Evidence:
     """Finds out which silent Dask workers of a job are alive.
 
-    A Dask worker is alive if a worker group that depends on it makes steps, as another Dask worker reports.
+    A Dask worker is alive if another Dask worker reports steps of a worker group that depends on it.
     """
 
     def __init__(self) -> None:
@@ -29,8 +29,8 @@ class Evidence:
         now : float
             Current time in seconds.
         """
-        # Group -> the two Dask workers that report its highest steps. Two are needed, because the own report of a Dask
-        # worker is no evidence for it.
+        # Group -> the two Dask workers that report its highest steps. Two are needed, because a Dask worker's own
+        # report does not count as evidence for this Dask worker.
         leaders: dict[str, list[tuple[int, str]]] = defaultdict(list)
         for address, steps in told.items():
             for group, step in steps.items():

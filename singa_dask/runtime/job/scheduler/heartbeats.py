@@ -20,8 +20,8 @@ detector of Hayashibara et al. (2004)."""
 RECENT = 0.1
 """Weight of the newest gap in the running mean of gaps."""
 MAX_LOOK_S = 1.0
-"""Maximum time between two calls of `Heartbeats.look` that counts as silence. A scheduler that was blocked for longer
-has read no heartbeats meanwhile."""
+"""If more time passes between two calls of `Heartbeats.look`, only this much counts as silence, because a blocked
+scheduler reads no heartbeats."""
 
 
 @dataclass
@@ -31,7 +31,7 @@ class _Beats:
     Attributes
     ----------
     last_seen : float
-        Time of the last heartbeat by the system clock. Only compared for equality, because the clock may be set.
+        Time of the last heartbeat on the system clock. Only compared for equality, because users may change the clock.
     silence : float
         Seconds since the last heartbeat.
     usual : float
@@ -80,7 +80,7 @@ class Heartbeats:
         n_others = len(gaps) - (beats is not None)
         if n_others > 0:
             quarter = (n_others - 1) // 4
-            # leave out this worker's own gap if it is among the shortest quarter
+            # ignore the own gap of this Dask worker if it is in the shortest quarter
             quarter += beats is not None and max(usual, beats.silence) <= gaps[quarter]
             usual = max(usual, gaps[quarter])
         return min(max(self._least_s, PHI * math.log(10) * usual), self._most_s)

@@ -19,7 +19,7 @@ EVENTS_OF_A_JOB = 1000
 class _Ended(NamedTuple):
     """Events of a job that ended at the time ``since``.
 
-    ``client`` is the id of the client that started it. ``is_heard`` tells whether that client has read the last event.
+    ``client`` is the id of the client that started the job. ``is_heard``: whether this client has read the last event.
     """
 
     events: EventLog
@@ -30,10 +30,10 @@ class _Ended(NamedTuple):
 
 
 class History:
-    """Keeps the facts of the last 1000 jobs to end, and events and curves of the newest 20 of them.
+    """Keeps the facts of the last 1000 ended jobs, and the events and curves of the last 20 ended jobs.
 
-    Events of older jobs are kept until their client has read the last event, at most for ``limit("client")``, in which
-    a lost client may reconnect.
+    Events of older jobs are kept until the client of the job has read the last event, but at most for
+    ``limit("client")`` seconds, the time for a lost client to reconnect.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class History:
         self.facts[facts.id] = facts
 
     def trim(self, job_id: str, client: str | None = None) -> None:
-        """Drop all but the last events of a job, because all were read.
+        """Drop all but the last events of a job, because its client has read all events.
 
         Does nothing if ``client`` is not the client that started the job. A driver passes no ``client``.
         """

@@ -38,7 +38,7 @@ class _Waiter:
     end : dict
         ``reason`` and ``exit_code`` of a stopped job, which must leave the queue; empty for other jobs.
     short : str
-        Why the job would not fit on the cluster even if the cluster was idle, as found for ``judged_for``.
+        Why the job would not fit even on an idle cluster with the Dask workers in ``judged_for``; empty if it would.
     judged_for : list of int, optional
         Numbers of threads of the Dask workers when ``short`` was found.
     """
@@ -57,9 +57,9 @@ class _Waiter:
 class JobQueue:
     """Keeps the queue of jobs that wait until they fit on the cluster.
 
-    The queue is sorted by priority, then by time of arrival. Only the first job may start. If smaller jobs could pass a
-    large one, the large job might wait for ever. Clients call `turn` repeatedly to learn whether it is their turn;
-    `Drivers` starts detached jobs.
+    The queue is sorted by priority, then by time of arrival. Only the first job may start. If smaller jobs could
+    overtake a large job, the large job might wait for ever. Clients call `turn` repeatedly to learn whether it is their
+    turn; `Drivers` starts detached jobs.
     """
 
     def __init__(self, scheduler: Scheduler, history: History) -> None:
@@ -168,7 +168,7 @@ class JobQueue:
         return [self._waiters[job_id].cluster for job_id in self._in_order()]
 
     def note(self, job_id: str, why: str) -> None:
-        """Record why a job, although first in the queue, has not started."""
+        """Record why the first job in the queue has not started."""
         if waiter := self._waiters.get(job_id):
             waiter.facts = replace(waiter.facts, reason=why)
 
@@ -176,7 +176,7 @@ class JobQueue:
         return sorted(self._waiters, key=lambda job_id: self._waiters[job_id].rank)
 
     def stop(self, job_id: str, name: str, by: str = "") -> bool:
-        """Make a job leave the queue at its next call of `turn`, and return whether it is queued."""
+        """Remove a job from the queue when its client next calls `turn`; return whether the job is queued."""
         waiter = self._waiters.get(job_id)
         if waiter is None:
             return False

@@ -49,13 +49,14 @@ from singa_dask.shown import plural
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.5
-# share of its memory from which on a Dask worker has probably been ended by its nanny, which does so at 0.95
+# A lost Dask worker that used at least this share of its memory was probably ended by its nanny. Nannies end Dask
+# workers at 0.95.
 FULL = 0.7
 DEPARTURE_LOOK_S = 0.1
 RETIRE = "retire_workers"
 TARGET = "adaptive_target"
 ANY = WorkersConf()
-# who stops a detached job, for messages
+# senders of the stop of a detached job, for messages
 NEWER = "a newer scheduler"
 NO_DRIVER = "the end of its driver"
 
@@ -91,7 +92,7 @@ class Jobs(SchedulerPlugin):
         # (job, error) for each error of the scheduler that was already logged
         self._told: set[tuple[str, str]] = set()
         self._ended_at = time.monotonic()
-        self._news_at = 0.0  # when most Dask workers will have sent their next heartbeat
+        self._news_at = 0.0  # time at which most Dask workers will have sent their next heartbeat
         self._looked_at: dict[str, float] = {}  # Dask worker -> time of the newest heartbeat that was examined
         self._present = dict(scheduler.workers)
         self._left_over: set[str] = set()  # Dask workers that still host units of ended incarnations
@@ -135,9 +136,9 @@ class Jobs(SchedulerPlugin):
         scheduler.handlers.update(replaced)
         setattr(scheduler, TARGET, self._adaptive_target)  # dask-gateway calls the method of the scheduler
         scheduler.stream_handlers[EVENTS] = self._on_event
-        # clients read this before they call the operations, because Dask does not answer calls of unknown operations
+        # clients read this metadata before they call the operations, because Dask does not answer unknown operations
         scheduler.set_metadata([JOBS], True)
-        # restore jobs after this method, because Dask has no plug-in for clients until this method returns
+        # restore jobs after this method: until this method returns, clients that connect find no plug-in
         scheduler.loop.add_callback(self._restore)
 
     async def _restore(self) -> None:
@@ -147,9 +148,9 @@ class Jobs(SchedulerPlugin):
     # -- handlers for clients and Dask workers -----------------------------------------------------------------------
 
     def _when_read(self, handler: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a handler that first waits for the jobs of an earlier scheduler.
+        """Return a handler that first waits until the jobs of an earlier scheduler are known.
 
-        It does not wait if the call concerns a known job.
+        For a call about a known job, the handler does not wait.
         """
 
         async def handle(**arguments: Any) -> Any:
@@ -162,9 +163,10 @@ class Jobs(SchedulerPlugin):
         return handle
 
     def refusal(self, job_id: str, priority: int | None = None) -> str:
-        """Return why a new job would be refused; empty if it would not.
+        """Return why a new job would be refused; empty if it would be accepted.
 
-        Pass ``priority`` for a job that does not wait in the queue. It is refused if jobs are queued before it.
+        Pass ``priority`` for a job that does not wait in the queue. Such a job is refused if jobs of this or a higher
+        priority are queued.
         """
         if self.drivers.has(job_id):
             return in_use(job_id)
@@ -178,7 +180,7 @@ class Jobs(SchedulerPlugin):
     async def submit(self, spec: Mapping[str, Any]) -> tuple[str, bool]:
         """Start a job.
 
-        Return why it is refused (empty if it is not), and whether it may be submitted again later.
+        Return the reason if the job is refused, else an empty string; and whether it may be submitted again later.
         """
         job = JobSpec(**spec)
         await self.drivers.restored.wait()
@@ -281,7 +283,8 @@ class Jobs(SchedulerPlugin):
             If there are no such events, wait up to this many seconds for the next one. With a value above 0, the last
             returned event may report the newest steps; that event has no number.
         driver : int
-            Number of the driver that asks; 0 for other clients. If it was replaced, the only event is `TAKEN_OVER`.
+            Number of the driver that asks; 0 for other clients. If another driver has replaced it, the only event is
+            `TAKEN_OVER`.
         client : str
             Id of the client that asks.
 
@@ -340,16 +343,16 @@ class Jobs(SchedulerPlugin):
                 scheduler.loop.call_later(limit("client"), self._check_client, job_id, record.n_client_losses)
 
     def _check_client(self, job_id: str, loss: int) -> None:
-        """End a job whose client is gone since its ``loss``.
+        """End a job whose client has not come back since ``loss``, the number of the connection's loss.
 
-        A client that came back has the same time after a later loss.
+        If the client came back and was lost again, a later call of this method ends the job.
         """
         record = self.records.get(job_id)
         if record is not None and record.n_client_losses == loss and record.spec.client not in self.scheduler.clients:
             self.handle(job_id, ev.ClientGone())
 
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[WorkerState]) -> list[WorkerState]:
-        """Return the Dask workers that an adaptive cluster may close: all that have neither units nor drivers."""
+        """Return the Dask workers without units and drivers, which an adaptive cluster may close."""
         needed = self._needed()
         return [worker for worker in workers if worker.address not in needed]
 
@@ -362,7 +365,7 @@ class Jobs(SchedulerPlugin):
     # -- adaptive clusters ---------------------------------------------------------------------------------------------
 
     def _adaptive_target(self, target_duration: Any = None) -> int:
-        """Return how many Dask workers an adaptive cluster needs, for jobs and for other tasks."""
+        """Return the number of Dask workers that an adaptive cluster needs, for jobs and for other tasks."""
         for known in self.scheduler.workers.values():
             self._nthreads = known.nthreads
         room = {address: each for address, each in self._room(self.scheduler.workers).items() if each.usable}
@@ -448,7 +451,7 @@ class Jobs(SchedulerPlugin):
             self.scheduler.idle_since = None
 
     def _lose_silent(self, job_id: str, record: JobRecord) -> None:
-        """Give up Dask workers silent for too long, unless processes elsewhere make steps that need them."""
+        """Give up Dask workers that are silent for too long, unless other processes make steps that need them."""
         now = time.monotonic()
         for address in record.state.workers:
             if self._heartbeats.is_silent(address):
@@ -457,7 +460,7 @@ class Jobs(SchedulerPlugin):
                     self.handle(job_id, ev.Gone(address, f"it has not been heard of for {seconds:.0f} s"))
 
     def _end_left_over(self) -> bool:
-        """End old incarnations on Dask workers that did not end them in time; return whether any may be left."""
+        """End old incarnations that Dask workers did not end in time; return whether any may be left."""
         for address, known in self.scheduler.workers.items():
             if self._looked_at.get(address) == known.last_seen:  # no heartbeat has arrived since the last look
                 continue
@@ -646,7 +649,7 @@ def _guard(op: str, handler: Callable[..., Any]) -> Callable[..., Any]:
         except Exception as error:
             logger.exception("%s", op)
             why = f"the scheduler failed in {op}: {text_of(error).removesuffix('.')}."
-        # outside the `except`, because Dask sends causes, too, and not every error can be pickled
+        # raise this outside of the `except`: Dask would also send the cause, and not every error can be pickled
         raise SchedulerError(f"{why} This is a bug in singa-dask. Please report it with the log of the scheduler.")
 
     return handle
@@ -662,7 +665,7 @@ async def dask_setup(server: Any) -> None:
 
 
 def _why_gone(known: WorkerState | None) -> str:
-    """Return why a Dask worker may be gone: its nanny ends it when its memory is full."""
+    """Return a likely reason why a Dask worker is gone: its nanny ends it when its memory is full."""
     used, most = (known.metrics.get("memory", 0), known.memory_limit) if known else (0, 0)
     if not most or used < FULL * most:
         return "it is gone"

@@ -39,7 +39,7 @@ class JobRecord:
     token : str
         Secret that protects the endpoints of the job. Only Dask workers that host units of the job get it.
     placements : dict of int to str
-        By incarnation (only the newest), the JSON that all its processes get; see `Sites.share`.
+        For the newest incarnation, the JSON that all its processes get; see `Sites.share`.
     futures : dict of Future to (int, int)
         Incarnation and process of each Dask task that runs units.
     n_client_losses : int
@@ -121,7 +121,7 @@ class JobRecord:
         over |= {"latest": self.merger.latest, "last_step": last_step, "samples_per_s": self.merger.samples_per_s}
         over["seconds"] = time.monotonic() - self._began_at
         for report in over["reports"].values():
-            if report["state"] == "lost":  # its last metrics may be of a later step than its last heartbeat
+            if report["state"] == "lost":  # the last metrics of the unit may be of a later step than its heartbeat
                 report["step"] = max(report["step"], last_step)
 
     def facts(self) -> JobFacts:

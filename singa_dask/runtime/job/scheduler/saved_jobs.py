@@ -25,7 +25,8 @@ from singa_dask.runtime.job.state.submission import Submission
 
 SUFFIX = ".job.json"
 ASIDE = ".aside.json"
-"""Suffix of the file of a job that a scheduler could not use. Rename the file to `SUFFIX` to try the job again."""
+"""Suffix of the file of a job that a scheduler could not use. To try the job again, give the file the suffix
+`SUFFIX`."""
 KEYS = ("run", "host", "number", "incarnation", "place")
 OF_A_RUN = ("recording", "queue")
 """Keys that a `JobRun` has in addition to the keys of a `Submission`."""
@@ -100,7 +101,7 @@ class SavedJobs:
     async def save(self, job_id: str) -> str:
         """Write the file of a job, or delete it if the job has ended.
 
-        Return why that failed; empty if it succeeded.
+        Return the error as text, empty after success.
         """
         if not self.url:
             return ""
@@ -122,7 +123,7 @@ class SavedJobs:
             facts = self._facts_of(job_id)
             text = "" if facts is None else json.dumps(facts)
             if text and text == self._saved.get(job_id):
-                return  # each process of an incarnation calls this method, and the first call has written the file
+                return  # the call of another process of this incarnation has already written the file
             try:
                 await self._in_thread(self._write, f"{job_id}{SUFFIX}", text)
             except TakenOverError as error:
@@ -141,7 +142,7 @@ class SavedJobs:
         self._owner.take()
         found = FoundJobs([], {})
         jobs = set()
-        # read the files of usable jobs first: of two files of a job, the renamed one is ignored
+        # read files with `SUFFIX` first: if a job has two files, the renamed file is ignored
         for name in sorted(fs.ls(self.url), key=lambda name: not name.endswith(SUFFIX)):
             file, job_id = fs.join(self.url, name), name.removesuffix(ASIDE).removesuffix(SUFFIX)
             if not name.endswith((SUFFIX, ASIDE)) or job_id in jobs:

@@ -39,7 +39,7 @@ class SeenWorkers(Mapping[str, WorkerFacts]):
     def room(
         self, workers: Iterable[str], records: Mapping[str, JobRecord], beside_tasks: bool = True
     ) -> dict[str, WorkerFacts]:
-        """Return the facts of those ``workers`` that are in the cluster, with notes for users.
+        """Return facts about the ``workers`` that are in the cluster, with notes for users.
 
         Threads count as busy from the moment when a job claims them for its units. Without ``beside_tasks``, threads
         that run other Dask tasks count as free.
@@ -57,7 +57,7 @@ class SeenWorkers(Mapping[str, WorkerFacts]):
         return room
 
     def _noted(self, known: WorkerState) -> WorkerFacts:
-        """Return the facts of a Dask worker, with a note that says why the job cannot use it, if so."""
+        """Return the facts of a Dask worker, with a note if the job cannot use this Dask worker."""
         facts = self._facts_of(known)
         if not self._fits(known):
             return facts._replace(usable=False, note="it does not match cluster.workers")

@@ -115,7 +115,7 @@ class Sites:
         return _explain(answer) if isinstance(answer, BaseException) else dict(answer)
 
     async def install(self, worker: str, name: str = SITE) -> BaseException | None:
-        """Install one of the `PLUGINS` on a Dask worker unless it is there; return the error if that fails."""
+        """Install one of the `PLUGINS` on a Dask worker unless it is installed; return the error of a failure."""
         installed = self._installed[name]
         if worker in installed:
             return None
@@ -138,7 +138,7 @@ class Sites:
         return answer if isinstance(answer, dict) else {"error": f"{action.worker} does not answer: {answer!r}."}
 
     async def servers(self, worker: str) -> list[str]:
-        """Return the Dask workers with a `Site` that can serve the part files of ``worker``: on its host.
+        """Return the Dask workers on the host of ``worker`` that have a `Site` and can serve its part files.
 
         ``worker`` itself may be gone. Dask workers that do not load the package within the limit ``host`` are missing.
         """

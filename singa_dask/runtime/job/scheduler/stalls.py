@@ -1,11 +1,11 @@
-"""Warn when a job has not made a step for long."""
+"""Warn when a job has made no step for a long time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 STALL_S = 60.0
-"""Seconds without a step until the first warning; they double with each further warning."""
+"""Seconds without a step until the first warning. The time doubles with each further warning."""
 
 
 class Stalls:
@@ -17,14 +17,14 @@ class Stalls:
         self._next = STALL_S
 
     def look(self, steps: Mapping[str, int], waits: Mapping[str, tuple[str, float]], now: float) -> str:
-        """Return a warning if the job has not made a step for long; otherwise an empty string.
+        """Return a warning if the job has made no step for a long time, else an empty string.
 
         Parameters
         ----------
         steps : mapping of str to int
             Step of each worker group.
         waits : mapping of str to (str, float)
-            What each unit waits for, and for how many seconds.
+            For each unit that waits, a description of the wait, e.g. ``"records"``, and its duration in seconds.
         now : float
             Current time in seconds.
         """

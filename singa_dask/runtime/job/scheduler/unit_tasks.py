@@ -60,7 +60,7 @@ class UnitTasks:
             client._loop_runner.stop()
 
     def run(self, record: JobRecord, actions: Sequence[act.RunUnits]) -> None:
-        """Start the units of some processes, all in one graph: a graph for each would take five times as long."""
+        """Start the units of some processes in one graph; a graph for each process takes five times as long."""
         assert self._client is not None
         job_id, endpoints = record.spec.job_id, json.dumps(actions[0].endpoints)
         graph: dict[str, Any] = {}

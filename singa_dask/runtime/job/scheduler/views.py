@@ -75,7 +75,7 @@ class Views:
         return [facts.row() for facts in (*running, *queued, *ended)]
 
     def runs_in(self, run_url: str) -> dict[str, bool]:
-        """Return whether each job with a run directory is running or queued; False for jobs that have ended.
+        """Return, for each job in a run directory, whether it is running or queued; False for ended jobs.
 
         Jobs whose client has left, and which therefore end soon, are left out.
         """
@@ -139,7 +139,7 @@ class Views:
         -------
         dict of str to dict
             For each unit: ``address`` of its Dask worker; ``stack``, the lines of its stack, or ``error``, the reason
-            why there is no stack; ``wait``, what the unit waits for and for how many seconds.
+            why there is no stack; ``wait``, a description of the unit's wait and its duration in seconds.
         """
         record = self._jobs.records.get(job_id)
         if record is None:
@@ -230,9 +230,10 @@ def processes_of(record: JobRecord, scheduler: Scheduler) -> list[dict[str, Any]
     Returns
     -------
     list of dict
-        For each process: its ``units``; its ``incarnation``; the ``steps`` of its worker groups; and ``waits``, what
-        each unit that waits long waits for, and for how many seconds. Of its Dask worker: ``address``, ``name`` and
-        ``host``; ``cpu`` in percent of a core, ``memory`` and ``memory_limit`` in bytes, each None if unknown.
+        For each process: its ``units``; its ``incarnation``; the ``steps`` of its worker groups; and ``waits``, for
+        each unit that waits for long, a description of the wait and its duration in seconds. Of its Dask worker:
+        ``address``, ``name`` and ``host``; ``cpu`` in percent of a core, ``memory`` and ``memory_limit`` in bytes, each
+        None if unknown.
     """
     state = record.state
     processes = []
@@ -252,7 +253,7 @@ def processes_of(record: JobRecord, scheduler: Scheduler) -> list[dict[str, Any]
 
 
 def _cut(text: str) -> str:
-    """Return a text, of a long text only the first words."""
+    """Return a text, shortened to its first words if it is long."""
     return text if len(text) <= LONG else f"{text[:LONG].rpartition(' ')[0] or text[:LONG]} …"
 
 

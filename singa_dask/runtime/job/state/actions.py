@@ -17,9 +17,9 @@ class Host(NamedTuple):
     Attributes
     ----------
     start : mapping
-        What the units start from: the ``manifest`` of a snapshot, or the ``url`` of a checkpoint. Empty for a new run.
+        Start of the units: the ``manifest`` of a snapshot, or the ``url`` of a checkpoint. Empty for a new run.
     buddy : str
-        Dask worker that keeps a second copy of the process's snapshots; empty if none does.
+        Dask worker that keeps a second copy of the process's snapshots; empty if there is no second copy.
     rejoin : Rejoin or None
         Set if the process joins other processes that continue.
     """
@@ -45,10 +45,7 @@ class RunUnits(NamedTuple):
 
 
 class Request(NamedTuple):
-    """Ask a job's units on a Dask worker to stop with a checkpoint, or to save their state now.
-
-    To save the state is to take a snapshot or a checkpoint.
-    """
+    """Ask a job's units on a Dask worker to stop with a checkpoint, or to take a snapshot or checkpoint."""
 
     worker: str
     what: Literal["stop", "snapshot", "checkpoint"]

@@ -12,8 +12,8 @@ WAITS = {
     "pause": "the pause after a restart without progress is over, so that units are placed again",
     "losses": "all Dask workers that were lost together are found silent, so that units are placed again",
 }
-"""For each wait of a `JobState`: what must happen before the deadline, or the effect of the deadline. A `Move` and a
-`Replacement` have deadlines of their own."""
+"""For each wait of a `JobState`: its end, and the effect if the deadline passes first. A `Move` and a `Replacement`
+have deadlines of their own."""
 
 
 class Deadlines:
@@ -23,7 +23,7 @@ class Deadlines:
         self._ends: dict[str, float] = {}
 
     def begin(self, wait: str, now: float, seconds: float | None = None) -> None:
-        """Begin a wait of ``seconds``, by default of the limit with its name."""
+        """Begin a wait of ``seconds``; the default is the limit with the same name as the wait."""
         assert wait in WAITS
         self._ends[wait] = now + (limit(wait) if seconds is None else seconds)
 

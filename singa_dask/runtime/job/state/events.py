@@ -20,9 +20,9 @@ class Hosted(NamedTuple):
     error : str
         Why the Dask worker cannot host the process; empty if it hosts it.
     final : bool
-        Whether the error would be the same on every Dask worker.
+        Whether every Dask worker would have this error.
     lasting : bool
-        Whether the error would be the same on this Dask worker later.
+        Whether this Dask worker would have this error again later.
     """
 
     incarnation: int
@@ -132,7 +132,8 @@ class Cut(NamedTuple):
     request : int
         Number of the `CutOff`.
     applied : mapping of int to int
-        For each worker group to replace: the newest step whose gradients all its servers in this process have applied.
+        For each worker group to replace: the newest step whose gradients all servers of the group in this process have
+        applied.
     error : str
         Why the process could not disconnect; empty if it has.
     """

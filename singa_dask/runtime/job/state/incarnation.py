@@ -33,11 +33,12 @@ class Incarnation:
     threads : set of int
         The different numbers of threads that workers have.
     buddies : list of str
-        For each process, the Dask worker that keeps a second copy of its snapshots; an empty string if none does.
+        For each process, the Dask worker that keeps a second copy of its snapshots; an empty string without a second
+        copy.
     gone : set of int
         Processes whose units were done and whose Dask workers are gone.
     untold : set of int
-        Processes that have not received the newest `Join`, so that it is sent again.
+        Processes that have not received the newest `Join`. It is sent to them again.
     requests : dict of int to int
         For each process that has not answered yet, the number of the newest `CutOff` or `Join`.
     n_requests : int
@@ -97,7 +98,7 @@ class Incarnation:
         return all(self.reports.get(str(unit), {}).get("state") == "done" for unit in units)
 
     def has_ended_servers(self) -> bool:
-        """Return whether a server is done, so that restarted workers could not use it."""
+        """Return whether any server is done. Restarted workers could not use such a server."""
         done = [unit for unit, report in self.reports.items() if report["state"] == "done"]
         return any(unit.startswith("server") for unit in done)
 

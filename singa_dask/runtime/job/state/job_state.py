@@ -28,8 +28,8 @@ from singa_dask.runtime.planning.worker_choice import WorkerFacts
 from singa_dask.shown import plural
 
 SILENT_TOGETHER_S = 1.0
-"""Seconds to wait after a Dask worker is found silent, because others that were lost together with it are found silent
-within this time."""
+"""Seconds to wait after a Dask worker is found silent, because Dask workers that were lost at the same time are found
+silent within these seconds."""
 FIRST = Address.worker(0, 0)
 CLIENT_GONE = Failure("the client that ran the job is gone")
 
@@ -41,9 +41,9 @@ class JobState:
     process, continues with `RunUnits`, and ends with `EndIncarnation` on each Dask worker. For the next incarnation,
     new Dask workers are chosen for the units, which continue from the newest snapshot or checkpoint.
 
-    Two things end an incarnation early. One is a lost process, unless other worker groups can continue while a
-    `Replacement` restarts the lost process. The other is a Dask worker that leaves, or new Dask workers on which the
-    job could run in more processes; in this case a snapshot is taken first.
+    An incarnation ends early in two cases. First, if a process is lost, unless other worker groups can continue while a
+    `Replacement` restarts the lost process. Second, if a Dask worker leaves, or if new Dask workers allow the job to
+    use more processes; in this case a snapshot is taken first.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class JobState:
         self._move: Move | None = None
         self._n_signals = 0  # number of signals from the job's client
         self._is_alone = False  # whether the client is gone
-        self._checkpoint_from = -1  # minimum step of a requested checkpoint; -1 if none is requested
+        self._checkpoint_from = -1  # minimum step of a requested checkpoint; -1 without a request
 
     @property
     def incarnation(self) -> int:
@@ -239,7 +239,7 @@ class JobState:
             self._begin_move(event)
 
     def _begin_move(self, saved: ev.Saved | ev.Snapshotted) -> None:
-        """Move the units, if they were waiting only for their state to be saved."""
+        """Move the units, if the move was waiting only for this checkpoint or snapshot."""
         is_current = saved.incarnation in self.roster.incarnations and self.phase == "running"
         if is_current and self._move is not None and self._move.is_ready(saved.step):
             self._move_units(self._move)
@@ -313,7 +313,7 @@ class JobState:
     def _on_gone(self, event: ev.Gone) -> None:
         self._placer.leaving.discard(event.worker)
         self._placer.suspects.forget(event.worker)
-        if event.worker in self._workers:  # the Dask worker is silent but not gone, so others may be silent, too
+        if event.worker in self._workers:  # the Dask worker is silent but not gone, so more of them may be silent
             self._deadlines.begin("losses", self._now, SILENT_TOGETHER_S)
         else:
             self._points.forget(event.worker)
@@ -429,7 +429,7 @@ class JobState:
         elif self.phase == "running" and self._are_aborted():
             self._recover_ended()
         elif self.phase == "running" and not (self._move or self._signal or "start" in self._deadlines):
-            # a job can use more processes than it has now: it moves when there are more Dask workers
+            # a job that can use more processes moves when there are more Dask workers
             if n := self._placer.room(now, self._workers, self.roster.workers):
                 self._prepare_move(f"there is room for {n} processes", is_urgent=False)
 
@@ -555,7 +555,7 @@ class JobState:
         self._actions += host_actions(roster, range(len(roster.workers)), start, self._incarnation.buddies)
 
     def _tell_placed(self, groups: Sequence[int] = ()) -> None:
-        """Publish where the units run now. Pass ``groups`` if only these worker groups restart."""
+        """Publish the Dask workers of all units. Pass ``groups`` if only these worker groups restart."""
         roster = self.roster
         if groups:
             names = ", ".join(map(str, groups))

@@ -16,7 +16,7 @@ class Move:
     why : str
         Why the units move, for messages.
     is_urgent : bool
-        Whether a Dask worker leaves, so that units move at the deadline even if their state is not saved.
+        True if a Dask worker leaves: then units move at the deadline even if their state is not saved.
     step : int
         Step that the job has reached. A snapshot or checkpoint of an earlier step was not requested for this move.
     """

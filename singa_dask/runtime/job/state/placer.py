@@ -33,12 +33,12 @@ class Roster(NamedTuple):
     workers : tuple of str
         Dask worker of each process.
     incarnations : tuple of int
-        The incarnation in which each process began. A replacement process began later than the others.
+        The incarnation in which each process began. A replacement process began later than all other processes.
     full_incarnation : int
         The last incarnation in which all processes started together.
     threads : int
-        Number of threads of each CPU worker; 0 if each process chooses it. Later incarnations use the number of the
-        first one, because the last bits of results depend on it.
+        Number of threads of each CPU worker; 0 if each process chooses this number. Later incarnations use the number
+        of the first incarnation, because the last bits of results depend on it.
     """
 
     incarnation: int
@@ -172,9 +172,10 @@ class Placer:
         return chosen
 
     def room(self, now: float, workers: Mapping[str, WorkerFacts], mine: Sequence[str]) -> int:
-        """Return in how many processes the job could run now; 0 if they are not more than at present.
+        """Return the number of processes in which the job could run, or 0 if this is not more than now.
 
-        The cluster must have had room for them for `STEADY_S` seconds. ``mine`` are the Dask workers of the job.
+        The cluster must have had room for these processes for `STEADY_S` seconds. ``mine`` are the Dask workers of the
+        job.
         """
         n = len(set(mine))  # replaced processes may share a Dask worker
         if n >= self._limits[1]:
@@ -197,7 +198,7 @@ class Placer:
         return {address for address, known in workers.items() if known.usable or address in self.leaving}
 
     def has_hope(self, workers: Mapping[str, WorkerFacts]) -> bool:
-        """Return whether any Dask worker may host the job, now or later: one not suspected permanently."""
+        """Return whether any Dask worker may host the job now or later: it must not be suspected permanently."""
         return bool(self.suspects.others(EVER, {address: known.nthreads for address, known in workers.items()}, ()))
 
     def _candidates(

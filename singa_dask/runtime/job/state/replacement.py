@@ -21,8 +21,8 @@ from singa_dask.runtime.planning.worker_choice import WorkerFacts
 def processes_to_replace(layout: Layout, lost: Collection[int]) -> list[int] | None:
     """Return the processes to replace: all processes of each worker group that has lost a process.
 
-    The result is None if the whole job must restart: if no worker group would be left, or if a process to replace has
-    servers, because only a snapshot or checkpoint then has all values.
+    The result is None if the whole job must restart. This is so if no worker group would be left, or if a process to
+    replace has servers: then only a snapshot or checkpoint has all values.
     """
     if layout.cluster.nworker_groups == 1:
         return None
@@ -66,7 +66,7 @@ class Replacement:
     failed : str
         Why the replacement has failed, so that the whole job must restart; empty otherwise.
     is_refused : bool
-        Whether the replacement failed without a further loss, e.g. because there are no Dask workers for it.
+        Whether the replacement failed without a further lost process, e.g. because there are too few Dask workers.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Replacement:
         ]
 
     def _has_left(self, process: int, workers: Mapping[str, WorkerFacts]) -> bool:
-        """Return whether a process is done and gone, so that it does not have to be replaced.
+        """Return whether a process is done and gone. Such a process does not have to be replaced.
 
         The result is False for process 0, because all other processes need it.
         """

@@ -33,13 +33,13 @@ class RestartPoints:
         self._snapshots: list[tuple[int, Mapping[str, Any]]] = []
 
     def add_checkpoint(self, step: int, url: str) -> None:
-        """Add a complete checkpoint, which may be older than a known one."""
+        """Add a complete checkpoint, which may be older than known checkpoints."""
         self._checkpoints = sorted({*self._checkpoints, (step, url)})[-MAX_CHECKPOINTS:]
 
     def add_snapshot(self, step: int, manifest: Mapping[str, Any], present: Collection[str]) -> None:
         """Add a complete snapshot. Snapshots of later steps, taken before a restart, are dropped.
 
-        Dask workers that hold the snapshot but are not ``present`` on the cluster are left out.
+        Only ``present`` Dask workers of the cluster are recorded as holders of the snapshot.
         """
         older = [snapshot for snapshot in self._snapshots if snapshot[0] < step]
         manifest = {**manifest, **_held(manifest, present)}
@@ -89,7 +89,7 @@ class RestartPoints:
         return None, {"url": self._resume} if self._resume else {}, "its beginning"
 
     def of_groups(self, steps: Mapping[int, int], present: Collection[str]) -> dict[str, Any]:
-        """Return the newest point from which worker groups can restart while their servers continue.
+        """Return the newest snapshot or checkpoint from which worker groups can restart beside their servers.
 
         Parameters
         ----------
@@ -149,7 +149,7 @@ class Restarts:
         return len(self.reasons)
 
     def refusal(self, step: int) -> str:
-        """Return why the job may not restart once more; empty if it may. ``step`` is the newest known step."""
+        """Return why the job may not restart again; empty if it may. ``step`` is the newest known step."""
         if not self._max:
             return "cluster.max_restarts is 0."
         if step <= self._best and self._n_fruitless >= self._max:
@@ -163,21 +163,21 @@ class Restarts:
         self._best = max(step, self._best)
 
     def backoff_s(self) -> float:
-        """Return how many seconds to wait before the next start. They double while the job makes no progress."""
+        """Return the seconds to wait before the next start. They double while the job makes no progress."""
         return min(0.5 * 2.0 ** (self._n_fruitless - 1), MAX_BACKOFF_S) if self._n_fruitless > 1 else 0.0
 
     def lose(self, now: float, step: int) -> None:
-        """Begin to count lost time at a loss after ``step``.
+        """Begin to count lost time, because a process was lost after ``step``.
 
-        Counting ends when the job reaches this step again. If time is already being counted after an earlier loss, the
-        later of the two steps counts.
+        Counting ends when the job reaches this step again. If an earlier loss is still being counted, counting ends at
+        the later of the two steps.
         """
         if self._lost_at is None:
             self._lost_at, self._lost_step = now, -1
         self._lost_step = max(step, self._lost_step)
 
     def reach(self, now: float, step: int) -> None:
-        """Stop counting lost time if the job has come as far as before the loss."""
+        """Stop counting lost time if the job has reached the last step before the loss again."""
         if step >= self._lost_step:
             self.resume(now)
 

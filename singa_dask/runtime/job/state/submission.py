@@ -23,14 +23,14 @@ class Submission:
     sources : sequence
         The user's own modules, each as the fields of a `modules.Source`.
     owner : str
-        Who started the job: ``user@host``.
+        User who started the job, as ``user@host``.
     resume : str or None
         URL of the checkpoint to continue from.
     init_from : sequence of str
         URLs of checkpoints with initial values.
     priority : int
-        Priority in the queue. Jobs that were queued earlier with the same priority, and all queued jobs with a higher
-        priority, start first.
+        Priority in the queue. Queued jobs with a higher priority start first. Among jobs with equal priority, the job
+        that was queued first starts first.
     datasets : sequence
         Catalogs, as plain values, of the part files that the job reads. The part files are deleted when the job ends.
     """

@@ -1,7 +1,4 @@
-"""Suspects: Dask workers that have failed recently, or that cannot reach each other.
-
-They are not used for a while.
-"""
+"""Suspects: Dask workers that failed recently, or cannot reach each other. Unused for a while."""
 
 from __future__ import annotations
 
@@ -11,14 +8,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 FIRST_S = 5.0
-"""Seconds for which a Dask worker is not used after it could not host a process, or end it in time. They double with
-each failure."""
+"""Seconds for which a Dask worker is not used after it could not host a process, or did not end a process in time. They
+double with each failure."""
 PARTED_S = 60.0
 """Seconds for which only one of two Dask workers is used after they failed to reach each other. A single failure does
 not count while no other pair has failed. The seconds double with each failure."""
 MAX_S = 600.0
 EVER = sys.float_info.max
-"""A time at which only permanently suspected Dask workers are still suspected."""
+"""A time in the far future, at which only permanently suspected Dask workers are still suspected."""
 
 
 class Suspects:
@@ -28,11 +25,9 @@ class Suspects:
         self._failures: dict[frozenset[str], tuple[int, float]] = {}
 
     def add(self, now: float, *workers: str, for_good: bool = False) -> float:
-        """Record a failure of a Dask worker, or of two that cannot reach each other.
+        """Record a failure of a Dask worker, or of two Dask workers that cannot reach each other.
 
-        Return for how long it counts.
-
-        The result is in seconds; 0 if the failure does not count. With ``for_good`` it is infinite.
+        Return the seconds for which the failure counts: 0 if it does not count, infinity with ``for_good``.
         """
         key = frozenset(workers)
         n, _ = self._failures.get(key, (0, 0.0))
