@@ -284,7 +284,8 @@ def _judge_end(
 ) -> Iterator[str]:
     """Yield a sentence if a run made all its steps, and more steps would probably improve the net.
 
-    This is so if the training loss still falls clearly, and the newest test or validation has the lowest loss of all.
+    More steps would help if the training loss still falls clearly, and the newest test or validation has the lowest
+    loss of all.
     """
     name = next((each for each in curves if each.endswith("loss")), "")
     y = curves.get(name, np.zeros(0))

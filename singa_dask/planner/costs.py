@@ -293,7 +293,7 @@ class MeasuredCosts(Costs):
         return max(together_s - apart_s, 0.0) / len(passes)
 
     def _measure_step(self) -> float:
-        """Return the time of a step outside of layers and messages, for one thread. It is not simulated.
+        """Return the time of a step outside of layers and messages, which is not simulated, for one thread.
 
         This time is the measured time of a step minus the simulated time. If this machine cannot read the job's
         records, the result is the time that a `Loop` spends outside of layers.

@@ -62,9 +62,9 @@ def lost_time(job: JobConf, layout: Layout, n_bytes: int, step_s: float, life_s:
     """Return the share of its time that a job loses to failures and snapshots.
 
     A lost process is detected after the longest permitted silence. If the lost process has a server, or if the job has
-    one worker group, all units restart from the last saved state. Otherwise only the worker group of the process stops.
-    Without snapshots, as in a job with a single process, units restart from a checkpoint, or from the beginning.
-    Checkpoints are assumed to take no time.
+    one worker group, all units restart from the last saved state. In all other cases, only the worker group of the
+    process stops. Without snapshots, as in a job with a single process, units restart from a checkpoint, or from the
+    beginning. Checkpoints are assumed to take no time.
 
     Parameters
     ----------

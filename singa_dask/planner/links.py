@@ -45,7 +45,7 @@ T = TypeVar("T")
 class LinkEnd:
     """One end of a link: sends messages and measures their times, or answers messages.
 
-    Both ends must have the same ``token``. ``options`` are options of `Transport`.
+    Both ends of a link must have the same ``token``. ``options`` are options of `Transport`.
     """
 
     def __init__(self, host: str, token: str, **options: Any) -> None:

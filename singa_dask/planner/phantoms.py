@@ -71,7 +71,7 @@ class Meter:
 class Phantom(np.ndarray[Any, Any]):
     """An array without data that belongs to a `Meter`.
 
-    Its views, its copies and results of arithmetic are phantoms.
+    Views and copies of a phantom, and results of arithmetic with phantoms, are phantoms.
     """
 
     meter: Meter | None = None

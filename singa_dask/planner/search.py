@@ -1,8 +1,8 @@
 """Search for the best topologies and partitions of a job on a cluster, by simulation.
 
-First a lower bound of each candidate's step time is computed, which is fast. It takes into account the computation of
-the slowest worker, the updates of the busiest server, and the bytes of params on the network interfaces of hosts. Then
-candidates are simulated in the order of their bounds, until no other candidate can be among the best.
+First a lower bound of each candidate's step time is computed, which is fast. The bound takes into account the
+computation of the slowest worker, the updates of the busiest server, and the bytes of params on the network interfaces
+of hosts. Then candidates are simulated in the order of their bounds, until no other candidate can be among the best.
 """
 
 from __future__ import annotations

@@ -325,7 +325,7 @@ class _Stopped(BaseException):
 
 
 class CodeThread(Thread):
-    """A simulated thread that blocks in calls, such as a worker. It runs in a real thread.
+    """A simulated thread that blocks in calls, such as a worker. Its code runs in a real thread.
 
     The code of the thread and the clock never run at the same time.
     """

@@ -1,7 +1,7 @@
 """Algorithm: how one batch changes the params. SINGA calls this TrainOneBatch.
 
-An algorithm knows layers and params, but not servers. It calls ``collect`` before it uses a param, and ``update`` after
-it has computed the gradient of a param.
+An algorithm knows layers and params, but not servers. An algorithm calls ``collect`` before it uses a param, and
+``update`` after it has computed the gradient of a param.
 """
 
 from __future__ import annotations

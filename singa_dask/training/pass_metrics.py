@@ -78,7 +78,7 @@ class PassMetrics:
         return bool(self._scores)
 
     def add(self, net: NeuralNet) -> None:
-        """Add the last batch of ``net``. Its batch size may differ from the net passed to the constructor."""
+        """Add the last batch of ``net``, which may have another batch size than the constructor's net."""
         for layer in net.layers if self._scores else ():
             scores = self._scores.get(layer.conf_name)
             if scores is not None:
@@ -272,8 +272,8 @@ class Scores:
 def _area(name: str, is_true: Array, p: Array) -> float:
     """Return the average precision, or the area under the ROC curve, of one class or label.
 
-    The average precision is the mean precision over steps of recall. It is 0 if no record is true. The area under the
-    ROC curve is the share of correctly ordered pairs among all pairs of a true and a false record. A pair with equal
+    The average precision is the mean precision over steps of recall; 0 if no record is true. The area under the ROC
+    curve is the share of correctly ordered pairs among all pairs of a true and a false record. A pair with equal
     outputs counts half.
     """
     _, index, counts = np.unique(-p, return_inverse=True, return_counts=True)

@@ -1,8 +1,8 @@
 """Update rules, e.g. SGD and Adam, and their blocks in the job file. After SINGA's updater.cc.
 
-A rule computes new values of a slice of a param from the slice's values and gradient. It is either a formula, which
-`ops` compiles to kernels, or the method `Updater.rule`. Both compute each value separately, so that results do not
-depend on how a param is sliced.
+A rule computes new values of a slice of a param from the slice's values and gradient. A rule is either a formula, which
+`ops` compiles to kernels, or the method `Updater.rule`. Formula and method compute each value separately, so that
+results do not depend on how a param is sliced.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Updater(HasBlock):
         w : (n,) float
             Values to update.
         g : (n,) float
-            Gradient, read-only. It includes weight decay unless ``decoupled_decay`` is set.
+            Gradient, read-only, including weight decay unless ``decoupled_decay`` is set.
         lr : float
             Learning rate.
         t : int
@@ -173,7 +173,7 @@ class KernelUpdater(Updater):
     Attributes
     ----------
     formula : UpdateRule
-        The formula. It updates ``w`` and the first arrays of `state_names`.
+        The formula, which updates ``w`` and the first arrays of `state_names`.
     fused : bool
         Whether the kernel does the whole update. False in a subclass that overrides `rule`.
     """

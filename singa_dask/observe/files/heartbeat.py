@@ -16,7 +16,7 @@ from singa_dask import fs
 from singa_dask.errors import DataError, TakenOverError
 
 HEARTBEAT = "heartbeat.json"
-"""File with the ``time`` of the last heartbeat. It is deleted at the end of the run."""
+"""File with the ``time`` of the last heartbeat. The file is deleted at the end of the run."""
 BEAT_S = 15.0
 LOST_S = 60.0
 """Seconds without a heartbeat after which a run counts as lost."""

@@ -25,8 +25,8 @@ class Journal:
     """A text file to which lines are appended.
 
     On a local disk, each line is written immediately, completely or not at all, so that closing cannot fail. Files on
-    other file systems cannot be appended to. There, `save` writes the whole file again. `add` calls `save` at most once
-    a second, and less often if writing is slow.
+    other file systems cannot be appended to, so `save` writes the whole file again. `add` calls `save` at most once a
+    second, and less often if writing is slow.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Journal:
     once : bool
         Whether to drop an incomplete last line when the file is opened. `add` then skips lines that were in the file.
     check : callable
-        Called just before each change of the file. It must raise an error if another process now owns the file.
+        Called just before each change of the file. ``check`` must raise an error if another process now owns the file.
 
     Attributes
     ----------
@@ -163,7 +163,7 @@ def _objects(lines: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _write_whole(file: FileIO, content: bytes) -> None:
-    """Append all bytes to a file. If that fails, restore the former length of the file."""
+    """Append all bytes to a file. If writing fails, restore the former length of the file."""
     size, rest = os.fstat(file.fileno()).st_size, content
     try:
         while rest:

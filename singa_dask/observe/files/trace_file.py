@@ -1,8 +1,8 @@
 """The trace of a profiled run, trace.json, for https://ui.perfetto.dev and chrome://tracing.
 
 Each process of the job writes its spans (timed sections) to its own file; see `write_spans`. `TraceFile` joins these
-files. The trace is an object of the Trace Event Format, with one event per line. In the trace, each process of the job
-is a process. Its units, and the messages to and from other processes, are threads.
+files. The trace is an object of the Trace Event Format, with one event per line. The trace shows each process of the
+job as a process, and each unit as a thread. Messages to and from other processes are shown as threads, too.
 
 ``otherData`` has the start of the run in seconds since the epoch, which is the origin of all times. For each process it
 has the incarnation, the host, the possible error of its clock relative to the scheduler's clock in milliseconds, and
@@ -53,7 +53,8 @@ class TraceFile:
     Parameters
     ----------
     began : float
-        Start of the run in seconds since the epoch. It is the origin of times, unless a span is earlier.
+        Start of the run in seconds since the epoch. Times in the trace count from this start, or from the first span if
+        earlier.
     check : callable
         See `Journal`.
     """

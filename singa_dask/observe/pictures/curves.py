@@ -158,8 +158,8 @@ def _curve(run: int, kind: str, points: Iterable[tuple[float, float]], group: in
 def thin(y: np.ndarray, n_points: int) -> np.ndarray:
     """Return the indices of at most ``n_points`` values to draw, so that no spike is lost.
 
-    The values are divided into stretches of equal length. Of each stretch, the smallest and the largest value are kept,
-    and one nan if there are any. The first and the last value are kept, too.
+    The values are divided into stretches of equal length. Each stretch keeps its smallest and its largest value, and
+    one nan if it has any. The first and the last value are kept, too.
     """
     if len(y) <= n_points:
         return np.arange(len(y))

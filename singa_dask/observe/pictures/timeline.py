@@ -1,4 +1,4 @@
-"""Timelines: draw what each thread does in a step of a trace."""
+"""Timelines: draw the work of each thread in a step of a trace."""
 
 from __future__ import annotations
 

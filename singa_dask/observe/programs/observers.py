@@ -14,7 +14,8 @@ from singa_dask.observe.programs.tensorboard_files import TensorboardFiles
 logger = logging.getLogger(__name__)
 
 Observer = TensorboardFiles | MlflowRun
-"""An observer gets each event of a run after `RunDirectory` has recorded it. Its first event may be any event."""
+"""An observer gets each event of a run after `RunDirectory` has recorded it. The first event that an observer gets may
+be of any kind."""
 
 
 class Observers:
@@ -56,7 +57,7 @@ class Observers:
 
 
 def open_observers(run_url: str, tensorboard: bool = False, mlflow: str = "") -> Observers:
-    """Return the observers of a run. They write nothing before the first event.
+    """Return the observers of a run, which write nothing before the first event.
 
     Raises
     ------

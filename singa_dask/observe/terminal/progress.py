@@ -21,7 +21,7 @@ FREE_LINES = 100
 
 
 class Progress:
-    """Shows nothing, for ``--quiet``. It is the base class of all classes that show progress.
+    """Base class of all classes that show progress. This class shows nothing, for ``--quiet``.
 
     Use the object in a ``with`` block. Only one thread at a time may call ``on_event``.
     """
@@ -49,7 +49,7 @@ class LinesProgress(Progress):
     n_groups : int
         Number of worker groups. If there are several, lines name the group.
     n_steps : int
-        Number of training steps of a group. If it is 0, lines do not show the time left.
+        Number of training steps of a group. With 0, lines do not show the time left.
     clock : callable
         Returns the time in seconds.
     """
@@ -134,7 +134,9 @@ def join_if_fits(first: str, second: str, console: Console | None = None) -> str
 def start_progress(
     n_groups: int, n_steps: int, quiet: bool = False, console: Console | None = None, run_url: str = ""
 ) -> Progress:
-    """Return a `Progress`. It shows bars on a terminal or in a notebook, else lines; ``quiet``: nothing.
+    """Return a `Progress` that shows nothing, lines, or bars.
+
+    It shows nothing if ``quiet``, bars on a terminal or in a notebook, else lines.
 
     Parameters
     ----------

@@ -66,8 +66,8 @@ class SavedTensor(NamedTuple):
     array : ndarray, 1-D
         The values or the updater state.
     applied : mapping of int to int
-        For each worker group, the newest step whose gradient the values include. Empty for an updater state, and in a
-        job with one worker group.
+        For each worker group, the newest step whose gradient was applied to the values. Empty for an updater state, and
+        in a job with one worker group.
     """
 
     param: int
@@ -141,7 +141,7 @@ class Checkpoint:
     groups : dict of int to dict
         For each worker group, its ``step`` and ``cursors`` (reading positions).
     assignments : dict of str to list of int
-        The order in which blocks were assigned to workers, for each input layer whose order the job had chosen.
+        For each input layer whose order the job had chosen: the order in which blocks were assigned to workers.
     learned : Learned
         Facts about the job's training data, e.g. class names.
     """
@@ -166,7 +166,7 @@ class Checkpoint:
         Parameters
         ----------
         manifest : mapping
-            Content of the manifest. It may come from a message, with tuples instead of lists.
+            Content of the manifest. The content may come from a message, with tuples instead of lists.
         read : callable
             Takes the name of a file; returns its content, or None if the file is missing.
         name : str
@@ -305,7 +305,7 @@ class Checkpoint:
         return self._contents[file]
 
     def release(self) -> None:
-        """Free the memory of the files read so far. They are read again when they are needed."""
+        """Free the memory of the files read so far. Later calls read the files again."""
         self._contents.clear()
 
     def verify(self) -> None:

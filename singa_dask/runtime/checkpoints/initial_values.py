@@ -99,7 +99,7 @@ class InitialValues:
         return results
 
     def release(self) -> None:
-        """Free the memory of the values. They are read again when they are needed."""
+        """Free the memory of the values. Later calls read the values again."""
         self._loaded = None
 
     def learned(self) -> Learned:

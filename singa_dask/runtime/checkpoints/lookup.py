@@ -30,7 +30,7 @@ def find(url: str) -> str:
     Parameters
     ----------
     url : str
-        A checkpoint directory or a run directory. If it is a single checkpoint, older checkpoints are not tried.
+        A checkpoint directory or a run directory. If ``url`` is a single checkpoint, older checkpoints are not tried.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def _use_newest(url: str, use: Callable[[Checkpoint], T], restores_best: bool = 
 
 
 def _older_than(url: str) -> str:
-    """Return advice for a user who has named a damaged checkpoint: the URLs of older, undamaged ones."""
+    """Return advice for a user who has named a damaged checkpoint: the URLs of older, usable checkpoints."""
     directory, _, name = url.rstrip("/").rpartition("/")
     match = re.fullmatch(r"step-(\d+)", name)
     steps = find_steps(directory or ".") if match else {}

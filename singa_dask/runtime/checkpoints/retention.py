@@ -57,7 +57,7 @@ class Retention:
         files : collection of str
             Files of this checkpoint. Other files in its directory are deleted.
         pending : collection of int
-            Steps of checkpoints that are still being written. They are kept.
+            Steps of checkpoints that are still being written. These checkpoints are kept.
         last : bool
             Whether this is the last checkpoint of the job. If false, the newest checkpoint before ``step`` is kept,
             too: the job restarts from that checkpoint if processes are lost before the scheduler knows of the new one.
@@ -100,7 +100,7 @@ class Retention:
         return None if metric is None else (float(metric["value"]), int(metric["step"]))
 
     def _kept(self, steps: Collection[int]) -> set[int]:
-        """Return the steps of the complete checkpoints to keep: the newest and the best ones.
+        """Return the steps of the checkpoints to keep: the newest checkpoints, and the best checkpoints.
 
         Among equally good checkpoints, the oldest is kept. If several checkpoints follow the same test, only the first
         of them can be among the best.

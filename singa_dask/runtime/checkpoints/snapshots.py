@@ -17,7 +17,7 @@ from singa_dask.runtime.checkpoints.manifest import incarnation_name, incarnatio
 StorePart = Callable[[int, str, bytes, int], list[str]]
 """A function of (step, file, content, known) that stores a part, and returns the addresses of its holders.
 
-``known`` is the step of the newest snapshot that the scheduler has. Its parts must not be replaced."""
+``known`` is the step of the newest snapshot that the scheduler has. The parts of this snapshot must not be replaced."""
 
 
 class Part(NamedTuple):

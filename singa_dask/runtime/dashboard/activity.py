@@ -1,4 +1,4 @@
-"""Activity: how fast the workers of a job are, and what they wait for."""
+"""Activity: the speed and the waits of the workers of a job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from singa_dask.runtime.dashboard.curves import Curves, rounded
 
 WAITS = ("data", "params", "peers")
-"""What a worker waits for: records, values of params, or other workers of its group."""
+"""Causes of a worker's waits: records, values of params, or other workers of its group."""
 WINDOW_S = 10.0
 SLOW = 1.5
 """A worker counts as slow if its computing time in a step is this many times the median of all workers."""

@@ -85,7 +85,7 @@ class _Answers:
         self._kept: dict[str | None, tuple[float, str]] = {}
 
     def get(self, key: str | None, make: Callable[[], Any]) -> str:
-        """Return the answer for a key. If it is missing or too old, ``make`` creates a new one."""
+        """Return the answer for a key. If the answer is missing or too old, ``make`` creates a new answer."""
         now = time.monotonic()
         self._kept = {each: kept for each, kept in self._kept.items() if now - kept[0] < FRESH_S}
         if key not in self._kept:

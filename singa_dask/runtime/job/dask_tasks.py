@@ -56,7 +56,7 @@ def on_dask(
     workers : sequence of str, optional
         Dask workers that run the tasks if possible. By default any Dask worker may run them.
     check : callable
-        Called every few seconds. If it raises an error, the runner cancels the tasks and raises the error.
+        Called every few seconds. If ``check`` raises an error, the runner cancels the tasks and raises the error.
     """
 
     def run(tasks: Sequence[Callable[[], T]]) -> Iterator[T]:

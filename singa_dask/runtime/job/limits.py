@@ -143,8 +143,8 @@ def _where(name: str) -> str:
 
 
 def state_url() -> str:
-    """Return the setting ``distributed.singa-dask.state``, empty by default.
+    """Return the setting ``distributed.singa-dask.state``; empty by default.
 
-    This is the URL where the scheduler saves detached jobs.
+    The scheduler saves detached jobs at this URL.
     """
     return str(dask.config.get(f"{KEY}.state", ""))

@@ -20,7 +20,8 @@ EVENTS = "singa-dask-event"
 TAKEN_OVER = "taken over"
 """Event for a driver whose job another driver has taken over."""
 NOTICES = ("SIGUSR1", "SIGUSR2", "SIGXCPU")
-"""Signals that batch systems send before they end a job. They may repeat, so a second one does not abort the job."""
+"""Signals that batch systems send before they end a job. These signals may repeat, so a second signal does not abort
+the job."""
 STOPS = ("SIGINT", "SIGTERM", "SIGHUP", *NOTICES)
 """Signals that stop a job with a checkpoint."""
 RUN_STOP = "run.stop()"

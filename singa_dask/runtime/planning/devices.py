@@ -22,8 +22,8 @@ from singa_dask.runtime.planning.machine import machine_memory, n_threads
 from singa_dask.runtime.planning.nets import find_ops
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-"""Environment variable. If it is set, e.g. by dask-cuda, a process has GPUs of its own, so its first worker takes the
-first GPU."""
+"""Environment variable. If the variable is set, e.g. by dask-cuda, each process has its own GPUs, so the first worker
+of a process takes the first GPU."""
 
 
 def is_gpu(name: str) -> bool:
@@ -70,8 +70,8 @@ def device_of_part(job: JobConf, index: int) -> str:
 def params_stay(layout: Layout, names: Collection[str]) -> bool:
     """Return whether the params of a job stay on a GPU that all its workers use.
 
-    This is the case if one process has all units, there is one server group, and all workers share the memory of one
-    GPU. ``names`` are the names of the workers' kernels.
+    The params stay on the GPU if one process has all units, there is one server group, and all workers share the memory
+    of one GPU. ``names`` are the names of the workers' kernels.
     """
     cluster = layout.cluster
     alone = len(layout.processes) == cluster.nserver_groups == 1 and cluster.share_memory

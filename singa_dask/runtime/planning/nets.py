@@ -65,9 +65,9 @@ def build_nets(
 ) -> Nets:
     """Build the nets of one worker, without opening or allocating anything.
 
-    Only the first worker group has validation and test nets. They share the params of the training net. Nets that read
-    all records are incomplete until `add_passes` is called. Layers that write files are left out, because steps and
-    tests are repeated when a process is lost.
+    Only the first worker group has validation and test nets. These nets share the params of the training net. Nets that
+    read all records are incomplete until `add_passes` is called. Layers that write files are left out, because steps
+    and tests are repeated when a process is lost.
 
     Parameters
     ----------
@@ -80,8 +80,8 @@ def build_nets(
     cancellation : Cancellation, optional
         Cancellation of the worker; see `Context`.
     memory : int, optional
-        Number of bytes that the worker may use. Its readers share a third of these bytes. A reader that shuffles gets
-        twice as much as another reader.
+        Number of bytes that the worker may use. The worker's readers share a third of these bytes. A reader that
+        shuffles gets twice as much as another reader.
 
     Raises
     ------
@@ -166,7 +166,7 @@ def build_net(
 
 
 def _ops_for_shapes(job: JobConf) -> Ops:
-    """Return kernels for computing shapes. They never use a GPU, because GPUs are only for workers."""
+    """Return kernels for computing shapes, never on a GPU, because GPUs are only for workers."""
     return get_ops("numpy") if job.gpu or job.ops == "cupy" else find_ops(job, job.ops)
 
 

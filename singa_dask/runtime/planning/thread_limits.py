@@ -19,7 +19,7 @@ _lock, _asked, _restore = threading.Lock(), list[int](), ExitStack()
 def limit_process(n: int) -> Iterator[None]:
     """Limit BLAS to ``n`` threads in this process during the context.
 
-    Of several active limits, the lowest counts.
+    If several limits are active, the lowest limit counts.
     """
     with _lock:
         if not _asked:

@@ -26,7 +26,8 @@ class WholePass(NamedTuple):
     n_batches : int
         Number of whole batches.
     weight : float
-        Size of the last batch relative to a whole batch. It may exceed 1, so that each worker gets a part of the batch.
+        Size of the last batch relative to a whole batch. The weight may exceed 1, so that each worker gets a part of
+        the batch.
     rest : NeuralNet or None
         Net for the last batch, which shares the params of the training net; None if no records remain.
     """

@@ -11,7 +11,7 @@ from singa_dask.runtime.planning.layout import Rejoin
 
 
 class BarrierCoordinator:
-    """Counts the units of a job at three barriers. It is a state machine without I/O, like the stub.
+    """Counts the units of a job at three barriers. The coordinator is a state machine without I/O.
 
     - ``hello``: all units start when every unit has sent ``hello``.
     - ``ready``: all workers train when every worker has its params and has sent ``ready``.

@@ -34,7 +34,7 @@ class Channel:
     inbox : SimpleQueue
         Messages to the worker.
     cancellation : Cancellation
-        The worker's cancellation. It also records what the worker waits for.
+        The worker's cancellation, which also records what the worker waits for.
     """
 
     def __init__(

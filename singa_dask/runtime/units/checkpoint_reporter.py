@@ -20,8 +20,8 @@ FIRST = Address.worker(0, 0)
 SaveLater = Callable[[int, Mapping[str, Any], Callable[[Save], Event], Callable[[Event], None]], None]
 """A function of (step, where, write, then) that saves a part of a checkpoint or snapshot in the background.
 
-It calls ``write`` with a `Save` for the destination ``where``: a ``url``, or the memory of Dask workers. Then it calls
-``then`` with the result of ``write``, which describes the part, or with an ``error``."""
+The function calls ``write`` with a `Save` for the destination ``where``: a ``url``, or the memory of Dask workers. Then
+the function calls ``then`` with the result of ``write``, which describes the part, or with an ``error``."""
 
 
 class _Report(NamedTuple):
@@ -34,13 +34,13 @@ class CheckpointReporter:
 
     A report has the position of the worker and the states of its layers. The first worker group reports at steps that
     all its workers know in advance. Other groups get requests for reports at any time. The workers of such a group
-    agree on the step of each report. They also agree on the request that the report answers, because a request whose
-    sender was lost may have reached only some workers. The report at the end of the training answers all remaining
-    requests. Requests for the last checkpoint are answered only by this report.
+    agree on the step of each report, and on the request that the report answers. The agreement is needed because a
+    request whose sender was lost may have reached only some workers. The report at the end of the training answers all
+    remaining requests. Requests for the last checkpoint are answered only by this report.
 
-    Reports keep checkpoints consistent. A worker reports only after servers have answered all its gradients. It begins
-    its next step only after the servers have copied their slices, as the message ``taken`` says. If the first worker is
-    replaced, its replacement also releases workers that wait because of earlier requests.
+    Reports keep checkpoints consistent. A worker reports only after servers have answered all its gradients. The worker
+    begins its next step only after the message ``taken``, when the servers have copied their slices. If the first
+    worker is replaced, its replacement also releases workers that wait because of earlier requests.
     """
 
     def __init__(self, trainer: Trainer, state: RunState, channel: Channel, save_later: SaveLater) -> None:

@@ -130,7 +130,7 @@ class Checkpointing:
     def _is_due(self, kind: str) -> bool:
         """Return whether a checkpoint or snapshot is due before this step.
 
-        If it is due by time or on request, the first worker chooses a step for the whole group.
+        For a checkpoint or snapshot by time or on request, the first worker chooses a step for the whole group.
         """
         state = self._state
         if state.step <= self._first_step:
@@ -249,8 +249,8 @@ class Checkpointing:
     def _request_parts(self, kind: str, manifest: Mapping[str, Any], last: bool) -> dict[str, Any]:
         """Request a part from each server that writes one; return the request, which contains the destination.
 
-        Returns once these servers have copied their slices. The other worker groups wait meanwhile. Of several server
-        groups, only group 0 writes; before that, the other groups send their changes to it.
+        Returns once these servers have copied their slices. The other worker groups wait meanwhile. If there are
+        several server groups, only group 0 writes. Before that, all other groups send their changes to group 0.
         """
         step, cluster = self._state.step, self._job.cluster
         self._state.requested -= {"snapshot", kind}
@@ -291,7 +291,7 @@ class Checkpointing:
             self._channel.receive("parts of checkpoints")
 
     def _count_arrival(self, message: Message) -> None:
-        """Count a waiting worker of another group. If it waits for an outdated request, release it."""
+        """Count a waiting worker of another group. If the worker waits for an outdated request, release it."""
         if (message.info["requester"], message.step) == self._asked:
             self._arrived.add(message.src)
         else:

@@ -35,12 +35,12 @@ class HostMirror:
     that compute it are done, in parallel with later kernels. Then the sender posts its message. Messages keep their
     order. An error that ends the sender is passed to ``fail``.
 
-    Before a worker computes with a param, it collects the new values. They are available only after the server has
-    answered the last gradient of the param. Therefore no buffer is overwritten while it is read:
+    Before a worker computes with a param, the worker collects the new values. New values are available only after the
+    server has answered the last gradient of the param. Therefore no buffer is overwritten while it is read:
 
     - Gradient on the device: the next step overwrites it. The server has answered before, so the copy to the host is
       done.
-    - Gradient on the host: the next copy overwrites it. By then the server has read it and answered.
+    - Gradient on the host: the next copy overwrites it. By then the server has read the gradient and answered.
     - Values on the device: an upload overwrites them. The worker enqueues it after the kernels that read the old values
       (`_Mirrored.read`), and before the kernels that read the new values.
     - Values on the host: the answer to the next gradient overwrites them. The sender posts that gradient, even if it is
@@ -86,7 +86,7 @@ class HostMirror:
         host_copy : ndarray
             Memory of the stub for the values, of the param's shape.
         sharers : sequence of Param
-            Params of layers that share the values. Each has its own gradient.
+            Params of layers that share the values. Each of these params has its own gradient.
         """
         owner.data = self._ops.zeros(owner.memory_shape, owner.dtype)
         self._mirrored[owner] = _Mirrored(host_copy, owner.data, self._transfers.mark())
@@ -107,7 +107,7 @@ class HostMirror:
             kept.version = version
 
     def send(self, message: Message, param: Param | None = None) -> None:
-        """Post a message after all earlier ones, and after the gradient of ``param`` is on the host."""
+        """Post a message after all earlier messages, and after the gradient of ``param`` is on the host."""
         event = None
         if param is not None:
             event = self._mirrored[param.owner].read = self._transfers.mark()

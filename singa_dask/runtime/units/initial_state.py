@@ -165,8 +165,8 @@ class InitialState:
     def restore_knowledge(self, net: NeuralNet) -> None:
         """Pass class names, tables, encodings and scalings of a run to the training net.
 
-        They come from the resumed run or the initial checkpoints. Class names of initial checkpoints are used only if
-        all values come from checkpoints, so that labels keep their meaning. Scalings of records are always used,
+        The facts come from the resumed run or the initial checkpoints. Class names of initial checkpoints are used only
+        if all values come from checkpoints, so that labels keep their meaning. Scalings of records are always used,
         because the params were trained on scaled records.
         """
         knowledge = net.context.knowledge
@@ -253,7 +253,7 @@ class InitialState:
         return self._resumed_step(group) if cursors else 0
 
     def _restore_states(self, resumed: Checkpoint, nets: Mapping[Phase, NeuralNet], group: int) -> None:
-        """Restore the states of layers. If they do not fit, warn and leave them reset."""
+        """Restore the states of layers. If the states do not fit, warn and leave the layers reset."""
         layers = {layer["layer"] for part in resumed.manifest.get("states", ()) for layer in part["layers"]}
         if not layers:
             return

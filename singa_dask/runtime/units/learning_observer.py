@@ -145,7 +145,7 @@ def facts_of_workers(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     Returns
     -------
     dict
-        Has three keys. ``baselines`` is a nested dict by phase and metric. It describes the best constant answer (one
+        Has three keys. ``baselines``, a nested dict by phase and metric, describes the best constant answer (one
         prediction for all records): its ``value`` of the metric, the ``answer`` in words, and the numbers of
         ``records`` and ``classes``; ``is_square`` marks the mean squared error of a single target. ``broken`` lists
         layers by fault: ``constant`` output, ``equal`` units, or ``dead``. ``changes`` has the norm of each param's

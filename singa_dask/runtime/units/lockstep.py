@@ -26,9 +26,9 @@ class Lockstep:
     Attributes
     ----------
     ahead : int
-        Maximum number of steps that one worker can be ahead of another. It is 0 if the net is not partitioned, because
-        each worker then waits for the gradients of all others in every step. It is larger in a partitioned net, where
-        bridges may be one-way or connect only some of the workers.
+        Maximum number of steps that one worker can be ahead of another. The number is 0 if the net is not partitioned,
+        because each worker then waits for the gradients of all other workers in every step. The number is larger in a
+        partitioned net, where bridges may be one-way or connect only some of the workers.
     """
 
     def __init__(self, net: NeuralNet) -> None:

@@ -49,8 +49,8 @@ def run_unit(
     """Run one unit to its end; return its report.
 
     The unit has its own thread, and checks for an abort before each layer and each read. If a call, such as a read in a
-    C library, does not return within `LEAVE_S` seconds of the abort, the thread is left behind. It ends and frees its
-    memory after that call.
+    C library, does not return within `LEAVE_S` seconds of the abort, the thread is left behind. The thread ends and
+    frees its memory after that call.
 
     Parameters
     ----------

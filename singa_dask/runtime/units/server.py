@@ -152,7 +152,7 @@ class Server:
         Kernels for the device of the values. On a GPU, an update counts as done once it is enqueued: all kernels that
         read the new values or overwrite the gradient are enqueued after it.
     n_trained : mapping of int to int
-        Number of trained slices of each server of the group. It is needed to clip the norm of all gradients together.
+        Number of trained slices of each server of the group, to clip the norm of all gradients together.
 
     Attributes
     ----------
@@ -302,7 +302,7 @@ class Server:
     def _clip(self, gradients: Sequence[_Gradient]) -> tuple[list[_Gradient], list[Message]]:
         """Return the gradients that can be applied now, and the messages to send.
 
-        With ``clip_norm``, all other gradients wait until their common norm is known. This is the case once all
+        With ``clip_norm``, all other gradients wait until their common norm is known. The norm is known once all
         gradients of the step have arrived here, and all other servers of the group have sent their sums of squares.
         """
         due, following = [], list[Message]()

@@ -12,7 +12,7 @@ MIN_S = 1.0
 """Seconds before the first snapshot; also the minimum between two snapshots."""
 OFTEN_S = 10.0
 FAILED_S = 10.0
-"""Seconds from a failed snapshot to the next one. They double with each failure, up to `MAX_FAILED_S`."""
+"""Seconds from a failed snapshot to the next snapshot. The time doubles with each failure, up to `MAX_FAILED_S`."""
 MAX_FAILED_S = 60.0
 N_COSTS = 3
 """The cheapest of this many latest snapshots determines the interval, because a single snapshot may take ten times as

@@ -16,9 +16,9 @@ AHEAD = 2
 class StepTimer:
     """Measures the steps of one worker: ``seconds`` of each ended step, and their sum ``total_s``.
 
-    On a CPU a step ends when its calls return. On a GPU calls return early. There a step lasts until it ends on the
-    device, measured from the end of the previous step or of a pause. The worker's thread is at most `AHEAD` steps ahead
-    of the device. The sum is exact, but a single step may appear too short after a long one.
+    On a CPU a step ends when its calls return. On a GPU calls return early. On a GPU, a step is measured from the end
+    of the previous step or of a pause until the step ends on the device. The worker's thread is at most `AHEAD` steps
+    ahead of the device. The sum is exact, but a single step may appear too short after a long one.
     """
 
     def __init__(self, ops: Ops) -> None:

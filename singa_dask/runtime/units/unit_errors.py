@@ -71,8 +71,8 @@ def describe_error(address: Address, unit: Worker | Server | None, error: BaseEx
 def may_succeed_again(error: BaseException) -> bool:
     """Return whether a failed unit may succeed on another machine or a little later.
 
-    The result is True for lost processes, and for file systems and networks that did not answer. It is False for errors
-    in the job, in its code or in its records, for a lack of memory, and for numbers that are not finite.
+    The result is True for lost processes, and for file systems and networks that did not answer. The result is False
+    for errors in the job, in its code or in its records, for a lack of memory, and for numbers that are not finite.
     """
     passed: list[BaseException] = []
     cause: BaseException | None = error

@@ -102,15 +102,15 @@ class UnitHost:
     host_names : collection of str
         See `InputContext`.
     neighbours : collection of int, optional
-        Processes of the job on this machine, including this one. Their workers share the cores. By default all
-        processes of the job are on this machine.
+        Processes of the job on this machine, including this one. The workers of these processes share the cores. By
+        default all processes of the job are on this machine.
     layout : Layout, optional
         Used instead of the layout of the job file.
     incarnation : int
-        Number of the job's incarnation. It rises with each restart, even with a restart of only some processes.
+        Number of the job's incarnation, which rises with each restart, even of only some processes.
     store_part : callable, optional
-        Stores parts of snapshots; see `StorePart`. It is called in the thread of `storer`. Without it, the job takes no
-        snapshots.
+        Stores parts of snapshots; see `StorePart`. The function is called in the thread of `storer`. By default, the
+        job takes no snapshots.
     rejoin : Rejoin, optional
         Set if this process joins a job whose other processes continue.
     threads : int, optional
@@ -131,8 +131,8 @@ class UnitHost:
     threads : dict of str to Thread
         The thread of each local unit, by name.
     writer, storer : DaemonThreads
-        The thread that writes parts of checkpoints, and the thread that stores parts of snapshots. There are two, so
-        that snapshots do not wait for a file system.
+        The thread that writes parts of checkpoints, and the thread that stores parts of snapshots. With two threads,
+        snapshots do not wait for a file system.
     trace : Trace or None
         Records of a profiled job; None if the job is not profiled.
     """
@@ -335,7 +335,7 @@ class UnitHost:
         self.abort({**failure, "unreachable": process})
 
     def close(self) -> None:
-        """End every thread and close every port of this process. It may be called twice."""
+        """End every thread and close every port of this process. A second call has no effect."""
         self.abort({"reason": "the job was closed"}, tell=False)
         self.router.close()
         self.writer.close()

@@ -136,7 +136,7 @@ class WorkerParams:
             self.collect(owner)
 
     def update(self, step: int, param: Param) -> None:
-        """Queue a param's gradient. It is sent with other gradients, at the latest at the next `flush`.
+        """Queue a param's gradient, to be sent with other gradients, at the latest at the next `flush`.
 
         The gradient is weighted by this worker's share of the rows, because servers average over workers.
         """

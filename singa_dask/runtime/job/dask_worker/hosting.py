@@ -81,13 +81,13 @@ class Hosting(UnitHost):
     key : tuple of str and int
         Id of the job and number of the process.
     buddy : str
-        Dask worker that keeps a second copy of the process's snapshots. It may change.
+        Dask worker that keeps a second copy of the process's snapshots. The buddy may change.
     last_request : int
         Number of the newest `act.CutOff` or `act.Join` that the process has received.
     reports : dict of str to dict
         Report of each unit that has ended.
     mounts : ExitStack
-        Context in which the part files of the job are readable. It is closed with the process.
+        Context in which the part files of the job are readable. The context is closed with the process.
     """
 
     def __init__(self, placement: Placement, job: JobConf, **options: Any) -> None:

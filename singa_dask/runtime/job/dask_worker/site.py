@@ -81,7 +81,7 @@ class Site(WorkerPlugin):
         worker.metrics[SITE] = self._metrics  # Dask sends these metrics with each heartbeat of the Dask worker
 
     async def teardown(self, worker: Worker) -> None:
-        """Wait until the scheduler has moved the units away. If it is gone, stop the units with a checkpoint."""
+        """Wait until the scheduler has moved the units away. Without a scheduler, stop them with a checkpoint."""
         worker.metrics.pop(SITE, None)
         self._timers.close()
         self._is_leaving = True

@@ -263,7 +263,7 @@ class Driver:
         except NotNowError:
             if self._queue or self._lease is not None:
                 raise  # the job waits
-            # another job has taken the workers meanwhile, and others may be free
+            # another job has taken the chosen Dask workers; other Dask workers may be free
             self._submit(self._place())
 
     def _place(self) -> Placed:

@@ -106,7 +106,7 @@ class Follower:
         Parameters
         ----------
         wait : callable, optional
-            Called between two attempts, to pause. It may raise an error to give up.
+            Called between two attempts, to pause. ``wait`` may raise an error to give up.
 
         Raises
         ------

@@ -90,7 +90,7 @@ class JobRun(Submission):
         directory, observers : RunDirectory, Observers
             See `directory` and `observers`.
         on_event : callable
-            Called with each event after the event was recorded. If it raises an error, the job stops with a
+            Called with each event after the event was recorded. If ``on_event`` raises an error, the job stops with a
             checkpoint, and this method raises the error at the end.
         on_driver : callable
             Called with the driver before the driver runs.

@@ -247,10 +247,7 @@ class Drivers:
         return {"state": "starting" if driven is not None else "unknown"}
 
     def loss_of(self, job: Mapping[str, Any]) -> str:
-        """Return a warning if a saved job takes no checkpoints, so that it would start over.
-
-        Otherwise, return an empty string.
-        """
+        """Return a warning if a saved job takes no checkpoints and would start over, else an empty string."""
         if not self._saved.url or job["checkpoint_freq"] or job["checkpoint_minutes"]:
             return ""
         return (

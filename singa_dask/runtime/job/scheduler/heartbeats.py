@@ -44,7 +44,7 @@ class _Beats:
 
 
 class Heartbeats:
-    """Detects silent Dask workers. It tolerates longer gaps if heartbeats were late recently."""
+    """Detects silent Dask workers, with tolerance for longer gaps if heartbeats were late recently."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler

@@ -47,8 +47,8 @@ class FoundJobs(NamedTuple):
     jobs : list of dict
         The jobs that can be used, each with the `KEYS`.
     aside : dict of str to dict
-        The jobs that cannot be used, by id. Each has a ``reason``, and the text of its file as ``saved``; the text is
-        empty if the file cannot be read.
+        The jobs that cannot be used, by id. Each job has a ``reason``, and the text of its file as ``saved``. The text
+        is empty if the file cannot be read.
     """
 
     jobs: list[dict[str, Any]]
@@ -64,7 +64,7 @@ class SavedJobs:
     Parameters
     ----------
     url : str
-        URL of the directory. If it is empty, nothing is saved.
+        URL of the directory. If ``url`` is empty, nothing is saved.
     facts_of : callable
         Takes the id of a job; returns the plain values to save, or None if the job has ended.
 

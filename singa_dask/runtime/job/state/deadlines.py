@@ -1,4 +1,4 @@
-"""Deadlines: what a job waits for, and until when."""
+"""Deadlines: the waits of a job, and the deadline of each wait."""
 
 from __future__ import annotations
 

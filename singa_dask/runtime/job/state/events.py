@@ -148,7 +148,7 @@ class Cut(NamedTuple):
 class Joined(NamedTuple):
     """A process has received the endpoints of replacement processes, or could not.
 
-    If it could not, ``error`` says why. ``request`` is the number of the `Join`.
+    ``error`` is the reason if the process could not. ``request`` is the number of the `Join`.
     """
 
     incarnation: int

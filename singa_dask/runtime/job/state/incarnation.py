@@ -38,7 +38,7 @@ class Incarnation:
     gone : set of int
         Processes whose units were done and whose Dask workers are gone.
     untold : set of int
-        Processes that have not received the newest `Join`. It is sent to them again.
+        Processes that have not received the newest `Join`. The `Join` is sent to these processes again.
     requests : dict of int to int
         For each process that has not answered yet, the number of the newest `CutOff` or `Join`.
     n_requests : int

@@ -1,4 +1,4 @@
-"""JobState: decide what a job does after each event. It does no I/O and never waits."""
+"""JobState: decide what a job does after each event, without I/O and without waiting."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ CLIENT_GONE = Failure("the client that ran the job is gone")
 class JobState:
     """Decides what a job does, from its submission to its end.
 
-    An incarnation of a job is the time between two restarts of all its units. It begins with the action `Host` for each
-    process, continues with `RunUnits`, and ends with `EndIncarnation` on each Dask worker. For the next incarnation,
-    new Dask workers are chosen for the units, which continue from the newest snapshot or checkpoint.
+    An incarnation of a job is the time between two restarts of all its units. An incarnation begins with the action
+    `Host` for each process, continues with `RunUnits`, and ends with `EndIncarnation` on each Dask worker. For the next
+    incarnation, new Dask workers are chosen for the units, which continue from the newest snapshot or checkpoint.
 
     An incarnation ends early in two cases. First, if a process is lost, unless other worker groups can continue while a
     `Replacement` restarts the lost process. Second, if a Dask worker leaves, or if new Dask workers allow the job to
@@ -247,7 +247,7 @@ class JobState:
     def groups_of(self) -> dict[str, list[str]]:
         """Return, for each Dask worker, the worker groups that make no steps without it.
 
-        The Dask workers are those of the current incarnation.
+        Only Dask workers of the current incarnation are included.
         """
         groups = self.roster.layout.groups_of if self.workers else ()
         return {address: [str(group) for group in each] for address, each in zip(self.workers, groups, strict=True)}

@@ -27,7 +27,7 @@ class Roster(NamedTuple):
     Attributes
     ----------
     incarnation : int
-        Number of the incarnation. It rises by one whenever new Dask workers are chosen for the units.
+        Number of the incarnation, which rises by one whenever new Dask workers are chosen for the units.
     layout : Layout
         The units of each process.
     workers : tuple of str

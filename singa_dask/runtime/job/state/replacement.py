@@ -21,8 +21,8 @@ from singa_dask.runtime.planning.worker_choice import WorkerFacts
 def processes_to_replace(layout: Layout, lost: Collection[int]) -> list[int] | None:
     """Return the processes to replace: all processes of each worker group that has lost a process.
 
-    The result is None if the whole job must restart. This is so if no worker group would be left, or if a process to
-    replace has servers: then only a snapshot or checkpoint has all values.
+    The result is None if the whole job must restart. The whole job must restart if no worker group would be left, or if
+    a process to replace has servers: then only a snapshot or checkpoint has all values.
     """
     if layout.cluster.nworker_groups == 1:
         return None
@@ -46,8 +46,8 @@ class Replacement:
 
     A replacement has these phases:
 
-    - ``"ending"``: the survivors disconnect from the lost processes. They report the last step of the lost worker
-      groups whose gradients their servers have applied.
+    - ``"ending"``: the survivors disconnect from the lost processes. The survivors report the last step of the lost
+      worker groups whose gradients their servers have applied.
     - ``"placing"``: Dask workers are chosen for the new processes.
     - ``"hosting"``: the new processes start.
     - ``"joining"``: the survivors receive the endpoints of the new processes.

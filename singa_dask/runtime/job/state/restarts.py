@@ -163,7 +163,7 @@ class Restarts:
         self._best = max(step, self._best)
 
     def backoff_s(self) -> float:
-        """Return the seconds to wait before the next start. They double while the job makes no progress."""
+        """Return the seconds to wait before the next start, which double while the job makes no progress."""
         return min(0.5 * 2.0 ** (self._n_fruitless - 1), MAX_BACKOFF_S) if self._n_fruitless > 1 else 0.0
 
     def lose(self, now: float, step: int) -> None:

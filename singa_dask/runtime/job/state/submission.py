@@ -71,7 +71,7 @@ class JobSpec(Submission):
     driver : int
         Number of the driver that submits a detached job; 0 if the job is not detached.
     first_incarnation : int
-        First incarnation of the job under this scheduler. It is above 0 if the job began under an earlier scheduler.
+        First incarnation of the job under this scheduler; above 0 if the job began under an earlier scheduler.
     scalings : mapping of str to mapping
         `Scaling.to_dict` of the records of each standardised input layer.
     """

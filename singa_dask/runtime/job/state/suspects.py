@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 FIRST_S = 5.0
-"""Seconds for which a Dask worker is not used after it could not host a process, or did not end a process in time. They
-double with each failure."""
+"""Seconds for which a Dask worker is not used after it could not host a process, or did not end a process in time. The
+time doubles with each failure."""
 PARTED_S = 60.0
 """Seconds for which only one of two Dask workers is used after they failed to reach each other. A single failure does
 not count while no other pair has failed. The seconds double with each failure."""
