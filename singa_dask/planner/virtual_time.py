@@ -366,7 +366,7 @@ class CodeThread(Thread):
             raise _Stopped
 
     def stop(self) -> None:
-        """End the code, wherever it waits, by an exception."""
+        """End the code by an exception that is raised where the code waits."""
         if self._thread.ident is not None and not self._is_done:
             self._is_stopped = True
             self._go.release()

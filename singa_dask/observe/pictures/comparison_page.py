@@ -56,7 +56,7 @@ def _introduction(comparison: Mapping[str, Any]) -> str:
         f"{escape(comparison['cluster'])}.{until}{spread if len(seeds) > 1 else ''}</p>"
         f'<p class="soft">{when}, singa-dask {escape(comparison["version"])}. The numbers of steps, and of steps '
         "between tests, are divided by the number of worker groups, so all topologies train on as many samples. Time "
-        "starts at the first step, and includes tests. Metrics are those of the first worker group.</p>"
+        "starts at the first step, and includes tests. Metrics are from the first worker group.</p>"
     )
 
 

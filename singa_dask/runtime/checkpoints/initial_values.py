@@ -214,7 +214,7 @@ def _lacks_scaling(manifest: Mapping[str, Any]) -> bool:
 
 
 def predicts_only(encodings: Mapping[str, str]) -> str:
-    """Return a message that only the estimator can predict with its net, and what to do."""
+    """Return an error message with advice: only the estimator can predict with its net."""
     return (
         f"the net of an estimator that {' and '.join(encodings.values())}. The run has only the net. Predict with the "
         "fitted estimator instead: save it with pickle or joblib."

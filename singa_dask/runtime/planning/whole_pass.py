@@ -72,7 +72,7 @@ def count_records(net: NeuralNet, phase: Phase) -> int:
     Raises
     ------
     ConfigError
-        Its stores have different numbers of records, or fewer records than there are workers.
+        The stores of the net have different numbers of records, or fewer records than the group has workers.
     DataError
         A store cannot be opened.
     """

@@ -44,7 +44,8 @@ class RunState:
     stop_at : int
         Step before which the whole group stops early; -1 if it does not stop early.
     reason : str
-        Why the training ends early by itself, e.g. by early stopping; empty if it does not, or if a user stopped it.
+        Reason of an early end of the training, e.g. early stopping; empty without an early end, or if a user stopped
+        the training.
     save_at : dict of str to int
         For ``"checkpoint"`` and ``"snapshot"``, the step before which one is due by time or on request, or -1.
     reports_at : dict of int to (str, int)

@@ -147,14 +147,14 @@ def test_one_without_the_package_is_not_waited_for_long() -> None:
     failure = world.run_until_over(60.0)["failure"]
     assert failure["exit_code"] == 4
     assert "Waited 30 s" in failure["reason"]
-    assert "Not used: w0 (it has failed, or does not reach others)." in failure["reason"]
+    assert "Not used: w0 (it has failed, or does not reach other Dask workers)." in failure["reason"]
 
 
 def test_units_that_do_not_start_are_not_put_down_to_tasks_that_are_not_there() -> None:
     world = world_of("allreduce", 2)
     world.drops += [ev.Hosted]
     reason = world.run_until_over(400.0)["failure"]["reason"]
-    assert "No answer yet of w" in reason
+    assert "No answer yet from w" in reason
     assert "Other tasks" not in reason
 
 

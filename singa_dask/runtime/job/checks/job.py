@@ -118,8 +118,9 @@ def _check_splits(nets: Mapping[Phase, NeuralNet]) -> None:
             rules = {each and each.model_copy(update={"part": "train"}).model_dump_json() for each in others.values()}
             if other != split or len(rules) > 1:
                 message = (
-                    "another layer reads another part of these records, or chooses it by another rule. Set the same "
-                    "test_share, seed, key and test_from in all layers that read them, and in one net the same part."
+                    "another layer reads another part of these records, or splits them by another rule. Set the same "
+                    "test_share, seed, key and test_from in all layers that read these records, and the same part in "
+                    "all layers of a net."
                 )
                 raise ConfigError(Problem(("neuralnet", "layer", node.index, "store_conf", "split"), message))
 

@@ -60,7 +60,7 @@ def _start_client(address: str, timeout: float, say: Callable[[str], None]) -> C
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     if any(issubclass(warning.category, VersionMismatchWarning) for warning in caught):
         differences = version_differences(client.get_versions())
-        say(f"{address}: versions there differ from those here: {differences}. Install the same ones on both sides.")
+        say(f"{address}: package versions differ: {differences}. Install the same versions on both sides.")
     return client
 
 

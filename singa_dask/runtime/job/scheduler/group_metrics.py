@@ -43,7 +43,7 @@ class MetricsMerger:
     def add(self, event: Mapping[str, Any]) -> dict[str, Any] | None:
         """Add the metrics of one worker.
 
-        Return the means of its group if all its workers have reported, else None.
+        Return the means of the worker's group if all workers of the group have reported, else None.
         """
         self.last_step = max(self.last_step, event["step"])
         key = (event["phase"], event["group"], event["step"])

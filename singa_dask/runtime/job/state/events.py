@@ -125,7 +125,7 @@ class Ended(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A process has disconnected from the processes to replace, or could not.
+    """A process has disconnected from the processes to replace, or has failed to disconnect.
 
     Attributes
     ----------
@@ -146,9 +146,9 @@ class Cut(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """A process has received the endpoints of replacement processes, or could not.
+    """A process has received the endpoints of replacement processes, or has failed to do so.
 
-    ``error`` is the reason if the process could not. ``request`` is the number of the `Join`.
+    ``error`` is the reason of a failure. ``request`` is the number of the `Join`.
     """
 
     incarnation: int

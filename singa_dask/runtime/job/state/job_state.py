@@ -268,7 +268,7 @@ class JobState:
         if self.phase not in ("starting", "running"):
             return
         if report["state"] == "done" and event.unit.kind == "server" and self._replacement is not None:
-            self._recover("Servers ended while others were replaced.")
+            self._recover("Servers ended while lost processes were replaced.")
         elif report["state"] == "failed" or (report["state"] == "aborted" and "exit_code" in report):
             if self._points.drop(report.get("unreadable", "")) or report.get("retry"):
                 peer = report.get("unreachable")
@@ -460,7 +460,7 @@ class JobState:
         late = {worker for process, worker in enumerate(roster.workers) if process not in self._incarnation.endpoints}
         busy = {worker for worker in roster.workers if worker in self._workers and self._workers[worker].busy} - late
         if late:
-            reason += f" No answer yet of {', '.join(sorted(late))}."
+            reason += f" No answer yet from {', '.join(sorted(late))}."
         if busy:
             reason += f" Other tasks hold threads of {', '.join(sorted(busy))}."
         if self.incarnation > 0:

@@ -16,7 +16,7 @@ from singa_dask.shown import plural
 
 TELL_S = 10.0
 """Seconds of waiting after which the user gets a message."""
-FAILED = "it has failed, or does not reach others"
+FAILED = "it has failed, or does not reach other Dask workers"
 STEADY_S = 2.0
 """Seconds for which new Dask workers must be present before units move to them."""
 

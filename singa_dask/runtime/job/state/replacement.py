@@ -171,7 +171,9 @@ class Replacement:
         left = {p for p in on_it if p > 0 and self._incarnation.is_done(p)} - set(self.processes)
         self._survivors = [p for p in self._survivors if p not in left]
         if on_it - left:
-            self.failed = f"the Dask worker at {event.worker} was lost while others were replaced: {event.reason}."
+            self.failed = (
+                f"the Dask worker at {event.worker} was lost while other processes were replaced: {event.reason}."
+            )
 
     def _place(self, now: float, workers: Mapping[str, WorkerFacts]) -> list[Any]:
         """Once there are Dask workers for the new processes, return the actions that host them."""

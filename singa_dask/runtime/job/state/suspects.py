@@ -49,7 +49,7 @@ class Suspects:
         self._failures = {key: failure for key, failure in self._failures.items() if worker not in key}
 
     def others(self, now: float, workers: Mapping[str, int], kept: Sequence[str]) -> set[str]:
-        """Return Dask workers that are not suspected and can all reach each other, as many as possible.
+        """Return as many unsuspected Dask workers as possible that can all reach each other.
 
         Parameters
         ----------
