@@ -294,7 +294,7 @@ def _judge_end(
     n = len(y) // 4
     before, last = y[-2 * n : -n], y[-n:]
     fall, noise = before.mean() - last.mean(), math.sqrt((before.var() + last.var()) / n)
-    # a part of the noise is the fall itself, because values of a falling loss differ
+    # the fall itself is a part of the noise, because the values of a falling loss differ
     falls = fall > STILL_FALLS * (y[0] - last.mean()) and fall > CLEARLY * max(noise - fall / math.sqrt(n), 0.0)
     tested: dict[str, list[float]] = {}
     rates = []

@@ -234,7 +234,7 @@ class Many:
                 self._computed_s += about
             elif what == "send":
                 begin[about, : self._n] = self._now
-            elif (bucket := self._bucket_of.get(cast(int, about))) is not None:  # None if not trained
+            elif (bucket := self._bucket_of.get(cast(int, about))) is not None:  # None for an untrained param
                 at = self._values_at[bucket, : self._n]
                 at = np.where(at > self._now, at + self._costs.woken_s, self._now)
                 self._waits["params"] += at - self._now

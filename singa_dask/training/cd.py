@@ -76,7 +76,7 @@ class CD(Algorithm):
             for layer in reversed(self.rbm):
                 self.layer = layer
                 self.net.backward(layer, Phase.TRAIN)
-                # update the bias first, because it travels in the message that its weights fill
+                # update the bias first: it is sent in the same message as the weights
                 for param in reversed(layer.params):
                     self.update(step, param)
 

@@ -127,8 +127,8 @@ class Updater(HasBlock):
         scale : float
             Factor for the averaged gradient, at most 1, to clip the norm of all gradients.
         """
-        # In SINGA, clipping applies to the sum over sharers, so the result depends on their number, and AdaDelta, Adam
-        # and AdamMax do not clip at all. Here clip_low and clip_high always apply.
+        # In SINGA, clipping applies to the sum of a param's gradients, so the result depends on their number. AdaDelta,
+        # Adam and AdamMax of SINGA do not clip at all. Here, clip_low and clip_high apply in all rules.
         rate, share, t = self.schedule(step), scale / n_sharers, n_updates + 1
         if not isinstance(lr_scale, Sequence) or not isinstance(wd_scale, Sequence):
             lr_scale, wd_scale = [lr_scale], [wd_scale]  # type: ignore[list-item]

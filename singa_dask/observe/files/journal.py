@@ -57,7 +57,7 @@ class Journal:
         self._is_saved = True
         self.is_ours = True
         if self._path is not None:
-            self._check()  # before opening the file, which may create it
+            self._check()  # check before opening the file, because opening may create it
             self._file = _append_to(url, self._path, drops_part=once)
             self.is_ours = not in_use or _lock(self._file)
         elif fs.exists(url):

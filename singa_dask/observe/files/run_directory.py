@@ -294,7 +294,7 @@ class RunDirectory:
         """Delete files and lines that the run replaces or repeats; write the files that describe the job."""
         if self._command is not None:  # if several runs start at the same moment, one of them gets the lock
             self._check_free(self._journal(COMMANDS).is_ours or self._replaces_driver)
-        # remote file systems have no locks; there, the run that creates job.yaml first gets the directory
+        # remote file systems have no locks, so the directory belongs to the first run that creates job.yaml there
         is_remote = fs.local_path(self.url) is None
         new = [fs.join(self.url, name) for name in (*self._texts, OWNER)]
         new = [url for url in new if (self._is_new or self._replaces) and not fs.exists(url)]
@@ -378,7 +378,7 @@ class RunDirectory:
                 if url not in last[1:]:
                     fs.remove_tree(url)
                 elif path is not None and path.is_dir():
-                    with contextlib.suppress(OSError):  # others have files there
+                    with contextlib.suppress(OSError):  # other programs have files there
                         path.rmdir()
             for journal in self._journals.values():
                 journal.close(drop=journal.url in self._created)

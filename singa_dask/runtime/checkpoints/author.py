@@ -192,7 +192,7 @@ def write_manifest(
     content = encode_manifest(_without_places(parts), facts)
     if not places:
         try:
-            author.check(url)  # first, because a newer incarnation may have deleted the files that are checked next
+            author.check(url)  # before the next check: a newer incarnation may have deleted the files
             _check_seen(url, files)
             fs.write_atomic(fs.join(url, MANIFEST), content, check=partial(author.check, url))
             return {}

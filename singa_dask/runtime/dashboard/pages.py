@@ -191,7 +191,7 @@ def add_dashboard(scheduler: Scheduler, source: JobsView) -> Callable[[], None]:
     The page cannot be removed.
     """
     add_page(scheduler, source)
-    if http_token():  # Dask's /metrics needs no token, so it must not have metrics that need one
+    if http_token():  # Dask's /metrics needs no token, so it must not have metrics of jobs
         return lambda: None
     try:
         import prometheus_client

@@ -56,8 +56,8 @@ LIMITS = {
     "end": Limit("time for the units of a process to end when they are asked to", "8s"),
     "stop": Limit("time for a job that lost its client to stop with a checkpoint", "60s", at_least=("end",)),
     "nanny": Limit("time for a nanny to restart its Dask worker, before units share another Dask worker", "6s"),
-    # timeouts of one call: after a timeout, the call is repeated, or the job continues without an answer
-    # the scheduler may wait for Dask workers or saved jobs, up to the limit `late`, before it answers
+    # Timeouts of one call. After a timeout, the call is repeated, or the job continues without an answer. Before it
+    # answers, the scheduler may wait for Dask workers or saved jobs, up to the limit `late`.
     "question": Limit("time for the scheduler to answer one call", of="answer", times=1 / 3, at_least=("late",)),
     "connect": Limit("time for a scheduler to identify itself to a new client", of="answer", times=1 / 5),
     "close": Limit("time for the scheduler to receive that a client leaves", of="answer", times=2 / 5),

@@ -49,7 +49,7 @@ class Mailbox:
 
     def has(self, key: str) -> bool:
         """Return whether arrays with this key have arrived, so that `receive` would return at once."""
-        # use get() and not []: [] could, without the lock, replace the queue that `put` adds at the same moment
+        # use get(): without the lock, [] could replace a queue that `put` adds at the same moment
         return bool(self._arrived.get(key))
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:

@@ -131,7 +131,7 @@ class Router:
 
     def _post_to_stub(self, message: Message) -> None:
         if message.kind == "abort":
-            self._abort(dict(message.info), tell=self._tree is not None)  # tell the next processes of the tree
+            self._abort(dict(message.info), tell=self._tree is not None)  # inform the next processes of the tree
             return
         if message.kind in BarrierCoordinator.KINDS:
             with self._lock:

@@ -41,7 +41,7 @@ def detach(client: Client, run: JobRun) -> dict[str, Any]:
     try:
         with expecting_answer(client):
             if unread := ask_jobs(client, Op.UNREAD):
-                raise ClusterError(unread)  # one of these jobs may have the run directory
+                raise ClusterError(unread)  # one of the unread jobs may use the run directory
             runs = ask_jobs(client, Op.RUNS, run_url=run.run_url)
         check_ended(run.run_url, run.job_id, runs)
         with expecting_answer(client, " The job may run."):

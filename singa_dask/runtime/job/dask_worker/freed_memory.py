@@ -17,7 +17,7 @@ from contextlib import contextmanager
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 # glibc's own highest values, to which it raises these thresholds if no environment variable sets any of them
 KEPT_TRIM_BYTES, KEPT_MMAP_BYTES = 64 << 20, 32 << 20
-# glibc's first value
+# glibc's initial threshold for mmap
 DEFAULT_MMAP_BYTES = 128 << 10
 
 _lock, _n_active = threading.Lock(), 0

@@ -149,7 +149,7 @@ class Site(WorkerPlugin):
         to_client = LogToClient(hosting)
         to_client.attach()
         hosting.mounts.callback(to_client.detach)
-        if incarnation > mine.spec.first_incarnation:  # the driver has checked the Dask workers of the first start
+        if incarnation > mine.spec.first_incarnation:  # in the first incarnation, the driver checks this
             await self._in_thread(hosting.warn_if_unseen)
         return {"endpoint": hosting.address, "threads": hosting.n_threads}
 

@@ -50,5 +50,5 @@ class UnitsTask:
             threads.close()
 
     def __dask_tokenize__(self) -> tuple[str, int, int]:
-        # By default Dask would hash all units for a name that nobody uses, which takes most of the time of a start.
+        # By default, Dask would hash all units to name the task. This would take most of the time of a start.
         return self.job_id, self.incarnation, self.process

@@ -198,7 +198,7 @@ class Driver:
             except NoAnswerError as error:
                 if self._lease is None:
                     raise
-                raise UnheardError(str(error)) from error  # the job may run
+                raise UnheardError(str(error)) from error  # the job may be running
         over = self._follower.follow_to_its_end()
         if over is None:
             raise ReplacedError(ELSEWHERE)
@@ -262,7 +262,7 @@ class Driver:
             self._submit(placed)
         except NotNowError:
             if self._queue or self._lease is not None:
-                raise  # the job waits
+                raise  # the job stays in the queue
             # another job has taken the chosen Dask workers; other Dask workers may be free
             self._submit(self._place())
 
@@ -357,7 +357,7 @@ class Driver:
             first_incarnation=self._lease.first_incarnation if self._lease else 0,
             scalings=self._scalings or {},
         )
-        self.has_begun = True  # also if the answer is lost
+        self.has_begun = True  # units may have started even if the answer is lost
         refusal, may_try_again = self._follower.ask(Op.SUBMIT, spec=asdict(spec))
         if refusal:
             self.has_begun = False

@@ -116,7 +116,7 @@ class Drivers:
         self._history.drop(job_id)
         comm = self._scheduler.client_comms.get(client)
         host = get_address_host(comm.comm.peer_address) if comm is not None and comm.comm is not None else ""
-        before = self._driven.get(job_id)  # a late driver of an ended job with this id must not have a valid number
+        before = self._driven.get(job_id)  # an old driver of an ended job with this id must not be valid
         self._driven[job_id] = driven = DrivenJob(run, host, before.number if before else 0)
         if run.get("queue"):
             self._join(run, client)
@@ -363,7 +363,7 @@ class Drivers:
             elif taken_over and not (driven.has_ended or self._has_begun(job_id)):
                 self._end(driven, {"reason": taken_over, "exit_code": ClusterError.exit_code, "error": ""})
             elif driven.phase is Phase.DRIVEN and driven.silent_since:
-                if self._choose(driven):  # if no other Dask worker is left, wait for the silent one
+                if self._choose(driven):  # if no other Dask worker is left, wait for this silent one
                     self._start(driven)
                 elif not self._has_begun(job_id) and now - driven.silent_since > limit("driver"):
                     self._refuse(driven)

@@ -56,7 +56,7 @@ DEPARTURE_LOOK_S = 0.1
 RETIRE = "retire_workers"
 TARGET = "adaptive_target"
 ANY = WorkersConf()
-# senders of the stop of a detached job, for messages
+# for messages: senders of a signal that stops a detached job
 NEWER = "a newer scheduler"
 NO_DRIVER = "the end of its driver"
 
@@ -130,8 +130,8 @@ class Jobs(SchedulerPlugin):
         }
         self._nthreads = 0
         scheduler.handlers.update({op: _guard(op, handler) for op, handler in handlers.items()})
-        # replace Dask's own operations, to move units away before a Dask worker is retired, and to count Dask workers
-        # for jobs, too
+        # Replace two operations of Dask. Before a Dask worker is retired, its units move away. An adaptive cluster also
+        # gets the Dask workers that jobs need.
         replaced: dict[str, Callable[..., Any]] = {RETIRE: self.retire, TARGET: self._adaptive_target}
         scheduler.handlers.update(replaced)
         setattr(scheduler, TARGET, self._adaptive_target)  # dask-gateway calls the method of the scheduler
@@ -192,9 +192,9 @@ class Jobs(SchedulerPlugin):
         if job.driver and not self.drivers.renew(job.job_id, job.driver):
             return f"another driver has taken over the job {job.job_id}.", False
         if job.driver and job.job_id in self.history.facts:
-            return "the job has ended.", False  # a late call
+            return "the job has ended.", False  # this call came after the end of the job
         if self.queue.is_stopped(job.job_id):
-            return "somebody has stopped the job.", True  # the client then asks the queue, which knows who
+            return "somebody has stopped the job.", True  # the client then asks the queue who it was
         if refusal := self._queue_refusal(job.job_id, job.priority):
             return refusal, True
         record = JobRecord(job)
@@ -219,7 +219,7 @@ class Jobs(SchedulerPlugin):
 
     async def _detach(self, run: Mapping[str, Any], client: str) -> str:
         job_id = run["job_id"]
-        await self.drivers.wait_until_read()  # after the limit, the job is refused
+        await self.drivers.wait_until_read()  # if this takes too long, the job is refused
         refusal = "" if run["queue"] else self._queue_refusal(job_id, run["priority"])
         if refusal := refusal or self.drivers.detach(run, client):
             return refusal
@@ -447,7 +447,7 @@ class Jobs(SchedulerPlugin):
                 if record.spec.driver and not self.drivers.is_recorded(job_id) and record.state.phase != "over":
                     self.handle(job_id, ev.Signal("SIGTERM", NEWER if self.drivers.taken_over else NO_DRIVER))
             self.handle(job_id, ev.Tick())
-        if self.records or self.queue.clusters():  # Dask sees only tasks; do not let it count as idle while jobs exist
+        if self.records or self.queue.clusters():  # Dask counts only tasks: keep it awake for jobs
             self.scheduler.idle_since = None
 
     def _lose_silent(self, job_id: str, record: JobRecord) -> None:

@@ -45,7 +45,7 @@ class UnitTasks:
             try:
                 await self._client
                 return
-            except AssertionError:  # Dask expects one first message, but a broadcast arrived with it
+            except AssertionError:  # Dask expects a single message, but a broadcast arrived with it
                 if not n_left:
                     raise
                 await self.close()
