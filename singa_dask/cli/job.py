@@ -26,7 +26,7 @@ from singa_dask.runtime.checkpoints.lookup import find_unverified
 
 def read(path: str, sets: Iterable[str], cluster_file: str | None) -> JobFile:
     """Read a job file; raise one error that lists all mistakes with their places in the file."""
-    _freeze()
+    collect_again()
     changes = tuple(each if each != CPU else "gpu=[]" for each in sets)
     job_file = load(path, sets=changes, cluster_file=cluster_file, registries=REGISTRIES)
     if CPU in sets and job_file.job.ops == "cupy":
@@ -47,6 +47,12 @@ def of_run(path: str, init_from: Sequence[str]) -> tuple[str, Sequence[str]]:
     url = fs.absolute(path).rstrip("/")
     run = run_of(url, f"pass its job file, with --init-from {path}.")
     return fs.join(run, "resolved.yaml"), tuple(init_from) or (url,)
+
+
+def collect_again() -> None:
+    """Run the garbage collector as usual, once the modules of a command are imported."""
+    _freeze()
+    gc.set_threshold(10_000)
 
 
 @cache

@@ -123,8 +123,10 @@ def serve(
     JSON, as a NumPy array or as a picture; GET /health and GET /model describe the server. SIGTERM or Ctrl-C ends it
     after the current requests, a second one at once. There is no authentication. Needs pip install 'singa-dask[serve]'.
     """
+    from singa_dask.cli.job import collect_again
     from singa_dask.inference.model import load_model
 
+    collect_again()
     # raise an error for a missing package before reading the net
     server_type = serving.ModelServer
     model = load_model(run, step, job=job_file, cpu=cpu, threads=threads, missing=missing, unknown=unknown)
