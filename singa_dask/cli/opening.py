@@ -119,10 +119,10 @@ def store_format(url: str, reading: Reading) -> tuple[str | None, dict[str, Any]
 def by_columns(kind: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the format and its options; the format is ``table`` if an option names columns."""
     store = STORES.get(kind)
-    if store and store.is_named(options.keys() & {*NAMING, "encoding", "charset", "quotes"}):
-        return "table", {**_several(options), "format": store.table_format}
     if kind == "table":
         return kind, _several(options)
+    if store and store.is_named(options.keys() & {*NAMING, "encoding", "charset", "quotes"}):
+        return "table", {**_several(options), "format": store.table_format}
     if len(options.get("features", ())) == 1:
         # an option with a single key may receive all features
         return kind, {**options, "features": options["features"][0]}

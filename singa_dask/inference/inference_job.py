@@ -15,7 +15,6 @@ from singa_dask.conf.wiring_rules import check_phases
 from singa_dask.data.stores import STORES, detect
 from singa_dask.data.stores.images.image_decoding import IMAGE_SUFFIXES
 from singa_dask.data.stores.tables.table_options import NAMING
-from singa_dask.data.stores.tables.table_store import TableStore
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.inference.predicted_layers import compares_targets, traits_of
 from singa_dask.inputs import StoreInput
@@ -217,7 +216,7 @@ def _reading(
         # drop options that the new format does not have
         known = STORES.find(backend).option_names()
         options = {name: value for name, value in options.items() if name in known}
-    if conf.is_table and store is not None and (store is TableStore or store.is_named(conf.naming)):
+    if conf.is_table and store is not None and store.is_named(conf.naming):
         own = {"fill_absent": conf.user_conf.get("fill_absent", False), "may_be_empty": not outputs}
         options = {**options, **{key: True for key, is_set in own.items() if is_set}}
     if not outputs and changes.get("texts", conf.texts):
@@ -238,8 +237,7 @@ def _reading(
 
 def _is_positional(backend: str, conf: StoreConf) -> bool:
     """Return whether the format is known, and its records have no named columns, unlike the job's."""
-    store = STORES.find(backend) if backend else TableStore
-    return store is not TableStore and not store.is_named(conf.naming)
+    return bool(backend) and not STORES.find(backend).is_named(conf.naming)
 
 
 def _format(url: str, conf: StoreConf) -> str:

@@ -6,14 +6,16 @@ import contextlib
 
 from singa_dask.data.stores import STORES, Store, detect, open_store
 from singa_dask.data.stores.images.image_decoding import ImageOptions
-from singa_dask.data.stores.tables.table_files import table_files
 from singa_dask.data.stores.tables.table_options import NAMING, NamedColumns
-from singa_dask.data.stores.tables.table_store import TableStore
 from singa_dask.data.tables.facts import TableFacts
-from singa_dask.data.tables.files.csv_part import CsvPart
 from singa_dask.errors import DataError
 from singa_dask.fs.patterns import is_pattern
 from singa_dask.inputs.store_conf import StoreConf, as_single, options_of
+from singa_dask.lazy import LazyModule
+
+# most jobs read no table
+csv_part = LazyModule("singa_dask.data.tables.files.csv_part")
+table_files = LazyModule("singa_dask.data.stores.tables.table_files")
 
 # keys of store_conf that are options of some formats, except for the options of CSVInput
 FORMAT_KEYS = (*NAMING, "encoding", *ImageOptions.model_fields)
@@ -38,7 +40,7 @@ def open_records(conf: StoreConf, backend: str | None, facts: TableFacts | None 
     if not backend and (options or conf.user_conf) and not is_pattern(conf.path, conf.storage_options):
         backend = detect(conf.path, conf.storage_options)
     cls = STORES.find(backend) if backend else None
-    if cls is TableStore or (cls.is_named(conf.naming) if cls else conf.is_table):
+    if cls.is_named(conf.naming) if cls else conf.is_table:
         return _open_table(conf, cls, facts)
     for key in [] if cls is None else sorted(options.keys() - cls.option_names()):
         takers = [name for name in STORES.names() if key in STORES.find(name).option_names()]
@@ -59,7 +61,7 @@ def _open_table(conf: StoreConf, cls: type[Store] | None, facts: TableFacts | No
         "split": conf.split and conf.split.model_dump(),
         "tolerant": conf.on_error != "raise",
     }
-    return TableStore(conf.path, options_of(conf), **{**options, **conf.user_conf})
+    return STORES.find("table")(conf.path, options_of(conf), **{**options, **conf.user_conf})
 
 
 def open_by_name(conf: StoreConf, backend: str | None, facts: TableFacts, plain: Store | None) -> Store | None:
@@ -78,7 +80,7 @@ def open_by_name(conf: StoreConf, backend: str | None, facts: TableFacts, plain:
     header: list[str] = []
     if kind == "csv" and conf.header is not False:
         with contextlib.suppress(DataError):
-            part = CsvPart(table_files(conf.path, options)[0].url, options, conf.separator)
+            part = csv_part.CsvPart(table_files.table_files(conf.path, options)[0].url, options, conf.separator)
             part.source.close()
             header = list(part.names)
     if not header and backend != "table" and (kind != "parquet" or plain is not None):

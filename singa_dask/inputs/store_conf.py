@@ -14,7 +14,6 @@ from singa_dask.data.split import SplitConf
 from singa_dask.data.stores import STORES
 from singa_dask.data.stores.images.image_decoding import ImageOptions
 from singa_dask.data.stores.tables.table_options import NAMING, NamedColumns
-from singa_dask.data.stores.tables.table_store import TableStore
 from singa_dask.errors import ConfigError
 from singa_dask.fs.decompression import DEFAULT_LIMIT_MB
 from singa_dask.inputs.augmentation import AugmentConf
@@ -119,7 +118,7 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
         store, given = STORES.get(str(data.get("backend"))), data.get("user_conf")
         takers = [store] if store else STORES.classes()
         options = {key for each in takers for key in each.option_names()} - cls.model_fields.keys()
-        if store and store is not TableStore and not store.is_named(["features", "label"]):
+        if store and not store.is_named(["features", "label"]):
             options |= {"features", "label"}.intersection(store.option_names())
         moved = {
             key: as_single(key, value)
@@ -135,11 +134,11 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
     def _read_blocks(cls, data: dict[str, Any], context: Mapping[str, Any]) -> Iterator[Mistake]:
         """Check ``user_conf`` against the options of the format, if the job sets the format."""
         store, options = STORES.get(str(data.get("backend"))), data.get("user_conf")
+        if store is not None and store.is_named(key for key in NAMING if data.get(key)):
+            store = STORES.find("table")
         if store is not None and store.block is not None and options and isinstance(options, dict):
-            columns = [key for key in NAMING if data.get(key)]
-            block = TableStore.block if store.is_named(columns) else store.block
             try:
-                read_options(block, options)
+                read_options(store.block, options)
             except ConfigError as error:
                 for each in error.problems:
                     yield Mistake(PLAIN, ("user_conf", *each.path), each.message)

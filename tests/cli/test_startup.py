@@ -46,10 +46,10 @@ NOT_OF_A_PERCEPTRON = {
     *(f"singa_dask.layers.{name}" for name in ("attention", "conv", "norm", "recurrent", "sequence")),
     *(f"singa_dask.data.stores.arrays.{name}" for name in ("array_store", "hdf5")),
     *(f"singa_dask.data.stores.messages.{name}" for name in ("lmdb", "tar", "tfrecord")),
-    "singa_dask.data.stores.tables.jsonl_store",
+    *(f"singa_dask.data.stores.tables.{name}" for name in ("jsonl_store", "table_store")),
     *("singa_dask.inputs.image_preprocess", "singa_dask.inputs.text"),
     *("PIL", "dask", "distributed", "filelock", "http.client", "lmdb", "prometheus_client"),
-    *("hdfs_native", "pyarrow.compute", "pyarrow.parquet", "rich", "urllib.request"),
+    *("hdfs_native", "pyarrow.compute", "pyarrow.csv", "pyarrow.parquet", "rich", "urllib.request"),
 }
 STAGES = """
 import sys

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -89,6 +89,10 @@ class TableStore(PartStore):
     lists_files = True
     _gaps = ""
     """Message about gaps in the times of a series with ``lags``; empty if there are none."""
+
+    @classmethod
+    def is_named(cls, columns: Iterable[str]) -> bool:
+        return True
 
     def warnings(self) -> tuple[str, ...]:
         return (*super().warnings(), *filter(None, [self._gaps]))
