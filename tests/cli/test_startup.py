@@ -45,6 +45,7 @@ def test_listing_jobs_loads_no_nets_and_no_records() -> None:
 NOT_OF_A_PERCEPTRON = {
     *(f"singa_dask.layers.{name}" for name in ("attention", "conv", "norm", "recurrent", "sequence")),
     *(f"singa_dask.data.stores.arrays.{name}" for name in ("array_store", "hdf5")),
+    "singa_dask.data.stores.images.image",
     *(f"singa_dask.data.stores.messages.{name}" for name in ("lmdb", "tar", "tfrecord")),
     *(f"singa_dask.data.stores.tables.{name}" for name in ("jsonl_store", "table_store")),
     *("singa_dask.inputs.image_preprocess", "singa_dask.inputs.text"),

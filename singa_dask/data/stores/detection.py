@@ -8,11 +8,13 @@ from collections.abc import Collection
 
 from singa_dask import fs
 from singa_dask.data.stores.hugging_face import MAX_LOOKED_AT, README, saved_files
-from singa_dask.data.stores.images.image import entries_of
 from singa_dask.data.stores.images.image_decoding import IMAGE_SUFFIXES
 from singa_dask.data.stores.store import STORES
 from singa_dask.errors import ConfigError
 from singa_dask.fs.open_bytes import refuse_compressed
+from singa_dask.lazy import LazyModule
+
+image = LazyModule("singa_dask.data.stores.images.image")
 
 # number of bytes at the start of a file that are passed to `Store.matches`
 HEAD_BYTES = 1 << 16
@@ -65,9 +67,9 @@ def parts_of(names: Collection[str]) -> list[str]:
 
 def _has_images(url: str, storage_options: fs.Options) -> bool:
     """Return whether a directory, or one of the first folders in it, contains images."""
-    names = entries_of(url, storage_options)
+    names = image.entries_of(url, storage_options)
     if any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
         return True
     folders = (fs.join(url, name) for name in names[:MAX_LOOKED_AT])
-    inside = (entries_of(each, storage_options) for each in folders if fs.is_dir(each, storage_options))
+    inside = (image.entries_of(each, storage_options) for each in folders if fs.is_dir(each, storage_options))
     return any(name.lower().endswith(IMAGE_SUFFIXES) for names_inside in inside for name in names_inside)
