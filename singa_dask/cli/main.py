@@ -154,7 +154,7 @@ class Verbs(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; print its errors as plain messages and exit with their codes."""
         before = gc.get_threshold()
-        gc.set_threshold(300_000)  # importing allocates many objects and frees few; see `job.collect_again`
+        gc.set_threshold(200_000)  # importing allocates many objects and frees few; see `job.collect_again`
         # otherwise the next file that we open would become stderr, and C libraries would write into it
         if sys.stderr is None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
