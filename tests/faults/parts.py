@@ -37,10 +37,10 @@ def dask_setup(worker: object) -> None:
 
     def init_and_wait(self: Worker, *arguments: Any, **given: Any) -> None:
         init(self, *arguments, **given)
-        job, checkpoint_url = arguments[1], arguments[5]
+        job, saving = arguments[1], arguments[6]
         for name in ("train", "test"):
             real = getattr(self.trainer, name)
-            held = Path(checkpoint_url).with_name(HELD)
+            held = Path(saving.url).with_name(HELD)
             setattr(self.trainer, name, partial(_call_unless_held, real, held, job.train_steps - 1))
 
     setattr(Worker, "__init__", init_and_wait)  # noqa: B010

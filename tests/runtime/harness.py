@@ -96,9 +96,9 @@ def run_to_its_end(
         return on_event(hosts, event) if on_event else None
 
     def run_one(host: UnitHost, unit: Any) -> None:
-        outcome.reports[str(unit)] = run_unit(host, unit, fs.join(url, "checkpoint"), resume, init_from)
+        outcome.reports[str(unit)] = run_unit(host, unit, resume, init_from)
 
-    hosts += start_hosts(job, emit, assignments, layout, **given)
+    hosts += start_hosts(job, emit, assignments, layout, checkpoint_url=fs.join(url, "checkpoint"), **given)
     threads = [
         threading.Thread(target=run_one, args=(host, unit), daemon=True) for host in hosts for unit in host.local
     ]

@@ -73,7 +73,15 @@ class Running:
     def _new_host(self, process: int, rejoin: Rejoin | None = None) -> UnitHost:
         transport = partial(Transport, "tcp://127.0.0.1", incarnation=0, token="of the test")
         return UnitHost(
-            "test", process, self.job, transport, self._emit, layout=self.layout, store_part=self._keep, rejoin=rejoin
+            "test",
+            process,
+            self.job,
+            transport,
+            self._emit,
+            layout=self.layout,
+            checkpoint_url=fs.join(self.url, "checkpoint"),
+            store_part=self._keep,
+            rejoin=rejoin,
         )
 
     def _keep(self, step: int, file: str, content: bytes, known: int) -> list[str]:
@@ -93,7 +101,7 @@ class Running:
 
     def _start(self, host: UnitHost, resume: Checkpoint | None) -> None:
         def run(unit: Address) -> None:
-            report = run_unit(host, unit, fs.join(self.url, "checkpoint"), resume, ())
+            report = run_unit(host, unit, resume, ())
             if self.hosts[host.process] is host:
                 with self._changed:
                     self.reports[unit] = report

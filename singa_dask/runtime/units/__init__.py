@@ -13,7 +13,8 @@ A server
     `server`: updates slices of the params.
 Checkpoints
     `checkpointing`: decides when to save. `checkpoint_reporter`: sends a worker's part of a checkpoint.
-    `pending_checkpoints`: collects the parts. `snapshot_schedule`: chooses the times of snapshots.
+    `pending_checkpoints`: collects the parts. `saving`: saves parts in the background. `snapshot_schedule`: chooses the
+    times of snapshots.
 Measurements
     `worker_metrics`: reports the metrics of a worker. `step_timer`: measures steps. `profiler`: measures layers and
     waits. `learning_observer`: observes whether the net learns.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from singa_dask.comm.message import Address, Message
@@ -13,15 +13,10 @@ from singa_dask.runtime.checkpoints.layer_states import LayerState, write_states
 from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.pending_checkpoints import Event
 from singa_dask.runtime.units.run_state import RunState
+from singa_dask.runtime.units.saving import Saving
 from singa_dask.runtime.units.trainer import Trainer
 
 FIRST = Address.worker(0, 0)
-
-SaveLater = Callable[[int, Mapping[str, Any], Callable[[Save], Event], Callable[[Event], None]], None]
-"""A function of (step, where, write, then) that saves a part of a checkpoint or snapshot in the background.
-
-The function calls ``write`` with a `Save` for the destination ``where``: a ``url``, or the memory of Dask workers. Then
-the function calls ``then`` with the result of ``write``, which describes the part, or with an ``error``."""
 
 
 class _Report(NamedTuple):
@@ -43,11 +38,11 @@ class CheckpointReporter:
     worker is replaced, its replacement also releases workers that wait because of earlier requests.
     """
 
-    def __init__(self, trainer: Trainer, state: RunState, channel: Channel, save_later: SaveLater) -> None:
+    def __init__(self, trainer: Trainer, state: RunState, channel: Channel, saving: Saving) -> None:
         self._trainer = trainer
         self._state = state
         self._channel = channel
-        self._save_later = save_later
+        self._saving = saving
         self._requests: dict[tuple[str, int], Message] = {}
         self._reports: dict[tuple[str, int], _Report] = {}
         self._last: _Report | None = None
@@ -82,7 +77,7 @@ class CheckpointReporter:
         def write(save: Save) -> Event:
             return {"states": write_states(save, here.group, here.id, report.states)}
 
-        self._save_later(step, where, write, send)
+        self._saving.later(step, where, write, send)
 
     def accept(self, request: Message) -> None:
         """Accept a request of the first worker. Other threads call this method."""

@@ -19,15 +19,16 @@ from singa_dask.comm.message import Address, Message
 from singa_dask.conf import JobConf
 from singa_dask.errors import CheckpointError, text_of
 from singa_dask.net import NeuralNet
-from singa_dask.runtime.checkpoints.author import Author, write_manifest
+from singa_dask.runtime.checkpoints.author import write_manifest
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, step_url
 from singa_dask.runtime.checkpoints.manifest import make_manifest
 from singa_dask.runtime.checkpoints.retention import Retention
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.units.channel import Channel
-from singa_dask.runtime.units.checkpoint_reporter import FIRST, CheckpointReporter, SaveLater
+from singa_dask.runtime.units.checkpoint_reporter import FIRST, CheckpointReporter
 from singa_dask.runtime.units.pending_checkpoints import Event, PendingCheckpoints
 from singa_dask.runtime.units.run_state import RunState, is_due
+from singa_dask.runtime.units.saving import Saving
 from singa_dask.runtime.units.snapshot_schedule import SnapshotSchedule
 from singa_dask.runtime.units.trainer import Trainer
 
@@ -43,53 +44,40 @@ class Checkpointing:
 
     Parameters
     ----------
-    url : str
-        Directory that contains the ``step-<n>`` directories of checkpoints.
+    saving : Saving
+        Saves the layer states of this worker, and the manifests of checkpoints.
     state : RunState
         Must be at the first step of the job. No checkpoint is due before that step.
-    save_later : callable
-        Saves the layer states of this worker in the background; see `SaveLater`.
-    in_background : callable
-        Calls a function in a thread that may wait minutes for file systems.
-    takes_snapshots : bool
-        Whether the job takes snapshots besides checkpoints.
-    author : Author
-        Identifies this run in the files that it writes.
     """
 
     def __init__(
         self,
         job: JobConf,
         plan: JobPlan,
-        url: str,
+        saving: Saving,
         trainer: Trainer,
         state: RunState,
         channel: Channel,
-        save_later: SaveLater,
-        in_background: Callable[[Callable[[], None]], None],
-        takes_snapshots: bool,
-        author: Author,
     ) -> None:
         self._job = job
         self._plan = plan
-        self._url = url
+        self._saving, self._url = saving, saving.url
         self._trainer = trainer
         self._state = state
         self._channel = channel
-        self._in_background = in_background
-        self.reporter = CheckpointReporter(trainer, state, channel, save_later)
+        self.reporter = CheckpointReporter(trainer, state, channel, saving)
         self._first_step = state.step
         self._saved_at = time.perf_counter()
         self._schedule = SnapshotSchedule()
         stopping = job.early_stopping
-        self._author = author
-        self._retention = Retention(url, job.keep_checkpoints, stopping is not None and stopping.restore_best, author)
+        restores_best = stopping is not None and stopping.restore_best
+        self._retention = Retention(saving.url, job.keep_checkpoints, restores_best, saving.author)
         self._others = range(1, job.cluster.nworkers_per_group)
         # kind -> (number of steps between two checkpoints, first step)
         self._freq = {"checkpoint": (job.checkpoint_freq, job.checkpoint_after)}
         requester = secrets.token_hex(4)
         self._pending = {"checkpoint": PendingCheckpoints("checkpoint", job.cluster, requester, self._write_later)}
-        if takes_snapshots:
+        if saving.store_part is not None and job.cluster.snapshot_freq != 0:
             self._freq["snapshot"] = job.cluster.snapshot_freq or 0, 0
             self._pending["snapshot"] = PendingCheckpoints("snapshot", job.cluster, requester, self._end_snapshot)
         self._known = state.step  # step of the newest snapshot that the scheduler has
@@ -351,13 +339,13 @@ class Checkpointing:
             info = {"requester": pending.requester, "event": event}
             self._channel.put(Message("written", src=here, dst=here, step=step, info=info))
 
-        self._in_background(write)
+        self._saving.writer.submit(write)
 
     def _write(
         self, step: int, parts: Sequence[Event], facts: Mapping[str, Any], last: bool, pending: Collection[int]
     ) -> Event:
         url = step_url(self._url, step)
-        places = write_manifest(url, parts, facts, last, self._author)
+        places = write_manifest(url, parts, facts, last, self._saving.author)
         if places:
             failure = self._pending["checkpoint"].failure(step, " ".join(sorted(set(places.values()))))
             return {**failure, "kept_at": sorted(places), "url": url}

@@ -44,7 +44,7 @@ LEAVE_S = 1.0
 
 
 def run_unit(
-    host: UnitHost, address: Address, checkpoint_url: str, resume: str | Checkpoint | None, init_from: Sequence[str]
+    host: UnitHost, address: Address, resume: str | Checkpoint | None, init_from: Sequence[str]
 ) -> dict[str, Any]:
     """Run one unit to its end; return its report.
 
@@ -56,8 +56,6 @@ def run_unit(
     ----------
     address : Address
         The unit.
-    checkpoint_url : str
-        Directory that contains the ``step-<n>`` directories of checkpoints.
     resume, init_from
         See `InitialState`.
 
@@ -74,7 +72,7 @@ def run_unit(
 
     def live() -> None:
         with in_job(host.job_id), working_for(cancellation):
-            reports.append(_live(host, address, checkpoint_url, resume, init_from))
+            reports.append(_live(host, address, resume, init_from))
         ended.put(True)
 
     host.emit({"event": "unit", "unit": str(address)})
@@ -105,7 +103,7 @@ def _leave_behind(host: UnitHost, address: Address) -> dict[str, Any]:
 
 
 def _live(
-    host: UnitHost, address: Address, checkpoint_url: str, resume: str | Checkpoint | None, init_from: Sequence[str]
+    host: UnitHost, address: Address, resume: str | Checkpoint | None, init_from: Sequence[str]
 ) -> dict[str, Any]:
     """Run one unit to its end in its own thread; return its report."""
     cancellation = host.router.cancellations[address]
@@ -114,7 +112,7 @@ def _live(
         with cancellation.waiting("the initial values"):
             initial_state = InitialState(host.job, resume, init_from, host.rejoin, host.incarnation > 0)
         run = _run_worker if address.kind == "worker" else _run_server
-        report |= {"state": "done", **run(host, address, initial_state, checkpoint_url)}
+        report |= {"state": "done", **run(host, address, initial_state)}
     except Aborted:
         report |= {"state": "aborted", "retry": False, **(host.failure or {})}
     except BaseException as error:
@@ -138,7 +136,7 @@ def _facts(host: UnitHost, address: Address) -> dict[str, Any]:
     }
 
 
-def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, checkpoint_url: str) -> dict[str, Any]:
+def _run_worker(host: UnitHost, address: Address, initial_state: InitialState) -> dict[str, Any]:
     assignments = initial_state.resumed.assignments if initial_state.resumed else host.assignments
     ops, threads = host.devices.ops(address), host.devices.threads(address)
     cancellation = host.router.cancellations[address]
@@ -176,12 +174,8 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
             host.plan,
             nets,
             initial_state,
-            checkpoint_url,
             params,
-            host.save_later,
-            host.writer.submit,
-            host.store_part is not None and host.job.cluster.snapshot_freq != 0,
-            host.author,
+            host.saving,
             host.trace,
         )
         host.add(worker)
@@ -219,7 +213,7 @@ def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: Ops, stack:
     return WorkerParams(worker, net, host.plan, host.stub, host.router.post, mirror, own_server)
 
 
-def _run_server(host: UnitHost, address: Address, initial_state: InitialState, checkpoint_url: str) -> dict[str, Any]:
+def _run_server(host: UnitHost, address: Address, initial_state: InitialState) -> dict[str, Any]:
     plan, cancellation = host.plan, host.router.cancellations[address]
 
     def state(what: str, piece: ParamSlice) -> np.ndarray | None:
@@ -288,4 +282,4 @@ def _copy_slices(host: UnitHost, server: Server, message: Message) -> None:
             Message("part", src=server.address, dst=message.src, step=message.step, info=facts | requester)
         )
 
-    host.save_later(message.step, message.info, write, send)
+    host.saving.later(message.step, message.info, write, send)

@@ -18,13 +18,11 @@ from singa_dask.comm.transport import Transport
 from singa_dask.comm.wire import place_of
 from singa_dask.conf import JobConf
 from singa_dask.data.tables.scaling import Scaling
-from singa_dask.errors import A_BUG, CheckpointError, LostUnitError, text_of
-from singa_dask.fs.daemon_threads import DaemonThreads
+from singa_dask.errors import A_BUG, LostUnitError
 from singa_dask.ops.contract import Ops
 from singa_dask.redaction import redact
-from singa_dask.runtime.checkpoints.author import Author, write_file
-from singa_dask.runtime.checkpoints.checkpoint import Save
-from singa_dask.runtime.checkpoints.snapshots import StorePart, store_in_memory
+from singa_dask.runtime.checkpoints.author import Author
+from singa_dask.runtime.checkpoints.snapshots import StorePart
 from singa_dask.runtime.planning import devices, job_plan, layout
 from singa_dask.runtime.planning.layout import Rejoin
 from singa_dask.runtime.planning.thread_limits import limit_process
@@ -33,6 +31,7 @@ from singa_dask.runtime.units.channel import Emit
 from singa_dask.runtime.units.job_of_thread import in_job
 from singa_dask.runtime.units.profiler import Trace
 from singa_dask.runtime.units.router import Router
+from singa_dask.runtime.units.saving import Saving
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.unit_errors import may_succeed_again
 from singa_dask.runtime.units.worker import Worker
@@ -108,9 +107,8 @@ class UnitHost:
         Used instead of the layout of the job file.
     incarnation : int
         Number of the job's incarnation, which rises with each restart, even of only some processes.
-    store_part : callable, optional
-        Stores parts of snapshots; see `StorePart`. The function is called in the thread of `storer`. By default, the
-        job takes no snapshots.
+    checkpoint_url, store_part
+        See `Saving`.
     rejoin : Rejoin, optional
         Set if this process joins a job whose other processes continue.
     threads : int, optional
@@ -130,9 +128,8 @@ class UnitHost:
         Local units, including ended ones.
     threads : dict of str to Thread
         The thread of each local unit, by name.
-    writer, storer : DaemonThreads
-        The thread that writes parts of checkpoints, and the thread that stores parts of snapshots. With two threads,
-        snapshots do not wait for a file system.
+    saving : Saving
+        Saves parts of checkpoints and snapshots.
     trace : Trace or None
         Records of a profiled job; None if the job is not profiled.
     """
@@ -149,6 +146,7 @@ class UnitHost:
         neighbours: Collection[int] | None = None,
         layout: layout.Layout | None = None,
         incarnation: int = 0,
+        checkpoint_url: str = "",
         store_part: StorePart | None = None,
         rejoin: Rejoin | None = None,
         threads: int | None = None,
@@ -159,8 +157,8 @@ class UnitHost:
         self.process = process
         self.job = job
         self.emit = emit
-        self.incarnation, self.store_part, self.rejoin = incarnation, store_part, rejoin
-        self.author = Author(job_id, incarnation)
+        self.incarnation, self.rejoin = incarnation, rejoin
+        self.saving = Saving(process, checkpoint_url, Author(job_id, incarnation), store_part)
         self.assignments, self.scalings, self.host_names = assignments or {}, scalings or {}, host_names
         self.plan = job_plan.JobPlan.make(job, layout=layout)
         layout = self.plan.layout
@@ -170,8 +168,6 @@ class UnitHost:
         self.units: dict[Address, Worker | Server] = {}
         self.threads: dict[str, threading.Thread] = {}
         self.failure: dict[str, Any] | None = None
-        self.writer = DaemonThreads(1, f"checkpoint-{process}")
-        self.storer = DaemonThreads(1, f"snapshot-{process}")
         self.stub = make_stub(Stub, process, job, self.plan, self.devices.memory)
         coordinator = BarrierCoordinator(layout.process_of, rejoin)
         self.trace = Trace(process, emit) if job.profile else None
@@ -200,31 +196,6 @@ class UnitHost:
         """Add a local unit that is about to send ``hello``, and pass pending requests to it."""
         self.units[unit.address] = unit
         self._pass_on(unit, self._requested)
-
-    def save_later(
-        self,
-        step: int,
-        where: Mapping[str, Any],
-        write: Callable[[Save], dict[str, Any]],
-        then: Callable[[dict[str, Any]], None],
-    ) -> None:
-        """Save a part of a checkpoint at a ``url``, or of a snapshot, in the background; see `SaveLater`."""
-
-        def run() -> None:
-            try:
-                result = write(self._save_of(step, where))
-            except Exception as error:  # send the error to the worker that requested the part
-                result = {"error": text_of(error)}
-            then(result)
-
-        (self.writer if "url" in where else self.storer).submit(run)
-
-    def _save_of(self, step: int, where: Mapping[str, Any]) -> Save:
-        if "url" in where:
-            return partial(write_file, where["url"], rescue=where.get("rescue", False), author=self.author)
-        if self.store_part is None:
-            raise CheckpointError(f"process {self.process} has no place for snapshots. Expected one in every process.")
-        return partial(store_in_memory, self.store_part, step, where["snapshot"], incarnation=self.incarnation)
 
     def steps(self) -> dict[str, int]:
         """Return the lowest step of the local workers of each group. Keys are group numbers as text."""
@@ -338,8 +309,7 @@ class UnitHost:
         """End every thread and close every port of this process. A second call has no effect."""
         self.abort({"reason": "the job was closed"}, tell=False)
         self.router.close()
-        self.writer.close()
-        self.storer.close()
+        self.saving.close()
         self._limits.close()
         # units and transport refer to the host and to each other; break these cycles to free memory for the next job
         self.units.clear()

@@ -9,7 +9,7 @@ import hashlib
 import json
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -17,17 +17,16 @@ from singa_dask.comm.message import Address, Message
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import DataError
 from singa_dask.inputs.store_input import StoreInput
-from singa_dask.runtime.checkpoints.author import Author
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import Nets
 from singa_dask.runtime.units.channel import Channel
-from singa_dask.runtime.units.checkpoint_reporter import SaveLater
 from singa_dask.runtime.units.checkpointing import Checkpointing, describe_params
 from singa_dask.runtime.units.evaluation import Evaluation
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.lockstep import Lockstep
 from singa_dask.runtime.units.profiler import Profiler, Trace
 from singa_dask.runtime.units.run_state import RunState
+from singa_dask.runtime.units.saving import Saving
 from singa_dask.runtime.units.trainer import Trainer
 from singa_dask.runtime.units.worker_params import WorkerParams
 
@@ -64,12 +63,10 @@ class Worker:
     ----------
     nets : Nets
         Allocated nets from `build_nets`.
-    checkpoint_url : str
-        Directory that contains the ``step-<n>`` directories of checkpoints.
     params : WorkerParams
         Exchanges the params of the training net with servers.
-    save_later, in_background, takes_snapshots, author
-        See `Checkpointing`.
+    saving : Saving
+        Saves parts of checkpoints and snapshots.
     trace : Trace or None
         Trace of the process; None if the job is not profiled.
     """
@@ -86,12 +83,8 @@ class Worker:
         plan: JobPlan,
         nets: Nets,
         initial_state: InitialState,
-        checkpoint_url: str,
         params: WorkerParams,
-        save_later: SaveLater,
-        in_background: Callable[[Callable[[], None]], None],
-        takes_snapshots: bool,
-        author: Author,
+        saving: Saving,
         trace: Trace | None,
     ) -> None:
         self.address = address = channel.address
@@ -111,9 +104,7 @@ class Worker:
         self._lockstep = Lockstep(net)
         self.state = state = RunState(job, channel, step, self._lockstep.ahead, initial_state.rejoin is not None)
         self._evaluation = Evaluation(job, self.trainer, state, channel, initial_state.manifest_of(address.group))
-        self._checkpointing = Checkpointing(
-            job, plan, checkpoint_url, self.trainer, state, channel, save_later, in_background, takes_snapshots, author
-        )
+        self._checkpointing = Checkpointing(job, plan, saving, self.trainer, state, channel)
         if initial_state.rejoin is not None:
             self._checkpointing.leave(initial_state.rejoin.left)
 

@@ -85,8 +85,7 @@ class Running:
     def __init__(self, job: JobConf, url: Path) -> None:
         self.events: list[dict[str, Any]] = []
         self.reports: dict[str, dict[str, Any]] = {}
-        self.hosts = start_hosts(job, self.events.append)
-        self._url = str(url / "checkpoint")
+        self.hosts = start_hosts(job, self.events.append, checkpoint_url=str(url / "checkpoint"))
         self._threads = [
             threading.Thread(target=self._run, args=(host, unit), daemon=True)
             for host in self.hosts
@@ -96,7 +95,7 @@ class Running:
             thread.start()
 
     def _run(self, host: UnitHost, address: Address) -> None:
-        self.reports[str(address)] = run_unit.run_unit(host, address, self._url, None, ())
+        self.reports[str(address)] = run_unit.run_unit(host, address, None, ())
 
     def abort(self) -> dict[str, dict[str, Any]]:
         """Abort the job; return the reports of all units."""

@@ -104,6 +104,7 @@ class Hosting(UnitHost):
             scalings={name: Scaling.from_dict(scaling) for name, scaling in placement.spec.scalings.items()},
             layout=Layout(processes, job.cluster),
             incarnation=placement.incarnation,
+            checkpoint_url=fs.join(placement.spec.run_url, "checkpoint"),
             rejoin=_rejoin_of(*placement.rejoin) if placement.rejoin else None,
             threads=placement.threads,
             **options,
@@ -142,8 +143,7 @@ class Hosting(UnitHost):
             self._n_running += 1
         try:
             self.router.connect(endpoints)
-            url, init_from = fs.join(self.placement.spec.run_url, "checkpoint"), self.placement.spec.init_from
-            report = run_unit(self, unit, url, start_point(), init_from)
+            report = run_unit(self, unit, start_point(), self.placement.spec.init_from)
             self.reports[str(unit)] = report
             return report
         finally:
