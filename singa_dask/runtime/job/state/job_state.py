@@ -13,7 +13,6 @@ from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError, LostUnitError, UnitError
 from singa_dask.runtime.job.job_end import Failure, JobEnd
 from singa_dask.runtime.job.limits import limit
-from singa_dask.runtime.job.names import NOTICES, SIGNAL_CODES
 from singa_dask.runtime.job.state import actions as act
 from singa_dask.runtime.job.state import events as ev
 from singa_dask.runtime.job.state.deadlines import Deadlines
@@ -22,6 +21,7 @@ from singa_dask.runtime.job.state.move import Move
 from singa_dask.runtime.job.state.placer import Placer, Roster, buddies_of
 from singa_dask.runtime.job.state.replacement import Replacement, processes_to_replace
 from singa_dask.runtime.job.state.restarts import RestartPoints, Restarts
+from singa_dask.runtime.job.state.stop import Stop
 from singa_dask.runtime.job.state.submission import JobSpec
 from singa_dask.runtime.planning.layout import pack, plan_processes
 from singa_dask.runtime.planning.worker_choice import WorkerFacts
@@ -72,8 +72,7 @@ class JobState:
         self._failure: Failure | None = None
         self._is_done = False
         self._ended_by = ""  # reason why the units were last ended
-        self._signal = ""
-        self._stopped_by = ""
+        self._stop = Stop()
         self.steps: dict[str, int] = {}
         self._deadlines = Deadlines()
         self._now = 0.0
@@ -82,7 +81,6 @@ class JobState:
         self._trains = self._has_trained = False
         self._replacement: Replacement | None = None
         self._move: Move | None = None
-        self._n_signals = 0  # number of signals from the job's client
         self._is_alone = False  # whether the client is gone
         self._checkpoint_from = -1  # minimum step of a requested checkpoint; -1 without a request
 
@@ -109,7 +107,7 @@ class JobState:
     @property
     def is_stopping(self) -> bool:
         """Whether the job has failed or was asked to stop, and is not over yet."""
-        return self.phase != "over" and (bool(self._signal) or self._failure is not None)
+        return self.phase != "over" and (bool(self._stop) or self._failure is not None)
 
     @property
     def threads(self) -> dict[str, int]:
@@ -132,7 +130,7 @@ class JobState:
     @property
     def _is_saved(self) -> bool:
         """Whether the job was asked to stop, and no snapshot is newer than its newest checkpoint."""
-        return bool(self._signal) and "manifest" not in self._points.newest(self._workers)[1]
+        return bool(self._stop) and "manifest" not in self._points.newest(self._workers)[1]
 
     def needs(self, workers: Collection[str]) -> bool:
         """Return whether the job still needs units or snapshots on ``workers``, which are about to leave."""
@@ -357,24 +355,14 @@ class JobState:
 
     @_take.register(ev.Signal)
     def _on_signal(self, event: ev.Signal) -> None:
-        is_notice = event.name in NOTICES
-        self._n_signals += not (event.by or is_notice)
-        if event.name == "SIGKILL" or self._n_signals > 1:
-            how = f"killed by {event.by}" if event.by else f"aborted by a second {event.name}"
-            self._fail(Failure(how, SIGNAL_CODES.get(event.name, 1)))
-            return
-        if (event.by or is_notice) and self._signal:
-            return  # the job is already stopping
-        message = f"{event.by or event.name}: stopping with a checkpoint."
-        if not (event.by or is_notice):
-            message += f" Send {event.name} again to abort."
-        if not self._signal:
-            self._signal, self._stopped_by = event.name, event.by
-        if self.phase == "placing":
-            why = "The job has no newer state to save." if self._is_saved else "The checkpoint needs Dask workers."
-            message += f" {why}"
-        self._actions.append(act.Tell({"event": "notice", "level": "WARNING", "message": message}))
-        self._stop_units()
+        if failure := self._stop.abort(event):
+            self._fail(failure)
+        elif message := self._stop.request(event):
+            if self.phase == "placing":
+                why = "The job has no newer state to save." if self._is_saved else "The checkpoint needs Dask workers."
+                message += f" {why}"
+            self._actions.append(act.Tell({"event": "notice", "level": "WARNING", "message": message}))
+            self._stop_units()
 
     @_take.register(ev.CheckpointAsked)
     def _on_checkpointasked(self, event: ev.CheckpointAsked) -> None:
@@ -391,7 +379,7 @@ class JobState:
         if self.phase == "placing" and self._is_saved:
             self._finish()
             return
-        if not self._signal or self.phase != "running" or ("start" in self._deadlines and self._move is None):
+        if not self._stop or self.phase != "running" or ("start" in self._deadlines and self._move is None):
             return
         self._move = None
         if self._is_alone:
@@ -404,8 +392,7 @@ class JobState:
             self._fail(CLIENT_GONE)
             return
         self._is_alone = True
-        if not self._signal:
-            self._signal, self._stopped_by = "SIGHUP", "the loss of its client"
+        self._stop.request(ev.Signal("SIGHUP", "the loss of its client"))
         self._stop_units()
 
     @_take.register(ev.Tick)
@@ -428,7 +415,7 @@ class JobState:
             self._place()
         elif self.phase == "running" and self._are_aborted():
             self._recover_ended()
-        elif self.phase == "running" and not (self._move or self._signal or "start" in self._deadlines):
+        elif self.phase == "running" and not (self._move or self._stop or "start" in self._deadlines):
             # a job that can use more processes moves when there are more Dask workers
             if n := self._placer.room(now, self._workers, self.roster.workers):
                 self._prepare_move(f"there is room for {n} processes", is_urgent=False)
@@ -503,8 +490,8 @@ class JobState:
             recomputed_steps=self.restarts.recomputed_steps,
             lost_s=round(self.restarts.lost_s, 3),
             failure=self._failure,
-            signal=self._signal,
-            by=self._stopped_by,
+            signal=self._stop.signal,
+            by=self._stop.by,
             stuck=[str(unit) for worker in stuck for unit in self._incarnation.units_on(worker)],
         )
         self._actions.append(act.Over(end, stuck))
@@ -587,9 +574,7 @@ class JobState:
 
     def _replace(self, lost: Sequence[int], reason: str) -> bool:
         """Replace only the lost processes, if other worker groups can continue; return whether they can."""
-        can = (
-            self.phase == "running" and self._trains and not (self._move or self._signal or "start" in self._deadlines)
-        )
+        can = self.phase == "running" and self._trains and not (self._move or self._stop or "start" in self._deadlines)
         can = can and not self._incarnation.has_ended_servers()
         processes = processes_to_replace(self.roster.layout, lost) if can else None
         if processes is None or self._refusal():
