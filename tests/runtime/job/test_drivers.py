@@ -28,7 +28,7 @@ from singa_dask.runtime.job.scheduler import drivers as module
 from singa_dask.runtime.job.scheduler.drivers import Drivers
 from singa_dask.runtime.job.scheduler.history import History
 from singa_dask.runtime.job.scheduler.job_queue import JobQueue
-from singa_dask.runtime.job.scheduler.jobs import Jobs
+from singa_dask.runtime.job.scheduler.performing import perform
 from singa_dask.runtime.job.state.actions import Host
 from singa_dask.runtime.job.state.events import Hosted
 from singa_dask.runtime.job.state.job_facts import JobFacts
@@ -430,5 +430,5 @@ def test_a_scheduler_that_was_replaced_begins_no_incarnation() -> None:
     drivers = SimpleNamespace(taken_over="", save=keep)
     jobs: Any = SimpleNamespace(drivers=drivers, sites=None, handle=lambda job_id, event: said.append(event))
     record: Any = SimpleNamespace(spec=SimpleNamespace(job_id="job", driver=1))
-    asyncio.run(Jobs._do_host(jobs, Host(2, 0, "h/a", cast("Any", None), {}), record))
+    asyncio.run(perform(Host(2, 0, "h/a", cast("Any", None), {}), record, jobs))
     assert said == [Hosted(2, 0, error="a newer scheduler has the job.", final=True)]

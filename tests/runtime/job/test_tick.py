@@ -15,7 +15,9 @@ from tornado.ioloop import IOLoop
 
 from singa_dask.conf import ClusterConf
 from singa_dask.runtime.job.names import SITE
-from singa_dask.runtime.job.scheduler.jobs import RETIRE, Jobs
+from singa_dask.runtime.job.scheduler.departures import RETIRE
+from singa_dask.runtime.job.scheduler.jobs import Jobs
+from singa_dask.runtime.job.scheduler.performing import perform
 from singa_dask.runtime.job.scheduler.record import JobRecord
 from singa_dask.runtime.job.scheduler.views import processes_of
 from singa_dask.runtime.job.state import actions as act
@@ -107,7 +109,7 @@ def look_breaks(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
 def foreign_heartbeat(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     known = SimpleNamespace(metrics={SITE: {"broken": [{"colour": "red"}]}}, last_seen=1.0, status="running")
     monkeypatch.setitem(here.jobs.scheduler.workers, WORKER, known)
-    monkeypatch.setattr(here.jobs, "_end_left_over", lambda: False)
+    monkeypatch.setattr(here.jobs.left_over, "tick", lambda: False)
     here.jobs._tick()
 
 
@@ -158,7 +160,7 @@ def test_a_scheduler_looks_as_long_as_there_is_something(
 ) -> None:
     async def test(here: Here) -> None:
         jobs = here.jobs
-        monkeypatch.setattr(jobs, "_end_left_over", lambda: False)
+        monkeypatch.setattr(jobs.left_over, "tick", lambda: False)
         monkeypatch.setattr(jobs.drivers, "tick", lambda: has_drivers)
         jobs.scheduler.status = status
         if not has_jobs:
@@ -256,11 +258,11 @@ def test_an_error_in_a_look_at_all_jobs_is_told_once_and_time_goes_on(
             "heartbeats": (jobs._heartbeats, "look"),
             "drivers": (jobs.drivers, "tick"),
             "waiting": (jobs.queue, "tick"),
-            "left over": (jobs, "_end_left_over"),
+            "left over": (jobs.left_over, "tick"),
             "room": (jobs.drivers, "start_next"),
         }
         if part == "limit":
-            monkeypatch.setattr("singa_dask.runtime.job.scheduler.jobs.limit", broken)
+            monkeypatch.setattr("singa_dask.runtime.job.scheduler.left_over.limit", broken)
         else:
             monkeypatch.setattr(*where[part], broken)
         for _ in range(3):
@@ -287,7 +289,7 @@ def test_a_client_that_was_gone_before_its_job_came_ends_it(is_gone: bool, monke
         jobs, later = here.jobs, []
         monkeypatch.setattr(jobs.scheduler, "clients", {} if is_gone else {"me": None})
         monkeypatch.setattr(jobs, "_check_workers", lambda state: None)
-        monkeypatch.setattr(jobs._tasks, "connect", nothing)
+        monkeypatch.setattr(jobs.tasks, "connect", nothing)
         monkeypatch.setattr(jobs.scheduler, "loop", SimpleNamespace(call_later=lambda s, *call: later.append(call)))
         monkeypatch.setattr(jobs, "_do", lambda record, actions: None)
         assert await jobs.submit(spec_of("new")) == ("", False)
@@ -373,7 +375,7 @@ def test_a_job_is_refused_where_the_scheduler_does_not_reach_itself(monkeypatch:
     async def test(here: Here) -> None:
         jobs = here.jobs
         monkeypatch.setattr(jobs, "_check_workers", lambda state: None)
-        monkeypatch.setattr(jobs._tasks, "connect", broken)
+        monkeypatch.setattr(jobs.tasks, "connect", broken)
         facts = {"id": "new", "name": "new"}
         jobs.queue.turn(facts, "me")
         refused = await jobs.submit(spec_of("new"))
@@ -406,7 +408,7 @@ def test_a_job_occupies_threads_before_it_begins() -> None:
 
 @pytest.mark.parametrize("n_lost", [2, None])
 def test_a_request_is_repeated_until_a_dask_worker_answers(n_lost: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("singa_dask.runtime.job.scheduler.jobs.TICK_S", 0.0)
+    monkeypatch.setattr("singa_dask.runtime.job.scheduler.performing.AGAIN_S", 0.0)
     asked: list[str] = []
 
     async def test(here: Here) -> None:
@@ -417,7 +419,7 @@ def test_a_request_is_repeated_until_a_dask_worker_answers(n_lost: int | None, m
             return TimeoutError() if n_lost is None or len(asked) <= n_lost else None
 
         here.jobs.sites.ask = ask  # type: ignore[method-assign]
-        await here.jobs._perform(act.Request(WORKER, "stop"), here.records["sound"])
+        await perform(act.Request(WORKER, "stop"), here.records["sound"], here.jobs)
 
     on_a_scheduler(test)
     assert asked == ["stop"] * 3

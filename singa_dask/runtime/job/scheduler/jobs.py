@@ -6,17 +6,15 @@ import json
 import logging
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
-from functools import singledispatchmethod
 from inspect import isawaitable
 from typing import Any
 
 from dask.utils import format_bytes
 from distributed import Scheduler, SchedulerPlugin, Status
 from distributed.scheduler import WorkerState, heartbeat_interval
-from tornado import gen, util
+from tornado import gen
 
 from singa_dask.conf import ClusterConf
 from singa_dask.conf.cluster import WorkersConf
@@ -29,10 +27,13 @@ from singa_dask.runtime.job.job_end import Failure
 from singa_dask.runtime.job.limits import check_limits, limit
 from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, TAKEN_OVER, Op, in_use
 from singa_dask.runtime.job.scheduler.demand import count_demand, missing_of, sizes_of
+from singa_dask.runtime.job.scheduler.departures import RETIRE, Departures
 from singa_dask.runtime.job.scheduler.drivers import Drivers
 from singa_dask.runtime.job.scheduler.heartbeats import Heartbeats
 from singa_dask.runtime.job.scheduler.history import History
 from singa_dask.runtime.job.scheduler.job_queue import JobQueue
+from singa_dask.runtime.job.scheduler.left_over import LeftOver
+from singa_dask.runtime.job.scheduler.performing import perform
 from singa_dask.runtime.job.scheduler.record import JobRecord
 from singa_dask.runtime.job.scheduler.seen_workers import SeenWorkers
 from singa_dask.runtime.job.scheduler.sites import Sites
@@ -52,8 +53,6 @@ TICK_S = 0.5
 # A lost Dask worker that used at least this share of its memory was probably ended by its nanny. Nannies end Dask
 # workers at 0.95.
 FULL = 0.7
-DEPARTURE_LOOK_S = 0.1
-RETIRE = "retire_workers"
 TARGET = "adaptive_target"
 ANY = WorkersConf()
 # for messages: senders of a signal that stops a detached job
@@ -86,23 +85,21 @@ class Jobs(SchedulerPlugin):
         self.records: dict[str, JobRecord] = {}
         self.history = History()
         self.sites = Sites(scheduler)
-        self._tasks = UnitTasks(scheduler, self.handle)
+        self.tasks = UnitTasks(scheduler, self.handle)
         self._heartbeats = Heartbeats(scheduler)
         self._is_ticking = False
         # (job, error) for each error of the scheduler that was already logged
         self._told: set[tuple[str, str]] = set()
-        self._ended_at = time.monotonic()
         self._news_at = 0.0  # time at which most Dask workers will have sent their next heartbeat
-        self._looked_at: dict[str, float] = {}  # Dask worker -> time of the newest heartbeat that was examined
         self._present = dict(scheduler.workers)
-        self._left_over: set[str] = set()  # Dask workers that still host units of ended incarnations
+        self.left_over = LeftOver(self)
         self.queue = JobQueue(scheduler, self.history)
         self.drivers = Drivers(
-            scheduler, self.records, self.history, self.sites, self.queue, self._tell, self._heartbeats.is_silent
+            scheduler, self.records, self.history, self.sites, self.queue, self.tell, self._heartbeats.is_silent
         )
         views = Views(self)
         self._remove_metrics = add_dashboard(scheduler, views)
-        self._retire = scheduler.handlers[RETIRE]
+        departures = Departures(self)
         handlers: dict[str, Callable[..., Any]] = {
             Op.SUBMIT: self.submit,
             Op.REFUSAL: self._when_read(self.refusal),
@@ -116,8 +113,8 @@ class Jobs(SchedulerPlugin):
             Op.TURN: self._turn,
             Op.LEAVE: self.queue.leave,
             Op.CLOCK: read_clock,
-            Op.LEAVING: self.announce_departure,
-            Op.LEFT: lambda worker: self._wait_for_departure({worker}),
+            Op.LEAVING: departures.announce,
+            Op.LEFT: lambda worker: departures.wait({worker}),
             Op.SERVERS: self.sites.servers,
             Op.LIST: views.list,
             Op.VIEW: self._when_read(views.view),
@@ -132,7 +129,7 @@ class Jobs(SchedulerPlugin):
         scheduler.handlers.update({op: _guard(op, handler) for op, handler in handlers.items()})
         # Replace two operations of Dask. Before a Dask worker is retired, its units move away. An adaptive cluster also
         # gets the Dask workers that jobs need.
-        replaced: dict[str, Callable[..., Any]] = {RETIRE: self.retire, TARGET: self._adaptive_target}
+        replaced: dict[str, Callable[..., Any]] = {RETIRE: departures.retire, TARGET: self._adaptive_target}
         scheduler.handlers.update(replaced)
         setattr(scheduler, TARGET, self._adaptive_target)  # dask-gateway calls the method of the scheduler
         scheduler.stream_handlers[EVENTS] = self._on_event
@@ -201,7 +198,7 @@ class Jobs(SchedulerPlugin):
         try:
             self._check_workers(record.state)
             self.records[job.job_id] = record
-            await self._tasks.connect()
+            await self.tasks.connect()
         except Exception as error:
             self.records.pop(job.job_id, None)
             if isinstance(error, NotNowError):
@@ -211,7 +208,7 @@ class Jobs(SchedulerPlugin):
         self.history.drop(job.job_id)
         self._do(record, record.state.begin(time.monotonic(), self._facts(job.job_id)))
         if job.driver and (loss := self.drivers.loss_of(json.loads(job.job))):
-            self._tell(job.job_id, {"event": "log", "level": "WARNING", "message": loss})
+            self.tell(job.job_id, {"event": "log", "level": "WARNING", "message": loss})
         if job.client not in self.scheduler.clients:
             self.remove_client(self.scheduler, job.client)  # the client left before its job was accepted
         self._keep_ticking()
@@ -315,7 +312,7 @@ class Jobs(SchedulerPlugin):
             if (event := ev.decisive(incarnation, what)) is not None:
                 self.handle(job_id, event)
             if what["event"] not in UNSEEN:
-                self._tell(job_id, {**what, "incarnation": incarnation})
+                self.tell(job_id, {**what, "incarnation": incarnation})
 
     # -- events of the scheduler ---------------------------------------------------------------------------------------
 
@@ -328,8 +325,7 @@ class Jobs(SchedulerPlugin):
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
         """Notify all jobs and drivers of a Dask worker that is gone."""
         self.sites.forget(worker)
-        self._looked_at.pop(worker, None)
-        self._left_over.discard(worker)
+        self.left_over.forget(worker)
         self._try(self.drivers.lose, worker)
         why = _why_gone(self._present.pop(worker, None))
         for job_id in list(self.records):
@@ -360,7 +356,7 @@ class Jobs(SchedulerPlugin):
         """Close the client that owns the tasks of units, before the scheduler closes."""
         self.records.clear()
         self._remove_metrics()
-        await self._tasks.close()
+        await self.tasks.close()
 
     # -- adaptive clusters ---------------------------------------------------------------------------------------------
 
@@ -379,32 +375,6 @@ class Jobs(SchedulerPlugin):
         """Return the Dask workers that have units or drivers."""
         return self.drivers.workers.union(*(record.state.workers for record in self.records.values()))
 
-    # -- Dask workers that close -----------------------------------------------------------------------------------
-
-    def announce_departure(self, worker: str) -> None:
-        """Begin to move the units of a Dask worker that is about to close."""
-        for job_id in list(self.records):
-            self.handle(job_id, ev.Leaving(worker))
-
-    async def retire(self, **options: Any) -> Any:
-        """Retire Dask workers as Dask does, after their units have moved to other Dask workers."""
-        names = options.get("names") or ()
-        leaving = {*(options.get("workers") or ())}
-        leaving |= {address for address, known in self.scheduler.workers.items() if known.name in names}
-        for address in sorted(leaving):
-            self.announce_departure(address)
-        await self._wait_for_departure(leaving)
-        return await self._retire(**options)
-
-    async def _wait_for_departure(self, leaving: Collection[str]) -> None:
-        """Wait until no job needs units or snapshots on the leaving Dask workers.
-
-        The wait takes at most ``limit("departed")``.
-        """
-        end = time.monotonic() + limit("departed")
-        while time.monotonic() < end and any(record.state.needs(leaving) for record in list(self.records.values())):
-            await gen.sleep(DEPARTURE_LOOK_S)
-
     # -- periodic work -------------------------------------------------------------------------------------------------
 
     def _keep_ticking(self) -> None:
@@ -414,7 +384,7 @@ class Jobs(SchedulerPlugin):
 
     def _tick(self) -> None:
         self._is_ticking = False
-        parts = (self._heartbeats.look, self._tick_jobs, self.drivers.tick, self.queue.tick, self._end_left_over)
+        parts = (self._heartbeats.look, self._tick_jobs, self.drivers.tick, self.queue.tick, self.left_over.tick)
         is_left = [self._try(part) for part in parts]
         self._try(self.drivers.start_next, self._check_room)
         if (self.records or any(is_left)) and self.scheduler.status != Status.closed:
@@ -432,7 +402,7 @@ class Jobs(SchedulerPlugin):
                 logger.exception("%s", why)
             for job_id, _ in new:
                 with self._ends_alone(job_id):
-                    self._tell(job_id, {"event": "log", "level": "WARNING", "message": why})
+                    self.tell(job_id, {"event": "log", "level": "WARNING", "message": why})
             return True
 
     def _tick_jobs(self) -> None:
@@ -459,28 +429,6 @@ class Jobs(SchedulerPlugin):
                 if not record.evidence.is_alive(address, now, seconds):
                     self.handle(job_id, ev.Gone(address, f"it has not been heard of for {seconds:.0f} s"))
 
-    def _end_left_over(self) -> bool:
-        """End old incarnations that Dask workers did not end in time; return whether any may be left."""
-        for address, known in self.scheduler.workers.items():
-            if self._looked_at.get(address) == known.last_seen:  # no heartbeat has arrived since the last look
-                continue
-            self._looked_at[address] = known.last_seen
-            self._left_over.discard(address)
-            for job_id, hosted in known.metrics.get(SITE, {}).items():
-                record = self.records.get(job_id)
-                incarnations = [(progress["process"], progress["incarnation"]) for progress in hosted]
-                if record is None and not incarnations:
-                    incarnations = [(None, -1)]  # no units, but parts of snapshots are left there
-                for process, incarnation in incarnations:
-                    if record is not None and record.state.roster.has(process, incarnation):
-                        continue
-                    self._left_over.add(address)
-                    reason = "the job continues elsewhere" if record else "the job is over"
-                    facts = {"incarnation": incarnation, "process": process, "forget": record is None}
-                    self._ask_later(address, Op.END, job_id=job_id, reason=reason, **facts)
-        is_new = time.monotonic() - self._ended_at < limit("answer")  # late parts of a snapshot may still arrive
-        return is_new or bool(self._left_over)
-
     def _tell_steps(self, job_id: str, record: JobRecord) -> None:
         """Publish the steps that came with heartbeats; warn if the job has made no step for long."""
         state = record.state
@@ -504,10 +452,10 @@ class Jobs(SchedulerPlugin):
         steps |= state.last_steps()  # heartbeats may be older than these steps
         if steps and steps != state.steps:
             self.handle(job_id, ev.Stepped(state.incarnation, steps))
-            self._tell(job_id, {"event": "steps", "steps": steps})
+            self.tell(job_id, {"event": "steps", "steps": steps})
         stall = record.stalls.look(steps, waits, now)
         if stall and state.phase == "running":
-            self._tell(job_id, {"event": "log", "level": "WARNING", "message": stall})
+            self.tell(job_id, {"event": "log", "level": "WARNING", "message": stall})
 
     def _facts(self, job_id: str, wanted: WorkersConf = ANY) -> SeenWorkers:
         if job_id in self.records:
@@ -540,100 +488,22 @@ class Jobs(SchedulerPlugin):
         if hosted := next((action for action in actions if isinstance(action, act.Host)), None):
             self.sites.share(record, hosted)
         if begun := [action for action in actions if isinstance(action, act.RunUnits)]:
-            self._tasks.run(record, begun)
+            self.tasks.run(record, begun)
         for action in actions:
             if isinstance(action, act.Tell):
-                self._tell(job_id, action.what)
+                self.tell(job_id, action.what)
             elif not isinstance(action, act.RunUnits):
                 add_callback(self._carry_out, record, action)
 
     async def _carry_out(self, record: JobRecord, action: Any) -> None:
         with self._ends_alone(record.spec.job_id):
-            await self._perform(action, record)
+            await perform(action, record, self)
 
-    @singledispatchmethod
-    async def _perform(self, action: Any, record: JobRecord) -> None:
-        raise TypeError(f"{type(action).__name__} is not an action of a job")
-
-    def _tell(self, job_id: str, what: Mapping[str, Any]) -> None:
+    def tell(self, job_id: str, what: Mapping[str, Any]) -> None:
         """Send an event to the followers of a job."""
         record = self.records.get(job_id)
         if record is not None:
             record.add_event(what)
-
-    def _ask_later(self, worker: str, op: str, **arguments: Any) -> None:
-        self.scheduler.loop.add_callback(self.sites.ask, worker, limit("answer"), op, **arguments)
-
-    @_perform.register(act.Request)
-    async def _do_request(self, action: act.Request, record: JobRecord) -> None:
-        """Repeat a request until the Dask worker answers, because a stalled one must not miss a stop."""
-        job_id, state, incarnation = record.spec.job_id, record.state, record.state.incarnation
-        while state.incarnation == incarnation and action.worker in state.workers:
-            facts = {"job_id": job_id, "incarnation": incarnation, "what": action.what}
-            answer = await self.sites.ask(action.worker, limit("answer"), Op.REQUEST, **facts)
-            if not isinstance(answer, (OSError, util.TimeoutError)):
-                break
-            await gen.sleep(TICK_S)
-
-    @_perform.register(act.Host)
-    async def _do_host(self, action: act.Host, record: JobRecord) -> None:
-        job_id = record.spec.job_id
-        await self.drivers.save(job_id, action.incarnation)
-        if record.spec.driver and (why := self.drivers.taken_over):
-            answer: Mapping[str, Any] = {"error": why, "final": True}
-        else:
-            answer = await self.sites.host(record, action)
-        self.handle(job_id, ev.Hosted(action.incarnation, action.process, **answer))
-
-    @_perform.register(act.EndIncarnation)
-    async def _do_endincarnation(self, action: act.EndIncarnation, record: JobRecord) -> None:
-        job_id, facts = record.spec.job_id, action._asdict()
-        worker = facts.pop("worker")
-        answer: Any = {}  # a Dask worker without a `Site` has no units; the plug-in may not be installed yet
-        if worker in self.sites.workers:
-            answer = await self.sites.ask(worker, limit("has-ended"), Op.END, job_id=job_id, **facts)
-        await self._tasks.cancel(self.records.get(job_id), action.incarnation, action.process)
-        if isinstance(answer, dict):
-            self.handle(job_id, ev.Ended(action.incarnation, worker, answer, action.process))
-        else:
-            why = answer or "no answer"
-            logger.warning("%s: %s does not end incarnation %d: %s", job_id, worker, action.incarnation, why)
-
-    @_perform.register(act.CutOff)
-    async def _do_cutoff(self, action: act.CutOff, record: JobRecord) -> None:
-        answer = await self.sites.ask_process(record.spec.job_id, action, Op.CUT)
-        self.handle(record.spec.job_id, ev.Cut(action.incarnation, action.process, action.request, **answer))
-
-    @_perform.register(act.Join)
-    async def _do_join(self, action: act.Join, record: JobRecord) -> None:
-        if action.buddy:
-            self.scheduler.loop.add_callback(self.sites.install, action.buddy)
-        answer = await self.sites.ask_process(record.spec.job_id, action, Op.JOIN)
-        self.handle(record.spec.job_id, ev.Joined(action.incarnation, action.process, action.request, **answer))
-
-    @_perform.register(act.Over)
-    async def _do_over(self, action: act.Over, record: JobRecord) -> None:
-        job_id = record.spec.job_id
-        try:
-            await self._clean_up(record, action)
-        finally:
-            try:
-                self._tell(job_id, {"event": "over", **asdict(action.end)})
-                self.history.add(record)
-            finally:
-                self._ended_at = time.monotonic()
-                self.records.pop(job_id, None)
-                await self.drivers.save(job_id)
-
-    async def _clean_up(self, record: JobRecord, action: act.Over) -> None:
-        """Remove the tasks, units and snapshots of a job from the cluster."""
-        job_id, incarnation = record.spec.job_id, record.state.incarnation
-        await self._tasks.cancel(record, incarnation)
-        self.scheduler.loop.add_callback(self.sites.end_job, record.spec, incarnation)
-        if action.stuck:
-            self.scheduler.loop.add_callback(self.sites.restart, action.stuck)
-        if list(self.records) == [job_id]:
-            await self._tasks.close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
