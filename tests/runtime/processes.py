@@ -211,7 +211,7 @@ def _on_worker(dask_worker: Worker) -> dict[str, Any]:
     return {
         "plugins": _of_jobs(dask_worker.plugins),
         "hosted": sorted(map(str, site.hostings)) if isinstance(site, Site) else [],
-        "kept": sorted(site.store.jobs) if isinstance(site, Site) else [],
+        "kept": sorted(site.snapshots.store.jobs) if isinstance(site, Site) else [],
         "tasks": sorted(map(str, dask_worker.state.tasks)),
         "handlers": _of_jobs(dask_worker.handlers),
         "threads": sorted(threads),

@@ -81,7 +81,7 @@ def test_a_part_of_a_snapshot_that_comes_after_the_end_does_not_stay(client: Cli
     def keep_late(dask_worker: Worker) -> None:
         site = dask_worker.plugins[SITE]
         assert isinstance(site, Site)
-        site.store.put("late", "step-4/part-0-of-1.safetensors", 4, b"content", 0)
+        site.snapshots.store.put("late", "step-4/part-0-of-1.safetensors", 4, b"content", 0)
 
     client.run(keep_late)
     check_gone(client, before)

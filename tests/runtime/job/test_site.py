@@ -13,9 +13,9 @@ import pytest
 from tornado.ioloop import IOLoop
 
 from singa_dask.errors import LostUnitError
-from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
 from singa_dask.runtime.job.dask_worker import units_task as module
 from singa_dask.runtime.job.dask_worker.site import Site
+from singa_dask.runtime.job.dask_worker.snapshot_exchange import SnapshotExchange
 from singa_dask.runtime.job.dask_worker.units_task import UnitsTask
 from singa_dask.runtime.job.limits import LIMITS, Limit
 from singa_dask.runtime.job.names import SITE
@@ -24,12 +24,12 @@ from singa_dask.runtime.units.unit_errors import may_succeed_again
 
 
 def test_a_part_of_a_snapshot_that_nobody_has_any_more_is_no_error_of_the_job() -> None:
-    site = Site()
-    site.store = SnapshotStore()
-    site.store.put("job", "step-4/part-0-of-1.safetensors", 4, b"content", 0)
-    assert site._read_part("job", "step-4/part-0-of-1.safetensors", {"holders": []}) == b"content"
+    here: Any = None
+    snapshots = SnapshotExchange(here)
+    snapshots.store.put("job", "step-4/part-0-of-1.safetensors", 4, b"content", 0)
+    assert snapshots._read("job", "step-4/part-0-of-1.safetensors", {"holders": []}) == b"content"
     with pytest.raises(LostUnitError, match="no Dask worker has it any more") as error:
-        site._read_part("job", "step-2/part-0-of-1.safetensors", {"holders": []})
+        snapshots._read("job", "step-2/part-0-of-1.safetensors", {"holders": []})
     assert may_succeed_again(error.value)
 
 
@@ -56,7 +56,8 @@ def test_a_process_whose_job_ends_while_it_starts_does_not_stay(when: str, monke
         "threads": None,
         "silent_s": 1.0,
     }
-    site.store, site.hostings, site._oldest = SnapshotStore(), {}, {}
+    here: Any = None
+    site.snapshots, site.hostings, site._oldest = SnapshotExchange(here), {}, {}
 
     async def in_thread(do: Callable[..., Any], *given: Any) -> Any:
         if do == site._build:

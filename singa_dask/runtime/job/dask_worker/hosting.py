@@ -135,7 +135,7 @@ class Hosting(UnitHost):
         endpoints : sequence of str
             Address of each process.
         start_point : callable
-            Returns the checkpoint to start from; see `Site.start_point`.
+            Returns the checkpoint to start from; see `SnapshotExchange.start_point`.
         """
         with self._changed:
             if self._is_closed:

@@ -13,8 +13,7 @@ from typing import Any
 from distributed import TimeoutError as LateError
 from distributed import Worker, WorkerPlugin
 from distributed.comm.addressing import get_address_host
-from distributed.protocol.serialize import to_serialize
-from distributed.utils import sync, wait_for
+from distributed.utils import wait_for
 
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
@@ -23,31 +22,28 @@ from singa_dask.comm.shared import segment_bytes
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
 from singa_dask.conf.cluster import ListenConf
-from singa_dask.errors import ConfigError, DataError, LostUnitError, SingaError, is_out_of_memory, text_of
+from singa_dask.errors import ConfigError, DataError, SingaError, is_out_of_memory, text_of
 from singa_dask.observe.files.trace_file import write_spans
-from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
-from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
 from singa_dask.runtime.job.dask_worker.clock import Clock, SteadyTimers, measure_clock
 from singa_dask.runtime.job.dask_worker.freed_memory import keep_freed_memory
 from singa_dask.runtime.job.dask_worker.host_names import host_names_of
 from singa_dask.runtime.job.dask_worker.hosting import Hosting, Placement, stacks_of
 from singa_dask.runtime.job.dask_worker.job_log import LogToClient
 from singa_dask.runtime.job.dask_worker.part_files import PartFiles
+from singa_dask.runtime.job.dask_worker.snapshot_exchange import SnapshotExchange
 from singa_dask.runtime.job.frames import guard_frames
 from singa_dask.runtime.job.limits import check_limits, limit
 from singa_dask.runtime.job.names import EVENTS, SITE, Op
-from singa_dask.runtime.job.state.restarts import snapshot_name
 from singa_dask.runtime.job.state.submission import JobSpec
 from singa_dask.runtime.units.job_of_thread import in_job
 
 logger = logging.getLogger(__name__)
 
 LONG_WAIT_S = 10.0
-PART_BYTES_PER_S = 20e6
 
 
 class Site(WorkerPlugin):
-    """Worker plug-in that hosts the units of all jobs on a Dask worker, and stores parts of snapshots."""
+    """Worker plug-in that hosts the units of all jobs on a Dask worker."""
 
     name = SITE
 
@@ -56,12 +52,11 @@ class Site(WorkerPlugin):
         check_limits(f"the Dask worker at {worker.address}")
         guard_frames()
         self.worker = worker
-        self.store = SnapshotStore()
+        self.snapshots = SnapshotExchange(worker)
         # changed only by the event loop
         self.hostings: dict[tuple[str, int], Hosting] = {}
         # (job, process) -> oldest incarnation of the process that may still start here
         self._oldest: dict[tuple[str, int], int] = {}
-        self._is_leaving = False
         self._clock = Clock()
         self._timers = SteadyTimers(worker)
         self._files = PartFiles(worker)
@@ -73,8 +68,7 @@ class Site(WorkerPlugin):
             Op.JOIN: self._join,
             Op.REQUEST: self._request,
             Op.STACKS: lambda job_id: stacks_of(self._of(job_id)),
-            Op.STORE_PART: self.store.put,
-            Op.PART: self._part,
+            **self.snapshots.handlers,
             **self._files.handlers,
         }
         worker.handlers.update(handlers)
@@ -84,7 +78,7 @@ class Site(WorkerPlugin):
         """Wait until the scheduler has moved the units away. Without a scheduler, stop them with a checkpoint."""
         worker.metrics.pop(SITE, None)
         self._timers.close()
-        self._is_leaving = True
+        self.snapshots.is_leaving = True
         hostings = list(self.hostings.values())
         if hostings:
             try:
@@ -175,7 +169,7 @@ class Site(WorkerPlugin):
                 emit=partial(self._emit, placement),
                 host_names=host_names_of(self.worker),
                 neighbours=neighbours,
-                store_part=lambda *part: self._store_part(hosting, *part),
+                store_part=lambda *part: self.snapshots.put(hosting, *part),
                 memory_limit=limit and limit - 2 * n_peers * shared_bytes,
             )
             hosting.mounts = mounts.pop_all()
@@ -226,7 +220,7 @@ class Site(WorkerPlugin):
                 await self._close(hosting, reason)
                 reports |= hosting.reports
         if forget:
-            self.store.forget(job_id)
+            self.snapshots.store.forget(job_id)
             self._oldest = {key: oldest for key, oldest in self._oldest.items() if key[0] != job_id}
         return reports
 
@@ -272,7 +266,7 @@ class Site(WorkerPlugin):
                 hosting.request(what)
 
     def _metrics(self, worker: Worker) -> dict[str, Any]:
-        progress: dict[str, list[dict[str, Any]]] = {job_id: [] for job_id in list(self.store.jobs)}
+        progress: dict[str, list[dict[str, Any]]] = {job_id: [] for job_id in list(self.snapshots.store.jobs)}
         for hosting in list(self.hostings.values()):
             waits = {unit: wait for unit, wait in hosting.waits().items() if wait[1] > LONG_WAIT_S}
             facts = {
@@ -316,62 +310,6 @@ class Site(WorkerPlugin):
             there.set_result(await getattr(self.worker.scheduler, Op.SNAPSHOT)(**facts))
         except Exception as error:
             there.set_exception(error)
-
-    def _store_part(self, hosting: Hosting, step: int, file: str, content: bytes, known: int) -> list[str]:
-        """Store a part of a snapshot here and on the buddy; return the Dask workers that now hold it."""
-        self.store.put(hosting.job_id, file, step, content, known)
-        holders = [self.worker.address]
-        if hosting.buddy and not self._is_leaving:
-            try:
-                facts = {"job_id": hosting.job_id, "step": step, "file": file, "known": known}
-                self._call(hosting.buddy, len(content), Op.STORE_PART, content=to_serialize(content), **facts)
-                holders.append(hosting.buddy)
-            except Exception as error:
-                logger.warning("%s has no copy of the snapshot of step %d: %s", hosting.buddy, step, error)
-        return holders
-
-    def _call(self, worker: str, n_bytes: int, op: str, **arguments: Any) -> Any:
-        """Call the site of another Dask worker, to send or get ``n_bytes`` bytes.
-
-        Threads of units call this method.
-        """
-        timeout_s = limit("answer") + n_bytes / PART_BYTES_PER_S
-        return sync(self.worker.loop, getattr(self.worker.rpc(worker), op), **arguments, callback_timeout=timeout_s)
-
-    def _part(self, job_id: str, file: str) -> Any:
-        content = self.store.get(job_id, file)
-        return None if content is None else to_serialize(content)
-
-    def start_point(self, hosting: Hosting) -> str | Checkpoint | None:
-        """Return the URL of the checkpoint or the snapshot from which units start; None for a new run."""
-        start = hosting.placement.start
-        manifest = start.get("manifest")
-        if manifest is None:
-            url: str | None = start.get("url")
-            return url
-        parts = {part["file"]: part for part in (*manifest["parts"], *manifest.get("states", ()))}
-        name = snapshot_name(manifest["step"])
-        return Checkpoint.from_manifest(manifest, lambda file: self._read_part(hosting.job_id, file, parts[file]), name)
-
-    def _read_part(self, job_id: str, file: str, part: Mapping[str, Any]) -> bytes:
-        """Return a part of a snapshot, from this or another Dask worker.
-
-        Threads of units call this method.
-        """
-        content = self.store.get(job_id, file)
-        errors = []
-        for holder in part["holders"]:
-            if content is not None:
-                return content
-            if holder != self.worker.address:
-                try:
-                    content = self._call(holder, part["bytes"], Op.PART, job_id=job_id, file=file)
-                except Exception as error:
-                    errors.append(f"{holder}: {error}")
-        if content is None:
-            # the holders of the part are lost, or have replaced it by a newer snapshot, from which the job may restart
-            raise LostUnitError(f"{file} of a snapshot of {job_id}: no Dask worker has it any more. {' '.join(errors)}")
-        return content
 
     def __getstate__(self) -> dict[str, Any]:
         return {}

@@ -41,7 +41,7 @@ class UnitsTask:
         hosting = site.hostings.get((self.job_id, self.process))
         if hosting is None or hosting.incarnation != self.incarnation:
             return [{"state": "aborted", "step": -1} for _ in self.units]
-        endpoints, start = json.loads(self.endpoints), partial(site.start_point, hosting)
+        endpoints, start = json.loads(self.endpoints), partial(site.snapshots.start_point, hosting)
         threads = DaemonThreads(len(self.units), "units")
         reports = [threads.future(partial(hosting.run, Address(*unit), endpoints, start)) for unit in self.units]
         try:
