@@ -239,7 +239,7 @@ async def measure(n: int, memory: bool) -> dict[str, Any]:
             await until(lambda: len(scheduler.workers) == len(workers))
             jobs = Jobs()
             await scheduler.register_scheduler_plugin(jobs, idempotent=True)
-            await jobs.drivers.restored.wait()
+            await jobs.detached.restored.wait()
             jobs._keep_ticking = lambda: None  # type: ignore[method-assign]
             found = await _run(scheduler, jobs, workers, n, meter, memory)
             for worker in workers:

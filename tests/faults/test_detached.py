@@ -93,7 +93,7 @@ class Detached:
 
 def driven(run_url: str, dask_scheduler: Any) -> list[str]:
     """Return the job of a run directory, if a driver on the cluster runs it."""
-    drivers = dask_scheduler.plugins[JOBS].drivers._driven.values()
+    drivers = dask_scheduler.plugins[JOBS].detached._detached.values()
     return [each.run["job_id"] for each in drivers if each.run["run_url"] == run_url and not each.has_ended]
 
 

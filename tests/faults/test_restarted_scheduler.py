@@ -150,7 +150,7 @@ def is_recorded(job_id: str, dask_scheduler: Any) -> bool:
 
 
 def has_lost_its_jobs(dask_scheduler: Any) -> bool:
-    return bool(dask_scheduler.plugins[JOBS].drivers.taken_over)
+    return bool(dask_scheduler.plugins[JOBS].detached.taken_over)
 
 
 def is_over(job_id: str, dask_scheduler: Any) -> bool:

@@ -42,7 +42,7 @@ class Op:
     DETACH = "singa_dask_detach"
     DETACHED = "singa_dask_detached"
     RENEW = "singa_dask_renew"
-    DRIVEN = "singa_dask_driven"
+    DRIVER_ENDED = "singa_dask_driven"
     DRIVE = "singa_dask_drive"
     EVENTS = "singa_dask_events"
     CLOCK = "singa_dask_clock"

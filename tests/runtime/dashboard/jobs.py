@@ -9,7 +9,7 @@ from typing import Any
 
 from singa_dask.conf import JobConf
 from singa_dask.runtime.job.names import SITE
-from singa_dask.runtime.job.scheduler.drivers import Drivers
+from singa_dask.runtime.job.scheduler.detached_jobs import DetachedJobs
 from singa_dask.runtime.job.scheduler.history import History
 from singa_dask.runtime.job.scheduler.job_queue import JobQueue
 from singa_dask.runtime.job.scheduler.record import JobRecord
@@ -98,6 +98,6 @@ def shown(records: list[JobRecord], n_ended: int = 0) -> Views:
     scheduler: Any = SimpleNamespace(address="tcp://127.0.0.1:8786", workers=workers)
     waiting = JobQueue(scheduler, history)
     sites: Any = None  # no Dask worker is asked
-    drivers = Drivers(scheduler, jobs, history, sites, waiting, lambda job_id, event: None, lambda worker: False)
-    known: Any = SimpleNamespace(scheduler=scheduler, records=jobs, history=history, queue=waiting, drivers=drivers)
+    drivers = DetachedJobs(scheduler, jobs, history, sites, waiting, lambda job_id, event: None, lambda worker: False)
+    known: Any = SimpleNamespace(scheduler=scheduler, records=jobs, history=history, queue=waiting, detached=drivers)
     return Views(known)

@@ -52,12 +52,12 @@ def ask(client: Client, what: Callable[..., Any], *given: Any) -> Any:
 
 def has_ended(job_id: str, dask_scheduler: Any) -> bool:
     jobs = dask_scheduler.plugins[JOBS]
-    return job_id in jobs.history.facts and not jobs.drivers.is_driven(job_id)
+    return job_id in jobs.history.facts and not jobs.detached.is_detached(job_id)
 
 
 def driver_pid(job_id: str, dask_scheduler: Any) -> str:
     """Return the address of the Dask worker of the driver of a job."""
-    return str(dask_scheduler.plugins[JOBS].drivers._driven[job_id].worker)
+    return str(dask_scheduler.plugins[JOBS].detached._detached[job_id].worker)
 
 
 def facts_of(job_id: str, dask_scheduler: Any) -> dict[str, Any]:

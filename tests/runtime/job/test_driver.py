@@ -152,7 +152,9 @@ class Leaving(DriverHost):
 
     def __init__(self) -> None:
         self.n_told = 0
-        self.setup(cast("Any", SimpleNamespace(handlers={}, scheduler=SimpleNamespace(**{Op.DRIVEN: None}), loop=None)))
+        self.setup(
+            cast("Any", SimpleNamespace(handlers={}, scheduler=SimpleNamespace(**{Op.DRIVER_ENDED: None}), loop=None))
+        )
         self._leaving.set()
 
     def tell(self, *given: Any, **facts: Any) -> None:

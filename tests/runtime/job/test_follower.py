@@ -165,9 +165,9 @@ def break_plug_in(is_broken: bool, dask_scheduler: Any) -> None:
     """Let operations of the scheduler's plug-in raise an error that a lost connection also raises, or none again."""
     jobs = dask_scheduler.plugins[JOBS]
     if is_broken:
-        jobs.drivers.has = jobs.queue.has = {}.__getitem__
+        jobs.detached.has = jobs.queue.has = {}.__getitem__
     else:
-        del jobs.drivers.has, jobs.queue.has
+        del jobs.detached.has, jobs.queue.has
 
 
 def test_a_bug_of_the_scheduler_is_raised_at_once_and_not_waited_for(client: Client) -> None:

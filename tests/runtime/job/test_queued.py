@@ -210,7 +210,7 @@ def test_a_detached_job_waits_in_line_for_room_alone(
     host = DriverHost()
     host._drivers, host.worker = (
         {},
-        cast("Any", SimpleNamespace(loop=None, scheduler=SimpleNamespace(**{Op.DRIVEN: 0}))),
+        cast("Any", SimpleNamespace(loop=None, scheduler=SimpleNamespace(**{Op.DRIVER_ENDED: 0}))),
     )
 
     def fail(*given: Any) -> None:

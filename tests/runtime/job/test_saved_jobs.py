@@ -23,7 +23,7 @@ from singa_dask.runtime.job.scheduler.jobs import dask_setup
 from singa_dask.runtime.job.scheduler.saved_jobs import SavedJobs
 from singa_dask.runtime.job.scheduler.views import Views
 from singa_dask.runtime.job.state.job_facts import JobFacts
-from tests.runtime.job.test_drivers import World
+from tests.runtime.job.test_detached_jobs import World
 from tests.runtime.processes import digits
 
 
@@ -46,10 +46,10 @@ def keep(state: Path, *job_ids: str) -> dict[str, Path]:
     world = World()
 
     async def go() -> None:
-        await world.drivers.restore()
+        await world.detached.restore()
         for job_id in job_ids:
-            assert world.drivers.detach(run_of(job_id)) == ""
-            assert await world.drivers.save(job_id) == ""
+            assert world.detached.detach(run_of(job_id)) == ""
+            assert await world.detached.save(job_id) == ""
 
     asyncio.run(go())
     return {job_id: state / f"{job_id}.job.json" for job_id in job_ids}
@@ -60,8 +60,8 @@ def restarted() -> World:
     world = World("h/a")
 
     async def go() -> None:
-        await world.drivers.restore()
-        await asyncio.wait_for(world.drivers.restored.wait(), 60)
+        await world.detached.restore()
+        await asyncio.wait_for(world.detached.restored.wait(), 60)
 
     asyncio.run(go())
     return world
@@ -124,7 +124,7 @@ def test_a_kept_job_that_cannot_be_used_is_put_aside_and_all_others_go_on(state:
         "owner.json",
     ]
     world = restarted()
-    assert world.drivers.detach(run_of("new")) == ""
+    assert world.detached.detach(run_of("new")) == ""
     assert list(world.waiting.facts()) == ["first", "last", "new"]
 
 
@@ -167,7 +167,7 @@ def test_a_kept_file_that_cannot_be_read_stops_no_other_job(state: Path, suffix:
     assert (row["state"], row["exit_code"]) == ("failed", 3)
     assert row["reason"].startswith(f"skipped: {file}: ") and "symbolic links" in row["reason"]
     assert file.is_symlink(), "the next scheduler reads it again"
-    assert world.drivers.detach(run_of("new")) == ""
+    assert world.detached.detach(run_of("new")) == ""
 
 
 def test_a_job_that_was_put_aside_is_taken_up_when_its_file_is_there_again(state: Path) -> None:
@@ -181,25 +181,25 @@ def test_a_job_that_was_put_aside_is_taken_up_when_its_file_is_there_again(state
 
 def test_steps_of_a_run_are_numbered_by_group_again(state: Path) -> None:
     keep(state, "job")
-    assert restarted().drivers._driven["job"].run["recording"]["steps"] == {0: 5}
+    assert restarted().detached._detached["job"].run["recording"]["steps"] == {0: 5}
 
 
 def test_processes_that_begin_together_save_their_job_once(state: Path) -> None:
     world = World()
 
     async def go() -> None:
-        await world.drivers.restore()
-        assert world.drivers.detach(run_of("job")) == ""
-        kept, written = world.drivers._saved, list[int]()
+        await world.detached.restore()
+        assert world.detached.detach(run_of("job")) == ""
+        kept, written = world.detached._saved, list[int]()
         write = kept._write
         kept._write = lambda name, text: (
             written.append(json.loads(text or "{}").get("incarnation")),
             write(name, text),
         )  # type: ignore[assignment]
         for incarnation in (0, 1):
-            await asyncio.gather(*(world.drivers.save("job", incarnation) for _ in range(3)))
-        world.drivers.stop("job", "SIGTERM")
-        await world.drivers.save("job")
+            await asyncio.gather(*(world.detached.save("job", incarnation) for _ in range(3)))
+        world.detached.stop("job", "SIGTERM")
+        await world.detached.save("job")
         assert written == [0, 1, None]
         assert (list(state.glob("job.*")), kept._saved) == ([], {})
 
@@ -208,7 +208,7 @@ def test_processes_that_begin_together_save_their_job_once(state: Path) -> None:
 
 def test_nobody_waits_for_a_state_that_cannot_be_read(state: Path) -> None:
     state.write_text("a file in place of the directory")
-    refused = restarted().drivers.detach(run_of("job"))
+    refused = restarted().detached.detach(run_of("job"))
     assert f"{state}: the state of an earlier scheduler cannot be read" in refused
 
 
@@ -276,12 +276,12 @@ def test_a_scheduler_with_jobs_from_a_preload_module_takes_them_up_once(state: P
         async with Scheduler(host="127.0.0.1", port=0, dashboard_address="127.0.0.1:0") as scheduler:
             await dask_setup(scheduler)
             jobs = scheduler.plugins[JOBS]
-            await jobs.drivers.restored.wait()
-            restored.extend(each.run["job_id"] for each in jobs.drivers._driven.values())
-            drivers = jobs.drivers
+            await jobs.detached.restored.wait()
+            restored.extend(each.run["job_id"] for each in jobs.detached._detached.values())
+            drivers = jobs.detached
             # as Dask does with all plug-ins when it has run the preload modules
             await jobs.start(scheduler)
-            assert jobs.drivers is drivers
+            assert jobs.detached is drivers
 
     asyncio.run(go())
     assert restored == ["a"]

@@ -14,7 +14,7 @@ from singa_dask.runtime import RemoteJobs
 from singa_dask.runtime.job.client.job_cluster import install_jobs
 from singa_dask.runtime.job.driver.driver import Lease
 from singa_dask.runtime.job.names import JOBS
-from singa_dask.runtime.job.scheduler.driven import DrivenJob
+from singa_dask.runtime.job.scheduler.detached_job import DetachedJob
 from tests.runtime.processes import digits, driver_of, wait_until
 
 pytestmark = pytest.mark.cluster
@@ -22,9 +22,9 @@ pytestmark = pytest.mark.cluster
 
 def drive(job_id: str, dask_scheduler: Any) -> None:
     """Have the scheduler know the first driver of a job, which nobody starts."""
-    driven = DrivenJob({"job_id": job_id, "run_url": ""}, "")
+    driven = DetachedJob({"job_id": job_id, "run_url": ""}, "")
     driven.drive("gone")
-    dask_scheduler.plugins[JOBS].drivers._driven[job_id] = driven
+    dask_scheduler.plugins[JOBS].detached._detached[job_id] = driven
 
 
 def in_line(dask_scheduler: Any) -> list[str]:
@@ -111,7 +111,7 @@ def test_a_job_whose_driver_has_ended_stops(client: Client, tmp_path: Path) -> N
 
 def end(job_id: str, dask_scheduler: Any) -> None:
     """Tell the scheduler that the first driver of a job has given it up."""
-    dask_scheduler.plugins[JOBS].drivers.driven(job_id, 1, {})
+    dask_scheduler.plugins[JOBS].detached.end_driver(job_id, 1, {})
 
 
 def state_of(client: Client, job_id: str) -> str:

@@ -68,7 +68,7 @@ def on_a_scheduler(test: Callable[[Here], Awaitable[None]]) -> Here:
         )  # fmt: skip
         plugin = Jobs()
         await plugin.start(scheduler)
-        await plugin.drivers.restored.wait()
+        await plugin.detached.restored.wait()
         here = Here(plugin)
         await test(here)
         return here
@@ -161,7 +161,7 @@ def test_a_scheduler_looks_as_long_as_there_is_something(
     async def test(here: Here) -> None:
         jobs = here.jobs
         monkeypatch.setattr(jobs.left_over, "tick", lambda: False)
-        monkeypatch.setattr(jobs.drivers, "tick", lambda: has_drivers)
+        monkeypatch.setattr(jobs.detached, "tick", lambda: has_drivers)
         jobs.scheduler.status = status
         if not has_jobs:
             jobs.records.clear()
@@ -217,7 +217,7 @@ def test_a_detached_job_that_nobody_drives_is_stopped(monkeypatch: pytest.Monkey
             signals.extend([(job_id, event)] if isinstance(event, ev.Signal) else [])
 
         monkeypatch.setattr(here.jobs, "handle", handle)
-        drivers, record = here.jobs.drivers, here.records["sound"]
+        drivers, record = here.jobs.detached, here.records["sound"]
         record.spec = replace(record.spec, driver=1)
         for is_driven, taken_over, phase in (
             (True, "", "running"),
@@ -225,7 +225,7 @@ def test_a_detached_job_that_nobody_drives_is_stopped(monkeypatch: pytest.Monkey
             (False, "", "running"),
             (False, "", "over"),
         ):
-            monkeypatch.setattr(drivers, "is_driven", lambda job_id, is_driven=is_driven: is_driven)
+            monkeypatch.setattr(drivers, "is_detached", lambda job_id, is_driven=is_driven: is_driven)
             drivers._saved.taken_over, record.state.phase = taken_over, phase
             here.jobs._tick_jobs()
 
@@ -256,10 +256,10 @@ def test_an_error_in_a_look_at_all_jobs_is_told_once_and_time_goes_on(
         jobs = here.jobs
         where: dict[str, tuple[Any, str]] = {
             "heartbeats": (jobs._heartbeats, "look"),
-            "drivers": (jobs.drivers, "tick"),
+            "drivers": (jobs.detached, "tick"),
             "waiting": (jobs.queue, "tick"),
             "left over": (jobs.left_over, "tick"),
-            "room": (jobs.drivers, "start_next"),
+            "room": (jobs.detached, "start_next"),
         }
         if part == "limit":
             monkeypatch.setattr("singa_dask.runtime.job.scheduler.left_over.limit", broken)
@@ -390,11 +390,11 @@ def test_a_job_that_does_not_wait_is_refused_before_it_has_a_driver() -> None:
     async def test(here: Here) -> None:
         jobs = here.jobs
         jobs.queue.turn({"id": "first", "name": "first"}, "me")
-        await jobs.drivers.restore()
+        await jobs.detached.restore()
         refusal = f"queued on this cluster: 1 job of this priority or a higher one, first first. {TO_WAIT}"
         assert [jobs.refusal("new", 0), jobs.refusal("new", 1), jobs.refusal("new")] == [refusal, "", ""]
         assert await jobs._detach({"job_id": "new", "queue": False, "priority": 0}, "me") == refusal
-        assert not jobs.drivers.has("new")
+        assert not jobs.detached.has("new")
 
     on_a_scheduler(test)
 

@@ -11,7 +11,7 @@ import pytest
 
 from singa_dask.runtime.job.scheduler.views import Views, _line_of
 from singa_dask.runtime.job.state.job_facts import JobFacts
-from tests.runtime.job.test_drivers import World
+from tests.runtime.job.test_detached_jobs import World
 
 HERE, THERE = "tcp://127.0.0.1:1", "tcp://127.0.0.1:2"
 
@@ -89,7 +89,7 @@ def test_a_signal_reaches_a_job_wherever_it_is() -> None:
         return stop
 
     drivers, waiting = SimpleNamespace(stop=only("driven")), SimpleNamespace(stop=only("in line"))
-    jobs: Any = SimpleNamespace(records={"runs": None}, handle=only("runs"), drivers=drivers, queue=waiting)
+    jobs: Any = SimpleNamespace(records={"runs": None}, handle=only("runs"), detached=drivers, queue=waiting)
     answers = [Views(jobs).signal(job_id, "SIGTERM") for job_id in ("runs", "driven", "in line", "gone")]
     assert answers == [True, True, True, None]
     assert asked[:2] == ["runs for runs", "driven for driven"]
@@ -100,8 +100,8 @@ def test_part_files_of_jobs_that_are_queued_are_in_use() -> None:
     world = World("h/a")
     for job_id in ("queued", "ended"):
         world.queue(job_id, datasets=[["data", f"token-of-{job_id}", []]])
-    world.drivers.driven("ended", 0, {})
-    jobs: Any = SimpleNamespace(records={}, drivers=world.drivers)
+    world.detached.end_driver("ended", 0, {})
+    jobs: Any = SimpleNamespace(records={}, detached=world.detached)
     assert Views(jobs).tokens() == ["token-of-queued"]
 
 
@@ -118,7 +118,7 @@ def test_which_jobs_of_a_run_directory_have_not_ended() -> None:
         records={each.spec.job_id: each for each in records},
         history=SimpleNamespace(facts={name: JobFacts(id=name, run_url="/run") for name in ("ended", "summed up")}),
         queue=SimpleNamespace(facts=lambda: {"queued": JobFacts(id="queued", run_url="/run")}),
-        drivers=SimpleNamespace(run_urls=lambda: [(name, "/run") for name in ("begins", "summed up", "detached")]),
+        detached=SimpleNamespace(run_urls=lambda: [(name, "/run") for name in ("begins", "summed up", "detached")]),
     )
     live = {"attached": True, "detached": True, "queued": True, "begins": True}
     assert Views(jobs).runs_in("/run") == {**live, "ended": False, "summed up": False}

@@ -28,7 +28,7 @@ def detach(client: Client, run: JobRun) -> dict[str, Any]:
     Returns
     -------
     dict
-        See `Drivers.detached`.
+        See `DetachedJobs.state_of`.
 
     Raises
     ------

@@ -85,7 +85,7 @@ class DriverHost(WorkerPlugin):
         finally:
             self._drivers.pop(threading.current_thread(), None)
         facts = {"job_id": run.job_id, "number": lease.number, "failure": failure}
-        ask = getattr(self.worker.scheduler, Op.DRIVEN)
+        ask = getattr(self.worker.scheduler, Op.DRIVER_ENDED)
         while True:  # the loop ends when this Dask worker closes; Dask workers close when their scheduler is gone
             with suppress(*UNANSWERED):
                 sync(self.worker.loop, ask, **facts, callback_timeout=limit("question"))

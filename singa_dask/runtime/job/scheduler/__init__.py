@@ -2,8 +2,8 @@
 
 Jobs
     `jobs`: the plug-in, which passes events to `state.job_state`. `performing`: performs its actions. `record`: the
-    state of a job. `history`: jobs that have ended. `job_queue`: queued jobs. `drivers`: starts drivers of detached
-    jobs. `driven`: a detached job. `saved_jobs`: saves detached jobs for the next scheduler.
+    state of a job. `history`: jobs that have ended. `job_queue`: queued jobs. `detached_jobs`: starts drivers
+    of detached jobs. `detached_job`: one of them. `saved_jobs`: saves them for the next scheduler.
 Dask workers
     `sites`: calls Dask workers. `unit_tasks`: tasks that run units on them. `seen_workers`: counts their free
     threads. `heartbeats`: detects lost Dask workers. `evidence`: finds out which silent processes are alive.

@@ -59,7 +59,7 @@ class JobQueue:
 
     The queue is sorted by priority, then by time of arrival. Only the first job may start. If smaller jobs could
     overtake a large job, the large job might wait for ever. Clients call `turn` repeatedly to learn whether it is their
-    turn; `Drivers` starts detached jobs.
+    turn; `DetachedJobs` starts detached jobs.
     """
 
     def __init__(self, scheduler: Scheduler, history: History) -> None:

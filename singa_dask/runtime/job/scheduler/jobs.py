@@ -28,7 +28,7 @@ from singa_dask.runtime.job.limits import check_limits, limit
 from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, TAKEN_OVER, Op, in_use
 from singa_dask.runtime.job.scheduler.demand import count_demand, missing_of, sizes_of
 from singa_dask.runtime.job.scheduler.departures import RETIRE, Departures
-from singa_dask.runtime.job.scheduler.drivers import Drivers
+from singa_dask.runtime.job.scheduler.detached_jobs import DetachedJobs
 from singa_dask.runtime.job.scheduler.heartbeats import Heartbeats
 from singa_dask.runtime.job.scheduler.history import History
 from singa_dask.runtime.job.scheduler.job_queue import JobQueue
@@ -94,7 +94,7 @@ class Jobs(SchedulerPlugin):
         self._present = dict(scheduler.workers)
         self.left_over = LeftOver(self)
         self.queue = JobQueue(scheduler, self.history)
-        self.drivers = Drivers(
+        self.detached = DetachedJobs(
             scheduler, self.records, self.history, self.sites, self.queue, self.tell, self._heartbeats.is_silent
         )
         views = Views(self)
@@ -107,9 +107,9 @@ class Jobs(SchedulerPlugin):
             Op.EVENTS: self._when_read(self.events),
             Op.SNAPSHOT: self._on_event,
             Op.DETACH: self._detach,
-            Op.DETACHED: self.drivers.detached,
-            Op.RENEW: self.drivers.renew,
-            Op.DRIVEN: self.drivers.driven,
+            Op.DETACHED: self.detached.state_of,
+            Op.RENEW: self.detached.renew,
+            Op.DRIVER_ENDED: self.detached.end_driver,
             Op.TURN: self._turn,
             Op.LEAVE: self.queue.leave,
             Op.CLOCK: read_clock,
@@ -119,7 +119,7 @@ class Jobs(SchedulerPlugin):
             Op.LIST: views.list,
             Op.VIEW: self._when_read(views.view),
             Op.RUNS: self._when_read(views.runs_in),
-            Op.UNREAD: self.drivers.wait_until_read,
+            Op.UNREAD: self.detached.wait_until_read,
             Op.SIGNAL: self._when_read(views.signal),
             Op.CHECKPOINT: self._when_read(views.checkpoint),
             Op.STACKS: self._when_read(views.stacks),
@@ -139,7 +139,7 @@ class Jobs(SchedulerPlugin):
         scheduler.loop.add_callback(self._restore)
 
     async def _restore(self) -> None:
-        await self.drivers.restore()
+        await self.detached.restore()
         self._keep_ticking()
 
     # -- handlers for clients and Dask workers -----------------------------------------------------------------------
@@ -152,8 +152,8 @@ class Jobs(SchedulerPlugin):
 
         async def handle(**arguments: Any) -> Any:
             job_id = arguments.get("job_id", "")
-            if not (self.drivers.has(job_id) or self.queue.has(job_id) or job_id in self.history.facts):
-                await self.drivers.wait_until_read()
+            if not (self.detached.has(job_id) or self.queue.has(job_id) or job_id in self.history.facts):
+                await self.detached.wait_until_read()
             answer = handler(**arguments)
             return await answer if isawaitable(answer) else answer
 
@@ -165,7 +165,7 @@ class Jobs(SchedulerPlugin):
         Pass ``priority`` for a job that does not wait in the queue. Such a job is refused if jobs of this or a higher
         priority are queued.
         """
-        if self.drivers.has(job_id):
+        if self.detached.has(job_id):
             return in_use(job_id)
         return "" if priority is None else self._queue_refusal(job_id, priority)
 
@@ -180,13 +180,13 @@ class Jobs(SchedulerPlugin):
         Return the reason if the job is refused, else an empty string; and whether it may be submitted again later.
         """
         job = JobSpec(**spec)
-        await self.drivers.restored.wait()
+        await self.detached.restored.wait()
         known = self.records.get(job.job_id)
         if known and (known.spec.client, known.spec.driver) == (job.client, job.driver):
             return "", False  # the client repeats its call, because the answer was late
-        if known or (not job.driver and self.drivers.has(job.job_id)):
+        if known or (not job.driver and self.detached.has(job.job_id)):
             return in_use(job.job_id), False
-        if job.driver and not self.drivers.renew(job.job_id, job.driver):
+        if job.driver and not self.detached.renew(job.job_id, job.driver):
             return f"another driver has taken over the job {job.job_id}.", False
         if job.driver and job.job_id in self.history.facts:
             return "the job has ended.", False  # this call came after the end of the job
@@ -207,7 +207,7 @@ class Jobs(SchedulerPlugin):
         self.queue.leave(job.job_id)
         self.history.drop(job.job_id)
         self._do(record, record.state.begin(time.monotonic(), self._facts(job.job_id)))
-        if job.driver and (loss := self.drivers.loss_of(json.loads(job.job))):
+        if job.driver and (loss := self.detached.loss_of(json.loads(job.job))):
             self.tell(job.job_id, {"event": "log", "level": "WARNING", "message": loss})
         if job.client not in self.scheduler.clients:
             self.remove_client(self.scheduler, job.client)  # the client left before its job was accepted
@@ -216,20 +216,20 @@ class Jobs(SchedulerPlugin):
 
     async def _detach(self, run: Mapping[str, Any], client: str) -> str:
         job_id = run["job_id"]
-        await self.drivers.wait_until_read()  # if this takes too long, the job is refused
+        await self.detached.wait_until_read()  # if this takes too long, the job is refused
         refusal = "" if run["queue"] else self._queue_refusal(job_id, run["priority"])
-        if refusal := refusal or self.drivers.detach(run, client):
+        if refusal := refusal or self.detached.detach(run, client):
             return refusal
-        if refusal := await self.drivers.save(job_id):
-            self.drivers.stop(job_id, "SIGTERM")
+        if refusal := await self.detached.save(job_id):
+            self.detached.stop(job_id, "SIGTERM")
             return refusal
-        self._try(self.drivers.start_next, self._check_room)
+        self._try(self.detached.start_next, self._check_room)
         self._keep_ticking()
         return ""
 
     async def _turn(self, **arguments: Any) -> dict[str, Any]:
         """Answer the client of a queued job; see `JobQueue.turn`."""
-        await self.drivers.restored.wait()
+        await self.detached.restored.wait()
         self._keep_ticking()
         return self.queue.turn(**arguments)
 
@@ -301,9 +301,9 @@ class Jobs(SchedulerPlugin):
             events = kept.after(after)
         else:
             events = None
-        if driver and not self.drivers.renew(job_id, driver):
+        if driver and not self.detached.renew(job_id, driver):
             return [{"event": TAKEN_OVER}]
-        if events and events[-1]["event"] == "over" and not self.drivers.is_driven(job_id):
+        if events and events[-1]["event"] == "over" and not self.detached.is_detached(job_id):
             self.history.trim(job_id, client)
         return events
 
@@ -326,7 +326,7 @@ class Jobs(SchedulerPlugin):
         """Notify all jobs and drivers of a Dask worker that is gone."""
         self.sites.forget(worker)
         self.left_over.forget(worker)
-        self._try(self.drivers.lose, worker)
+        self._try(self.detached.lose, worker)
         why = _why_gone(self._present.pop(worker, None))
         for job_id in list(self.records):
             self.handle(job_id, ev.Gone(worker, why))
@@ -373,7 +373,7 @@ class Jobs(SchedulerPlugin):
 
     def _needed(self) -> set[str]:
         """Return the Dask workers that have units or drivers."""
-        return self.drivers.workers.union(*(record.state.workers for record in self.records.values()))
+        return self.detached.workers.union(*(record.state.workers for record in self.records.values()))
 
     # -- periodic work -------------------------------------------------------------------------------------------------
 
@@ -384,9 +384,9 @@ class Jobs(SchedulerPlugin):
 
     def _tick(self) -> None:
         self._is_ticking = False
-        parts = (self._heartbeats.look, self._tick_jobs, self.drivers.tick, self.queue.tick, self.left_over.tick)
+        parts = (self._heartbeats.look, self._tick_jobs, self.detached.tick, self.queue.tick, self.left_over.tick)
         is_left = [self._try(part) for part in parts]
-        self._try(self.drivers.start_next, self._check_room)
+        self._try(self.detached.start_next, self._check_room)
         if (self.records or any(is_left)) and self.scheduler.status != Status.closed:
             self._keep_ticking()
 
@@ -414,8 +414,8 @@ class Jobs(SchedulerPlugin):
                 if is_news:
                     self._tell_steps(job_id, record)
                 self._lose_silent(job_id, record)
-                if record.spec.driver and not self.drivers.is_recorded(job_id) and record.state.phase != "over":
-                    self.handle(job_id, ev.Signal("SIGTERM", NEWER if self.drivers.taken_over else NO_DRIVER))
+                if record.spec.driver and not self.detached.is_recorded(job_id) and record.state.phase != "over":
+                    self.handle(job_id, ev.Signal("SIGTERM", NEWER if self.detached.taken_over else NO_DRIVER))
             self.handle(job_id, ev.Tick())
         if self.records or self.queue.clusters():  # Dask counts only tasks: keep it awake for jobs
             self.scheduler.idle_since = None

@@ -46,8 +46,8 @@ async def _request(action: act.Request, record: JobRecord, jobs: Jobs) -> None:
 @perform.register(act.Host)
 async def _host(action: act.Host, record: JobRecord, jobs: Jobs) -> None:
     job_id = record.spec.job_id
-    await jobs.drivers.save(job_id, action.incarnation)
-    if record.spec.driver and (why := jobs.drivers.taken_over):
+    await jobs.detached.save(job_id, action.incarnation)
+    if record.spec.driver and (why := jobs.detached.taken_over):
         answer: Mapping[str, Any] = {"error": why, "final": True}
     else:
         answer = await jobs.sites.host(record, action)
@@ -95,7 +95,7 @@ async def _over(action: act.Over, record: JobRecord, jobs: Jobs) -> None:
         finally:
             jobs.left_over.add_ended_job()
             jobs.records.pop(job_id, None)
-            await jobs.drivers.save(job_id)
+            await jobs.detached.save(job_id)
 
 
 async def _clean_up(record: JobRecord, action: act.Over, jobs: Jobs) -> None:

@@ -44,7 +44,7 @@ class Views:
     def tokens(self) -> Sequence[str]:
         """Return the tokens of the part files that running jobs and queued detached jobs read."""
         running = [catalog.token for record in self._jobs.records.values() for catalog in record.spec.catalogs]
-        return [*running, *self._jobs.drivers.tokens()]
+        return [*running, *self._jobs.detached.tokens()]
 
     def list(self, before: str = "") -> list[dict[str, Any]]:
         """Return rows of all jobs that have not ended, the newest first, then a page of ended jobs.
@@ -85,7 +85,7 @@ class Views:
         runs = {job_id: False for job_id, facts in jobs.history.facts.items() if facts.run_url == url}
         runs |= {job_id: True for job_id, facts in jobs.queue.facts().items() if facts.run_url == url}
         runs |= {each.spec.job_id: True for each in records if each.spec.run_url == run_url}
-        starting = {job_id: True for job_id, its_url in jobs.drivers.run_urls() if its_url == run_url}
+        starting = {job_id: True for job_id, its_url in jobs.detached.run_urls() if its_url == run_url}
         return {job_id: is_live for job_id, is_live in {**starting, **runs}.items() if job_id not in leaving}
 
     def view(self, job_id: str) -> dict[str, Any] | None:
@@ -105,7 +105,7 @@ class Views:
             return None
         last = (event for event in reversed(self._events(job_id) or ()) if event["event"] not in NOT_SHOWN)
         view = {**facts.row(), **facts.to_dict(), "events": list(islice(last, SHOWN_EVENTS))[::-1]}
-        view["driver"] = self._jobs.drivers.worker_of(job_id)
+        view["driver"] = self._jobs.detached.worker_of(job_id)
         if record is not None:
             view["incarnation"], view["reasons"] = record.state.incarnation, list(record.state.restarts.reasons)
             view["processes"] = processes_of(record, self._jobs.scheduler)
@@ -117,7 +117,7 @@ class Views:
         A queued job leaves the queue. The result is True, or None if no such job is running or queued.
         """
         if job_id not in self._jobs.records:
-            return self._jobs.drivers.stop(job_id, name, by) or self._jobs.queue.stop(job_id, name, by) or None
+            return self._jobs.detached.stop(job_id, name, by) or self._jobs.queue.stop(job_id, name, by) or None
         self._jobs.handle(job_id, ev.Signal(name, by))
         return True
 

@@ -1,4 +1,4 @@
-"""Start the drivers of detached jobs on Dask workers, and restart lost drivers on other Dask workers."""
+"""DetachedJobs: start drivers of detached jobs on Dask workers, and restart lost ones elsewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from singa_dask.errors import ClusterError, text_of
 from singa_dask.redaction import redact
 from singa_dask.runtime.job.limits import limit, state_url
 from singa_dask.runtime.job.names import DRIVERS, Op, in_use, stopped
-from singa_dask.runtime.job.scheduler.driven import DrivenJob, Phase
+from singa_dask.runtime.job.scheduler.detached_job import DetachedJob, Phase
 from singa_dask.runtime.job.scheduler.history import History
 from singa_dask.runtime.job.scheduler.job_queue import QUEUED, JobQueue
 from singa_dask.runtime.job.scheduler.record import JobRecord
@@ -50,14 +50,14 @@ AGAIN_S = 5.0
 """Seconds until Dask workers that could not run a driver are tried again."""
 
 
-class Drivers:
+class DetachedJobs:
     """Starts the drivers of detached jobs on Dask workers, and restarts lost drivers elsewhere.
 
     A queued job has no driver until it is first in the queue and fits on the cluster.
 
     Parameters
     ----------
-    jobs : mapping of str to JobRecord
+    records : mapping of str to JobRecord
         The records of `Jobs`.
     tell : callable
         Called as ``tell(job_id, event)`` to send an event to the followers of a job.
@@ -73,7 +73,7 @@ class Drivers:
     def __init__(
         self,
         scheduler: Scheduler,
-        jobs: Mapping[str, JobRecord],
+        records: Mapping[str, JobRecord],
         history: History,
         sites: Sites,
         queue: JobQueue,
@@ -81,13 +81,13 @@ class Drivers:
         is_silent: Callable[[str], bool],
     ) -> None:
         self._scheduler = scheduler
-        self._jobs = jobs
+        self._records = records
         self._history = history
         self._sites = sites
         self._queue = queue
         self._tell = tell
         self._is_silent = is_silent
-        self._driven: dict[str, DrivenJob] = {}
+        self._detached: dict[str, DetachedJob] = {}
         self._saved = SavedJobs(scheduler, state_url(), self._facts_to_save)
         self.restored = Event()
         self._has_read = Event()
@@ -116,12 +116,12 @@ class Drivers:
         self._history.drop(job_id)
         comm = self._scheduler.client_comms.get(client)
         host = get_address_host(comm.comm.peer_address) if comm is not None and comm.comm is not None else ""
-        before = self._driven.get(job_id)  # an old driver of an ended job with this id must not be valid
-        self._driven[job_id] = driven = DrivenJob(run, host, before.number if before else 0)
+        before = self._detached.get(job_id)  # an old driver of an ended job with this id must not be valid
+        self._detached[job_id] = job = DetachedJob(run, host, before.number if before else 0)
         if run.get("queue"):
             self._join(run, client)
         else:
-            self._start(driven)
+            self._start(job)
         return ""
 
     # -- jobs of an earlier scheduler --------------------------------------------------------------------------------
@@ -169,19 +169,19 @@ class Drivers:
         for i, each in enumerate(saved):
             run = each["run"]
             # a driver that still runs for the earlier scheduler has a lower number, so its calls are refused
-            driven = DrivenJob(run, each["host"], each["number"] + 1, each["incarnation"] + 1, each["incarnation"])
-            self._driven[driven.job_id] = driven
+            job = DetachedJob(run, each["host"], each["number"] + 1, each["incarnation"] + 1, each["incarnation"])
+            self._detached[job.job_id] = job
             # restored jobs come before new jobs of the same priority; jobs that were running come before all others
             self._join(run, rank=(-run["priority"] if each["incarnation"] < 0 else -math.inf, i - len(saved)))
-            if driven.job_id in self._stops:
-                self.stop(driven.job_id, *self._stops[driven.job_id])
+            if job.job_id in self._stops:
+                self.stop(job.job_id, *self._stops[job.job_id])
 
     async def save(self, job_id: str, incarnation: int = -1) -> str:
         """Save a detached job with its newest incarnation. Return the error as text, empty after success."""
-        driven = self._driven.get(job_id)
-        if driven is None:
+        job = self._detached.get(job_id)
+        if job is None:
             return ""
-        driven.incarnation = max(driven.incarnation, incarnation)
+        job.incarnation = max(job.incarnation, incarnation)
         why = await self._saved.save(job_id)
         if why:
             self._tell(job_id, {"event": "log", "level": "WARNING", "message": why})
@@ -193,10 +193,10 @@ class Drivers:
         return self._saved.taken_over
 
     def _facts_to_save(self, job_id: str) -> dict[str, Any] | None:
-        driven = self._driven.get(job_id)
-        if driven is None or driven.has_ended or job_id in self._history.facts:
+        job = self._detached.get(job_id)
+        if job is None or job.has_ended or job_id in self._history.facts:
             return None
-        facts = {"run": driven.run, "host": driven.host, "number": driven.number, "incarnation": driven.incarnation}
+        facts = {"run": job.run, "host": job.host, "number": job.number, "incarnation": job.incarnation}
         return {**facts, "place": self._queue.arrival_of(job_id)}
 
     # -- the queue of waiting jobs -----------------------------------------------------------------------------------
@@ -211,8 +211,8 @@ class Drivers:
 
         ``check_room`` takes the ``cluster`` block of a job, and raises `ClusterError` if the job does not fit.
         """
-        driven = self._driven.get(self._queue.first)
-        if driven is None or driven.phase is not Phase.WAITING or time.monotonic() < driven.not_before:
+        job = self._detached.get(self._queue.first)
+        if job is None or job.phase is not Phase.WAITING or time.monotonic() < job.not_before:
             return
         try:
             check_room(self._queue.clusters()[0])
@@ -221,20 +221,20 @@ class Drivers:
         except Exception as error:  # end the first job after any error, or all other jobs would wait for ever
             logger.exception("%s", self._queue.first)
             why = f"the scheduler cannot tell whether there is room: {text_of(error)}"
-            self._end(driven, {"reason": why, "exit_code": 1, "error": ""})
+            self._end(job, {"reason": why, "exit_code": 1, "error": ""})
         else:
-            driven.since = time.monotonic()
-            self._start(driven)
+            job.since = time.monotonic()
+            self._start(job)
 
-    def detached(self, job_id: str) -> dict[str, Any]:
+    def state_of(self, job_id: str) -> dict[str, Any]:
         """Return the ``state`` of a detached job.
 
         The state is unknown, starting, queued, running, refused or ended. For a refused or ended job the result also
         has ``failure`` (with ``reason``, ``exit_code`` and ``error``), for a queued job ``place`` and ``reason``.
         """
-        driven, record = self._driven.get(job_id), self._jobs.get(job_id)
-        if driven is not None and driven.failure:
-            return {"state": "refused", "failure": dict(driven.failure)}
+        job, record = self._detached.get(job_id), self._records.get(job_id)
+        if job is not None and job.failure:
+            return {"state": "refused", "failure": dict(job.failure)}
         if record is not None:
             has_begun = record.state.phase == "running" or record.state.incarnation > 0
             return {"state": "running" if has_begun else "starting"}
@@ -244,7 +244,7 @@ class Drivers:
         queued = self._queue.facts().get(job_id)
         if queued and (queued.place > 1 or queued.reason):
             return {"state": "queued", "place": queued.place, "reason": queued.reason}
-        return {"state": "starting" if driven is not None else "unknown"}
+        return {"state": "starting" if job is not None else "unknown"}
 
     def loss_of(self, job: Mapping[str, Any]) -> str:
         """Return a warning if a saved job takes no checkpoints and would start over, else an empty string."""
@@ -260,26 +260,26 @@ class Drivers:
 
         The result is False if a newer driver has replaced the driver, or another scheduler has replaced this scheduler.
         """
-        driven = self._driven.get(job_id)
-        return driven is not None and driven.number == number and not driven.has_ended and not self.taken_over
+        job = self._detached.get(job_id)
+        return job is not None and job.number == number and not job.has_ended and not self.taken_over
 
-    def driven(self, job_id: str, number: int, failure: Mapping[str, Any]) -> None:
+    def end_driver(self, job_id: str, number: int, failure: Mapping[str, Any]) -> None:
         """Handle the end of a driver. An empty ``failure`` means that the run directory is complete."""
         if not self.renew(job_id, number):
             return
-        driven = self._driven[job_id]
+        job = self._detached[job_id]
         if failure.get("again") and self._queue.has(job_id):  # the job has not started
-            self._wait_again(driven, failure["reason"])
+            self._wait_again(job, failure["reason"])
         elif failure.get("elsewhere"):
-            driven.bar(driven.worker, failure["reason"])
-            self._start(driven)
+            job.bar(job.worker, failure["reason"])
+            self._start(job)
         else:
-            self._end(driven, failure)
+            self._end(job, failure)
 
-    def _wait_again(self, driven: DrivenJob, why: str) -> None:
+    def _wait_again(self, job: DetachedJob, why: str) -> None:
         """Return a job to its position in the queue, where it waits without a driver."""
-        self._queue.note(driven.job_id, why)
-        driven.wait(AGAIN_S)
+        self._queue.note(job.job_id, why)
+        job.wait(AGAIN_S)
 
     def stop(self, job_id: str, name: str, by: str = "") -> bool:
         """Stop a detached job that has not begun; return whether there is such a job.
@@ -287,67 +287,67 @@ class Drivers:
         While the jobs of an earlier scheduler are being read, an unknown job may be among them. Such a job is stopped
         once it is read.
         """
-        driven = self._driven.get(job_id)
+        job = self._detached.get(job_id)
         if self._has_begun(job_id):
             return False
-        if driven is None and not self._has_read.is_set() and not self._queue.has(job_id):
+        if job is None and not self._has_read.is_set() and not self._queue.has(job_id):
             self._stops[job_id] = name, by
             return True
-        if driven is None or driven.has_ended:
+        if job is None or job.has_ended:
             return False
         self._queue.stop(job_id, name, by)
-        self._end(driven, stopped("before the job had started" if driven.worker else QUEUED, name, by))
+        self._end(job, stopped("before the job had started" if job.worker else QUEUED, name, by))
         return True
 
-    def _end(self, driven: DrivenJob, failure: Mapping[str, Any]) -> None:
-        driven.end(failure)
+    def _end(self, job: DetachedJob, failure: Mapping[str, Any]) -> None:
+        job.end(failure)
         if failure:
-            self._queue.leave(driven.job_id, failure)
+            self._queue.leave(job.job_id, failure)
             # the datasets of a job that still runs are deleted at its end
-            if driven.catalogs and driven.job_id not in self._jobs:
-                self._scheduler.loop.add_callback(self._sites.drop, driven.catalogs)
-        self._history.trim(driven.job_id)
+            if job.catalogs and job.job_id not in self._records:
+                self._scheduler.loop.add_callback(self._sites.drop, job.catalogs)
+        self._history.trim(job.job_id)
         if self._saved.url:
-            self._scheduler.loop.add_callback(self.save, driven.job_id)
+            self._scheduler.loop.add_callback(self.save, job.job_id)
 
     # -- methods for `Jobs` ------------------------------------------------------------------------------------------
 
     def has(self, job_id: str) -> bool:
         """Return whether a job runs, or is detached and has not ended."""
-        return job_id in self._jobs or self.is_driven(job_id)
+        return job_id in self._records or self.is_detached(job_id)
 
-    def is_driven(self, job_id: str) -> bool:
+    def is_detached(self, job_id: str) -> bool:
         """Return whether a job is detached and has not ended."""
-        driven = self._driven.get(job_id)
-        return driven is not None and not driven.has_ended
+        job = self._detached.get(job_id)
+        return job is not None and not job.has_ended
 
     def is_recorded(self, job_id: str) -> bool:
         """Return whether this scheduler drives a job: it is detached, has not ended, and was not taken over."""
-        return self.is_driven(job_id) and not self.taken_over
+        return self.is_detached(job_id) and not self.taken_over
 
     def worker_of(self, job_id: str) -> str:
         """Return the Dask worker where the driver of a job runs; empty if no driver runs."""
-        return self._driven[job_id].worker if job_id in self._driven else ""
+        return self._detached[job_id].worker if job_id in self._detached else ""
 
     def lose(self, worker: str) -> None:
         """Start the drivers of a lost Dask worker again, on other Dask workers."""
-        for driven in self._driven.values():
-            if driven.worker == worker:
-                self._start(driven)
+        for job in self._detached.values():
+            if job.worker == worker:
+                self._start(job)
 
     @property
     def workers(self) -> set[str]:
         """Dask workers where drivers run."""
-        return {driven.worker for driven in self._driven.values() if driven.worker}
+        return {job.worker for job in self._detached.values() if job.worker}
 
     def tokens(self) -> list[str]:
         """Return the tokens of the part files that detached jobs read, also queued ones."""
-        live = [driven for driven in self._driven.values() if not driven.has_ended]
-        return [catalog.token for driven in live for catalog in driven.catalogs]
+        live = [job for job in self._detached.values() if not job.has_ended]
+        return [catalog.token for job in live for catalog in job.catalogs]
 
     def run_urls(self) -> list[tuple[str, str]]:
         """Return id and run directory of each detached job whose run directory is not complete yet."""
-        return [(job_id, driven.run["run_url"]) for job_id, driven in self._driven.items() if not driven.has_ended]
+        return [(job_id, job.run["run_url"]) for job_id, job in self._detached.items() if not job.has_ended]
 
     def tick(self) -> bool:
         """Start missing drivers, and drivers on silent Dask workers, again; return whether any job is left.
@@ -355,79 +355,79 @@ class Drivers:
         Once a newer scheduler has taken over, end the jobs that have not started.
         """
         now, taken_over = time.monotonic(), self.taken_over
-        for job_id, driven in list(self._driven.items()):
-            driven.silent_since = (driven.silent_since or now) if self._is_silent(driven.worker) else 0.0
+        for job_id, job in list(self._detached.items()):
+            job.silent_since = (job.silent_since or now) if self._is_silent(job.worker) else 0.0
             # keep an ended job for a while, because the client may still ask for its result
-            if driven.has_ended and now - driven.since > limit("client"):
-                del self._driven[job_id]
-            elif taken_over and not (driven.has_ended or self._has_begun(job_id)):
-                self._end(driven, {"reason": taken_over, "exit_code": ClusterError.exit_code, "error": ""})
-            elif driven.phase is Phase.DRIVEN and driven.silent_since:
-                if self._choose(driven):  # if no other Dask worker is left, wait for this silent one
-                    self._start(driven)
-                elif not self._has_begun(job_id) and now - driven.silent_since > limit("driver"):
-                    self._refuse(driven)
-            elif driven.phase is Phase.WAITING and not self._queue.has(job_id):
-                if now - driven.since > AGAIN_S:
-                    driven.barred.clear()
-                self._start(driven)
-        return bool(self._driven)
+            if job.has_ended and now - job.since > limit("client"):
+                del self._detached[job_id]
+            elif taken_over and not (job.has_ended or self._has_begun(job_id)):
+                self._end(job, {"reason": taken_over, "exit_code": ClusterError.exit_code, "error": ""})
+            elif job.phase is Phase.RUNNING and job.silent_since:
+                if self._choose(job):  # if no other Dask worker is left, wait for this silent one
+                    self._start(job)
+                elif not self._has_begun(job_id) and now - job.silent_since > limit("driver"):
+                    self._refuse(job)
+            elif job.phase is Phase.WAITING and not self._queue.has(job_id):
+                if now - job.since > AGAIN_S:
+                    job.barred.clear()
+                self._start(job)
+        return bool(self._detached)
 
     # -- Dask workers ------------------------------------------------------------------------------------------------
 
-    def _start(self, driven: DrivenJob) -> None:
+    def _start(self, job: DetachedJob) -> None:
         """Start a driver on the best Dask worker. Without a suitable Dask worker, end the job or wait for one."""
         if self.taken_over:
             return
-        has_begun = self._has_begun(driven.job_id)
-        driven.drive(self._choose(driven))
-        waited_s = time.monotonic() - driven.since
-        if driven.worker:
-            self._scheduler.loop.add_callback(self._drive, driven, driven.number, has_begun)
-        elif not has_begun and (driven.barred or waited_s > limit("driver")):
-            self._refuse(driven)
-        elif driven.barred and waited_s < 1:
-            message = f"no process writes the run directory: {self._why_no_driver(driven)}"
-            self._tell(driven.job_id, {"event": "log", "level": "WARNING", "message": message})
+        has_begun = self._has_begun(job.job_id)
+        job.drive(self._choose(job))
+        waited_s = time.monotonic() - job.since
+        if job.worker:
+            self._scheduler.loop.add_callback(self._drive, job, job.number, has_begun)
+        elif not has_begun and (job.barred or waited_s > limit("driver")):
+            self._refuse(job)
+        elif job.barred and waited_s < 1:
+            message = f"no process writes the run directory: {self._why_no_driver(job)}"
+            self._tell(job.job_id, {"event": "log", "level": "WARNING", "message": message})
 
     def _has_begun(self, job_id: str) -> bool:
-        return job_id in self._jobs or job_id in self._history.facts
+        return job_id in self._records or job_id in self._history.facts
 
-    def _refuse(self, driven: DrivenJob) -> None:
+    def _refuse(self, job: DetachedJob) -> None:
         """End a job that has not begun, because no Dask worker can run its driver."""
-        reason = f"no Dask worker can run the driver of the job: {self._why_no_driver(driven)}"
-        self._end(driven, {"reason": reason, "exit_code": ClusterError.exit_code, "error": ""})
+        reason = f"no Dask worker can run the driver of the job: {self._why_no_driver(job)}"
+        self._end(job, {"reason": reason, "exit_code": ClusterError.exit_code, "error": ""})
 
-    def _why_no_driver(self, driven: DrivenJob) -> str:
-        reasons = list(driven.barred.values())
+    def _why_no_driver(self, job: DetachedJob) -> str:
+        reasons = list(job.barred.values())
         if silent := sorted(filter(self._is_silent, self._scheduler.workers)):
             reasons.append(f"no heartbeats from {listed(silent, 3)}. Restart these Dask workers, or start others.")
         return " ".join(dict.fromkeys(reasons)) or "the cluster has no workers. Start some: dask-worker ADDRESS."
 
-    def _choose(self, driven: DrivenJob) -> str:
+    def _choose(self, job: DetachedJob) -> str:
         """Return the best Dask worker for a driver, if possible on the host of the client; empty if none fits."""
-        n_drivers = [driven.worker for driven in self._driven.values()]
+        n_drivers = [each.worker for each in self._detached.values()]
         usable = {
-            address: (known.host != driven.host, n_drivers.count(address), len(known.processing), address)
+            address: (known.host != job.host, n_drivers.count(address), len(known.processing), address)
             for address, known in self._scheduler.workers.items()
-            if known.status == Status.running and address not in driven.barred and not self._is_silent(address)
+            if known.status == Status.running and address not in job.barred and not self._is_silent(address)
         }
         return min(usable, key=usable.__getitem__, default="")
 
-    async def _drive(self, driven: DrivenJob, number: int, has_begun: bool) -> None:
-        worker, job_id = driven.worker, driven.job_id
+    async def _drive(self, job: DetachedJob, number: int, has_begun: bool) -> None:
+        worker, job_id = job.worker, job.job_id
         answer: Any = None
         await self.save(job_id)
         if self.renew(job_id, number):  # False if, during the save, the job was stopped or got another driver
             answer = await self._sites.install(worker, DRIVERS)
         if answer is None and self.renew(job_id, number):
-            facts = {"run": dict(driven.run), "number": number, "has_begun": has_begun}
-            facts |= {"first_incarnation": driven.first_incarnation, "is_saved": bool(self._saved.url)}
+            facts = {"run": dict(job.run), "number": number, "has_begun": has_begun}
+            facts |= {"first_incarnation": job.first_incarnation, "is_saved": bool(self._saved.url)}
             answer = await self._sites.ask(worker, limit("answer"), Op.DRIVE, **facts)
         if isinstance(answer, BaseException) and self.renew(job_id, number):
             why = f"{worker}: {text_of(answer).removesuffix('.')}."
-            driven.bar(worker, why, passes=isinstance(answer, OSError | LateError))
-            if driven.passing and self._queue.has(job_id) and not self._choose(driven):
-                self._wait_again(driven, driven.passing)
+            job.bar(worker, why, passes=isinstance(answer, OSError | LateError))
+            if job.passing and self._queue.has(job_id) and not self._choose(job):
+                self._wait_again(job, job.passing)
             else:
-                self._start(driven)
+                self._start(job)

@@ -24,8 +24,8 @@ from singa_dask.runtime.job.driver.driver_host import DriverHost
 from singa_dask.runtime.job.driver.job_run import JobRun
 from singa_dask.runtime.job.limits import LIMITS, Limit
 from singa_dask.runtime.job.names import Op
-from singa_dask.runtime.job.scheduler import drivers as module
-from singa_dask.runtime.job.scheduler.drivers import Drivers
+from singa_dask.runtime.job.scheduler import detached_jobs as module
+from singa_dask.runtime.job.scheduler.detached_jobs import DetachedJobs
 from singa_dask.runtime.job.scheduler.history import History
 from singa_dask.runtime.job.scheduler.job_queue import JobQueue
 from singa_dask.runtime.job.scheduler.performing import perform
@@ -56,7 +56,7 @@ class World:
         self.waiting = JobQueue(scheduler, self.history)
         sites: Any = None
         self.silent: set[str] = set()
-        self.drivers = Drivers(
+        self.detached = DetachedJobs(
             scheduler, self.jobs, self.history, sites, self.waiting, self._tell, lambda worker: worker in self.silent
         )
 
@@ -65,15 +65,15 @@ class World:
 
     def started_later(self, call: Any, what: Any, *given: Any) -> None:
         """Note the start of a driver; other calls do nothing here."""
-        if call == self.drivers._drive:
+        if call == self.detached._drive:
             self.started.append(what.worker)
 
     def detach(self, job_id: str = "job") -> str:
-        return self.drivers.detach({"job_id": job_id})
+        return self.detached.detach({"job_id": job_id})
 
     def queue(self, job_id: str, priority: int = 0, **fields: Any) -> str:
         run = {"job_id": job_id, "job": digits("single").to_json(), "owner": "me@here", "run_url": "/run"}
-        return self.drivers.detach({**run, "queue": True, "priority": priority, **fields})
+        return self.detached.detach({**run, "queue": True, "priority": priority, **fields})
 
     def start_next(self, has_room: bool) -> list[str]:
         """Look whether the first queued job may start; return the jobs with drivers."""
@@ -82,8 +82,8 @@ class World:
             if not has_room:
                 raise ClusterError("no room.")
 
-        self.drivers.start_next(check_room)
-        return [job_id for job_id in "abc" if self.drivers.worker_of(job_id)]
+        self.detached.start_next(check_room)
+        return [job_id for job_id in "abc" if self.detached.worker_of(job_id)]
 
 
 def test_drivers_are_spread_and_start_elsewhere_when_one_is_lost() -> None:
@@ -91,59 +91,59 @@ def test_drivers_are_spread_and_start_elsewhere_when_one_is_lost() -> None:
     assert [world.detach(job_id) for job_id in "12"] == ["", ""]
     assert world.started == ["h/a", "h/b"]
     assert "already running or queued" in world.detach("1")
-    assert world.drivers.renew("1", 1)
+    assert world.detached.renew("1", 1)
     del world.workers["h/a"]
-    world.drivers.lose("h/a")
+    world.detached.lose("h/a")
     assert world.started[2:] == ["h/c"]
-    assert (world.drivers.renew("1", 1), world.drivers.renew("1", 2)) == (False, True)
-    world.drivers.driven("1", 1, {"reason": "of the lost one", "exit_code": 1})
-    assert world.drivers.is_driven("1")
-    world.drivers.driven("1", 2, {})
-    assert not world.drivers.is_driven("1")
+    assert (world.detached.renew("1", 1), world.detached.renew("1", 2)) == (False, True)
+    world.detached.end_driver("1", 1, {"reason": "of the lost one", "exit_code": 1})
+    assert world.detached.is_detached("1")
+    world.detached.end_driver("1", 2, {})
+    assert not world.detached.is_detached("1")
 
 
 def test_a_late_driver_of_an_ended_job_does_not_end_a_new_job_with_its_id() -> None:
     world = World("h/a")
     world.detach()
-    world.drivers.driven("job", 1, {"reason": "a disk is full.", "exit_code": 1})
-    with pytest.raises(RuntimeError, match="DRIVEN cannot follow ENDED"):
-        world.drivers._driven["job"].drive("h/a")
+    world.detached.end_driver("job", 1, {"reason": "a disk is full.", "exit_code": 1})
+    with pytest.raises(RuntimeError, match="RUNNING cannot follow ENDED"):
+        world.detached._detached["job"].drive("h/a")
     assert world.detach() == ""
-    world.drivers.driven("job", 1, {})
-    assert world.drivers.is_driven("job")
+    world.detached.end_driver("job", 1, {})
+    assert world.detached.is_detached("job")
 
 
 def test_a_driver_is_started_where_somebody_answers() -> None:
     world = World("here/a", "here/b", "there/c")
-    scheduler: Any = world.drivers._scheduler
+    scheduler: Any = world.detached._scheduler
     scheduler.client_comms["me"] = SimpleNamespace(comm=SimpleNamespace(peer_address="tcp://here:1"))
-    world.drivers.detach({"job_id": "job"}, client="me")
+    world.detached.detach({"job_id": "job"}, client="me")
     world.jobs["job"] = SimpleNamespace(state=SimpleNamespace(phase="running", incarnation=0))
     assert world.started == ["here/a"]
     world.silent = {"here/a", "here/b"}
     for _ in range(3):
-        world.drivers.tick()
+        world.detached.tick()
     assert world.started == ["here/a", "there/c"]
     # nobody answers: the driver that is there may be the first that does again
     for silent in (set(world.workers), {"here/a"}):
         world.silent = silent
-        world.drivers.tick()
-        assert world.started[2:] == [] and world.drivers.renew("job", 2)
+        world.detached.tick()
+        assert world.started[2:] == [] and world.detached.renew("job", 2)
     world.silent = {"here/a", "there/c"}
-    world.drivers.tick()
+    world.detached.tick()
     assert world.started[2:] == ["here/b"]
     # one that is gone is not the last resort
     world.silent = set(world.workers)
     del world.workers["here/b"]
-    world.drivers.lose("here/b")
-    assert world.started[3:] == [] and world.drivers.worker_of("job") == ""
+    world.detached.lose("here/b")
+    assert world.started[3:] == [] and world.detached.worker_of("job") == ""
     world.silent = {"there/c"}
-    world.drivers.tick()
+    world.detached.tick()
     assert world.started[3:] == ["here/a"]
     # one that has ended is not started again
-    world.drivers.driven("job", world.drivers._driven["job"].number, {})
+    world.detached.end_driver("job", world.detached._detached["job"].number, {})
     world.silent = {"here/a"}
-    world.drivers.tick()
+    world.detached.tick()
     assert world.started[4:] == []
 
 
@@ -153,7 +153,7 @@ def test_whoever_falls_silent_drivers_are_where_somebody_answers(seed: int) -> N
     for job_id in "12":
         world.detach(job_id)
         world.jobs[job_id] = SimpleNamespace(state=SimpleNamespace(phase="running", incarnation=0))
-    where = {job_id: world.drivers.worker_of(job_id) for job_id in "12"}
+    where = {job_id: world.detached.worker_of(job_id) for job_id in "12"}
     for _ in range(60):
         n_before, answered = len(world.started), set(world.workers) - world.silent
         there = sorted(world.workers)
@@ -166,12 +166,12 @@ def test_whoever_falls_silent_drivers_are_where_somebody_answers(seed: int) -> N
             gone = draw.choice(there)
             del world.workers[gone]
             world.silent.discard(gone)
-            world.drivers.lose(gone)
+            world.detached.lose(gone)
         elif what < 0.85:
             n += 1
             world.workers[f"h/{n}"] = SimpleNamespace(status=Status.running, host="h", processing={})
-        world.drivers.tick()
-        now = {job_id: world.drivers.worker_of(job_id) for job_id in "12"}
+        world.detached.tick()
+        now = {job_id: world.detached.worker_of(job_id) for job_id in "12"}
         answers = set(world.workers) - world.silent
         for job_id in "12":
             assert now[job_id] in answers or not answers, "it is where somebody answers"
@@ -189,19 +189,19 @@ def test_a_job_of_which_nobody_can_tell_whether_there_is_room_leaves_the_line() 
     def check_room(cluster: ClusterConf) -> None:
         raise KeyError("a screw is loose")
 
-    world.drivers.start_next(check_room)
+    world.detached.start_next(check_room)
     reason = "the scheduler cannot tell whether there is room: KeyError: 'a screw is loose'"
-    assert world.history.facts["a"].reason == world.drivers.detached("a")["failure"]["reason"] == reason
+    assert world.history.facts["a"].reason == world.detached.state_of("a")["failure"]["reason"] == reason
     assert world.start_next(has_room=True) == ["b"]
 
 
 def test_a_job_without_a_dask_worker_for_its_driver_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     world.detach()
-    assert world.drivers.detached("job") == {"state": "starting"}
+    assert world.detached.state_of("job") == {"state": "starting"}
     monkeypatch.setitem(LIMITS, "driver", Limit("there is a Dask worker", "0s"))
-    world.drivers.tick()
-    found = world.drivers.detached("job")
+    world.detached.tick()
+    found = world.detached.state_of("job")
     assert (found["state"], found["failure"]["exit_code"]) == ("refused", 3)
 
 
@@ -210,22 +210,22 @@ def test_a_job_in_line_has_a_driver_once_it_is_its_turn_and_there_is_room(monkey
     assert [world.queue(job_id, job_id == "c") for job_id in "abc"] == ["", "", ""]
     assert "already running or queued" in world.queue("a")
     assert world.start_next(has_room=False) == []
-    assert world.drivers.detached("c") == {"state": "queued", "place": 1, "reason": "no room."}
-    assert world.drivers.detached("b")["place"] == 3
+    assert world.detached.state_of("c") == {"state": "queued", "place": 1, "reason": "no room."}
+    assert world.detached.state_of("b")["place"] == 3
     # once, however often it is asked
     assert [world.start_next(has_room=True) for _ in range(3)] == [["c"]] * 3
     assert world.started == ["h/a"]
     # somebody else had the room
-    world.drivers.driven("c", 1, {"reason": "taken.", "exit_code": 3, "again": True})
+    world.detached.end_driver("c", 1, {"reason": "taken.", "exit_code": 3, "again": True})
     assert world.start_next(has_room=True) == []
-    assert world.drivers.detached("c")["reason"] == "taken."
+    assert world.detached.state_of("c")["reason"] == "taken."
     monkeypatch.setattr(module, "AGAIN_S", 0.0)
-    world.drivers.driven("c", 1, {"reason": "taken.", "exit_code": 3, "again": True})
+    world.detached.end_driver("c", 1, {"reason": "taken.", "exit_code": 3, "again": True})
     assert world.start_next(has_room=True) == ["c"]
-    assert (world.drivers.renew("c", 1), world.drivers.renew("c", 2)) == (False, True)
+    assert (world.detached.renew("c", 1), world.detached.renew("c", 2)) == (False, True)
     world.waiting.leave("c")
     world.jobs["c"] = SimpleNamespace(state=SimpleNamespace(phase="running", incarnation=0))
-    assert world.drivers.stop("a", "SIGTERM", by="me")
+    assert world.detached.stop("a", "SIGTERM", by="me")
     assert world.history.facts["a"].state == "stopped"
     assert world.history.facts["a"].reason == "stopped by me while it was queued"
     assert world.start_next(has_room=True) == ["b", "c"]
@@ -245,10 +245,10 @@ def test_a_job_in_line_waits_for_dask_workers_that_may_be_back(error: Exception,
     async def answer(*given: Any) -> Exception:
         return error
 
-    world.drivers._sites = cast("Any", SimpleNamespace(install=answer, ask=answer))
-    driven = world.drivers._driven["a"]
+    world.detached._sites = cast("Any", SimpleNamespace(install=answer, ask=answer))
+    driven = world.detached._detached["a"]
     for _ in range(2):
-        asyncio.run(world.drivers._drive(driven, driven.number, has_begun=False))
+        asyncio.run(world.detached._drive(driven, driven.number, has_begun=False))
     assert world.started == ["h/a", "h/b"]
     assert world.waiting.has("a") == waits
     assert world.start_next(has_room=True) == ([] if waits else ["b"])
@@ -301,22 +301,22 @@ def test_a_driver_that_ends_while_the_scheduler_does_not_answer_stops_no_other_j
     monkeypatch.setattr(driver_host, "sync", ask)
     monkeypatch.setattr(driver_host, "TELL_AGAIN_S", 0.0)
     monkeypatch.setattr(host, "_carry_out", carry_out)
-    scheduler = SimpleNamespace(**{Op.DRIVEN: world.drivers.driven})
+    scheduler = SimpleNamespace(**{Op.DRIVER_ENDED: world.detached.end_driver})
     host.setup(cast("Any", SimpleNamespace(handlers={}, scheduler=scheduler, loop=None)))
     host._run(JobRun.of(digits("single"), job_id="a", recording={}), Lease(1, has_begun=False, is_saved=True))
     monkeypatch.setattr(module, "AGAIN_S", 0.0)
-    world.drivers.tick()
+    world.detached.tick()
     assert world.start_next(has_room=True) == runs
-    assert world.drivers._driven["a"].number == number
+    assert world.detached._detached["a"].number == number
     in_line = {**world.waiting.facts(), **world.history.facts}.get("a", JobFacts(id="a"))
-    assert (world.drivers._driven["a"].failure or {"reason": in_line.reason})["reason"] == reason
+    assert (world.detached._detached["a"].failure or {"reason": in_line.reason})["reason"] == reason
 
 
 def test_a_kept_job_without_checkpoints_is_told_what_it_can_lose(tmp_path: Path) -> None:
     without = digits("single", "checkpoint_freq=0").model_dump()
-    assert World().drivers.loss_of(without) == ""
+    assert World().detached.loss_of(without) == ""
     with dask.config.set({"distributed.singa-dask.state": str(tmp_path)}):
-        drivers = World().drivers
+        drivers = World().detached
     assert "the job starts over" in drivers.loss_of(without)
     for key in ("checkpoint_freq=10", "checkpoint_minutes=10"):
         assert drivers.loss_of(digits("single", key).model_dump()) == ""
@@ -329,22 +329,22 @@ def test_one_that_is_stopped_before_it_began_does_not_begin() -> None:
     world.waiting.turn({**facts, "detached": True}, "client")
     assert world.waiting.stop("job", "SIGTERM")
     assert world.waiting.is_stopped("job")
-    assert world.drivers.stop("job", "SIGINT", by="me")
-    assert not world.drivers.renew("job", 1)
-    assert world.drivers.detached("job")["failure"]["exit_code"] == 130
+    assert world.detached.stop("job", "SIGINT", by="me")
+    assert not world.detached.renew("job", 1)
+    assert world.detached.state_of("job")["failure"]["exit_code"] == 130
     assert not world.waiting.has("job")
     assert world.history.facts["job"].reason == "stopped by me before the job had started"
-    assert not world.drivers.stop("job", "SIGINT")
+    assert not world.detached.stop("job", "SIGINT")
 
 
 def test_a_job_that_has_begun_goes_on_while_nobody_can_write_its_run_directory() -> None:
     world = World("h/a")
     world.detach()
     world.jobs["job"] = SimpleNamespace(state=SimpleNamespace(phase="running", incarnation=0))
-    world.drivers.driven("job", 1, {"reason": "a disk is full.", "exit_code": 1, "elsewhere": True})
-    assert world.drivers.is_driven("job")
+    world.detached.end_driver("job", 1, {"reason": "a disk is full.", "exit_code": 1, "elsewhere": True})
+    assert world.detached.is_detached("job")
     assert world.told[0]["message"] == "no process writes the run directory: a disk is full."
-    assert world.drivers.detached("job") == {"state": "running"}
+    assert world.detached.state_of("job") == {"state": "running"}
 
 
 @pytest.mark.parametrize("when", ["save", "install", "never"])
@@ -359,15 +359,15 @@ def test_a_job_that_is_stopped_while_its_driver_starts_gets_none(
         async def answer(*given: Any, **named: Any) -> None:
             asked.append(step)
             if step == when and what == "stopped":
-                assert world.drivers.stop("job", "SIGKILL")
+                assert world.detached.stop("job", "SIGKILL")
             elif step == when:
-                world.drivers.lose("h/a")
+                world.detached.lose("h/a")
 
         return answer
 
-    monkeypatch.setattr(world.drivers, "save", at("save"))
-    world.drivers._sites = cast("Any", SimpleNamespace(install=at("install"), ask=at("ask")))
-    asyncio.run(world.drivers._drive(world.drivers._driven["job"], 1, has_begun=False))
+    monkeypatch.setattr(world.detached, "save", at("save"))
+    world.detached._sites = cast("Any", SimpleNamespace(install=at("install"), ask=at("ask")))
+    asyncio.run(world.detached._drive(world.detached._detached["job"], 1, has_begun=False))
     assert asked == {"save": ["save"], "install": ["save", "install"], "never": ["save", "install", "ask"]}[when]
 
 
@@ -379,8 +379,8 @@ def test_it_is_said_of_a_job_that_has_begun_that_no_dask_worker_takes_its_driver
     async def answer(*given: Any) -> Exception:
         return CommClosedError("it is gone")
 
-    world.drivers._sites = cast("Any", SimpleNamespace(install=answer, ask=answer))
-    asyncio.run(world.drivers._drive(world.drivers._driven["job"], 1, has_begun=True))
+    world.detached._sites = cast("Any", SimpleNamespace(install=answer, ask=answer))
+    asyncio.run(world.detached._drive(world.detached._detached["job"], 1, has_begun=True))
     assert world.told[0]["message"] == "no process writes the run directory: h/a: CommClosedError: it is gone."
 
 
@@ -394,26 +394,26 @@ def test_a_scheduler_that_was_replaced_takes_and_starts_nothing(tmp_path: Path) 
             each.scheduler.loop = SimpleNamespace(
                 run_in_executor=IOLoop.current().run_in_executor, add_callback=each.started_later
             )
-            await each.drivers.restore()
+            await each.detached.restore()
         assert [world.detach("failed"), world.detach("done"), world.detach("running"), world.queue("waits")] == [""] * 4
-        world.drivers.driven("failed", 1, {"reason": "of its own", "exit_code": 1})
+        world.detached.end_driver("failed", 1, {"reason": "of its own", "exit_code": 1})
         world.history.facts["done"] = JobFacts(id="done", state="done")  # its driver writes the summary
         world.jobs["running"] = SimpleNamespace(state=SimpleNamespace(phase="running", incarnation=0))
-        assert world.drivers.renew("running", 1)
-        assert "A newer scheduler has taken over" in await world.drivers.save("running", incarnation=1)
-        assert not world.drivers.renew("running", 1)
+        assert world.detached.renew("running", 1)
+        assert "A newer scheduler has taken over" in await world.detached.save("running", incarnation=1)
+        assert not world.detached.renew("running", 1)
         assert "A newer scheduler has taken over" in world.detach("another")
-        world.drivers.tick()
+        world.detached.tick()
         assert world.history.facts["waits"].state == "failed"
-        assert world.drivers.detached("waits")["failure"]["exit_code"] == 3
-        assert world.drivers._driven["failed"].failure["reason"] == "of its own"
-        assert [world.drivers.is_driven(job_id) for job_id in ("done", "running")] == [True, True]
-        world.drivers.lose("h/a")
-        world.drivers.tick()
-        await world.drivers._drive(world.drivers._driven["running"], 1, True)  # there are no sites to ask
+        assert world.detached.state_of("waits")["failure"]["exit_code"] == 3
+        assert world.detached._detached["failed"].failure["reason"] == "of its own"
+        assert [world.detached.is_detached(job_id) for job_id in ("done", "running")] == [True, True]
+        world.detached.lose("h/a")
+        world.detached.tick()
+        await world.detached._drive(world.detached._detached["running"], 1, True)  # there are no sites to ask
         assert world.start_next(has_room=True) == []
         assert world.started == ["h/a"] * 3
-        assert newer.drivers.taken_over == ""
+        assert newer.detached.taken_over == ""
 
     asyncio.run(replace())
     assert [path.name for path in tmp_path.iterdir()] == ["owner.json"]
@@ -428,7 +428,7 @@ def test_a_scheduler_that_was_replaced_begins_no_incarnation() -> None:
 
     said: list[Any] = []
     drivers = SimpleNamespace(taken_over="", save=keep)
-    jobs: Any = SimpleNamespace(drivers=drivers, sites=None, handle=lambda job_id, event: said.append(event))
+    jobs: Any = SimpleNamespace(detached=drivers, sites=None, handle=lambda job_id, event: said.append(event))
     record: Any = SimpleNamespace(spec=SimpleNamespace(job_id="job", driver=1))
     asyncio.run(perform(Host(2, 0, "h/a", cast("Any", None), {}), record, jobs))
     assert said == [Hosted(2, 0, error="a newer scheduler has the job.", final=True)]

@@ -1,4 +1,4 @@
-"""DrivenJob: a detached job, and the phases of its driver."""
+"""DetachedJob: a detached job, and the phases of its driver."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ class Phase(Enum):
     """Phase of the driver of a detached job."""
 
     WAITING = "no driver runs: the job is queued, or no Dask worker can run its driver"
-    DRIVEN = "a driver starts or runs on a Dask worker"
+    RUNNING = "a driver starts or runs on a Dask worker"
     ENDED = "the job was refused or stopped, or its run directory is complete"
 
 
 NEXT = {
-    Phase.WAITING: {Phase.WAITING, Phase.DRIVEN, Phase.ENDED},
-    Phase.DRIVEN: {Phase.WAITING, Phase.DRIVEN, Phase.ENDED},
+    Phase.WAITING: {Phase.WAITING, Phase.RUNNING, Phase.ENDED},
+    Phase.RUNNING: {Phase.WAITING, Phase.RUNNING, Phase.ENDED},
     Phase.ENDED: set[Phase](),
 }
 """The phases that may follow each phase. An ended job gets no driver again."""
 
 
 @dataclass
-class DrivenJob:
+class DetachedJob:
     """A detached job and its driver.
 
     Attributes
@@ -93,7 +93,7 @@ class DrivenJob:
         """Assign the next driver to ``worker``. If ``worker`` is empty, wait for a Dask worker."""
         if worker or self.worker or not self.since:
             self.since = time.monotonic()
-        self._enter(Phase.DRIVEN if worker else Phase.WAITING, worker)
+        self._enter(Phase.RUNNING if worker else Phase.WAITING, worker)
         self.number += bool(worker)
 
     def wait(self, seconds: float) -> None:
