@@ -177,15 +177,19 @@ class UnitHost:
         self._limits = ExitStack()
         self._limits.enter_context(limit_process(self.devices.n_threads))
         if transport is not None:
-            with in_job(job_id):
-                self.router.transport = transport(
-                    self._receive,
-                    self._lose,
-                    job=job_id,
-                    process=process,
-                    receive_buffer=self.stub.receive_buffer,
-                    backlog=self.stub.backlog,
-                )
+            try:
+                with in_job(job_id):
+                    self.router.transport = transport(
+                        self._receive,
+                        self._lose,
+                        job=job_id,
+                        process=process,
+                        receive_buffer=self.stub.receive_buffer,
+                        backlog=self.stub.backlog,
+                    )
+            except BaseException:
+                self.close()  # the garbage collector would end the limits in a thread that may hold their lock
+                raise
 
     @property
     def address(self) -> str:

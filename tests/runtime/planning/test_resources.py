@@ -14,6 +14,7 @@ import pytest
 from dask.system import cpu_count
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from singa_dask.comm.transport import Transport
 from singa_dask.runtime.planning import machine
 from singa_dask.runtime.planning.machine import n_threads, peak_memory
 from singa_dask.runtime.planning.thread_limits import ThreadPools, limit_process
@@ -59,6 +60,16 @@ def test_workers_on_one_host_share_its_cores(framework: str, neighbours: Collect
     finally:
         host.close()
     assert threadpool_info() == before
+
+
+def test_a_process_without_a_port_leaves_no_limit_on_threads() -> None:
+    def no_port(*given: object, **named: object) -> Transport:
+        raise OSError("no port is free")
+
+    before = threadpool_info()
+    with pytest.raises(OSError, match="no port is free") as error:
+        UnitHost("test", 0, mlp(threads=3, cluster=FRAMEWORKS["allreduce"]), no_port, lambda event: None)
+    assert threadpool_info() == before, error  # the error keeps what was begun from the garbage collector
 
 
 @pytest.mark.parametrize("order", mostly_long(map(list, itertools.permutations(range(3))), 3))
