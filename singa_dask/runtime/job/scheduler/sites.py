@@ -119,11 +119,13 @@ class Sites:
         installed = self._installed[name]
         if worker in installed:
             return None
-        plugin = PLUGINS[name]
+        plugin, known = PLUGINS[name], self._scheduler.workers.get(worker)
         add = {"op": "plugin-add", "plugin": pickle.dumps(plugin()), "name": name}
         async with self._installing.setdefault(worker, Lock()):
             for message in () if worker in installed else (loading_message(plugin.__module__), add):
                 answer = await self.ask(worker, limit("host"), **message)  # on a busy machine, loading takes seconds
+                if known is None or self._scheduler.workers.get(worker) is not known:
+                    return OSError("it is gone")  # another Dask worker may have its address now
                 if isinstance(answer, ImportError):
                     return UnloadableError(cannot_load("Dask worker", answer))
                 if isinstance(answer, BaseException):
