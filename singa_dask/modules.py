@@ -12,6 +12,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.abc import ExecutionLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import decode_source, spec_from_file_location
@@ -59,6 +60,8 @@ class _FromText(MetaPathFinder, ExecutionLoader):
         # modules of the job that was loaded last
         self.current: frozenset[str] = frozenset()
         self.loads = False
+        # what uses modules now, and these modules without their paths; see `using`
+        self.users: list[tuple[str, dict[str, Source]]] = []
         self.lock = threading.RLock()
 
     def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
@@ -86,6 +89,10 @@ class _FromText(MetaPathFinder, ExecutionLoader):
         self.sources[source.name] = source
         # without a modification time, linecache does not compare the entry with the file
         linecache.cache[source.file] = (len(source.text), None, source.text.splitlines(keepends=True), source.file)
+
+    def is_used(self, name: str) -> bool:
+        """Return whether a job or task of this process uses a module."""
+        return any(name in used for _, used in self.users)
 
     def drop(self, names: Iterable[str]) -> None:
         """Forget modules."""
@@ -177,6 +184,8 @@ def _text(file: Path) -> str:
 def load(sources: Sequence[Source], registries: Iterable[Names] = ()) -> None:
     """Load the modules of a job, unless modules with the same texts are loaded already.
 
+    Modules that a job or task of this process uses stay as they are; see `using`.
+
     Parameters
     ----------
     sources : sequence of Source
@@ -186,18 +195,20 @@ def load(sources: Sequence[Source], registries: Iterable[Names] = ()) -> None:
     Raises
     ------
     ConfigError
-        A module cannot be loaded. The error lists all such modules with the failing line, and paths from the top of the
-        job.
+        A module cannot be loaded, or is used in another version. The error lists all such modules with the failing
+        line, and paths from the top of the job.
     """
     with _FINDER.lock:
         names = [source.name for source in sources]
+        if problems := list(_conflicts(sources)):
+            raise ConfigError(problems)
         _FINDER.current = frozenset(names)
         if all(_FINDER.sources.get(source.name) == source for source in sources):
             return
-        registries = list(registries)
+        registries, fresh = list(registries), [source for source in sources if not _FINDER.is_used(source.name)]
         for registry in registries:
-            registry.forget(names)
-        for source in sources:
+            registry.forget([source.name for source in fresh])
+        for source in fresh:
             _FINDER.take(source)
         _FINDER.loads = True
         try:
@@ -205,8 +216,47 @@ def load(sources: Sequence[Source], registries: Iterable[Names] = ()) -> None:
         finally:
             _FINDER.loads = False
         if problems:
-            unload(names, registries)
+            unload([source.name for source in fresh], registries)
             raise ConfigError(problems)
+
+
+@contextmanager
+def using(sources: Sequence[Source], registries: Iterable[Names], user: str) -> Iterator[None]:
+    """Load the modules of a job, and keep them loaded until the context ends.
+
+    Meanwhile `load` refuses other versions of these modules.
+
+    Parameters
+    ----------
+    sources, registries
+        See `load`.
+    user : str
+        What uses the modules, for messages.
+    """
+    use = user, {source.name: source._replace(file="") for source in sources}
+    with _FINDER.lock:
+        load(sources, registries)
+        _FINDER.users.append(use)
+    try:
+        yield
+    finally:
+        with _FINDER.lock:
+            _FINDER.users.remove(use)
+
+
+def _conflicts(sources: Sequence[Source]) -> Iterator[Problem]:
+    """Yield a problem for each module of which another version is in use."""
+    listed = list(dict.fromkeys(source.name.partition(".")[0] for source in sources))
+    for source in sources:
+        # another path of the same text is no other version
+        same = source._replace(file="")
+        user = next((user for user, used in _FINDER.users if used.get(source.name, same) != same), "")
+        if user:
+            message = (
+                f"{source.file}: {user} runs in this process with another version of it. Rename the file, or wait for "
+                f"the end of {user}."
+            )
+            yield Problem(("modules", listed.index(source.name.partition(".")[0])), message)
 
 
 def is_loading() -> bool:
@@ -256,8 +306,9 @@ def loaded() -> dict[str, Source]:
 
 
 def is_earlier(name: str) -> bool:
-    """Return whether a module belongs to an earlier job and not to the job loaded last."""
-    return name in _FINDER.sources and name not in _FINDER.current
+    """Return whether a module belongs to an earlier job, which has ended, and not to the job loaded last."""
+    with _FINDER.lock:
+        return name in _FINDER.sources and name not in _FINDER.current and not _FINDER.is_used(name)
 
 
 def import_module(name: str) -> ModuleType:

@@ -111,7 +111,10 @@ class Registry(Generic[T]):
 
     def forget(self, places: Collection[str]) -> None:
         """Remove the classes that these modules have registered."""
-        self._classes = {name: cls for name, cls in self._classes.items() if cls.__module__ not in places}
+        # in place, because another thread may register classes meanwhile
+        for name, cls in list(self._classes.items()):
+            if cls.__module__ in places:
+                del self._classes[name]
 
     def names(self) -> list[str]:
         """Return the names that a job can use, sorted."""

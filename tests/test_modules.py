@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from singa_dask.api import REGISTRIES, register
 from singa_dask.conf import JobConf, load
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.layers import LAYERS, Layer
+from singa_dask.registry import Registry
 from singa_dask.training import UPDATERS
 from tests.cli.conftest import TINY
 
@@ -67,6 +69,40 @@ def test_the_same_text_is_not_loaded_twice_and_another_takes_its_place() -> None
     assert LAYERS.find("own.Mine") is first
     take(write("own.py", LAYER + "    version = 2\n"))
     assert LAYERS.find("own.Mine").version == 2  # type: ignore[attr-defined]
+
+
+def test_no_other_version_takes_the_place_of_a_module_in_use() -> None:
+    """Not even one that another thread loads meanwhile, or one that another module replaces by its class."""
+    named = LAYER.replace("class", "@register\nclass").replace("import Layer", "import Layer, register")
+    registries = REGISTRIES.values()
+    (first,), (renamed,) = (modules.read([write(name, named)]) for name in ("own.py", "other.py"))
+    said = "own.py: job a runs in this process with another version of it. Rename the file, or wait for the end"
+    with ThreadPoolExecutor(1) as threads, modules.using([first], registries, "job a"):
+        mine = LAYERS.find("own.Mine")
+        edited = threads.submit(modules.load, [first._replace(text=f"# edited\n{named}")], registries)
+        with pytest.raises(ConfigError, match=said):
+            edited.result()
+        with pytest.raises(ConfigError, match=r"registered twice: by Mine of own.py and by Mine of other.py"):
+            modules.load([renamed], registries)
+        both = [first._replace(file="more/own.py"), *modules.read([write("uses.py", "from own import Mine")])]
+        with modules.using(both, registries, "job b"):
+            assert modules.import_module("uses").Mine is mine
+        assert LAYERS.find("Mine") is LAYERS.find("own.Mine") is mine
+    modules.load([renamed], registries)
+    assert LAYERS.find("Mine") is LAYERS.find("other.Mine")
+
+
+def test_a_class_that_is_registered_while_others_are_forgotten_stays() -> None:
+    class Registers(tuple[str, ...]):
+        def __contains__(self, place: object) -> bool:
+            if "Late" not in registry:
+                registry.register("Late")(Layer)
+            return False
+
+    registry = Registry[Layer]("layer type")
+    registry.register("Early")(Layer)
+    registry.forget(Registers())
+    assert registry.names() == ["Early", "Late"]
 
 
 def test_modules_of_a_job_import_each_other_in_any_order_and_load_anew_together() -> None:

@@ -127,7 +127,7 @@ class FittedNet:
         layer = (classifier if self._has_classes else output_layer)(job, Phase.TEST)
         ops = find_ops(read.job, device_of_part(read.job, 0))
         shared = {name: (each.values, each.version) for name, each in self._values.items()} if self._is_shared else {}
-        loaded = LoadedValues(InitialValues.of(self._values, self.learned), ops, shared)
+        loaded = LoadedValues(InitialValues.of(self._values, self.learned), ops, shared, self._sources)
         return SizedNets(read.job, read.phase, loaded, (layer,)), layer
 
 

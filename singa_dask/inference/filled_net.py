@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -245,7 +245,12 @@ def load_modules(sources: Sequence[modules.Source]) -> None:
         modules.load(sources, REGISTRIES.values())
 
 
-@contextlib.contextmanager
+def using_modules(sources: Sequence[modules.Source]) -> AbstractContextManager[None]:
+    """Load the user's modules as `load_modules` does, and keep them loaded until the context ends."""
+    return modules.using(sources, REGISTRIES.values(), "a prediction or test") if sources else nullcontext()
+
+
+@contextmanager
 def locate_errors(where: Callable[[], str]) -> Iterator[None]:
     """Return a context that turns an exception other than a `SingaError` into a `UnitError`.
 

@@ -20,7 +20,7 @@ from singa_dask.data.tables.fill_counts import FillCounts
 from singa_dask.data.tables.lags import LagsConf
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, warn_caller
-from singa_dask.inference.filled_net import MetricSums, load_modules
+from singa_dask.inference.filled_net import MetricSums, load_modules, using_modules
 from singa_dask.inference.inference_job import PhaseJob, inference_job
 from singa_dask.inference.memory_labels import LabelReader
 from singa_dask.inference.memory_records import (
@@ -101,7 +101,8 @@ class Model:
         self._exposed = self._phase_job(exposed=True)
         job = self._exposed.job
         ops = find_ops(job, device_of_part(job, 0))
-        self._loaded = LoadedValues(InitialValues(job, (source.checkpoint,), averaged=True), ops)
+        initial = InitialValues(job, (source.checkpoint,), averaged=True)
+        self._loaded = LoadedValues(initial, ops, sources=source.sources)
         self._lock = threading.RLock()
         self._nets: dict[str, SizedNets] = {}
         self._decoders: dict[str, OutputDecoder] = {}
@@ -123,7 +124,8 @@ class Model:
         """
         job = self._exposed
         try:
-            net = build_net(job.job, job.phase)
+            with using_modules(self.source.sources):
+                net = build_net(job.job, job.phase)
         except ConfigError as error:
             raise self._job.locate(job.locate(error)) from None
         shapes = {}
@@ -525,7 +527,7 @@ class Model:
 
     def _phase_job(self, exposed: bool) -> PhaseJob:
         """Return the job of the test net; see `inference_job`."""
-        with self._job.located():
+        with self._job.located(), using_modules(self.source.sources):
             return inference_job(self._job.job, Phase.TEST, in_order=True, exposed=exposed)
 
     def _readers(self, net: SizedNets) -> list[StoreInput]:

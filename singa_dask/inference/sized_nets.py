@@ -12,11 +12,20 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data.stores.training_knowledge import TrainingKnowledge
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError
-from singa_dask.inference.filled_net import FilledNet, SharedValues, build, keep_outputs, locate_errors, rows_of_pass
+from singa_dask.inference.filled_net import (
+    FilledNet,
+    SharedValues,
+    build,
+    keep_outputs,
+    locate_errors,
+    rows_of_pass,
+    using_modules,
+)
 from singa_dask.inputs import StoreInput
 from singa_dask.inputs.writers import Writer
 from singa_dask.layers import Layer
 from singa_dask.layers.metrics import Totals
+from singa_dask.modules import Source
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
@@ -37,11 +46,12 @@ MAX_SIZES = 8
 
 @dataclass
 class LoadedValues:
-    """Values of a checkpoint for several nets: their source, kernels, and the values read so far."""
+    """Values of a checkpoint for several nets: their source, kernels, values read so far, and the user's modules."""
 
     initial: InitialValues
     ops: Ops
     shared: SharedValues = field(default_factory=dict)
+    sources: Sequence[Source] = ()
 
     @cached_property
     def knowledge(self) -> TrainingKnowledge:
@@ -182,7 +192,11 @@ class SizedNets:
     def _make(self, n: int) -> FilledNet:
         net = self._build(with_batchsize(self._job, n), self._loaded.ops)
         net.context.knowledge = self._loaded.knowledge
-        with self._computing(net, self._n_threads), locate_errors(lambda: "the net"):
+        with (
+            self._computing(net, self._n_threads),
+            locate_errors(lambda: "the net"),
+            using_modules(self._loaded.sources),
+        ):
             for layer in net.layers:
                 if isinstance(layer, StoreInput):
                     layer.read_statistics()
@@ -194,7 +208,9 @@ class SizedNets:
         return ready
 
     def _build(self, job: JobConf, ops: Ops | None = None) -> NeuralNet:
-        net = build(job, self._phase, self._layers, labels=not self._layers, ops=ops)
+        # the process may have loaded another version of the modules since the last net was built
+        with using_modules(self._loaded.sources):
+            net = build(job, self._phase, self._layers, labels=not self._layers, ops=ops)
         net.leave_out([layer for layer in net.layers if isinstance(layer, Writer)])
         return net
 

@@ -30,9 +30,9 @@ from singa_dask.inference.filled_net import (
     MetricSums,
     build,
     keep_outputs,
-    load_modules,
     locate_errors,
     rows_of_pass,
+    using_modules,
 )
 from singa_dask.inputs import StoreInput
 from singa_dask.layers.metrics import Totals, add_totals
@@ -160,7 +160,7 @@ class InferenceTask:
         with locate_errors(lambda: f"records from {self.first} on"), ExitStack() as stack:
             stack.enter_context(limit_process(self.n_threads))
             stack.enter_context(limit_thread(self.n_threads))
-            load_modules(self.sources)
+            stack.enter_context(using_modules(self.sources))
             job = JobConf.from_json(self.job, REGISTRIES)
             ops = find_ops(job, device_of_part(job, self.index))
             net = build(job, Phase(self.phase), self.layers, self.labels, ops=ops)
@@ -252,8 +252,7 @@ class NetFacts(NamedTuple):
 
 def inspect_net(task: InferenceTask) -> NetFacts:
     """Return the properties of the net of a task, and of its records."""
-    with locate_errors(lambda: "the net"):
-        load_modules(task.sources)
+    with locate_errors(lambda: "the net"), using_modules(task.sources):
         job = JobConf.from_json(task.job, REGISTRIES)
         find_ops(job, device_of_part(job, task.index))  # raise an error now if the device of the ops is not available
         net = build(job, Phase(task.phase), task.layers, task.labels)

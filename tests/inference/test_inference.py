@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from distributed import Client
 
+import singa_dask as sd
 from singa_dask import modules
 from singa_dask.conf import JobConf, LayerConf, ParamConf, Phase
 from singa_dask.data.stores import open_store
@@ -333,6 +334,35 @@ def test_a_users_layer_is_computed_where_it_is_not_and_its_mistakes_are_told(tra
     first = str(raised.value).splitlines()[0]
     assert first.startswith(f"{tmp_path}/own.py:11: AssertionError: ")
     assert first.endswith("(layer act1)")
+
+
+def test_a_prediction_keeps_the_modules_that_it_computes_with(trained: str, tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(f"{OWN}        modules.load([modules.loaded()['own']._replace(text='')])\n")
+    own.write_text(f"from singa_dask import modules\n{own.read_text()}")
+    sources = tuple(modules.read([str(own)]))
+    modules.load(sources)
+    job = with_layer(small(), "act1", type="own.Twice", user_conf={"fine": True})
+    task = every_record(job, trained, layers=("act1",), sources=sources)
+    with pytest.raises(ConfigError, match=r"own.py: a prediction or test runs in this process with another version"):
+        parts_of(task)[0]()
+    modules.load([sources[0]._replace(text="")])
+
+
+def test_a_model_computes_with_its_own_version_of_a_module(trained: str, tmp_path: Path) -> None:
+    own, path, models = tmp_path / "own.py", tmp_path / "job.yaml", {}
+    for factor in (2, 3):
+        own.write_text(OWN.replace("data, 2", f"data, {factor}"))
+        modules.load(modules.read([str(own)]))
+        job = with_layer(small(), "act1", type="own.Twice", user_conf={"fine": True})
+        path.write_text(job.model_copy(update={"modules": [str(own)]}).to_json())
+        models[factor] = sd.load_model(trained, job=path)
+    with open_store(DIGITS) as store:
+        pixels = store.read_block(store.blocks[0].id)["pixel"]
+    for n in (1, 2):  # each number of records has a net of its own
+        for factor, model in models.items():
+            after, before = (model.extract(pixels[:n], layer) for layer in ("act1", "fc1"))
+            np.testing.assert_array_equal(after, factor * before)
 
 
 @pytest.fixture(scope="module")

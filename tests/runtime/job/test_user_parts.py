@@ -13,7 +13,7 @@ from distributed import Client
 
 from singa_dask.cli import job as job_file
 from singa_dask.conf import JobConf
-from singa_dask.errors import UnitError
+from singa_dask.errors import ConfigError, UnitError
 from singa_dask.runtime import local_cluster
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.cli.conftest import TINY
@@ -278,8 +278,8 @@ def test_two_jobs_cannot_have_two_texts_of_a_module_in_one_process(tmp_path: Pat
 
     def start_another(driven: Driven, event: dict[str, Any]) -> None:
         (parts / "own.py").write_text(f"# edited\n{PARTS}")
-        with pytest.raises(UnitError) as caught:
-            Driven(read("job.yaml"), client, tmp_path)
+        with pytest.raises(ConfigError) as caught:
+            read("job.yaml")
         refused.append(str(caught.value))
         driven.driver.stop()
 
@@ -288,7 +288,5 @@ def test_two_jobs_cannot_have_two_texts_of_a_module_in_one_process(tmp_path: Pat
         first = Driven(job, client, tmp_path, start_another)
         assert first.result.state == "stopped"
         assert f"own.py: job {first.job_id} " in refused[0]
-        assert refused[0].endswith(
-            "runs in this process with another version of it. Rename the file, or wait for that job."
-        )
+        assert refused[0].endswith(f"Rename the file, or wait for the end of job {first.job_id}.")
         assert Driven(read("job.yaml"), client, tmp_path).result.state == "done"

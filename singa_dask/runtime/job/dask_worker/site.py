@@ -22,7 +22,7 @@ from singa_dask.comm.shared import segment_bytes
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
 from singa_dask.conf.cluster import ListenConf
-from singa_dask.errors import ConfigError, DataError, SingaError, is_out_of_memory, text_of
+from singa_dask.errors import DataError, SingaError, is_out_of_memory, text_of
 from singa_dask.observe.files.trace_file import write_spans
 from singa_dask.runtime.job.dask_worker.clock import Clock, SteadyTimers, measure_clock
 from singa_dask.runtime.job.dask_worker.freed_memory import keep_freed_memory
@@ -151,15 +151,15 @@ class Site(WorkerPlugin):
         return [hosting for hosting in self.hostings.values() if hosting.job_id == job_id]
 
     def _build(self, placement: Placement) -> Hosting:
-        sources = placement.spec.modules
-        self._check_modules(sources)
-        modules.load(sources, REGISTRIES.values())
-        job, mine = JobConf.from_json(placement.spec.job, REGISTRIES), get_address_host(self.worker.address)
+        mine = get_address_host(self.worker.address)
         neighbours = [i for i, worker in enumerate(placement.workers) if get_address_host(worker) == mine]
         limit, n_peers = self.worker.memory_manager.memory_limit, len(neighbours) - 1
-        shared_bytes = segment_bytes(n_peers, limit) if job.cluster.listen.shared_memory else 0
-        transport = partial(self._transport(placement, job.cluster.listen), shared_bytes=shared_bytes)
         with ExitStack() as mounts:
+            user = f"job {placement.spec.job_id}"
+            mounts.enter_context(modules.using(placement.spec.modules, REGISTRIES.values(), user))
+            job = JobConf.from_json(placement.spec.job, REGISTRIES)
+            shared_bytes = segment_bytes(n_peers, limit) if job.cluster.listen.shared_memory else 0
+            transport = partial(self._transport(placement, job.cluster.listen), shared_bytes=shared_bytes)
             mounts.enter_context(self._files.reading(placement.spec.datasets))
             mounts.enter_context(keep_freed_memory())
             hosting: Hosting = Hosting(
@@ -174,18 +174,6 @@ class Site(WorkerPlugin):
             )
             hosting.mounts = mounts.pop_all()
         return hosting
-
-    def _check_modules(self, sources: Sequence[modules.Source]) -> None:
-        """Raise `ConfigError` if a job running in this process has another module of one of these names."""
-        texts = {source.name: source for source in sources}
-        for other in list(self.hostings.values()):  # a copy, because the event loop changes the dict
-            theirs = other.placement.spec.modules
-            changed = [source.file for source in theirs if texts.get(source.name, source) != source]
-            if changed:
-                raise ConfigError(
-                    f"{', '.join(changed)}: job {other.job_id} runs in this process with another version of it. "
-                    "Rename the file, or wait for that job."
-                )
 
     def _transport(self, placement: Placement, conf: ListenConf) -> Callable[..., Transport]:
         scheme, _, endpoint = self.worker.address.partition("://")

@@ -97,6 +97,6 @@ def steps_by_task(job: JobConf, sources: Sequence[modules.Source], resume: str |
 
 def _count_steps(job: str, sources: Sequence[modules.Source], resume: str | None) -> int:
     """Load the user's own modules, and return the ``train_steps`` of a job. Runs as a task."""
-    modules.load(sources, REGISTRIES.values())
-    conf = JobConf.from_json(job, REGISTRIES)
-    return with_steps(conf, build_nets(conf)[Phase.TRAIN], resume).train_steps
+    with modules.using(sources, REGISTRIES.values(), "the start of a job"):
+        conf = JobConf.from_json(job, REGISTRIES)
+        return with_steps(conf, build_nets(conf)[Phase.TRAIN], resume).train_steps

@@ -106,8 +106,8 @@ def survey(
     """
 
     def run() -> Surveyed:
-        modules.load(sources, REGISTRIES.values())
-        return _survey_stores(job, resume, scanned_bytes)
+        with modules.using(sources, REGISTRIES.values(), "the start of a job"):
+            return _survey_stores(job, resume, scanned_bytes)
 
     threads = DaemonThreads(1, "survey")
     answer = threads.future(run)

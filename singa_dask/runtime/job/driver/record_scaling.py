@@ -132,17 +132,17 @@ def _measure(
 
     If a checkpoint in ``init_from`` contains the scaling of a layer, this scaling is returned instead.
     """
-    modules.load(sources, REGISTRIES.values())
-    conf = JobConf.from_json(job, REGISTRIES)
-    net = build_nets(conf)[Phase.TRAIN]
-    InitialState(conf, None, init_from).restore_knowledge(net)
-    parts: dict[str, Scaling | GroupMoments] = {}
-    for layer in net.all_layers:
-        if isinstance(layer, StoreInput) and layer.store_conf.standardise and layer.conf_name not in parts:
-            inherited = net.context.knowledge.inherited.scalings.get(layer.conf_name)
-            fits = inherited is not None and inherited.of_shape(layer.features[0].shape[1:]) is not None
-            parts[layer.conf_name] = inherited if inherited and fits else measure(layer, index, of)
-    return list(parts.items())
+    with modules.using(sources, REGISTRIES.values(), "the start of a job"):
+        conf = JobConf.from_json(job, REGISTRIES)
+        net = build_nets(conf)[Phase.TRAIN]
+        InitialState(conf, None, init_from).restore_knowledge(net)
+        parts: dict[str, Scaling | GroupMoments] = {}
+        for layer in net.all_layers:
+            if isinstance(layer, StoreInput) and layer.store_conf.standardise and layer.conf_name not in parts:
+                inherited = net.context.knowledge.inherited.scalings.get(layer.conf_name)
+                fits = inherited is not None and inherited.of_shape(layer.features[0].shape[1:]) is not None
+                parts[layer.conf_name] = inherited if inherited and fits else measure(layer, index, of)
+        return list(parts.items())
 
 
 def compute_scalings(
