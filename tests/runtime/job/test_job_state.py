@@ -331,6 +331,21 @@ def test_a_checkpoint_that_is_asked_for_is_asked_for_again_after_a_loss() -> Non
     assert len(world.asked_for_checkpoints) == 2
 
 
+def test_a_checkpoint_of_an_earlier_step_is_not_the_one_that_was_asked_for() -> None:
+    """It was taken after a restart, and somebody waits for the step that the job had reached."""
+    world = running("hogwild", 2)
+    reached = world.state.reached
+    assert reached > 1
+    world.deliver(ev.CheckpointAsked())
+    world.deliver(ev.Saved(0, reached - 1, f"file:///run/step-{reached - 1}"))
+    for step, n_asked in ((reached - 1, 1), (reached, 2), (reached + 1, 2)):
+        world.deliver(ev.Stepped(0, dict.fromkeys(world.state.steps, step)))
+        assert len(world.asked_for_checkpoints) == n_asked
+    world.deliver(ev.Saved(0, reached + 1, f"file:///run/step-{reached + 1}"))
+    world.deliver(ev.Began(0, "worker-0-0"))
+    assert len(world.asked_for_checkpoints) == 2
+
+
 def test_the_first_failure_is_told() -> None:
     world = running("hogwild", 2)
     for code in (9, 7):

@@ -33,9 +33,12 @@ async def perform(action: Any, record: JobRecord, jobs: Jobs) -> None:
 
 @perform.register(act.Request)
 async def _request(action: act.Request, record: JobRecord, jobs: Jobs) -> None:
-    """Repeat a request until the Dask worker answers, because a stalled one must not miss a stop."""
+    """Repeat a request until the Dask worker answers, because a stalled one must not miss a stop.
+
+    Processes of later incarnations get their own requests, so `Site` does not pass this one to them.
+    """
     job_id, state, incarnation = record.spec.job_id, record.state, record.state.incarnation
-    while state.incarnation == incarnation and action.worker in state.workers:
+    while action.worker in state.workers:
         facts = {"job_id": job_id, "incarnation": incarnation, "what": action.what}
         answer = await jobs.sites.ask(action.worker, limit("answer"), Op.REQUEST, **facts)
         if not isinstance(answer, (OSError, util.TimeoutError)):

@@ -83,6 +83,7 @@ class JobState:
         self._move: Move | None = None
         self._is_alone = False  # whether the client is gone
         self._checkpoint_from = -1  # minimum step of a requested checkpoint; -1 without a request
+        self._is_early = False  # whether the request led to a checkpoint of an earlier step, after a restart
 
     @property
     def incarnation(self) -> int:
@@ -221,6 +222,8 @@ class JobState:
             self.steps = dict(event.steps)
             if self._trains:
                 self.restarts.reach(self._now, self._incarnation.known_step(self.steps))
+            if self._is_early and self.phase == "running" and self.reached >= self._checkpoint_from:
+                self._request_checkpoint()
 
     @_take.register(ev.Saved)
     def _on_saved(self, event: ev.Saved) -> None:
@@ -228,6 +231,8 @@ class JobState:
         self._points.add_checkpoint(event.step, event.url)
         if event.step >= self._checkpoint_from:
             self._checkpoint_from = -1
+        elif event.incarnation in self.roster.incarnations:
+            self._is_early = True
         self._begin_move(event)
 
     @_take.register(ev.Snapshotted)
@@ -371,6 +376,7 @@ class JobState:
             self._request_checkpoint()
 
     def _request_checkpoint(self) -> None:
+        self._is_early = False
         if self._checkpoint_from >= 0:
             self._actions.append(act.Request(self._first_worker, "checkpoint"))
 
