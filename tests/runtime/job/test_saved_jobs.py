@@ -212,6 +212,17 @@ def test_nobody_waits_for_a_state_that_cannot_be_read(state: Path) -> None:
     assert f"{state}: the state of an earlier scheduler cannot be read" in refused
 
 
+def test_a_stop_that_is_lost_with_the_state_is_told(state: Path) -> None:
+    state.write_text("a file in place of the directory")
+    world = World("h/a")
+    assert world.detached.stop("job", "SIGTERM", "me")
+    asyncio.run(world.detached.restore())
+    row = rows(world)["job"]
+    assert (row["state"], row["exit_code"]) == ("failed", 3)
+    assert row["reason"].startswith(f"not stopped: {state}: the state of an earlier scheduler cannot be read: ")
+    assert row["reason"].endswith("it continues when the scheduler is started again. Stop it then.")
+
+
 def test_jobs_do_not_wait_for_a_state_whose_storage_hangs(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep(state, "kept")
     answers, read = threading.Event(), SavedJobs._read

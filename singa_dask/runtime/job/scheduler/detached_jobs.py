@@ -148,8 +148,10 @@ class DetachedJobs:
         except Exception as error:
             self._unreadable = f"{self._saved.url}: the state of an earlier scheduler cannot be read: {text_of(error)}"
             logger.error("%s No detached job is accepted until the scheduler is started again.", self._unreadable)
-            if self._stops:
-                logger.error("These jobs were stopped, but continue then: %s", ", ".join(self._stops))
+            lost = "If this job is among them, it continues when the scheduler is started again. Stop it then."
+            for job_id in self._stops:  # their clients have been told that the jobs stop
+                logger.error("%s was not stopped. %s", job_id, lost)
+                self._history.add_facts(_facts_aside(job_id, f"not stopped: {self._unreadable} {lost}", ""))
         finally:
             self._stops.clear()
             self._has_read.set()
