@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import asdict
 from types import SimpleNamespace
@@ -144,3 +145,33 @@ def test_a_dask_worker_that_closes_says_whether_the_scheduler_is_late_or_gone(
     assert asked == ["stop"]
     (line,) = (each for each in caplog.messages if "scheduler" in each)
     assert line == f"this Dask worker closes, and the scheduler {said}: units stop with a checkpoint"
+
+
+def test_a_process_that_is_built_while_its_dask_worker_closes_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, goes_on, ended = threading.Event(), threading.Event(), []
+
+    def build(placement: Any) -> Any:
+        begun.set()
+        assert goes_on.wait(60)
+        return SimpleNamespace(trace=None, end=ended.append)
+
+    spec = JobSpec(job_id="job", job="{}", workers=[], assignments={}, client="")
+    facts = {"spec": asdict(spec), "processes": [], "workers": [], "full_incarnation": 0, "threads": None}
+    placement = json.dumps({**facts, "silent_s": 1.0, "start": {}, "rejoin": None})
+
+    async def close() -> Any:
+        site = Site()
+        worker: Any = SimpleNamespace(
+            address="tcp://127.0.0.1:1", scheduler=None, metrics={}, handlers={}, periodic_callbacks={},
+            loop=IOLoop.current(), local_directory="/tmp/none",
+        )  # fmt: skip
+        site.setup(worker)
+        monkeypatch.setattr(site, "_build", build)
+        hosted = asyncio.create_task(site._host("job", 0, 0, "", "token", placement))
+        await asyncio.to_thread(begun.wait, 60)
+        await site.teardown(worker)
+        goes_on.set()
+        return await hosted, site.hostings
+
+    assert asyncio.run(close()) == ({"error": "incarnation 0 of the job is over"}, {})
+    assert ended == ["this incarnation is over"]

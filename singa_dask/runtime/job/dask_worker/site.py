@@ -60,7 +60,7 @@ class Site(WorkerPlugin):
         self._clock = Clock()
         self._timers = SteadyTimers(worker)
         self._files = PartFiles(worker)
-        self._threads = ThreadPoolExecutor(4, thread_name_prefix=f"{SITE}-site")
+        self._threads: ThreadPoolExecutor | None = ThreadPoolExecutor(4, thread_name_prefix=f"{SITE}-site")
         handlers: dict[str, Callable[..., Any]] = {
             Op.HOST: self._host,
             Op.END: self._end,
@@ -93,12 +93,15 @@ class Site(WorkerPlugin):
                 await self._in_thread(hosting.wait, limit("has-ended"))
             with suppress(Exception):  # other processes may be reading snapshots from here
                 await wait_for(getattr(worker.scheduler, Op.LEFT)(worker=worker.address), limit("has-ended"))
-        for hosting in list(self.hostings.values()):
-            await self._close(hosting, "the Dask worker closes")
-        self._threads.shutdown(wait=False)
-        self._files.close()
         for op in [op for op in worker.handlers if op.startswith("singa_dask_")]:
             del worker.handlers[op]
+        self._oldest.clear()  # so that processes that are still being built end, in threads of the event loop
+        for hosting in list(self.hostings.values()):
+            await self._close(hosting, "the Dask worker closes")
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown(wait=False)
+        self._files.close()
 
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run a blocking function in a thread, without blocking the event loop."""
