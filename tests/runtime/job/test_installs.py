@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from singa_dask.runtime.job.scheduler.sites import Sites
 
@@ -37,3 +37,21 @@ def test_an_answer_of_a_dask_worker_that_is_gone_says_nothing_of_a_new_one_at_it
         assert (await sites.install(WORKER), new.plugins) == (None, ["singa-dask"])
 
     asyncio.run(replace())
+
+
+def test_a_process_whose_incarnation_ends_while_its_buddy_prepares_is_not_hosted() -> None:
+    is_over: list[bool] = []
+
+    class Ends(Sites):
+        async def install(self, worker: str, name: str = "") -> BaseException | None:
+            is_over.append(worker == "buddy")
+            return None
+
+        async def ask(self, worker: str, timeout_s: float, op: str, **arguments: Any) -> Any:
+            raise AssertionError("the incarnation is over")
+
+    state = SimpleNamespace(is_current=lambda process, incarnation: not any(is_over))
+    record: Any = SimpleNamespace(placements={0: "{}"}, state=state)
+    action: Any = SimpleNamespace(worker=WORKER, buddy="buddy", incarnation=0, process=0)
+    answer = asyncio.run(Ends(cast("Any", None)).host(record, action))
+    assert (answer, is_over) == ({"error": "incarnation 0 of the job is over"}, [False, True])

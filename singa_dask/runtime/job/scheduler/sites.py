@@ -96,13 +96,14 @@ class Sites:
         failed = await self.install(action.worker)
         if failed is not None:
             return _explain(failed)
-        placement = record.placements.get(action.incarnation)
-        if placement is None or not record.state.is_current(action.process, action.incarnation):
-            return {"error": f"incarnation {action.incarnation} of the job is over"}
         if buddy := action.buddy:
             ready = gen.convert_yielded(self.install(buddy))
             with contextlib.suppress(util.TimeoutError):
                 await gen.with_timeout(timedelta(seconds=limit("buddy")), ready)
+        # the incarnation may have ended during the awaits above
+        placement = record.placements.get(action.incarnation)
+        if placement is None or not record.state.is_current(action.process, action.incarnation):
+            return {"error": f"incarnation {action.incarnation} of the job is over"}
         facts = {
             "job_id": record.spec.job_id,
             "incarnation": action.incarnation,
