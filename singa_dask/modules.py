@@ -245,7 +245,7 @@ def using(sources: Sequence[Source], registries: Iterable[Names], user: str) -> 
 
 
 def _conflicts(sources: Sequence[Source]) -> Iterator[Problem]:
-    """Yield a problem for each module of which another version is in use."""
+    """Yield a problem for each module that is in use in another version."""
     listed = list(dict.fromkeys(source.name.partition(".")[0] for source in sources))
     for source in sources:
         # another path of the same text is no other version

@@ -46,7 +46,10 @@ MAX_SIZES = 8
 
 @dataclass
 class LoadedValues:
-    """Values of a checkpoint for several nets: their source, kernels, values read so far, and the user's modules."""
+    """Values of a checkpoint for several nets.
+
+    They have a source, kernels, the values read so far, and the user's modules.
+    """
 
     initial: InitialValues
     ops: Ops
