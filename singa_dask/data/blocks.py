@@ -17,7 +17,7 @@ NEWLINE = ord("\n")
 
 
 def rows_per_block(record_bytes: int, block_bytes: int = BLOCK_BYTES) -> int:
-    """Return the number of records in a block: at least 1; above 256, a multiple of 256."""
+    """Return the number of records in a block: at least 1, and a multiple of 256 if it is over 256."""
     return _even(max(1, block_bytes // max(record_bytes, 1)))
 
 
@@ -33,9 +33,9 @@ def cut_blocks(url: str, offsets: npt.NDArray[np.int64], block_bytes: int = BLOC
     url : str
         File of the blocks.
     offsets : (n + 1,) int64
-        Offset of each record in bytes, and the end of the last.
+        Byte offset of each record, and as last entry the end of the last record.
     block_bytes : int
-        A longer record is a block of its own.
+        Approximate size of a block. A longer record is a block of its own.
     """
     blocks: list[Block] = []
     first, n = 0, len(offsets) - 1
@@ -58,9 +58,10 @@ def even_blocks(url: str, count: int, n: int, record_bytes: int, start: int = 0)
 
 
 def counted_blocks(url: str, count: int, n: int, record_bytes: int, n_bytes: int | None = None) -> tuple[Block, ...]:
-    """Return blocks of ``n`` records whose offsets are not bytes, but their first records.
+    """Return blocks of ``n`` records for a file without byte offsets, such as LMDB.
 
-    ``n_bytes`` is the length of every block, by default that of its records.
+    The ``offset`` of a block is the index of its first record. The ``length`` of each block is ``n_bytes``, by default
+    the total size of its records.
     """
     sizes = ((first, min(n, count - first)) for first in range(0, count, n))
     return tuple(
@@ -73,8 +74,8 @@ def cut_lines(source: Bytes, start: int, block_bytes: int) -> Iterator[RecordRun
     """Scan a file for line ends, and yield runs of about ``block_bytes``.
 
     Pass the file that `RangeStore.open_source` returns. ``start`` is the offset of the first line. A line that is
-    longer than ``block_bytes`` is a run of its own. Blanks, empty lines and line ends at the end of the file belong to
-    no run.
+    longer than ``block_bytes`` is a run of its own. Trailing blanks, empty lines and line ends of the file belong to no
+    run.
     """
     size = text_bytes(source)
     position, lines, line = start, 0, 1

@@ -1,6 +1,6 @@
 """Orders of the records of an epoch, shuffled fully or within windows.
 
-An order is a function of a seed.
+The seed determines the order completely.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ class GroupRecords:
     starts : (n_blocks + 1,) int64
         Index of the first record of each block of the store, and the number of records.
     start, count : int
-        First record of the group, or of ``span``, and the number of its records.
+        Index of the first record of the group (or of ``span``), and the number of records.
     batch_size : int
     period : int
         Number of rows in an epoch, including padding.
     skip : int
-        Number of records that are skipped at the start: whole batches, if ``last_batch`` is not ``wrap``.
+        Number of records that are skipped at the start. If ``last_batch`` is not ``wrap``, it is a multiple of the
+        batch size.
     last_batch : {"wrap", "drop_last", "pad"}
 
     Raises
@@ -96,7 +97,7 @@ class FullOrder:
         self._last = (-1, np.empty(0, np.int64))
 
     def ids(self, positions: Ids) -> Ids:
-        """Return the records at ascending positions of the infinite sequence of records.
+        """Return the indices of the records at ascending positions in the endless sequence of epochs.
 
         The result has the shape of ``positions``.
         """
@@ -125,14 +126,14 @@ class FullOrder:
 
 
 def keep_runs(order: Ids, runs: Ids) -> Ids:
-    """Return an order with the blocks of each run moved next to the run's first block.
+    """Reorder blocks so that the blocks of each run are adjacent, at the place of the run's first block.
 
     Parameters
     ----------
     order : (n,) int64
-        A permutation.
+        A permutation of the blocks.
     runs : (n,) int64
-        The run that each block belongs to.
+        Index of the run that each block belongs to.
     """
     _, first, run = np.unique(runs[order], return_index=True, return_inverse=True)
     ordered: Ids = order[np.lexsort((order, first[run]))]
@@ -179,12 +180,12 @@ class BlockOrder:
 
     @property
     def assignment_digest(self) -> str:
-        """Short hash of an ``assignment`` that was passed; empty for a random one."""
+        """Short hash of the argument ``assignment``; empty if the assignment is random."""
         order = self._assignment
         return "" if order is None else hashlib.sha256(order.astype("<i8").tobytes()).hexdigest()[:16]
 
     def rows(self, step: int, n_steps: int, low: int, high: int) -> Ids:
-        """Return the rows from ``low`` to ``high`` of ``n_steps`` batches, (n_steps, high - low) int64."""
+        """Return the records in rows ``low`` to ``high`` of ``n_steps`` batches, (n_steps, high - low) int64."""
         width, first = self.width, step * self.width
         streams = range(low // width, -(-high // width))
         items = np.empty((len(streams), n_steps * width), np.int64)
@@ -201,13 +202,13 @@ class BlockOrder:
         return ids[:, low - streams.start * width :][:, : high - low]
 
     def _run(self, stream: int, item: int) -> tuple[int, Ids]:
-        """Return the window of a stream that contains an item: the window's first item, and its records."""
+        """Return the first item and the records of the window that contains an item of a stream."""
         kept = self._run_of.get(stream)
         if kept is not None and kept[0] <= item < kept[0] + len(kept[1]):
             return kept
         row = item // self.width * self._records.batch_size + stream * self.width + item % self.width
         epoch = (row + self._records.skip) // self._records.period
-        # a stream that has to supply more items than it has starts again at its beginning
+        # if a stream must supply more items than it has, it starts again at its beginning
         offset = (item - self._supplied(stream, epoch)) % int(self._pieces(stream, epoch)[1][-1])
         start, window = self._window(stream, epoch, offset)
         begin = item - (offset - start)
@@ -238,7 +239,7 @@ class BlockOrder:
         return int(ends[window * self.blocks_per_window] - sizes[0]), ids
 
     def _pieces(self, stream: int, epoch: int) -> tuple[Ids, Ids]:
-        """Return the shuffled (first, end) pieces of blocks of a stream's epoch, and their cumulative lengths."""
+        """Return a stream's pieces of blocks (first, end) in the order of an epoch, and cumulative lengths."""
         kept = self._pieces_of.get(stream)
         if kept is None or kept[0] != epoch:
             pieces = self._cut(*self.span(stream, epoch))
@@ -251,7 +252,7 @@ class BlockOrder:
         return kept[1], kept[2]
 
     def span(self, stream: int, epoch: int) -> tuple[int, int]:
-        """Return the span (low, high) of a stream in an epoch, in records of the assignment."""
+        """Return the records (low, high) of a stream in an epoch, counted in the order of the assignment."""
         ends = (stream, stream + 1)
         if self._records.last_batch == "wrap":
             low, high = (self._supplied_up_to(c, epoch + 1) - self._supplied_up_to(c, epoch) for c in ends)
@@ -272,7 +273,7 @@ class BlockOrder:
         return rows
 
     def _cut(self, low: int, high: int) -> Ids:
-        """Return the pieces (first, end) of blocks that make up records ``low`` to ``high`` of the assignment."""
+        """Return the pieces of blocks (first, end) that contain records ``low`` to ``high`` of the assignment."""
         firsts, ends, lengths = self._assigned
         if low >= high:
             return np.empty((0, 2), np.int64)

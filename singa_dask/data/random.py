@@ -20,7 +20,7 @@ MIN_PACKED = 64
 class _Philox(threading.local):
     """A generator for each thread.
 
-    It is kept, because creating one takes longer than drawing some numbers.
+    The generator is reused, because creating one takes longer than drawing a few numbers.
     """
 
     def __init__(self) -> None:
@@ -84,5 +84,5 @@ def draw(n: int, seed: int, purpose: str, *numbers: int) -> int:
 
 
 def random_skip(seed: int, layer: str, group: int, max_skip: int) -> int:
-    """Return how many records an input layer skips at the start, uniformly from 0 to ``max_skip``."""
+    """Draw the number of records that an input layer skips at the start, from 0 to ``max_skip``."""
     return draw(max_skip + 1, seed, f"skip {layer}", group)

@@ -23,7 +23,7 @@ Shuffle = Literal["none", "block", "full"]
 
 # number of streams; it is divisible by 1, 2, 3, 4, 6, 8, 12, 16 and 24 workers
 CANONICAL_STREAMS = 48
-# words that messages use for entries of a cursor that are not keys of a job file
+# names in messages for the entries of a cursor that are not keys of a job file
 CALLED = {
     "fingerprint": "the version of the data",
     "deal": "the order of blocks by hosts",
@@ -41,7 +41,7 @@ def advanced(cursor: Mapping[str, Any], n_batches: int) -> dict[str, Any]:
 
 
 class Sampler:
-    """The infinite sequence of records that a worker group reads, batch by batch. Deterministic.
+    """The endless, deterministic sequence of records that a worker group reads, batch by batch.
 
     Parameters
     ----------
@@ -77,7 +77,8 @@ class Sampler:
     proportions : sequence of int
         Proportions in which the workers divide a batch. If empty, the parts are equal.
     span : (int, int), optional
-        First record, and the record after the last, to read instead of the group's records. Not allowed with ``block``.
+        Range of records (first, end) to read instead of the group's records; ``end`` is excluded. Not allowed with
+        ``block``.
     consecutive : bool
         Whether each worker reads one range of consecutive records, instead of a part of each batch in file order. Each
         block is then read by one worker, but the records of a batch depend on the number of workers. Requires
@@ -142,7 +143,7 @@ class Sampler:
         self._records = GroupRecords(sizes, batch_size, group, n_groups, skip, last_batch, span)
         self.start, self.count = self._records.start, self._records.count
         self.period, self.skip = self._records.period, self._records.skip
-        # the number of streams changes if a run continues with another batch size
+        # if a run continues with another batch size, the number of streams changes
         self.first_row = self.skip
         self.window = window
         order = None if assignment is None else np.asarray(assignment, np.int64)
@@ -152,7 +153,7 @@ class Sampler:
     # -- batches -------------------------------------------------------------------------------------
 
     def rows(self, step: int, worker: int = 0, n_workers: int = 1, n_steps: int = 1) -> Ids:
-        """Return the records that a worker reads in ``n_steps`` steps: its rows of each batch.
+        """Return the indices of the records that a worker reads in ``n_steps`` steps: its rows of each batch.
 
         Returns
         -------
@@ -210,7 +211,7 @@ class Sampler:
         return rows + np.histogram(again, starts)[0] if len(again) else rows
 
     def spans(self, n_workers: int = 1) -> list[tuple[int, int, int]]:
-        """Return the spans of the sequence of blocks that workers read in the first epoch, for ``block``.
+        """Return which span of records each worker reads in the first epoch, if ``shuffle`` is ``block``.
 
         Returns
         -------
@@ -223,7 +224,7 @@ class Sampler:
         return [(owner, *self._block.span(stream, 0)) for stream, owner in enumerate(owners)]
 
     def blocks_in_use(self, n_workers: int = 1) -> int | None:
-        """Return the maximum number of blocks that a worker alternates between; None if it is unbounded."""
+        """Return the maximum number of blocks from which a worker reads in turn; None if unbounded."""
         if self.shuffle == "full":
             return None
         if self.shuffle == "none":

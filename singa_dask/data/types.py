@@ -26,10 +26,10 @@ class Block:
     n : int
         Number of records.
     file : str
-        URL of the file that contains it.
+        URL of the file that contains the block.
     offset, length : int
-        Byte range in that file. LMDB stores values in no order of bytes: there, ``offset`` is the first record, and
-        ``length`` the total bytes of all values.
+        Byte range in that file. For LMDB, whose values have no byte order, ``offset`` is the index of the first record,
+        and ``length`` the total size of the values.
     crc : int or None
         CRC32C of the bytes, if known.
     """
@@ -56,7 +56,7 @@ class Field:
 
 
 class RecordRun(NamedTuple):
-    """Consecutive records of a table file: byte range, and number of the first line or record."""
+    """Consecutive records of a table file: their byte range, and the number of their first line or record."""
 
     offset: int
     length: int
@@ -94,7 +94,7 @@ class TableColumn:
     field : str
         Field of the records that contains its values; empty if the column is not read.
     index : int
-        Index of its value in the flattened field.
+        Index of the column's value in the flattened field.
     categories : tuple of str
         The text of each category, if the records have indices of categories; empty otherwise.
     missing : str

@@ -5,7 +5,7 @@ imports fsspec. For ``hdfs://`` URLs, this package has its own client.
 
 URLs and whole files
     `urls`: the filesystem and path of a URL. `files`: looks at, opens, reads and deletes files and directories.
-    `writing`: writes that replace or create a file completely. `client_errors`: errors of filesystems.
+    `writing`: writes that replace or create a file completely. `client_errors`: converts errors of filesystems.
 Ranged reads
     `open_bytes`: opens a file, gzipped or not. `sources`: the interface of an open file. `range_reader`: reads ranges
     of a local or remote file. `range_file`: a file object that reads ranges. `decompression`: gzip and size limits.

@@ -1,4 +1,4 @@
-"""Errors of filesystem clients: they become a `DataError` that names the URL."""
+"""Convert errors of filesystem clients to `DataError`s that name the URL."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ CHUNK_BYTES = 1 << 20
 
 
 class _Held(bytearray):
-    """Decompressed bytes in memory that can be counted by weak references."""
+    """A bytearray that allows weak references, to count the decompressed bytes in memory."""
 
     __slots__ = ("__weakref__",)
 
@@ -87,7 +87,7 @@ def gunzip(source: Bytes, limit: int) -> memoryview:
 def _add(data: _Held, chunk: bytes) -> bool:
     """Append bytes; return False if all decompressed files in memory together exceed the limit.
 
-    The file is then no longer counted.
+    If they exceed it, this file is no longer counted.
     """
     with _ADDING:
         data += chunk

@@ -68,7 +68,7 @@ class Catalog(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[Any]) -> Catalog:
-        """Return the catalog for a result of `message`."""
+        """Return the catalog from the values that `message` returned."""
         dataset, token, files = values
         return cls(dataset, token, tuple(PartFile(*file) for file in files))
 
@@ -95,7 +95,7 @@ class _Mount(NamedTuple):
     cache: Path | None
 
 
-# token -> mounts of the token; several, if several jobs of a process, or a restarted job, read the same files
+# token -> mounts of the token; there are several if several jobs, or a restarted job, read the same files
 _MOUNTS: dict[str, list[_Mount]] = {}
 _MOUNTING = threading.Lock()
 
@@ -160,7 +160,7 @@ def _look_up(url: str) -> tuple[_Mount | None, str]:
 
 
 def _is_here(file: PartFile) -> bool:
-    """Return whether a file is on this host: whether the host has a file with the same path and size."""
+    """Return whether this host has a file with the path and size of a part file."""
     try:
         return Path(file.path).stat().st_size == file.size
     except OSError:

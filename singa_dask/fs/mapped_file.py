@@ -19,7 +19,7 @@ RESIDENT_BYTES = 1 << 28
 CHECK_BYTES = 1 << 24
 # minimum number of bytes that Linux maps in when one byte is read
 FAULT_BYTES = 1 << 16
-# the page cache may not contain larger maps, so their ranges of at least MIN_AHEAD_BYTES are requested in one piece
+# larger maps may not fit in the page cache, so ranges of at least MIN_AHEAD_BYTES are requested in one piece
 LARGE_BYTES = 1 << 31
 MIN_AHEAD_BYTES = 1 << 17
 # file with the numbers of total, resident and shared pages of this process; shared pages belong to files

@@ -1,4 +1,4 @@
-"""Ownership of directories: stops a writer that was suspended, and was replaced meanwhile."""
+"""Ownership of directories: stops a writer that was replaced while it was suspended."""
 
 from __future__ import annotations
 

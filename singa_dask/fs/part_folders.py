@@ -116,7 +116,7 @@ class PartFolders:
         return dead
 
     def _living(self) -> set[str]:
-        """Return the tokens that living processes hold; delete the files of dead ones in ``holders/``."""
+        """Return the tokens that living processes hold; delete the files of dead tokens in ``holders/``."""
         if not self._holders.is_dir():
             return set()
         holders = (path for path in self._holders.iterdir() if HOLDER.fullmatch(path.name))

@@ -18,7 +18,7 @@ BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 
 def is_pattern(url: str, storage_options: Options = None) -> bool:
-    """Return whether a URL has wildcards or braces, and no file has this name.
+    """Return whether a URL has wildcards or braces and is not the name of an existing file.
 
     A web URL with a query is never a pattern.
     """

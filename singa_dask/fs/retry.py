@@ -42,14 +42,14 @@ class Outage:
             return self._n_calls == 1
 
     def end(self) -> float:
-        """Count the end of a call's retries; return the seconds that the outage lasted, 0 if it goes on."""
+        """Count the end of a call's retries; return how many seconds the outage lasted, or 0 if it goes on."""
         with self._lock:
             self._n_calls -= 1
             return 0.0 if self._n_calls else time.monotonic() - self._began
 
 
 outages = {level: Outage() for level in (logging.DEBUG, logging.WARNING)}
-"""Outages by the level at which they are logged."""
+"""Logging level -> the outage whose beginning and end are logged at this level."""
 
 
 def patiently(function: Callable[[], Result]) -> Result:
@@ -75,7 +75,7 @@ def repeated(
     delays_s : sequence of float
         Seconds before each retry.
     within_s : float
-        Seconds after the first call from which on a failure is final.
+        A failure that occurs more than this many seconds after the first call is final.
     level : {logging.DEBUG, logging.WARNING}
         Level for the first failure of an outage, and for its end. Other failures are logged at DEBUG:
         in an outage, many threads fail again and again.

@@ -94,9 +94,9 @@ def version_of_local(found: os.stat_result) -> str:
 
 
 def versions(urls: Iterable[str], storage_options: Options = None) -> dict[str, str]:
-    """Return the `version` of each file, and of all files in each directory.
+    """Return the `version` of each file in ``urls``, and of all files below each directory in ``urls``.
 
-    A directory that has several of the files is listed once, to save requests for single files.
+    A directory that contains several of the files is listed once, to save a request for each file.
 
     Raises
     ------

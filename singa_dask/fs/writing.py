@@ -25,7 +25,7 @@ from singa_dask.fs.hdfs.clients import is_webhdfs
 from singa_dask.fs.hdfs.filesystem import HdfsFileSystem
 from singa_dask.fs.urls import Options, is_chain, join, local_path, resolve, resolved
 
-# objects with fewer bytes are written by a single request, because this request can be conditional
+# objects with fewer bytes are written by a single request, because only a single request can be conditional
 ONE_PUT = 64 << 20
 
 

@@ -189,7 +189,7 @@ class App:
             return _error(500, "an error inside the server; its log has the traceback.")
 
     async def _found(self, request: Request, with_body: list[bytes]) -> Response:
-        """Return the answer to a request; append its body to ``with_body`` once it is complete."""
+        """Return the answer to a request; append the request's body, once complete, to ``with_body``."""
         async with self._body(request) as body:
             with_body.append(body)
             kind = request.headers.get("content-type", "")
@@ -302,7 +302,7 @@ class App:
         return _json({**answer, **encoded.counts.to_dict(), **warnings, "step": model.step, "model": model.name})
 
     def _classes(self, layer: str | None) -> list[Any] | None:
-        """Return the classes of a layer as JSON has them; None without classes, or if they have no names."""
+        """Return the class names of a layer as JSON values; None if the layer has no named classes."""
         decoder = self._model.decoder(layer) if layer is not None else None
         return list(decoder.classes.tolist()) if decoder and decoder.has_classes and decoder.names else None
 

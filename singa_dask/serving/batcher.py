@@ -1,6 +1,6 @@
 """Batcher: compute waiting requests in batches, in a thread or on the event loop.
 
-Also has the limits of a server.
+The module also defines the limits of a server.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _Entry:
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """Key of requests that can be computed together."""
+        """Key that is equal for requests that can be computed in one batch."""
         return (self.layer, *((name, values.dtype, values.shape[1:]) for name, values in self.arrays.items()))
 
 
@@ -108,7 +108,8 @@ class Batcher:
     def submit(self, arrays: Arrays, layer: str) -> Future[Array]:
         """Return a future with the values of a layer for encoded records.
 
-        A future that is cancelled while it waits is not computed. Wrong records make only their own future fail.
+        If a future is cancelled while it waits, its records are not computed. Wrong records make only their own future
+        fail.
         """
         entry = _Entry(arrays, len(next(iter(arrays.values()))), layer)
         with self._changed:
@@ -149,7 +150,7 @@ class Batcher:
             self._start(batch)
 
     def warm_up(self, arrays: Arrays, layer: str) -> None:
-        """Build the nets for all batch sizes, so that the first requests are fast, and time the largest one."""
+        """Build the nets for all batch sizes, so that the first requests are fast; time the largest batch."""
         for size in self._sizes:
             self._model.compute(_joined([arrays], size), layer)
         began = time.perf_counter()
@@ -184,7 +185,7 @@ class Batcher:
             self._answer(started)
 
     def _next(self) -> list[_Entry]:
-        """Wait for requests, and return the next batch; empty at the end."""
+        """Wait for requests, and return the next batch; return an empty list after `close`."""
         most = self._limits.max_batch
         with self._changed:
             self._idle = not self._waiting and not self._closed

@@ -1,4 +1,4 @@
-"""Bodies of requests and answers: JSON, arrays of NumPy and pictures."""
+"""Parse request bodies and encode answers: JSON, NumPy arrays and pictures."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MAX_PIXELS = (1 << 30) // 12
 
 
 class PredictRequest(NamedTuple):
-    """A request for predictions of ``n`` records, or for probabilities with ``proba``.
+    """A request for predictions of ``n`` records, or for class probabilities if ``proba`` is true.
 
     The records have a form that `Model.encode` accepts.
     """
@@ -52,8 +52,8 @@ def read_body(
 ) -> PredictRequest:
     """Parse the body and the options of a request.
 
-    Options are in the ``query`` of the URL, or in a JSON body. If records are rows of a table with ``columns``, JSON
-    may also be one record, or a list of records.
+    Options are in the ``query`` of the URL, or in a JSON body. If records are rows of a table with ``columns``, the
+    JSON body may also be one record, or a list of records.
 
     Raises
     ------

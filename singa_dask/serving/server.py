@@ -14,7 +14,7 @@ from singa_dask.serving.app import App
 from singa_dask.serving.batcher import Limits
 
 BACKLOG = 2048
-# seconds in which the batcher's thread must end after the last request
+# maximum seconds that the batcher's thread may take to end after the last request
 ENDS_WITHIN_S = 2.0
 
 
@@ -31,7 +31,7 @@ class ModelServer:
     layer : str, optional
         Layer to predict from if a request does not name one.
     threshold : float, optional
-        Predict the second of two classes of ``layer`` if its probability is at least this; see `Model.predict`.
+        Probability from which on the second of two classes of ``layer`` is predicted; see `Model.predict`.
 
     Attributes
     ----------

@@ -29,7 +29,8 @@ from singa_dask.wording import listed
 # minimum height and width of an image for a convolutional net
 MIN_SIDE = 12
 MAX_CHANNELS = 4
-# image files of several sizes are scaled to at most SIDE; if most have the same size of at most MAX_SIDE, to that size
+# image files of several sizes are scaled to a square of side SIDE or less; if most files have the same size, and it is
+# at most MAX_SIDE, all are scaled to it
 SIDE, MAX_SIDE = 64, 96
 # number of image files in a sample, and the largest share of them that may be scaled up
 MAX_IMAGES, MAX_SCALED_UP = 64, 0.1
@@ -104,7 +105,7 @@ def survey_arrays(url: str, test_url: str, backend: str, options: SurveyOptions,
 
 
 def _check_labels(url: str, labels: Counter[int], names: Sequence[str]) -> None:
-    """Raise a DataError if labels are no class numbers: if they are negative, or few and large."""
+    """Raise a DataError if labels are not class numbers, because they are negative, or few but large."""
     low, high = min(labels, default=0), max(labels, default=0)
     # if there are nearly as many labels as records, the labels look like ids, which is only a warning
     is_sparse = not names and high >= max(MAX_SPARSE * len(labels), 100) and 2 * len(labels) <= labels.total()
@@ -142,7 +143,7 @@ def _shape(stored: tuple[int, ...], reading: dict[str, Any]) -> tuple[tuple[int,
 
 
 def _scan(store: Store, url: str, is_image: bool, ids: Ids) -> tuple[Counter[int], str, float, float]:
-    """Read blocks; return the count of each label, the kind of values, their mean and deviation."""
+    """Read blocks; return the count of each label, and kind, mean and deviation of the values."""
     labels, n = Counter[int](), len(store.blocks)
     blocks: Sequence[int] = np.linspace(0, n - 1, min(n, MAX_BLOCKS)).astype(int).tolist()
     if "pixel" in store.schema:
@@ -178,12 +179,12 @@ def _unknown_label(place: str, names: Sequence[str]) -> UnsureError:
 
 
 def _choose_label(place: str, names: Sequence[str], label: str) -> str:
-    """Return the given label, or the only one of the names that means a label.
+    """Return the given label, or else the only field whose name means a label.
 
     Raises
     ------
     DataError
-        There is no such field, or it is not clear which one it is.
+        There is no such field, or several fields may be the label.
     """
     candidates = [label] if label else labels_among(names)
     if len(candidates) != 1 or (not label and is_point(names)):
@@ -222,7 +223,7 @@ def _named(backend: str, label: str) -> dict[str, Any]:
 
 
 def _pictures_of_tar(place: str, label: str) -> dict[str, Any]:
-    """Choose the labels of a tar, in .cls or .json files, and a size if its pictures have several."""
+    """Choose the labels of a tar (.cls or .json files), and a size if its pictures differ in size."""
     keys, has_json = [], True
     with open_store(place, "webdataset") as store:
         has_label = "label" in store.schema and not label
@@ -252,14 +253,14 @@ def _pictures_of_tar(place: str, label: str) -> dict[str, Any]:
 
 
 def _size_of_first(place: str, backend: str, **options: Any) -> dict[str, Any]:
-    """Choose size and channels for pictures of several sizes in one file, by the first picture alone."""
+    """Choose size and channels for a file of pictures that differ in size, from its first picture alone."""
     with open_store(place, backend, **options) as store:
         side = min(SIDE, max(MIN_SIDE, min(store.schema["pixel"].shape[1:])))
         return {"resize": [side, side], "channels": 3}
 
 
 def _keys_of_lines(place: str, file: str, named: str) -> dict[str, Any]:
-    """Choose the keys of JSON lines without the usual names: numbers are features."""
+    """Choose label and features of JSON lines whose keys have no usual names; numbers become features."""
     with contextlib.suppress(DataError), open_store(place, "jsonl", label=named) as store:
         if "label" in store.schema:
             return {"user_conf": {"label": named}} if named else {}
@@ -300,7 +301,7 @@ def choose_size(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
 
 
 def reading_fault(place: str, backend: str, n_blocks: int = 0, **options: Any) -> DataError | None:
-    """Return the error with which a store, or one of its first blocks, fails to be read; else None."""
+    """Return the error raised by opening a store and reading its first blocks; None if both succeed."""
     try:
         with open_store(place, backend, **options) as store:
             for block in range(min(len(store.blocks), n_blocks)):

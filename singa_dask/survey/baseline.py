@@ -1,8 +1,9 @@
-"""Baselines for a table: the scores to beat, and how much linear and curved models explain.
+"""Baselines for a table: scores of simple models, and how much of the variance they explain.
 
-The scores are those of a logistic regression for classes, and of a ridge regression for numbers. What models explain
-comes from ridge regressions, linear and with a kernel, where classes are columns of 0 and 1. Each record is predicted
-from all others in closed form: residuals divided by one minus leverage (Hoerl and Kennard 1970; Allen 1974).
+The score comes from a logistic regression for classes, and from a ridge regression for numbers. The share of the
+explained variance comes from two ridge regressions, one linear and one with a kernel; there, classes are columns of 0
+and 1. Each record is predicted from all others in closed form: residuals divided by one minus leverage (Hoerl and
+Kennard 1970; Allen 1974).
 
 A column of texts counts as a bag of words: how often each of the most frequent words of the training records occurs.
 """
@@ -27,13 +28,13 @@ from singa_dask.training.pass_metrics import Scores
 
 Floats = npt.NDArray[np.float64]
 
-# limits of the linear model, and the maximum number of records for the kernel model, whose time is cubic
+# limits of the linear model, and the maximum number of records for the kernel model, which takes cubic time
 MAX_RECORDS, MAX_VALUES, MAX_KERNEL = 10_000, 1 << 21, 500
-# maximum of records times features times classes, where the features count as at least MIN_WIDTH
+# maximum of records * max(features, MIN_WIDTH) * classes
 MAX_PRODUCTS, MIN_WIDTH = 1 << 22, 30
 # maximum number of words, or characters, that are counted in texts
 MAX_WORDS = 1000
-# with fewer records, a baseline is not informative
+# with fewer records, no baseline is computed, because it would not be informative
 MIN_RECORDS = 20
 # ridge penalties as multiples of the largest eigenvalue
 RIDGES = np.logspace(-8, 2, 28)
@@ -49,8 +50,8 @@ def baseline_of(
 ) -> Baseline | None:
     """Return the baseline of a table, from some of its training rows; None if there are too few.
 
-    The models are judged on the test rows, or by cross-validation if there are none. ``measure`` is of the texts, if
-    the only feature is a column of texts.
+    The models are judged on the test rows, or by cross-validation if there are none. If the only feature is a column of
+    texts, ``measure`` describes these texts.
     """
     limit = _limit(features, outputs, measure)
     if len(train) < MIN_RECORDS:
@@ -102,7 +103,7 @@ def _roc_auc(predicted: Floats, judged: Floats) -> float | None:
 def _ridge_error(values: Floats, targets: Floats, new: Floats, judged: Floats) -> float:
     """Return the root mean squared error of a ridge regression.
 
-    It is judged on new records, or by leave-one-out predictions if there are none.
+    The error is measured on new records; if there are none, on leave-one-out predictions.
     """
     mean = targets.mean(axis=0)
     vectors, eigenvalues = _linear(values)
@@ -116,7 +117,7 @@ def _ridge_error(values: Floats, targets: Floats, new: Floats, judged: Floats) -
 def _shares_explained(values: Floats, targets: Floats, is_label: bool) -> tuple[float, float]:
     """Return the shares of the variance that the linear model and the better model explain.
 
-    The better model is the linear one, or the one with a kernel.
+    The better model is either the linear model or the kernel model.
     """
     chosen = np.linspace(0, len(values) - 1, min(len(values), MAX_KERNEL)).astype(np.int64)
     values, targets = values[chosen], targets[chosen]
@@ -127,7 +128,7 @@ def _shares_explained(values: Floats, targets: Floats, is_label: bool) -> tuple[
 
 
 def _some(rows: Rows, n: int) -> Rows:
-    """Return at most ``n`` of the rows, at equal distances."""
+    """Return at most ``n`` of the rows, evenly spaced."""
     return rows[np.linspace(0, len(rows) - 1, min(n, len(rows))).astype(np.int64)]
 
 
@@ -140,7 +141,10 @@ def _constant(table: TableSurvey, output: OutputSurvey, rows: Rows) -> float:
 
 
 def _probabilities(one_hot: Floats, raw: Floats, values: Floats, new: Floats, standardise: bool) -> Floats:
-    """Return class probabilities of new records, or of the known ones if there are no new ones."""
+    """Return class probabilities of new records.
+
+    If there are no new records, return cross-validated probabilities of the known records.
+    """
     codes, n_classes = one_hot.argmax(axis=1), one_hot.shape[1]
     if len(new):
         return class_probabilities(values, codes, n_classes, new)
@@ -179,7 +183,10 @@ def _width(column: ColumnSurvey) -> int:
 
 
 def _bags(column: ColumnSurvey, rows: Rows, n_train: int, measure: TextMeasure) -> Floats:
-    """Return how often each frequent token occurs in the part of each text that the net reads, (n, width)."""
+    """Return how often each frequent token occurs in each text, (n, width).
+
+    Only the part of a text that the net reads is counted.
+    """
     texts, counts = as_texts(column.values.take(rows)).fill_null(""), Counter[str]()
     codec = TextCodec(measure.length, measure.tokens, min(measure.vocab_size, MAX_WORDS), lowercase=True)
     codec.count(texts[:n_train], counts)
@@ -196,7 +203,7 @@ def _one_hot(column: ColumnSurvey, rows: Rows) -> Floats:
 
 
 def _linear(values: Floats) -> tuple[Floats, Floats]:
-    """Return eigenvectors and eigenvalues of the inner products of records."""
+    """Return eigenvectors and eigenvalues of the matrix of inner products of records."""
     vectors, singular, _ = np.linalg.svd(values, full_matrices=False)
     return vectors, singular**2
 
@@ -210,7 +217,7 @@ def _kernel(values: Floats) -> tuple[Floats, Floats]:
 
 
 def _left_out(vectors: Floats, eigenvalues: Floats, targets: Floats) -> tuple[float, Floats]:
-    """Return the best ridge penalty, and its residuals of leave-one-out predictions."""
+    """Return the best ridge penalty, and the residuals of leave-one-out predictions with this penalty."""
     ridges = RIDGES * max(eigenvalues.max(initial=0), 1e-300)
     shares = eigenvalues[:, None] / (eigenvalues[:, None] + ridges)
     kept, inside = 1 - np.minimum(vectors**2 @ shares, 1 - 1e-9), vectors.T @ targets

@@ -1,4 +1,4 @@
-"""Choose the features of a table, and add lags to a time series."""
+"""Choose the features of a table, and add lags (earlier values as features) to a time series."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from singa_dask.wording import listed
 
 @dataclass(frozen=True)
 class Choice:
-    """Labels or targets and features of a table, and why each other column is left out.
+    """The labels or targets and the features of a table, and the reason why each other column is left out.
 
-    For a time series, ``table`` has the ``lags``, and ``series`` is the table without them.
+    For a time series, ``table`` has the ``lags`` as columns, and ``series`` is the table without lags.
     """
 
     table: TableSurvey
@@ -61,7 +61,7 @@ def chosen(series: TableSurvey, options: SurveyOptions) -> Choice:
 def choose(
     table: TableSurvey, options: SurveyOptions, lagged: Collection[str] = ()
 ) -> tuple[list[OutputSurvey], list[ColumnSurvey], dict[str, str]]:
-    """Return the labels or targets, the features, and for each other column why it is left out.
+    """Return the labels or targets, the features, and the reason why each other column is left out.
 
     Columns in ``lagged`` are features, unless ``--features`` chooses some of them, or ``--drop`` names them.
     """
@@ -90,7 +90,10 @@ def choose(
 
 
 def _unused(table: TableSurvey, options: SurveyOptions, lagged: Collection[str]) -> dict[str, str]:
-    """Return for each column that no option predicts why it is no feature; empty if it may be one."""
+    """Return the reason why each column without ``--label`` or ``--target`` is no feature.
+
+    The reason is empty if the column may be a feature.
+    """
     named, is_wide = (*options.label, *options.target), len(table.columns) > MAX_LISTED
     left_out = {each.name: unfit(each, is_wide) for each in table.columns if each.name not in named}
     left_out |= {name: _unfit_names(table, name) for name in options.category if name not in named}
@@ -101,7 +104,7 @@ def _unused(table: TableSurvey, options: SurveyOptions, lagged: Collection[str])
 
 
 def _only_text(table: TableSurvey, options: SurveyOptions, outputs: Sequence[OutputSurvey]) -> ColumnSurvey:
-    """Return the column of ``--text``, which is the only feature; raises a `DataError` if it does not fit."""
+    """Return the column of ``--text``, the only feature; raise a `DataError` if it does not fit."""
     text = table.named[options.text]
     if options.features or len(outputs) > 1 or not outputs[0].is_label or text.kind != "string":
         raise DataError(f"{table.url}: --text {text.name}. Expected a column of strings, one label, and no --features.")
@@ -115,7 +118,7 @@ def _all_but_text(left_out: Mapping[str, str], text: str) -> dict[str, str]:
 def _check_features(
     table: TableSurvey, options: SurveyOptions, features: Sequence[ColumnSurvey], left_out: Mapping[str, str]
 ) -> None:
-    """Raise an UnsureError if a column may be a text, and a DataError if there are no features."""
+    """Raise an UnsureError if a feature may be a text, and a DataError if there are no features."""
     texts = features or [table.named[name] for name, why in left_out.items() if why.startswith(TEXTS)]
     for each in texts if not options.features else ():
         if each.name not in options.category and has_words(each):
@@ -135,18 +138,18 @@ def names_in(table: TableSurvey, options: SurveyOptions) -> list[str]:
 
 
 def date_columns(table: TableSurvey, options: SurveyOptions) -> list[ColumnSurvey]:
-    """Return the columns of dates, except dropped ones; times of day and durations are none."""
+    """Return the columns of dates, without dropped columns; times of day and durations are not dates."""
     return [each for each in table.columns if each.name not in options.drop and each.times]
 
 
 def sorting_column(table: TableSurvey, options: SurveyOptions) -> ColumnSurvey | None:
-    """Return a column of dates in whose order the records are sorted, or None."""
+    """Return the column of dates that determines the order of the records, or None."""
     found = [each for each in date_columns(table, options) if any(map(is_sorted, each.times))]
     return max(found, key=lambda each: len(each.distinct), default=None)
 
 
 def _with_lags(table: TableSurvey, options: SurveyOptions) -> tuple[TableSurvey, LagsConf]:
-    """Add the lags of the predicted columns to a time series; return it and the lags' configuration.
+    """Return a time series with lags of the predicted columns, and the configuration of these lags.
 
     The first N records, which lack lags, are left out.
 
@@ -188,7 +191,7 @@ def _with_lags(table: TableSurvey, options: SurveyOptions) -> tuple[TableSurvey,
 
 
 def _unfit_names(table: TableSurvey, name: str) -> str:
-    """Return the reason why a column of ``--category`` is no feature; empty if it is one."""
+    """Return the reason why a column of ``--category`` is no feature; empty if the column is a feature."""
     known = len(table.named[name].distinct)
     if known == table.named[name].n > 1:
         raise DataError(f"{table.url}: --category {name}: another value in each record. Expected values that repeat.")
@@ -226,7 +229,7 @@ def show_reasons(left_out: Mapping[str, str]) -> str:
 
 
 def _tells(column: ColumnSurvey, label: ColumnSurvey) -> str:
-    """Return the reason to leave out a column that has a single value for each class; else empty."""
+    """Return the reason to leave out a column whose values stand for the classes, one to one; else empty."""
     is_code = column.kind != "number" or column.is_whole
     if (
         not is_code

@@ -16,20 +16,22 @@ from singa_dask.survey.numbers import known_unit
 MIN_NUMBERED = 10
 # maximum number of strings that are searched for words
 MAX_MEASURED = 1000
-# strings of several words that repeat so often on average are names
+# strings of several words are names if each occurs this often on average
 OFTEN = 20
 ID = re.compile(r"(?i:id|index|uuid|guid|row|rowid|.*[ _.-]id|unnamed: \d+)|.*[a-z]I[dD]")
 CODE = re.compile(r"(?i:.*(?:class|code|type|zip)|(?:.*[ _.-])?(?:plz|postal|post|zone|id))|.*[a-z](?:Zone|I[dD])")
-# numbers of this range are codes if all of them have as many digits; smaller ones may be years, larger ones times
+# numbers in this range are codes if all have the same number of digits; smaller numbers may be years, larger numbers
+# Unix times
 SMALLEST_CODE, LARGEST_CODE = 10**4, 10**9
-# at most MAX_NAMES different numbers from SMALLEST_NAME on, each in MIN_REPEATED records on average, may be names
+# numbers from SMALLEST_NAME on may be names if at most MAX_NAMES differ, each in MIN_REPEATED records on average
 MAX_NAMES, SMALLEST_NAME, MIN_REPEATED = 20, 100, 20
-# at least MIN_SMALLER different numbers may be names from SMALLEST_OF_MANY on, if the largest is no age or percentage
+# smaller numbers, from SMALLEST_OF_MANY on, may be names if at least MIN_SMALLER differ and the largest exceeds
+# LARGEST_AGE, so that it is no age or percentage
 MIN_SMALLER, SMALLEST_OF_MANY, LARGEST_AGE = 5, 10, 120
-# numbers with a larger common divisor, such as tens, are amounts
+# numbers whose common divisor is larger, such as 10, 20 and 50, are amounts
 MAX_DIVISOR = 4
 YEARS = (1900, 2100)
-# numbers that may mean a missing value, if at least this share of the values, and MIN_SENTINELS, are this number
+# numbers that may mean a missing value if at least SENTINEL_SHARE of the values, and MIN_SENTINELS, are equal to them
 SENTINELS = (-1, -9, -99, -999, -9999, -99999, 99, 999, 9999, 99999)
 SENTINEL_SHARE, MIN_SENTINELS = 0.01, 5
 # reasons to leave out a column because it identifies records
@@ -40,7 +42,7 @@ YES_OR_NO = frozenset({"yes", "no", "y", "n", "true", "false", "t", "f"})
 
 
 def kind_of(column: ColumnSurvey) -> str:
-    """Return what a column holds, in a word for people.
+    """Return a word for users that describes the values of a column, e.g. ``"category"``.
 
     The result is number, money, percent, date, boolean, category, text, id, index, empty, or the kind of `ColumnSurvey`
     for other values.
@@ -71,7 +73,7 @@ def kind_of(column: ColumnSurvey) -> str:
 
 
 def is_like_code(column: ColumnSurvey) -> bool:
-    """Return whether numbers look like codes, by the column's name or as all have as many digits."""
+    """Return whether numbers look like codes, by the column's name or their equal number of digits."""
     if column.forms or not column.is_whole or len(column.distinct) < 3:
         return False
     least, most = column.numbers.min(), column.numbers.max()
@@ -100,7 +102,10 @@ def are_like_names(column: ColumnSurvey) -> bool:
 
 
 def sentinel_of(column: ColumnSurvey) -> tuple[float, int] | None:
-    """Return a frequent number far from all others, which may mean a missing value, and its count."""
+    """Return a number that may mean a missing value, such as -999, and its count; None if there is none.
+
+    Such a number is frequent, and far from all other numbers.
+    """
     if column.kind != "number" or column.date or not len(column.present):
         return None
     numbers = column.numbers
@@ -115,7 +120,7 @@ def sentinel_of(column: ColumnSurvey) -> tuple[float, int] | None:
 
 
 def unfit(column: ColumnSurvey, is_wide: bool) -> str:
-    """Return the reason why a column is no feature; empty if it is one.
+    """Return the reason why a column is no feature; empty if the column is a feature.
 
     In a table of many columns, such as pixels, constant columns are features, too.
     """
@@ -147,12 +152,12 @@ def unfit(column: ColumnSurvey, is_wide: bool) -> str:
 
 
 def is_like_id(column: ColumnSurvey) -> bool:
-    """Return whether each record has another whole number."""
+    """Return whether the column has a different whole number in each record."""
     return not column.date and column.is_whole and column.n >= MIN_NUMBERED and len(column.distinct) == column.n
 
 
 def has_words(column: ColumnSurvey) -> bool:
-    """Return whether the values are texts of several words, and not names, which repeat often."""
+    """Return whether the values are texts of several words that do not repeat as often as names."""
     if column.kind != "string" or column.fault or column.date:
         return False
     if len(column.distinct) <= MANY_CATEGORIES and OFTEN * len(column.distinct) <= column.n_present:

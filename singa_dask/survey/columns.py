@@ -25,22 +25,22 @@ DATES = ("date", "timestamp", "time", "duration")
 # integers from MIN_EPOCH (1973) on are Unix times if the name of their column matches EPOCH
 EPOCH, MIN_EPOCH = re.compile(r"(?i)time|date|epoch|unix|(^|_)ts$"), 1e8
 MAX_SHOWN = 5
-# a column of categories has at most MAX_CATEGORIES values, with at least MIN_RECORDS records for each on average; or at
-# most MANY_CATEGORIES, with RECORDS_OF_MANY
+# a column of categories has at most MAX_CATEGORIES values with MIN_RECORDS records each on average, or at most
+# MANY_CATEGORIES values with RECORDS_OF_MANY records each
 MAX_CATEGORIES, MIN_RECORDS = 50, 4
 MANY_CATEGORIES, RECORDS_OF_MANY = 250, 50
 
 
 @dataclass(frozen=True, eq=False)
 class ColumnSurvey:
-    """A column of a table: its position from 1 on, its kind, and the values that were read.
+    """A column of a table: its position (counted from 1), its kind, and the values that were read.
 
     If numbers are written as text, ``forms`` are the possible formats, and ``example`` is one of the texts. ``words``
-    are texts in a column of numbers that may mean missing values. ``unlike`` is a number that ``--thousands`` or
-    ``--decimal`` does not fit, and ``is_said`` whether they decided how the column is read. ``proof`` is a number of
-    another column that decided it. ``counted`` has counts of the whole table, if Dask workers have counted it.
-    ``date`` has the parts of a column of dates that is a feature. ``n_without`` is the number of files that lack the
-    column.
+    are texts among the numbers, such as ``n/a``, that may mean missing values. ``unlike`` is a number that contradicts
+    ``--thousands`` or ``--decimal``; ``is_said`` tells whether these options decided how the column is read. ``proof``
+    is a number of another column that decided how this column is read. ``counted`` has counts of the whole table, if
+    Dask workers have counted it. ``date`` has the parts of a column of dates that is a feature. ``n_without`` is the
+    number of files that lack the column.
     """
 
     name: str
@@ -66,7 +66,7 @@ class ColumnSurvey:
 
     @cached_property
     def _counts(self) -> Mapping[Any, int] | None:
-        """Counts of the distinct values in the whole table, if it was counted."""
+        """Counts of the distinct values in the whole table; None if the table was not counted."""
         counts = self.counted.values if self.counted else None
         if counts is None or self.kind != "number":
             return counts
@@ -87,7 +87,7 @@ class ColumnSurvey:
 
     @cached_property
     def present(self) -> pa.Array:
-        """Values that are not missing, texts as plain names."""
+        """Values that are not missing; texts are normalised by `plain_name`."""
         present = self.values.filter(pa.array(~missing_of(self.values)))
         if self.kind != "string":
             return present
@@ -105,7 +105,7 @@ class ColumnSurvey:
 
     @cached_property
     def numbers(self) -> npt.NDArray[np.float64]:
-        """Values that are not missing, of a column of numbers."""
+        """The numbers of a numeric column, without missing values."""
         return as_floats(self.present)
 
     def value_counts(self) -> Iterator[tuple[Any, int]]:
@@ -123,7 +123,7 @@ class ColumnSurvey:
 
     @property
     def is_date(self) -> bool:
-        """Whether values are dates, also as text."""
+        """Whether the values are dates, or texts of dates."""
         if self.kind in DATES:
             return True
         if self.kind == "number":
@@ -139,7 +139,7 @@ class ColumnSurvey:
     def times(self) -> list[list[Any]]:
         """Dates as sortable values; empty if the values are not dates.
 
-        There is a list for each way to read them, because e.g. 1/2/2024 can be read in two ways.
+        The result has one list for each way to read the dates, because e.g. 1/2/2024 can be read in two ways.
         """
         values = self.values.to_pylist() if self.is_date else []
         if self.kind in ("date", "timestamp") and not any(isinstance(value, str) for value in values):
@@ -156,16 +156,16 @@ class ColumnSurvey:
         return known < n and known <= max(few, many)
 
     def show(self) -> str:
-        """Describe position, number of distinct values, and some of them."""
+        """Describe the position, the number of distinct values, and some of the values."""
         shown = ", ".join(show_value(each) for each in self.distinct[:MAX_SHOWN].to_pylist())
         more = ", ..." if len(self.distinct) > MAX_SHOWN else ""
         return f"column {self.position}, {len(self.distinct)} different: {shown}{more}"
 
 
 def codes_of(values: pa.Array, nulls: Literal["mask", "encode"] = "mask") -> npt.NDArray[np.int64]:
-    """Return a code for each distinct value, by first occurrence.
+    """Return a code for each value, numbered by first occurrence: b, a, b becomes 0, 1, 0.
 
-    Nulls are -1, or with ``encode`` they have a code of their own.
+    The code of nulls is -1; with ``nulls="encode"``, nulls count as a further distinct value.
     """
     indices = as_texts(values).dictionary_encode(nulls).indices.fill_null(-1)
     return np.asarray(indices.to_numpy(), np.int64)

@@ -27,10 +27,10 @@ COUNTED = ("number", "boolean", "string")
 
 @dataclass
 class ColumnCounts:
-    """Counts of a column: all values, missing values, each distinct value, and the moments of numbers.
+    """Counts of all, missing and distinct values of a column, and the mean and variance of numbers.
 
-    ``values`` is None if there are more than `MAX_DISTINCT` distinct values. Text is stored as plain names, and so are
-    numbers of a label in CSV. ``squares`` is the sum of squared differences from ``mean``.
+    ``values`` is None if there are more than `MAX_DISTINCT` distinct values. Its keys are plain names for text, and
+    also for the numbers of a CSV label. ``squares`` is the sum of squared differences from ``mean``.
     """
 
     n: int = 0
@@ -46,7 +46,7 @@ class ColumnCounts:
 
     @classmethod
     def of(cls, column: pa.Array, is_number: bool, is_counted: bool) -> ColumnCounts:
-        """Count the values of a column, which may be numbers as text; distinct ones only if it ``is_counted``."""
+        """Count the values of a column; count each distinct value only if ``is_counted``. Numbers may be text."""
         missing, kind = missing_of(column), column_kind(column.type)
         present, values = column.filter(pa.array(~missing)), Counter[Any]()
         found = pc.value_counts((as_texts(present) if kind == "string" else present)[: None if is_counted else 0])
@@ -103,11 +103,11 @@ class CountFile:
 
 
 Run = Callable[[Sequence[CountFile], int], Iterable[tuple[tuple[int, int], dict[str, ColumnCounts]]]]
-"""Function that runs the tasks of a table of about so many records, and yields their results."""
+"""Called with tasks and the approximate number of records of their table; yields the results of the tasks."""
 
 
 def count(tasks: Sequence[CountFile], run: Run, about: int) -> dict[str, ColumnCounts]:
-    """Return the counts of each column of a table of ``about`` so many records.
+    """Return the counts of each column of a table that has approximately ``about`` records.
 
     Counts are merged in file order, so they do not depend on the number of workers.
     """

@@ -57,13 +57,13 @@ def reading_of_csv(place: str, options: SurveyOptions, storage_options: fs.Optio
 
 
 def separator_of(lines: Sequence[str]) -> str:
-    """Return the most frequent separator in the first line of a table; a blank if it has none."""
+    """Return the most frequent separator in the first line of a table; a blank if there is none."""
     unquoted = re.sub(r'"[^"]*"', "", lines[0] if lines else "")
     return max((",", *SEPARATORS), key=unquoted.count) if re.search(r"[,;\t|\x01]", unquoted) else " "
 
 
 def _has_header(place: str, first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Return whether the first line names the columns; raises an UnsureError if that is not clear."""
+    """Return whether the first line names the columns; raise an UnsureError if this is unclear."""
     numbers = [is_number(text) for text in first if text.strip()]
     texts = [i for i, text in enumerate(first) if text.strip() and not is_number(text)]
     again = sum(first[i] in {row[i] for row in rows if len(row) > i} for i in texts)

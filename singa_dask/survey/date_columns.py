@@ -1,4 +1,4 @@
-"""Columns of dates as features: their form, and the parts to learn from."""
+"""Columns of dates as features: the form of dates (`DateConf`), and parts such as month and hour."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from singa_dask.survey.results import Note
 from singa_dask.survey.table_survey import TableSurvey
 from singa_dask.wording import listed
 
-# minimum number of different values of each part in a table. With fewer, the part says little about other records
+# minimum number of different values of each part in a table; a part with fewer values says little about new records
 ENOUGH = {"year": 2, "month": 12, "weekday": 7, "hour": 2}
-# minimum number of different days of the month for weekdays: those of yearly or monthly dates mean nothing
+# minimum number of different days of the month for the part weekday: for yearly or monthly dates, weekdays mean nothing
 ENOUGH_DAYS = 10
 
 
 def with_dates(table: TableSurvey, but: Collection[str]) -> TableSurvey:
-    """Return the table with a form for each column of dates that has one, except the columns ``but``."""
+    """Set `date` in each column of dates that can be a feature, except the columns ``but``."""
     columns = [each if each.name in but else replace(each, date=_form_of(each)) for each in table.columns]
     return replace(table, columns=columns)
 
 
 def _form_of(column: ColumnSurvey) -> DateConf | None:
-    """Return the form of dates, with the parts that differ often enough; None if there are none."""
+    """Return the form of dates, with the parts that have enough different values; None without parts."""
     forms = _forms_of(column)
     if len(forms) != 1:
         return None
@@ -50,7 +50,7 @@ def _forms_of(column: ColumnSurvey) -> list[DateConf]:
     orders = [(zone, first) for zone in ("", "UTC") for first in (None, True, False)]
     forms += [DateConf(parts=["year"], day_first=first, zone=zone) for zone, first in orders]
     read = [form for form in forms if _reads(form, column.present)]
-    # dates with the year first are read in the same way with any order of days and months
+    # if the year comes first, the order of day and month makes no difference
     return read[:1] if read and read[0].day_first is None else read
 
 

@@ -1,6 +1,6 @@
-"""Find what lets a net know labels of test records: features that tell them, and ids in both parts.
+"""Find leaks: features that determine the label alone, and ids in both training and test set.
 
-A feature that determines the label by itself is often unknown when a job predicts.
+The value of such a feature is often unknown when the net predicts.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from singa_dask.survey.results import Baseline, OutputSurvey, Rows
 from singa_dask.survey.table_survey import TableSurvey
 from singa_dask.wording import listed, quoted
 
-# only MAX_RECORDS are compared; with fewer than MIN_RECORDS, or fewer than MIN_OTHERS of all classes but the largest,
-# a feature may tell the label by chance
+# Only MAX_RECORDS records are compared. A feature may determine the label by chance if there are fewer than MIN_RECORDS
+# records, or fewer than MIN_OTHERS records outside the largest class.
 MAX_RECORDS, MIN_RECORDS, MIN_OTHERS = 10_000, 50, 10
-# in wider tables, some of the many features tell the label by chance
+# in tables with more features, some features determine the label by chance
 MAX_FEATURES = 2_000
 # a feature gives away the classes if it is wrong for at most this share of the records outside the largest class
 MAX_WRONG = 0.01
@@ -31,11 +31,11 @@ MAX_WRONG = 0.01
 MAX_LEFT = 1e-4
 # maximum probability that values found in one class only are a coincidence
 CHANCE = 1e-6
-# unusual values of one class are no leak if a smaller share of its records has them
+# unusual values of one class are a leak only if at least this share of the records of the class has them
 OFTEN = 0.25
 MAX_SHOWN = 6
-# an id repeats if it has MIN_REPEATED records on average; its records are alike if they differ at most UNLIKE times as
-# much as random records
+# a column is checked for repeated ids if each id has MIN_REPEATED records on average; records of an id are alike if
+# they differ less than UNLIKE times as much as random records
 MIN_REPEATED, UNLIKE = 2, 0.5
 
 Codes = npt.NDArray[np.int64]
@@ -44,7 +44,7 @@ Codes = npt.NDArray[np.int64]
 def leak_warnings(
     table: TableSurvey, features: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey], rows: Rows
 ) -> Iterator[str]:
-    """Yield warnings about features that tell a label or target alone, from some labelled rows."""
+    """Yield warnings about features that determine a label or target alone, judged on some labelled rows."""
     rows = rows[np.linspace(0, len(rows) - 1, min(MAX_RECORDS, len(rows))).astype(np.int64)]
     if len(rows) < MIN_RECORDS or len(features) > MAX_FEATURES:
         return
@@ -63,7 +63,8 @@ def leak_warnings(
 
 def shared_id_warnings(table: TableSurvey, outputs: Sequence[OutputSurvey], train: Rows, test: Rows) -> Iterator[str]:
     """Yield a warning about each id with records in both parts that mostly have the same label or target."""
-    if not len(test) or train.max() < test.min():  # if the test records are later ones, an id in both parts is no leak
+    # if all test records come after the training records, an id in both is no leak
+    if not len(test) or train.max() < test.min():
         return
     rows = np.concatenate([train, test])
     output = outputs[0]
@@ -83,7 +84,7 @@ def shared_id_warnings(table: TableSurvey, outputs: Sequence[OutputSurvey], trai
 
 
 def _are_alike(output: OutputSurvey, ids: Codes, targets: pa.Array) -> bool:
-    """Return whether records of an id are much more alike in a label or target than random records are."""
+    """Return whether records of the same id differ much less in a label or target than random records."""
     if output.is_label:
         classes = codes_of(targets, "encode")
         n_classes = int(classes.max()) + 1
@@ -136,7 +137,10 @@ def _reasons_of_label(output: OutputSurvey, values: pa.Array) -> Callable[[Colum
 
 
 def _codes_in_order(kind: str, values: pa.Array) -> Codes:
-    """Return a code for each different value, in the order of numbers; missing values have one, too."""
+    """Return a code for each value.
+
+    Codes of numbers are in ascending order. Missing values have a code, too.
+    """
     present = ~missing_of(values)
     if kind == "number":
         return np.unique(np.where(present, as_floats(values), -np.inf), return_inverse=True)[1]
@@ -144,10 +148,10 @@ def _codes_in_order(kind: str, values: pa.Array) -> Codes:
 
 
 def _n_wrong(feature: ColumnSurvey, codes: Codes, classes: Codes) -> float:
-    """Return in how many records the best rule is wrong that predicts the classes from one feature.
+    """Return how many records the best rule that predicts the classes from one feature gets wrong.
 
-    The rule has a class for each category, or for each interval of numbers. Missing values are a category. Categories
-    of one record, and intervals beyond one for each class, count as wrong.
+    The rule assigns a class to each category, or to each interval of numbers. Missing values are a category. Each
+    category with only one record counts as an error, and so does each interval beyond one per class.
     """
     pairs, counts = np.unique(codes * (classes.max() + 1) + classes, return_counts=True)
     order = np.lexsort((counts, pairs // (classes.max() + 1)))

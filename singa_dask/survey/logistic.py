@@ -13,19 +13,21 @@ Codes = npt.NDArray[np.int64]
 
 # maximum number of steps of L-BFGS, and of multiplications in all of them, but at least MIN_STEPS
 MAX_STEPS, MAX_WORK, MIN_STEPS = 100, 1 << 30, 10
-# number of steps that L-BFGS remembers, and mean gradient at which it stops
+# number of past steps that L-BFGS uses, and the mean gradient at which it stops
 MEMORY, TOLERANCE = 10, 1e-4
 N_FOLDS = 5
-# relative deviation up to which a feature is constant, apart from rounding
+# a feature counts as constant up to this relative deviation, which may come from rounding
 CONSTANT = 1e-13
-# a step has to reduce the loss by this share of its linear estimate; else it is halved, at most MAX_HALVED times
+# a step must reduce the loss by this share of the linear estimate; otherwise the step is halved, at most MAX_HALVED
+# times
 DECREASE, MAX_HALVED = 1e-4, 30
 
 
 def held_out_probabilities(values: Floats, codes: Codes, n_classes: int, standardise: bool = True) -> Floats:
-    """Return the class probabilities of each record, from a logistic regression of records of other folds.
+    """Return cross-validated class probabilities: regressions on the other folds predict a record.
 
-    The folds are drawn at random, stratified by class. ``standardise`` scales the features by each fold's records.
+    The folds are drawn at random, stratified by class. With ``standardise``, features are standardised by the mean and
+    deviation of the records of the other folds.
     """
     folds = np.empty(len(codes), np.int64)
     folds[np.lexsort((np.random.default_rng(0).random(len(codes)), codes))] = np.arange(len(codes)) % N_FOLDS
@@ -40,7 +42,7 @@ def held_out_probabilities(values: Floats, codes: Codes, n_classes: int, standar
 
 
 def standardised(values: Floats, new: Floats) -> tuple[Floats, Floats]:
-    """Standardise features by the mean and deviation of the known records; constant ones become 0."""
+    """Standardise features by the mean and deviation of the known records; constant features become 0."""
     with np.errstate(over="ignore", invalid="ignore"):
         mean, scale = values.mean(axis=0), values.std(axis=0)
         varies = scale > CONSTANT * np.abs(mean)
@@ -51,7 +53,7 @@ def standardised(values: Floats, new: Floats) -> tuple[Floats, Floats]:
 
 
 def class_probabilities(values: Floats, codes: Codes, n_classes: int, new: Floats) -> Floats:
-    """Return the class probabilities of new records, from a logistic regression of known records.
+    """Return the class probabilities of new records, from a logistic regression on known records.
 
     Parameters
     ----------
@@ -97,7 +99,7 @@ def class_probabilities(values: Floats, codes: Codes, n_classes: int, new: Float
 def _minimum(
     loss_and_gradient: Callable[[Floats], tuple[float, Floats]], x: Floats, tolerance: float, n_steps: int
 ) -> Floats:
-    """Return where a convex loss is smallest, by at most ``n_steps`` steps of L-BFGS from ``x``."""
+    """Minimise a convex loss by at most ``n_steps`` steps of L-BFGS from ``x``; return the minimum point."""
     pairs = deque[tuple[Floats, Floats, float]](maxlen=MEMORY)
     loss, gradient = loss_and_gradient(x)
     for _ in range(n_steps):
@@ -121,7 +123,7 @@ def _minimum(
 
 
 def _newton_step(gradient: Floats, pairs: deque[tuple[Floats, Floats, float]]) -> Floats:
-    """Return about the step of Newton's method, from steps and changes of the gradient, the newest last."""
+    """Approximate the step of Newton's method from past steps and gradient changes, the newest last."""
     if not pairs:
         return -gradient / max(float(np.sqrt((gradient**2).sum())), 1e-300)
     direction, factors = -gradient, list[float]()

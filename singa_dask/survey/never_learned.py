@@ -19,7 +19,7 @@ from singa_dask.wording import listed
 
 # maximum number of categories that a warning lists
 MAX_SHOWN = 6
-# below this share of the test records, a column stays useful for the others
+# if a smaller share of the test records is affected, the column stays useful for the other records
 RARE = 0.05
 
 
@@ -38,7 +38,7 @@ def categories_never_learned(
     options: SurveyOptions,
     dates: ColumnSurvey | None,
 ) -> Iterator[str]:
-    """Yield warnings about categories of features that test records have, and no training record.
+    """Yield warnings about categories of features that occur in test records, but in no training record.
 
     ``parts`` are the rows to train and to test on. ``dates`` is the column by which the records are sorted, if any.
     """

@@ -24,7 +24,7 @@ DOT = ("decimal", ".")
 
 
 def form_notes(used: Sequence[ColumnSurvey]) -> Iterator[Note]:
-    """Yield a note on each column of numbers that are written as text, which says how they are read."""
+    """Yield a note on each column of numbers written as text; the note says how the numbers are read."""
     for each in (each for each in used if each.forms):
         keys = [f"{key} {value!r}" for key, value in each.forms[0] if value and (key, value) != DOT]
         number = each.forms[0].parse(pa.array([each.example]))[0].as_py()
@@ -33,7 +33,7 @@ def form_notes(used: Sequence[ColumnSurvey]) -> Iterator[Note]:
 
 
 def code_notes(features: Iterable[ColumnSurvey]) -> Iterator[Note]:
-    """Yield a note on each column of numbers that may be codes or names, which are categories."""
+    """Yield a note on each column whose numbers may be codes or names, and then should be categories."""
     for each in features:
         done = f"read as numbers; --category {shlex.quote(each.name)} if they are"
         if is_like_code(each):
@@ -79,7 +79,7 @@ def value_notes(
     reading: Mapping[str, Any],
     n_files: int,
 ) -> Iterator[Note]:
-    """Yield notes on how missing values are handled, and on what reading changes in CSV values."""
+    """Yield notes on how missing values are handled, and on CSV values that lose blanks or leading zeros."""
     named = {each.name: each for each in outputs}
     lags = LagsConf(**reading["lags"]) if "lags" in reading else None
     steps = {f"{name}_lag{k}": (name, k) for name in lags.columns for k in range(1, lags.n + 1)} if lags else {}
@@ -103,7 +103,7 @@ def value_notes(
 
 
 def _filled(column: ColumnSurvey, reading: Mapping[str, Any]) -> str:
-    """Return a text that says how missing values of a feature are handled."""
+    """Return a text on how missing values of a feature are handled, e.g. ``"record left out"``."""
     missing = reading.get("missing", "error")
     if "" in reading.get("categories", {}).get(column.name, ()):
         return "category ''"

@@ -15,12 +15,12 @@ from singa_dask.wording import listed
 
 
 def refuse_faults(table: TableSurvey, columns: Sequence[ColumnSurvey], options: SurveyOptions) -> None:
-    """Raise an error for used columns with unreadable or ambiguous values.
+    """Raise an error if columns have unreadable or ambiguous numbers.
 
     Raises
     ------
     DataError
-        A column that is used has values that cannot be read. The message names the columns, some values and their
+        A column has values that cannot be read. The message names the columns, some values and their
         records, and the option with which they can be read.
     UnsureError
         The numbers of a column can be read in two ways.
@@ -48,7 +48,7 @@ def refuse_faults(table: TableSurvey, columns: Sequence[ColumnSurvey], options: 
 
 
 def _question(url: str, columns: Sequence[ColumnSurvey]) -> UnsureError:
-    """Return the question in which of two ways the numbers of columns are read."""
+    """Return an error that asks in which of two ways the numbers of the columns are meant."""
     column, *others = columns
     choices = list[tuple[str, dict[str, str]]]()
     for form in column.forms:
@@ -61,9 +61,9 @@ def _question(url: str, columns: Sequence[ColumnSurvey]) -> UnsureError:
 
 
 def refuse_other_marks(url: str, columns: Sequence[ColumnSurvey], options: SurveyOptions) -> None:
-    """Raise a ConfigError if numbers cannot be read as ``--thousands`` and ``--decimal`` say.
+    """Raise a ConfigError if the numbers of a column contradict ``--thousands`` or ``--decimal``.
 
-    If these options decide how another column is read, they are meant for that column.
+    No error is raised if these options decide how another column is read, because they may be meant for that column.
     """
     is_used = any(each.is_said for each in columns)
     for each in columns:

@@ -20,14 +20,14 @@ from singa_dask.survey.options import SurveyOptions
 from singa_dask.survey.table_survey import TableSurvey
 
 PLAIN, IN_POINTS = NumberConf(), NumberConf(thousands=".", decimal=",")
-# pairs (thousands separator, decimal mark) to try, and the pattern that each mark needs between digits
+# FORMS: pairs (thousands separator, decimal mark) to try. MARKS: pattern that shows that a mark occurs between digits
 FORMS = (("", "."), (",", "."), ("", ","), (".", ","), (" ", "."), (" ", ","), ("'", "."), ("'", ","))
 MARKS = {"": "", ",": r"\d,\d", ".": r"\d\.\d", " ": rf"\d{BLANK}\d", "'": r"\d['\x{2019}]\d"}
 CODES = frozenset("AUD BRL CAD CHF CNY CZK DKK EUR GBP HKD HUF ILS INR JPY KRW MXN NOK NZD PLN SEK TRY USD ZAR".split())
 UNITS = frozenset(["%", "\u2030", "Fr.", "Rs.", "Rs", "kr.", "kr", "z\u0142", "K\u010d", "Ft", "lei"])
 # characters that may surround a number, besides its unit
 AROUND = "+-\u2212() \t\u00a0\u2007\u2009\u202f"
-# a word behind numbers that may be their unit, such as m², km/h or °C
+# a word after a number that may be the unit of the number, such as m², km/h or °C
 MEASURE = re.compile(r"[^\s\d.,;:()+\-'\"_#&]{1,8}")
 ENDS = r"^(?P<before>[^0-9]*)[0-9](?:.*[0-9])?(?P<after>[^0-9]*)$"
 # TWO_WAYS matches a number whose point may be a decimal point or a thousands separator; ONE_WAY matches an unambiguous
@@ -95,10 +95,10 @@ def _read(column: ColumnSurvey, format: str, options: SurveyOptions) -> ColumnSu
 
 
 def _proven(column: ColumnSurvey, written: ColumnSurvey, others: Sequence[ColumnSurvey]) -> ColumnSurvey:
-    """Read an ambiguous column in the way that other columns with the same unit prove.
+    """Read a column of ambiguous numbers with the decimal mark that other columns with its unit prove.
 
-    ``written`` is the column with its texts. The column is returned unchanged if there is no proof, or if two columns
-    prove different decimal marks.
+    ``written`` is the same column before its texts were converted. The column is returned unchanged if there is no
+    proof, or if two columns prove different decimal marks.
     """
     if len(column.forms) < 2 or not column.forms[0].unit:
         return column
@@ -115,7 +115,7 @@ def _proven(column: ColumnSurvey, written: ColumnSurvey, others: Sequence[Column
 
 
 def _decimal_mark(column: ColumnSurvey, unit: str) -> str:
-    """Return the decimal mark that a column of numbers with a unit proves; empty if it proves none."""
+    """Return the decimal mark that the numbers with a unit in a column prove; empty if they prove none."""
     if len(column.forms) != 1 or column.forms[0].unit != unit or column.is_said or column.unlike:
         return ""
     (form,) = column.forms
@@ -126,7 +126,10 @@ def _decimal_mark(column: ColumnSurvey, unit: str) -> str:
 
 
 def _best_forms(texts: pa.Array) -> tuple[pa.Array, list[tuple[NumberConf, pa.Array]]]:
-    """Return the distinct texts, and the forms in which most of them are numbers, if more than half are."""
+    """Return the distinct texts, and the forms that read most texts as numbers.
+
+    There are no forms if half of the texts or fewer are read.
+    """
     counted = pc.value_counts(texts)
     different, counts = counted.field("values"), counted.field("counts").to_numpy()
 
@@ -142,7 +145,7 @@ def _best_forms(texts: pa.Array) -> tuple[pa.Array, list[tuple[NumberConf, pa.Ar
 
 
 def _measures(texts: pa.Array) -> list[tuple[NumberConf, pa.Array]]:
-    """Return the forms in which all texts are numbers with one word behind them, such as ``83,6 m²``."""
+    """Return the forms that read all texts as numbers followed by the same word, such as ``83,6 m²``."""
     ends = pc.extract_regex(texts, ENDS)
     words = {each.strip(AROUND) for each in pc.unique(ends.field(1)).drop_null().to_pylist()} if len(texts) else set()
     word = words.pop() if len(words) == 1 and not ends.null_count else ""
@@ -153,7 +156,7 @@ def _measures(texts: pa.Array) -> list[tuple[NumberConf, pa.Array]]:
 
 
 def are_mostly_numbers(texts: pa.Array) -> bool:
-    """Return whether more than half of the texts are numbers, in one way to write them."""
+    """Return whether more than half of the texts are numbers in the same form."""
     return bool(_best_forms(texts)[1])
 
 
@@ -169,7 +172,7 @@ def say_forms(name: str, texts: pa.Array) -> str:
 
 
 def _forms_of(texts: pa.Array, unit: str) -> Iterator[NumberConf]:
-    """Yield forms of numbers with a unit, with the separators that occur in the texts."""
+    """Yield the forms (`NumberConf`) with a unit that the separators in the texts allow."""
     is_there = {
         mark: not pattern or pc.any(pc.match_substring_regex(texts, pattern)).as_py() for mark, pattern in MARKS.items()
     }
@@ -201,7 +204,7 @@ def known_unit(text: str) -> str:
 
 
 def _is_said(form: NumberConf, options: SurveyOptions) -> bool:
-    """Return whether a form matches ``--thousands`` and ``--decimal``, if given."""
+    """Return whether ``--thousands`` or ``--decimal`` is given, and a form matches the given options."""
     given = options.thousands or options.decimal
     return (
         bool(given)
@@ -211,7 +214,10 @@ def _is_said(form: NumberConf, options: SurveyOptions) -> bool:
 
 
 def _words(wrong: Sequence[str]) -> tuple[str, ...]:
-    """Return the texts without digits and commas, which may mean missing values, if texts are few."""
+    """Return the texts without digits and commas, which may mean missing values.
+
+    The result is empty if there are more than `MAX_WORDS` texts.
+    """
     return tuple(text for text in wrong if not re.search(r"[\d,]", text)) if len(wrong) <= MAX_WORDS else ()
 
 
@@ -227,7 +233,7 @@ def _fault(column: ColumnSurvey, wrong: Sequence[str]) -> str:
 
 
 def _unlike(form: NumberConf, texts: pa.Array, options: SurveyOptions) -> str:
-    """Return a text that cannot be read with ``--thousands`` and ``--decimal``; empty if all can."""
+    """Return a text that cannot be read with ``--thousands`` and ``--decimal``; empty if there is none."""
     thousands, decimal = options.thousands or form.thousands, options.decimal or form.decimal
     if thousands == decimal:
         thousands, decimal = options.thousands, options.decimal or ("," if thousands == "." else ".")
@@ -237,7 +243,7 @@ def _unlike(form: NumberConf, texts: pa.Array, options: SurveyOptions) -> str:
 
 
 def _points(column: ColumnSurvey, table: TableSurvey, options: SurveyOptions, has_commas: bool) -> ColumnSurvey:
-    """Return a CSV column of numbers; if its points may separate thousands, with both ways to read it."""
+    """Return a CSV column of numbers; add both ways to read it if its points may separate thousands."""
     if column.kind != "number" or column.forms or not column.name:
         return column
     if options.thousands == "." or options.decimal == ",":

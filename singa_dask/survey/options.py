@@ -1,4 +1,4 @@
-"""Options of a survey, and errors that tell which option helps."""
+"""Options of a survey, and errors that advise an option."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from singa_dask.errors import DataError
 class UnsureError(DataError):
     """Data can be read in several ways.
 
-    ``question`` asks the user for the way. ``choices`` are the possible answers, each with the fields of
+    ``question`` asks the user how to read them. ``choices`` are the possible answers, each with the fields of
     `SurveyOptions` that it changes.
     """
 
@@ -24,7 +24,7 @@ class UnsureError(DataError):
 
 @dataclass(frozen=True)
 class SurveyOptions:
-    """The options of ``init``. ``run`` runs tasks on Dask workers, if there are any."""
+    """The options of ``init``. The function ``run`` runs tasks on Dask workers; None without a cluster."""
 
     label: tuple[str, ...] = ()
     target: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class SurveyOptions:
 
 
 def worded(error: DataError, na_values: Sequence[str] = ()) -> DataError:
-    """Return an error that advises options of the command in place of keys of ``store_conf``.
+    """Convert an error that advises a key of ``store_conf`` to one that advises a command's option.
 
     ``na_values`` are the words that the user has passed already.
     """

@@ -17,16 +17,16 @@ from singa_dask.survey.results import OutputSurvey
 from singa_dask.survey.table_survey import TableSurvey
 from singa_dask.wording import listed
 
-# integers with at most FEW distinct values are classes; integers with more than MANY values that seldom repeat are
-# numbers
+# integers with at most FEW distinct values are classes; integers with more than MANY distinct values that seldom repeat
+# are numbers
 FEW, MANY = 10, 100
 MAX_NAMED = 20
 
 
 def outputs_of(table: TableSurvey, options: SurveyOptions, usable: Sequence[str]) -> list[OutputSurvey]:
-    """Return the labels or targets of ``--label`` or ``--target``, or else the label by its name.
+    """Return the labels of ``--label`` or the targets of ``--target``; else the label found by its name.
 
-    The label is sought among the ``usable`` columns.
+    Only ``usable`` columns can be found.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def outputs_of(table: TableSurvey, options: SurveyOptions, usable: Sequence[str]
 
 
 def _telling(table: TableSurvey, usable: Sequence[str]) -> tuple[ColumnSurvey, str]:
-    """Return the column that is the label according to its name, and the reason."""
+    """Return the column whose name means a label, such as "label", and the reason for the choice."""
     names = [name for name in table.named if name]
     labels = labels_among(names) if table.text.get("header", True) else []
     ends = [usable[0], usable[-1]] if usable else []
@@ -70,7 +70,7 @@ def _unknown(table: TableSurvey, candidates: Sequence[ColumnSurvey]) -> UnsureEr
 
 
 def _output(table: TableSurvey, column: ColumnSurvey, why: str, said: str, options: SurveyOptions) -> OutputSurvey:
-    """Return a label or target; ``said`` is ``label`` or ``target`` if an option says which it is."""
+    """Return a label or target; ``said`` is "label" or "target" if the user has passed this option."""
     place, known = f"{table.url}: column {column.name!r}", len(column.distinct)
     if column.kind not in ("number", "boolean", "string", "empty"):
         hint = ", in a column that you make of it, such as the month or hour" if column.kind in DATES else ""
@@ -126,7 +126,7 @@ def _counts_of(column: ColumnSurvey, texts: Sequence[str]) -> tuple[int, ...]:
 def _has_classes(table: TableSurvey, column: ColumnSurvey, said: str) -> bool:
     """Return whether numbers are classes.
 
-    Raises an UnsureError if that is not clear, and a DataError for classes that seldom repeat.
+    Raises an UnsureError if this is unclear, and a DataError for classes that seldom repeat.
     """
     known, n = len(column.distinct), column.n_present
     repeat = known == 2 or 3 * known <= n

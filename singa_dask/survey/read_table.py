@@ -32,7 +32,7 @@ MAX_BYTES, SEEN_BYTES, MIN_BYTES = 1 << 28, 1 << 26, 1 << 16
 
 
 class OpenTable(NamedTuple):
-    """The format of a table, the options of its CSV, its files, and kinds and faults of its columns.
+    """An open table: format, CSV options (``text``), files (``parts``), and kinds and faults of columns.
 
     ``open_file`` opens a file of the table.
     """
@@ -46,7 +46,7 @@ class OpenTable(NamedTuple):
     open_file: Callable[..., TablePart]
 
     def with_classes(self, options: SurveyOptions) -> OpenTable:
-        """Return the table with labels in ``--classes`` read as values, such as NA, and not as missing."""
+        """Return the table with the words in ``--classes`` read as classes, even a word such as NA."""
         if self.format != "csv" or not options.classes:
             return self
         listed = dict.fromkeys(options.label, options.classes)
@@ -56,7 +56,7 @@ class OpenTable(NamedTuple):
 
 
 def open_table(place: str, options: SurveyOptions, storage_options: fs.Options = None) -> OpenTable:
-    """Open a table, and detect how its text is read.
+    """Open a table; detect its format and, for CSV, its separator, header and encoding.
 
     Raises
     ------
@@ -173,7 +173,9 @@ def _lines_of(parts: OpenParts, sizes: Sequence[int], row_bytes: int) -> tuple[R
 
 
 def _groups_of(parts: OpenParts, row_bytes: int) -> tuple[Runs, int, int]:
-    """Return runs of records in columnar files, their number, and the bytes of the largest row group.
+    """Return runs of records in columnar files, the number of all records, and the bytes of a row group.
+
+    The largest row group counts.
 
     For a large table, only some evenly spaced runs are returned.
     """

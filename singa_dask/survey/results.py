@@ -1,4 +1,4 @@
-"""Results of a survey: the records, their labels or targets, notes on values, and the scores to beat."""
+"""Results of a survey: records, their labels or targets, notes on values, and scores of simple models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ Rows = npt.NDArray[np.int64]
 
 # numbers from 0 to 255 are treated as bytes if their maximum is at least this
 MIN_BYTE_RANGE = 100
-# a class is rare if another has more than RARE times its records; of more than MAX_WEIGHED classes, none is called rare
+# a class is rare if another class has more than RARE times as many records; with more than MAX_WEIGHED classes, no
+# class is called rare
 RARE, MAX_WEIGHED = 10, 20
 
 
@@ -40,10 +41,10 @@ class TextSurvey:
 
 @dataclass(frozen=True)
 class OutputSurvey:
-    """Properties of a label or target: its column, why it was chosen, and the records of each class.
+    """Properties of a label or target: its column, why it was chosen, and records of each class.
 
-    The records of each class are counted if there are classes. ``names`` are the values of the classes, in order; empty
-    if they are 0, 1, ...
+    A target has no classes, so ``counts`` is empty. ``names`` are the values of the classes, in order; empty if these
+    values are 0, 1, ...
     """
 
     name: str
@@ -55,7 +56,7 @@ class OutputSurvey:
 
     @property
     def is_label(self) -> bool:
-        """Whether it is a label, which has classes."""
+        """Whether this is a label, which has classes, and not a target."""
         return bool(self.counts)
 
     @property
@@ -66,7 +67,7 @@ class OutputSurvey:
 
     @property
     def roc_auc(self) -> str:
-        """The metric that shows how well records are ranked; empty for several classes, none of them rare."""
+        """Name of the ROC AUC metric, for two classes, or more classes if one is rare; empty otherwise."""
         return "roc_auc" if len(self.counts) == 2 else "roc_auc_ovr" if self.has_rare else ""
 
 
@@ -77,16 +78,17 @@ class Baseline:
     Attributes
     ----------
     score : float
-        Accuracy of a logistic regression, or root mean squared error of a ridge regression, on the test records. If
-        there are none, it is cross-validated.
+        Accuracy of a logistic regression, or root mean squared error of a ridge regression, on the test records.
+        Without test records, the score is cross-validated.
     linear, best : float
-        Share of the variance of labels or targets that a ridge regression explains, 0 to 1: the linear one, and the
-        better one of the linear one and one with a kernel. Each training record is predicted from all others.
+        Share of the variance of labels or targets that a ridge regression explains, 0 to 1. ``linear`` is the share of
+        the linear regression; ``best`` is the larger share of the linear and the kernel regression. Each training
+        record is predicted from all others.
     roc_auc : float or None
-        Area under the ROC curve of the logistic regression, a mean over classes, if the label has a rare class.
+        Area under the ROC curve of the logistic regression, averaged over classes, if the label has a rare class.
     constants : tuple of float
-        For each label or target the accuracy, or root mean squared error, of the best constant answer on the test
-        records. Empty if there are none.
+        For each label or target: accuracy of always predicting the most frequent class, or root mean squared error of
+        always predicting the mean, on the test records. Empty if there are no test records.
     """
 
     score: float
@@ -97,7 +99,7 @@ class Baseline:
 
     @property
     def curved(self) -> float:
-        """Share of the variance left unexplained by the linear model that the better model explains."""
+        """Share of the variance unexplained by the linear model that the best model explains."""
         return (self.best - self.linear) / (1 - self.linear)
 
 
@@ -121,8 +123,8 @@ class RecordSurvey:
     n_seen : int
         Number of records of a table that were read.
     values : {"bytes", "small", "columns", "any"}
-        Range of the values: bytes from 0 to 255, small numbers from -1 to 1, columns that each have their own range, or
-        any other numbers.
+        Range of the values. ``bytes``: 0 to 255. ``small``: -1 to 1. ``columns``: each column has its own range.
+        ``any``: other numbers.
     mean, std : float
         Mean and standard deviation of all values that were read.
     reading : dict
@@ -134,25 +136,25 @@ class RecordSurvey:
     left_out : str
         Message that lists the columns of a table that are not used, with the reasons.
     notes : sequence of Note
-        How values of a table are read, and which ones are filled or left out.
+        How values of a table are read, and which values are filled or left out.
     key : str
         Column that identifies records, such as an id or a time.
     split : str
-        How the records of a split test set were chosen.
+        How the test records were chosen, if the test set was split off.
     rule : mapping
-        Rule of `SplitConf` if training and test set are parts of one store.
+        Keys of `SplitConf`, if training and test set are parts of one store.
     form : str
         Format of the data; ``backend`` is the format of the training set.
     group_bytes : int
         Size of the largest row group; 0 without row groups.
     write : callable, optional
-        Writes the files of the split into a folder.
+        Function that writes the files of the training and test set into a folder.
     is_counted : bool
         Whether Dask workers have counted all records of a large table.
     naive : sequence of str
-        How good naive forecasts of a time series are.
+        Texts that describe the scores of naive forecasts of a time series.
     unlabelled_url : str
-        Records that are named like a test set, but have no labels.
+        URL of records whose file name suggests a test set, but which have no labels.
     largest : float
         Share of the largest class among the test records that a split chose; 0 if it is not known.
     """

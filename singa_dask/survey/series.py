@@ -22,18 +22,20 @@ DAY, WEEK = timedelta(days=1), timedelta(weeks=1)
 MONTH, QUARTER = timedelta(days=28), timedelta(days=92)
 # Unix times below these bounds are seconds, milliseconds, microseconds and nanoseconds
 EPOCHS = {1e11: 1.0, 1e14: 1e3, 1e17: 1e6, np.inf: 1e9}
-# parts of times that are no names of series
+# parts of times; a column with the values of such a part does not name series
 CALENDAR = (datetime.weekday, attrgetter("hour"), attrgetter("month"), attrgetter("day"))
-# minimum mean number of records of a series, and how many times closer its values are to each other than to others
+# minimum mean number of records of a series, and how many times closer values of a series must be to each other than to
+# values of other series
 MIN_OF_SERIES, CLOSER = 4, 2
 
 
 def naive_forecasts(
     table: TableSurvey, outputs: Sequence[OutputSurvey], times: Sequence[Any] | None, tested: Rows
 ) -> list[str]:
-    """Return for each predicted column how far naive forecasts are off on the test records.
+    """Return a text for each predicted column with the errors of naive forecasts on the test records.
 
-    The forecasts are the last value, and values that are earlier by a season that fits the usual step of the series.
+    The forecasts are the last value, and the value one season before, such as a day or a week. The seasons depend on
+    the usual step of the series.
 
     Parameters
     ----------
@@ -67,7 +69,7 @@ def naive_forecasts(
 
 
 def _moments(times: Sequence[Any]) -> list[datetime]:
-    """Return times as datetimes without an offset; empty if they are not dates."""
+    """Return times as datetimes without a UTC offset; empty if they are not dates."""
     known = as_dates(times)
     if not known or not hasattr(known[0], "year"):
         if not known or known[0] < MIN_EPOCH:
@@ -79,7 +81,7 @@ def _moments(times: Sequence[Any]) -> list[datetime]:
 
 
 def _seasonal(times: Sequence[datetime], tested: Rows) -> Iterator[tuple[str, Rows]]:
-    """Yield the name and the rows of each seasonal forecast; -1 stands for a record that is missing."""
+    """Yield the name of each seasonal forecast and the rows of its values; -1 stands for a missing record."""
     places = {moment: row for row, moment in enumerate(times)}
     if not places:
         return
@@ -90,7 +92,7 @@ def _seasonal(times: Sequence[datetime], tested: Rows) -> Iterator[tuple[str, Ro
     elif step == DAY:
         seasons = {"a week": WEEK}
     elif step == WEEK:
-        # the same day of the week
+        # 52 weeks, not a year, to reach the same day of the week
         seasons = {"52 weeks": 52 * WEEK}
     elif MONTH <= step <= QUARTER:
         seasons = {"a year": None}
@@ -105,14 +107,14 @@ def _year_before(moment: datetime) -> datetime:
 
 
 def gaps_note(dates: ColumnSurvey) -> Iterator[Note]:
-    """Yield a note on the gaps of a time series, if it has some."""
+    """Yield a note on the gaps of a time series, if it has gaps."""
     if gaps := gaps_of(next(filter(is_sorted, dates.times))):
         shown = f" of up to {gaps.longest}; most steps are {gaps.usual}" if isinstance(gaps.usual, timedelta) else ""
         yield Note(dates.name, f"gaps{shown}", gaps.n, "lags count records, not time")
 
 
 def series_in_blocks(dates: ColumnSurvey, columns: Sequence[ColumnSurvey]) -> str:
-    """Describe several series below one another, whose times start again; empty for a single series."""
+    """Describe a table of series below one another, whose times start again; empty for a single series."""
     for times in dates.times:
         if None in times or len({*times}) == len(times):
             continue
@@ -131,7 +133,7 @@ def series_in_blocks(dates: ColumnSurvey, columns: Sequence[ColumnSurvey]) -> st
 
 
 def series_side_by_side(dates: ColumnSurvey, columns: Sequence[ColumnSurvey]) -> str:
-    """Describe several series that share their times; empty if no column names the series."""
+    """Describe a table of several series that share their times; empty if no column names the series."""
     times = dates.values.to_pylist()
     n_series = max(Counter(times).values())
     for each in columns:
@@ -146,8 +148,8 @@ def doubts_of_series(
 ) -> Iterator[str]:
     """Yield a warning for each column that probably names several series with times of their own.
 
-    The predicted values then are much closer to the last value of the same series than to the record before. Parts of
-    the times, such as the weekday, do not name series.
+    In such a table, predicted values are much closer to the last value of the same series than to the record before.
+    Parts of the times, such as the weekday, do not name series.
     """
     moments = _moments(times or ())
     parts = [[getter(each) for each in moments] for getter in CALENDAR] if moments else []
@@ -174,13 +176,13 @@ def doubts_of_series(
 
 
 def _error(values: Any, guesses: Any) -> float:
-    """Return the root mean square of differences, or the share of different classes."""
+    """Return the root mean squared error of guesses, or for classes the share of wrong guesses."""
     if values.dtype == object:
         return float(np.mean(values != guesses))
     return float(np.sqrt(np.nanmean((values - guesses) ** 2)))
 
 
 def _is_of_block(column: ColumnSurvey, starts: Rows) -> bool:
-    """Return whether a column has one value in each block of records, and another one in the next."""
+    """Return whether a column is constant in each block of records, and changes between blocks."""
     values = column.values.to_pylist()
     return [i for i in range(1, len(values)) if values[i] != values[i - 1]] == [*starts[1:]]

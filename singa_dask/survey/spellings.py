@@ -15,12 +15,12 @@ from singa_dask.survey.columns import ColumnSurvey
 from singa_dask.survey.results import OutputSurvey
 from singa_dask.survey.table_survey import TableSurvey
 
-# maximum number of numeric columns that a job file lists if the table has no other columns
+# maximum number of numeric columns that a job file lists if all columns of the table are numeric
 MAX_LISTED = 64
 
 
 class Spellings(NamedTuple):
-    """Counts for each CSV column of words for missing values, of surrounding blanks, and of leading zeros."""
+    """Counts of words for missing values, surrounding blanks and leading zeros, for each CSV column."""
 
     words: Mapping[str, Counter[str]]
     blanks: Counter[str]

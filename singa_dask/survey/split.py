@@ -28,16 +28,16 @@ from singa_dask.survey.options import SurveyOptions
 from singa_dask.survey.results import OutputSurvey, RecordSurvey, Rows
 from singa_dask.survey.table_survey import TableSurvey
 
-# fewer test records are too few to judge a net
+# minimum number of test records; fewer are too few to judge a net
 MIN_TESTED = 10
-# data with fewer records is not split, and arrays of more bytes are not copied
+# MIN_SPLIT: data with fewer records are not split. MAX_COPIED: arrays with more bytes are not copied
 MIN_SPLIT = 10
 MAX_COPIED = 1 << 28
 NOT_COPIED = f"--copy: more than {MAX_COPIED >> 20} MiB are not copied. Leave it out."
 # maximum number of test sets to try, and of records in all test sets together
 MAX_DRAWS, MAX_DRAWN = 1000, 1_000_000
 Split = tuple[Rows, Rows, str]
-"""Rows to train and to test on, and how they were chosen."""
+"""Training rows, test rows, and a text that says how the test rows were chosen."""
 
 
 def _largest(labels: npt.NDArray[Any]) -> float:
@@ -46,7 +46,7 @@ def _largest(labels: npt.NDArray[Any]) -> float:
 
 
 def _tested(counts: Rows, share: float) -> Rows:
-    """Return the number of records of each class to test on; at least one of each class is for training."""
+    """Return how many records of each class to test on; at least one of each class is for training."""
     wanted: Rows = np.minimum(np.rint(share * counts), counts - 1).astype(np.int64)
     return wanted
 
@@ -65,8 +65,8 @@ def stratify(labels: npt.NDArray[Any], options: SurveyOptions) -> Split:
 def split_rows(table: TableSurvey, outputs: Sequence[OutputSurvey], rows: Rows, options: SurveyOptions) -> Split:
     """Return the training rows, the test rows, and a text that says how they were chosen.
 
-    If the rows are sorted by a date, the last ones are the test set. If nothing is copied, a rule of the job chooses
-    other rows later.
+    If the rows are sorted by a date, the last rows are the test set. Unless the data is copied, a rule of the job
+    chooses other test rows later.
     """
     n_test = round(options.test_split * len(rows))
     if not 0 < n_test < len(rows) or len(rows) < MIN_SPLIT:
@@ -108,7 +108,7 @@ def _split_by_key(table: TableSurvey, rows: Rows, options: SurveyOptions) -> Spl
 
 
 def directory_of(url: str) -> str:
-    """Return the directory that has the data at a URL or pattern."""
+    """Return the directory that contains the data at a URL or pattern."""
     return posixpath.dirname(re.split(r"[*?[]", url.rstrip("/"))[0])
 
 
@@ -146,12 +146,12 @@ def split_by_rule(
     test_from: int = 0,
     order: str = "",
 ) -> RecordSurvey:
-    """Return the survey with a test set that is part of the store: a random share, or the last records.
+    """Return the survey with a test set that is a part of the store: a random share, or the last records.
 
     Parameters
     ----------
     kept : ndarray, optional
-        Indices in the store of the records that are used, if all records were read.
+        Store indices of the records that the job uses. None if not all records were read.
     labels : array, optional
         Class of each record in ``kept``. If given, the split is stratified.
     test_from : int
@@ -185,7 +185,7 @@ def split_by_rule(
 
 
 def _even_seed(codes: Rows, kept: Rows, wanted: Rows, options: SurveyOptions) -> int:
-    """Return the seed whose split is closest to the wanted number of test records of each class.
+    """Return the seed whose split comes closest to the wanted number of test records of each class.
 
     Several seeds are tried, because the rule of the split ignores classes: in a small table, an arbitrary seed may give
     too many records of one class to the test set.

@@ -18,8 +18,8 @@ MAX_SPARSE = 10
 MAX_RATIO = 1000.0
 MAX_NAMED = 5
 MAX_COMPARED = 1 << 14
-# a column of ids has at least MIN_NUMBERED records, and this share of distinct values: float32 rounds some large ids to
-# equal values
+# a column of ids has at least MIN_NUMBERED records, and this share of distinct values; the share is below 1, because
+# float32 rounds some large ids to equal values
 MIN_NUMBERED, NUMBERED = 20, 0.99
 # fields with more values report a single range for all values
 MAX_FEATURES = 1 << 12
@@ -74,7 +74,7 @@ class FieldStatistics:
         return np.asarray(self._squares / np.maximum(self.counts, 1))
 
     def summary(self) -> dict[str, Any]:
-        """Return ``min``, ``max`` and ``mean`` of the finite values, if any, and ``nan``, the number of NaN."""
+        """Return ``min``, ``max`` and ``mean`` of the finite values, if any, and ``nan``, the count of NaN."""
         n = int(self.counts.sum())
         if not n:
             return {"nan": self.n_nan}
@@ -83,7 +83,7 @@ class FieldStatistics:
 
 
 def label_findings(labels: Mapping[int, int], names: Sequence[str], n_records: int) -> list[str]:
-    """Return messages about likely problems of labels, given how many records with each label were read.
+    """Return messages about likely problems of labels, given the number of records read per label.
 
     ``names`` are the class names, if any, and ``n_records`` the size of the store.
     """
@@ -112,7 +112,7 @@ def label_findings(labels: Mapping[int, int], names: Sequence[str], n_records: i
 def value_findings(field: str, statistics: FieldStatistics, names: Mapping[int, str], is_picture: bool) -> list[str]:
     """Return messages about likely problems of the values of a field.
 
-    ``names`` are the names of features by index, where known. With ``is_picture`` constant values are no problem.
+    ``names`` are the names of features by index, where known. With ``is_picture``, constant values are not a problem.
     """
     texts = []
     if statistics.n_nan:
@@ -149,7 +149,7 @@ def _name(index: int, names: Mapping[int, str]) -> str:
 
 
 class Ids:
-    """Finds features with another whole number in nearly each of the first records, like ids.
+    """Finds features that look like ids: nearly each of the first records has a different whole number.
 
     ``names`` are the names of features by index, where known.
     """
@@ -177,7 +177,7 @@ class Ids:
 
 
 class Repeats:
-    """Counts records that are equal to an earlier one, among the first records."""
+    """Counts duplicates: records, among the first records, that are equal to an earlier record."""
 
     def __init__(self) -> None:
         self._labels: dict[bytes, int] = {}
@@ -198,7 +198,7 @@ class Repeats:
         self._n_equal = self._n - len(self._labels)
 
     def findings(self) -> list[str]:
-        """Return a message if there are duplicates."""
+        """Return a message about duplicates; an empty list if there are none."""
         if not self._n_equal:
             return []
         others = f", {self._n_relabelled} of them with another label" if self._n_relabelled else ""

@@ -1,4 +1,4 @@
-"""Find data, their test set and their format, and survey them."""
+"""Survey data at a URL: find the test set, detect the format, and inspect the records."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TABLE_LINES = 20
 def survey(url: str, options: SurveyOptions, folder: str) -> TextSurvey | RecordSurvey:
     """Inspect data: a store, a directory with a training set, or a text.
 
-    A net of characters reads any data as a text.
+    With ``--net char-rnn``, any data is read as a text.
 
     ``folder`` is where to write copies of training and test set.
 
@@ -70,7 +70,7 @@ def survey(url: str, options: SurveyOptions, folder: str) -> TextSurvey | Record
 
 
 def holds_table(url: str, backend: str, options: SurveyOptions, storage_options: fs.Options = None) -> bool:
-    """Return whether data of a format are a table with named columns, or lines of numbers."""
+    """Return whether data in a format are a table with named columns, or lines of numbers."""
     if backend == "jsonl":
         return bool(options.of_tables()) or _has_columns_of_texts(url, options.label, storage_options)
     if backend == "parquet":
@@ -95,7 +95,7 @@ def is_table(place: str, label: str = "", storage_options: fs.Options = None) ->
 def _has_columns_of_texts(place: str, label: Sequence[str], storage_options: fs.Options = None) -> bool:
     """Return whether the first JSON line has values besides the label that are not numbers or lists.
 
-    A label that is given by position is a column of a table, too.
+    If the label is given by position, the result is true, too, because only tables have positions.
     """
     with contextlib.suppress(IndexError, ValueError, DataError):
         file = shard_urls(place, storage_options)[0] if is_pattern(place, storage_options) else place
@@ -108,7 +108,7 @@ def _has_columns_of_texts(place: str, label: Sequence[str], storage_options: fs.
 
 
 def _several_texts(pattern: str) -> DataError:
-    """Return the error for several texts, with a command that joins them, or makes a table of them."""
+    """Return the error for several texts, with a command that joins them or makes a table of them."""
     if not is_pattern(posixpath.dirname(pattern)):
         return DataError(
             f"{pattern}: several texts, of which one net of characters reads one. Join them: cat {pattern} > all.txt"
@@ -133,7 +133,7 @@ def find_sets(url: str) -> tuple[str, str, str]:
         pattern = fs.join(url, f"train*{suffixes.pop()}")
         return pattern, _beside(pattern), ""
     if len(train) != 1 or any(fs.is_dir(fs.join(url, name)) for name in others):
-        # next to other folders, "train" may be the name of a class
+        # if there are other folders, "train" may be the name of a class
         return url, _beside(url), ""
     inside = fs.join(url, train[0])
     return inside, _beside(inside), ""
@@ -144,7 +144,7 @@ def _is_test(name: str) -> bool:
 
 
 def _beside(url: str) -> str:
-    """Return the test set beside a training set: the same name with another word in place of ``train``."""
+    """Return the test set beside a training set: ``test.csv`` for ``train.csv``; empty without one."""
     folder, name = posixpath.split(url)
     if "train" not in name:
         return ""

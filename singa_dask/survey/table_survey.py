@@ -29,7 +29,7 @@ from singa_dask.survey.results import Rows
 
 @dataclass(frozen=True, eq=False)
 class TableSurvey:
-    """A table: how it is read, its columns, and the ``runs`` of records that were read, of about ``n``."""
+    """A table of about ``n`` records: how it is read, its columns, and the ``runs`` of records read."""
 
     url: str
     format: str
@@ -48,7 +48,7 @@ class TableSurvey:
 
     @property
     def _keys(self) -> set[str]:
-        """Columns that names of directories give."""
+        """Names of the columns whose values come from names of directories, such as ``year=2024``."""
         return {name for name, _ in self.parts.files[0].keys}
 
     @property
@@ -67,7 +67,7 @@ class TableSurvey:
         return any(each.counted for each in self.columns)
 
     def count(self, options: SurveyOptions, labels: Collection[str], run: Run) -> TableSurvey:
-        """Return the table with counts of all its records, from tasks that ``run`` executes."""
+        """Count all records by tasks that ``run`` executes; return the table with these counts."""
         columns = [each for each in self.columns if each.name in self.kinds and each.kind in COUNTED]
         written = {each.name for each in columns if each.forms or (each.name in labels and self.format == "csv")}
         kinds = {each.name: "string" if each.name in written else self.kinds[each.name] for each in columns}
@@ -97,7 +97,7 @@ class TableSurvey:
             yield from ((file, index, n) for index in range(n))
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return the distinct values of a column as they are written, sorted, numbers by value."""
+        """Return the distinct values of a column as they are written, sorted; numbers are sorted by value."""
         if self.named[name].kind == "string":
             return in_order(self.named[name].distinct.to_pylist())
         counted = self.named[name].counted
@@ -110,7 +110,7 @@ class TableSurvey:
         return in_order(different)
 
     def with_names(self, names: Collection[str], na_values: Sequence[str]) -> TableSurvey:
-        """Return the table with columns read as names, also if they look like numbers, such as 01234."""
+        """Return the table with some columns read as names, even if values look like numbers, such as 01234."""
         columns = []
         for each in self.columns:
             if each.name in names and each.kind != "string" and each.name not in self._keys:
@@ -124,7 +124,7 @@ class TableSurvey:
         return replace(self, columns=columns)
 
     def keys(self, name: str) -> pa.Array:
-        """Return the values of a column that were read, for `SplitConf.of_keys`."""
+        """Return the values of a column, of the records that were read, for `SplitConf.of_keys`."""
         if name in self._keys:
             return key_texts(self.named[name].values)
         # read values as strings, because 007 is not a number

@@ -1,4 +1,4 @@
-"""Survey a table: one step after the other, from its columns to the scores to beat."""
+"""Survey a table step by step, from its columns to the scores of simple models."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def survey_table(url: str, test_url: str, backend: str, options: SurveyOptions, 
 
 
 def _interpreted(url: str, options: SurveyOptions) -> tuple[TableSurvey, SurveyOptions]:
-    """Read a table with its numbers and dates; return it and the options with columns by name."""
+    """Read a table, with numbers and dates written as text; return it and the options with column names."""
     if options.split_by and (options.lags or options.test):
         raise DataError(f"{url}: --split-by, and {'--lags' if options.lags else '--test'}. Pass one of them.")
     opened = open_table(url, options)
@@ -153,7 +153,7 @@ def _width(choice: Choice, reading: Mapping[str, Any]) -> int:
 
 
 def _spelled(choice: Choice, reading: dict[str, Any]) -> Spellings:
-    """Return how values are written, and add the words for missing values to ``reading``."""
+    """Count how values are written (see `Spellings`), and add the words for missing values to ``reading``."""
     spelled, na_values = spellings_of(choice.table, choice.used, choice.outputs, reading), reading.get("na_values", ())
     # formats without default words for missing values know only the words in na_values
     if found := {word for words in spelled.words.values() for word in words}.difference(na_values):
@@ -162,7 +162,7 @@ def _spelled(choice: Choice, reading: dict[str, Any]) -> Spellings:
 
 
 def _doubts_of_columns(choice: Choice, spelled: Spellings, options: SurveyOptions) -> list[str]:
-    """Return warnings about ids, ambiguous values, unmet words and dates, or about several series."""
+    """Return warnings about ids, ambiguous values and dates, unused ``--na-values``, and several series."""
     said = "another whole number in each record. Pass --drop if it is an id"
     plain = [each for each in choice.features if each.name not in choice.lagged]
     return [
@@ -174,7 +174,7 @@ def _doubts_of_columns(choice: Choice, spelled: Spellings, options: SurveyOption
 
 
 def _notes(choice: Choice, spelled: Spellings, reading: Mapping[str, Any]) -> list[Note]:
-    """Return the notes on how values are read, and which ones are filled or left out."""
+    """Return the notes on how values are read, and which values are filled or left out."""
     table, used, lagged = choice.table, choice.used, choice.lagged
     as_they_are = lagged | {each.name for each in choice.outputs if each.is_label}
     order = choice.lags.order if choice.lags else ""
@@ -197,7 +197,7 @@ def _parts(choice: Choice, reading: Mapping[str, Any], options: SurveyOptions) -
 
 
 def _to_predict(choice: Choice, test_url: str, options: SurveyOptions) -> TableSurvey | None:
-    """Return the table named like a test set if it lacks labels or targets, but no feature; else None."""
+    """Return the table named like a test set if it has all features, but no labels or targets; else None."""
     if not test_url:
         return None
     beside = read_table(open_table(test_url, options), options)
@@ -206,7 +206,7 @@ def _to_predict(choice: Choice, test_url: str, options: SurveyOptions) -> TableS
 
 
 def _checked(choice: Choice, parts: Parts, test_url: str, options: SurveyOptions) -> Parts:
-    """Return the parts, without a split if there is a test set.
+    """Return the parts; if there is a test set, all rows are training rows.
 
     Raises a `DataError` if ``--copy`` or ``--lags`` does not fit the table.
     """
@@ -232,7 +232,7 @@ def _skip_unlabelled(choice: Choice, parts: Parts, reading: dict[str, Any], is_c
 
 
 def _measured(choice: Choice, reading: dict[str, Any]) -> TextMeasure:
-    """Measure the texts of the only feature, and add to ``reading`` how they are read."""
+    """Measure the texts of the only feature, and add the keys for reading them to ``reading``."""
     measure = TextMeasure.of(as_texts(choice.features[0].present))
     text: dict[str, Any] = {"length": measure.length, "vocab_size": measure.vocab_size, "lowercase": True}
     text |= {"tokens": measure.tokens} if measure.tokens != "words" else {}
@@ -241,7 +241,7 @@ def _measured(choice: Choice, reading: dict[str, Any]) -> TextMeasure:
 
 
 def _key(choice: Choice, beside: TableSurvey | None, options: SurveyOptions) -> str:
-    """Return the column that identifies records: an id or a time; empty if new records ``beside`` lack it."""
+    """Return the column that identifies records: an id or a time; empty if ``beside`` lacks it."""
     times = sorting_column(choice.table, options)
     ids = [name for name, reason in choice.left_out.items() if reason in KEYS]
     days = [times.name] if times else []
@@ -252,7 +252,7 @@ def _key(choice: Choice, beside: TableSurvey | None, options: SurveyOptions) -> 
 def _doubts_of_records(
     choice: Choice, parts: Parts, options: SurveyOptions, records: RecordSurvey, by_rule: bool
 ) -> list[str]:
-    """Return warnings about leaks, and about what is in one of training and test records alone."""
+    """Return warnings about leaks, ``--split-by``, and classes and categories that only test records have."""
     table, features, outputs, measure = choice.table, choice.features, choice.outputs, records.measure
     leaks = [] if choice.lags or measure else list(leak_warnings(table, features, outputs, parts.rows))
     doubts = [*leaks, *(_doubts_of_key(table, options.split_by) if options.split_by else ())]
@@ -271,7 +271,7 @@ def _doubts_of_records(
 def _with_rule(
     records: RecordSurvey, choice: Choice, parts: Parts, options: SurveyOptions
 ) -> tuple[RecordSurvey, Parts]:
-    """Return records with a rule that splits them, and the parts that the rule chooses."""
+    """Return the survey with a rule that splits the records, and the parts that the rule chooses."""
     table, output, rows, test = choice.table, choice.outputs[0], parts.rows, parts.test
     if options.split_by:
         rule = {"test_share": options.test_split, "seed": abs(options.seed), "key": options.split_by}
@@ -283,7 +283,7 @@ def _with_rule(
     if table.is_whole:
         kept, values = rows + options.lags, table.named[output.name].values.take(rows)
         labels = codes_of(values) if output.is_label else np.zeros(len(rows), np.int64)
-    # start the test set at the same share of the table as in the records that were read
+    # start the test set at the same fraction of the table as in the records that were read
     test_from = round(int(test.min()) * table.n / table.n_seen) + options.lags if is_last else 0
     order = parts.how.removeprefix(f"the last {len(test)}")
     records = split_by_rule(records, options, kept, labels, test_from, order)
@@ -294,7 +294,7 @@ def _with_rule(
 
 
 def _with_test_set(records: RecordSurvey, outputs: Sequence[OutputSurvey]) -> RecordSurvey:
-    """Return records after counting the test set, which is read as the training data is."""
+    """Return the survey with counts of the test set, which is read in the same way as the training data."""
     url, test_url, reading = records.url, records.test_url, records.reading
     with open_store(url, "table", **reading) as store:
         facts = store.table_facts
@@ -312,7 +312,7 @@ def _with_test_set(records: RecordSurvey, outputs: Sequence[OutputSurvey]) -> Re
 def _refuse_before_count(table: TableSurvey, options: SurveyOptions) -> None:
     """Ask open questions before counting a large table, which takes minutes.
 
-    Other errors are raised after counting, if they remain.
+    Other errors are raised after counting, if they still occur.
     """
     try:
         choose(table, options)
@@ -412,6 +412,6 @@ def _doubts_of_key(table: TableSurvey, name: str) -> Iterator[str]:
 
 
 def _learned_rows(table: TableSurvey, rule: Mapping[str, Any], options: SurveyOptions) -> Rows:
-    """Return which of the rows that were read are training rows by a rule; without a rule, all."""
+    """Return the training rows of a rule among the rows that were read; all rows without a rule."""
     n = table.n_seen
     return SplitConf.model_validate({"part": "train", **rule}).rows(options.lags, n) if rule else np.arange(n)
