@@ -29,7 +29,7 @@ STOPS = tuple(signal.Signals[name] for name in runtime.STOPS)
 NEVER_IGNORED = (signal.SIGINT, signal.SIGTERM)
 """Handled even if ignored by the caller, as a shell ignores Ctrl-C for background commands."""
 AGAIN_S = 0.05
-"""Seconds until a signal whose exception was lost is delivered again."""
+"""Seconds after which a signal is delivered again if its exception was lost."""
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from singa_dask.shown import STDERR
     "--clusters",
     metavar="FILE...",
     multiple=True,
-    help="Use the cluster blocks of these files, or built-in ones, by name; by default all built-in ones. Write it "
+    help="Use the cluster blocks of these files, or built-in ones, by name; by default all built-in ones. Pass it "
     "after JOB.yaml.",
 )
 @click.option(

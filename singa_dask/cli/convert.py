@@ -141,7 +141,7 @@ def _replacing(overwrite: bool) -> Callable[[Sequence[str]], None]:
 
 
 def _convert_job(sources: tuple[str, ...], destination: str, before_replacing: Callable[[Sequence[str]], None]) -> None:
-    """Write a job file as YAML."""
+    """Convert a job file in SINGA's own format to YAML."""
     from singa_dask import fs
     from singa_dask.cli import job
     from singa_dask.fs.outputs import check_output

@@ -96,7 +96,8 @@ def inspect(
 def head(url: str, n: int, reading: Reading) -> None:
     """Show the first records.
 
-    A table is shown as its file has it, with the names of its columns. Other records have number, label and values.
+    A table is shown as the file contains it, with the names of the columns. For other records, the number, the label
+    and the values are shown.
     """
     from singa_dask.cli.opening import opened
     from singa_dask.cli.raw_tables import first_records, head_lines, is_raw_table
@@ -126,9 +127,9 @@ def head(url: str, n: int, reading: Reading) -> None:
 )
 @_store_options
 def verify(url: str, writes: bool, reading: Reading) -> None:
-    """Read every block, and end with an error if some cannot be read.
+    """Read every block, and end with an error if a block cannot be read.
 
-    Of pictures, every bad one is named. Pass --resize HxW if pictures have several sizes.
+    Every bad picture is named. Pass --resize HxW if pictures have several sizes.
 
     Blocks are compared with the checksums of the manifest, if there is one. A manifest that does not fit the data is an
     error.
@@ -194,8 +195,8 @@ def verify(url: str, writes: bool, reading: Reading) -> None:
 def bench(url: str, batch_size: int, shuffle: Shuffle, rounds: int, reading: Reading, as_json: bool) -> None:
     """Compare the speed of the loader's batches with copies of the same records in memory.
 
-    Both take turns in one run; their ratio is more reliable than the rates. In the first epoch all records are decoded,
-    later only those that the loader does not keep in memory.
+    Loader and memory are measured in turns, so their ratio is more reliable than the rates. In the first epoch, all
+    records are decoded; in later epochs, only records that the loader does not keep in memory.
     """
     from singa_dask.cli.opening import opened
 
@@ -214,7 +215,7 @@ def bench(url: str, batch_size: int, shuffle: Shuffle, rounds: int, reading: Rea
 
 
 def _bad_pictures(store: Store, block_id: int) -> tuple[list[str], int]:
-    """Return what is wrong with each damaged picture of a block, and how many others differ from the first in size."""
+    """Return the faults of damaged pictures of a block, and how many other pictures differ in size from the first."""
     from singa_dask.data.codecs.salvage import OTHER_SCHEMA
 
     try:

@@ -1,4 +1,4 @@
-"""``export`` and ``import``: trained nets for other programs, and of other programs."""
+"""``export`` and ``import``: write trained nets for other programs, and read weights from these."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def export(
 ) -> None:
     """Write a trained net as a file for other programs.
 
-    RUN is a run directory or a step of it; with --job any checkpoint, including SINGA's. ONNX has the test net, from
-    records as they are stored to the probabilities of a SoftmaxLoss, for batches of any size. model.py is the same net
-    as a PyTorch module, with model.weights.safetensors beside it. model.pt is the state dict of a
-    TorchModule. safetensors and npz have all params by name. The file appears when it is complete.
+    RUN is a run directory or a step of it; with --job any checkpoint, including SINGA's. The ONNX model is the test
+    net: it takes records as they are stored, in batches of any size, and returns the probabilities of a SoftmaxLoss.
+    model.py is the same net as a PyTorch module; its weights are in model.weights.safetensors. model.pt is the state
+    dict of a TorchModule. safetensors and npz have all params by name. The file appears when it is complete.
     """
     from singa_dask.cli import job
     from singa_dask.exports.exporting import export_job, job_of_run

@@ -172,11 +172,11 @@ def predict(
 
     Writes CSV with a header and a line for each record, in file order. The columns are: the file, or the number of the
     record from 0 on; columns to --keep; name, number and probability of the likeliest class, and of the next ones with
-    --topk K; or, with --proba, the probability of each class. With several --layer each has such columns, after its
-    name. A SigmoidCrossEntropyLoss has a column for each label, with its probability, and a net that predicts numbers
-    one for each target.
+    --topk K; or, with --proba, the probability of each class. With several --layer, there are such columns for each
+    layer. A SigmoidCrossEntropyLoss has a column with the probability of each label. A net that predicts numbers has a
+    column for each target.
 
-    Records go through the test net. They are normalised, and images scaled, like its own records.
+    Records go through the test net. They are normalised, and images scaled, like the test net's own records.
     """
     from singa_dask import fs
     from singa_dask.conf import Phase

@@ -44,7 +44,7 @@ def inspection_lines(facts: Mapping[str, Any], width: int | None) -> list[str]:
         lines += ["", *_survey_lines(facts["survey"], width)]
     if facts["fields"]:
         lines += ["", *_field_lines(facts["fields"], width)]
-    # the survey has the columns that a job does not read
+    # if there is a survey, it describes the columns that a job does not read
     if columns := [each for each in facts["columns"] if each["field"] or not facts.get("survey")]:
         lines += ["", *_column_lines(columns, width)]
     for name, known in facts["texts"].items():

@@ -93,7 +93,7 @@ def warn(
 
 
 def command_line(ctx: click.Context, without: tuple[str, ...] = ()) -> list[str]:
-    """Return the arguments with which the command can be repeated, without some parameters."""
+    """Return the command line that repeats a command, without the parameters ``without``."""
     arguments, options = [], []
     for param in ctx.command.params:
         name = str(param.name)

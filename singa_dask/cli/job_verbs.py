@@ -232,7 +232,7 @@ def _follow(follower: runtime.Follower) -> runtime.JobEnd | None:
 
 
 def tell_learning(jobs: runtime.RemoteJobs, job_id: str, on_event: Callable[[dict[str, Any]], None]) -> None:
-    """Wait for the summary of a detached job, and pass what it says about learning to ``on_event``.
+    """Wait for the summary of a detached job, and pass its results about learning to ``on_event``.
 
     For a job that is not detached, `run` prints these results itself. A driver on a silent Dask worker may never write
     the summary, so the wait is limited.
@@ -307,7 +307,7 @@ def _check_unit(unit: str, job_id: str, events: Iterable[Mapping[str, Any]]) -> 
 
 
 def _find(jobs: runtime.RemoteJobs, piece: str) -> dict[str, Any]:
-    """Return the row of a job; print a line if it is the newest of several that have ended."""
+    """Return the row of a job; print a line if it is the newest of several matching jobs, all ended."""
     row = jobs.find(piece)
     if row.get("also"):
         echo(f"{piece}: {row['id']} is the newest of {len(row['also']) + 1} matching jobs. All have ended.", err=True)
@@ -339,7 +339,7 @@ def end_line(row: Mapping[str, Any]) -> str:
 
 
 def row_at_end(jobs: runtime.RemoteJobs, job_id: str, over: runtime.JobEnd) -> dict[str, Any]:
-    """Return the row of a job after its last event; a ClusterError if the scheduler or the job is gone."""
+    """Return the row of a job after its last event; raise a ClusterError if scheduler or job is gone."""
     with contextlib.suppress(SingaError):
         row = jobs.find(job_id)
         if row["ended"] is not None:
@@ -357,7 +357,7 @@ def of_cluster(scheduler: str | None, scheduler_file: str | None) -> list[dict[s
 
 
 def of_runs(url: str, scheduler: str | None, scheduler_file: str | None) -> list[dict[str, Any]]:
-    """Return the rows of the runs in a directory; from the scheduler, where it knows their newest job."""
+    """Return the rows of the runs in a directory, from the scheduler if it knows the newest job of a run."""
     from singa_dask.observe.files.run_list import list_runs
 
     rows = list_runs(url)

@@ -1,4 +1,4 @@
-"""The click tree, which imports a command's module on first use, as ``dask`` loads this file on every call.
+"""The click tree. It imports a command's module on first use, because ``dask`` loads this file on every call.
 
 Errors of all commands become plain messages and exit codes here.
 """
@@ -78,7 +78,7 @@ MODULES = {
     "import": "export",
     "init": "init.command",
 }
-"""Modules of commands, where they do not have the command's name."""
+"""Modules of commands that do not have the command's name."""
 
 HABITS = {
     "attach": "follow watch",
@@ -254,7 +254,7 @@ def _interrupted(ctx: click.Context) -> NoReturn:
 
 
 def _comes_of_ctrl_c(error: BaseException | None) -> bool:
-    """Return whether a KeyboardInterrupt caused an error, as modules may replace it during their import."""
+    """Return whether a KeyboardInterrupt caused an error that a module raised during its import."""
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
             return True

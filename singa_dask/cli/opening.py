@@ -21,7 +21,7 @@ from singa_dask.wording import suggest
 
 
 def described(url: str, reading: Reading) -> Store:
-    """Open a store as `opened` does; if its columns do not fit the format, as a table with named columns."""
+    """Open a store with `opened`, or as a table with named columns if its columns do not fit the format."""
     try:
         store = opened(url, reading)
         store.read_block(0)
@@ -70,9 +70,9 @@ def opened(url: str, reading: Reading) -> Store:
     Raises
     ------
     ConfigError
-        Its format does not take one of the options.
+        The format of the store does not take one of the options.
     DataError
-        It cannot be opened, or its records do not fit the given shape.
+        The store cannot be opened, or its records do not fit the given shape.
     """
     backend, options = store_format(url, reading)
     try:

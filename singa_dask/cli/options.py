@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 CPU = "--cpu"
-"""Placeholder for the changes of this option among those of ``--set``."""
+"""Placeholder in the list of ``--set`` values. It stands for the changes that ``--cpu`` makes."""
 AUTO = "auto"
-"""Value of ``--cluster`` of run for a cluster block that is planned."""
+"""Value of ``run --cluster`` that plans the cluster block."""
 MEASURING = "measuring what the job costs on this machine, and simulating it ..."
 """Message before a plan, which may take a minute."""
 LATEST = "latest"

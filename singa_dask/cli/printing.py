@@ -40,7 +40,7 @@ class TextColumn:
         Order in which columns are left out on a narrow terminal, the highest rank first. A column of rank 0 is never
         left out.
     right : bool
-        Whether it is aligned to the right.
+        Whether the column is aligned to the right.
     """
 
     name: str
@@ -50,14 +50,14 @@ class TextColumn:
 
     @cached_property
     def width(self) -> int:
-        """Width of its longest cell."""
+        """Width of the longest cell."""
         from rich.cells import cell_len
 
         return max(cell_len(shown(text, one_line=True)) for text in (self.name, *self.cells))
 
 
 def table(columns: Sequence[TextColumn], width: int | None, *, keep_empty: bool = False) -> list[str]:
-    """Return the lines of a table without empty columns, and without those that do not fit in ``width`` (None: any)."""
+    """Return the lines of a table. Empty columns, and columns that do not fit in ``width``, are left out."""
     kept = [column for column in columns if keep_empty or any(column.cells)]
     while width is not None and sum(each.width + len(GAP) for each in kept) - len(GAP) > width:
         highest = max(column.rank for column in kept)
@@ -69,7 +69,7 @@ def table(columns: Sequence[TextColumn], width: int | None, *, keep_empty: bool 
 
 
 def align(rows: Sequence[Sequence[str]], right: Sequence[int] = (), indent: str = "") -> list[str]:
-    """Return rows as lines with aligned columns; ``right`` has the indices of right-aligned ones."""
+    """Return rows as lines with aligned columns; ``right`` has the indices of right-aligned columns."""
     from rich.cells import cell_len
 
     cells = [[shown(text, one_line=True) for text in row] for row in rows]

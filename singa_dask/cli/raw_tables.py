@@ -167,7 +167,8 @@ def survey_columns(url: str, reading: Reading, thousands: str, decimal: str) -> 
 def describe_columns(found: TableSurvey) -> list[dict[str, Any]]:
     """Return name, kind, number of missing values, and values of each column, for JSON.
 
-    Columns of numbers and dates have ``low`` and ``high``, others the number of ``different`` values and some of them.
+    Columns of numbers and dates have ``low`` and ``high``. Other columns have ``different``, the number of distinct
+    values, and ``examples``.
     """
     return [
         {"name": each.name, "kind": kind_of(each), "n_missing": each.n_missing, **_values(each)}

@@ -17,9 +17,9 @@ from singa_dask.survey.options import worded
 
 @dataclass(frozen=True)
 class Reading:
-    """The options that say how to open a store.
+    """The options for opening a store.
 
-    ``options`` are the options of the format, by name. ``shape`` is empty if it is not given.
+    ``options`` are the options of the format, by name. ``shape`` is empty if the user has not set it.
     """
 
     backend: str | None = None
@@ -121,7 +121,7 @@ def names_option(name: str, use: str, metavar: str = "NAMES") -> Callable[[Comma
 
 
 def text_options(command: Command) -> Command:
-    """Add the options for tables of text; those not given are empty or None."""
+    """Add the options for tables of text. An option that is not given is empty or None."""
     return with_options(
         command,
         names_option("--na-values", "Words that mean a missing value, by commas: unknown,n.a.", "WORDS"),

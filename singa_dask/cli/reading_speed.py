@@ -46,9 +46,9 @@ class Rate:
 def measure(store: Store, batch_size: int = 256, shuffle: Shuffle = "none", rounds: int = 3) -> list[Rate]:
     """Measure how fast the loader reads batches, and how fast the same records are copied in memory.
 
-    Batches are measured as they are stored, and scaled to float32. Loader and memory are measured in turns, and the
-    medians of ``rounds`` are returned. Views of the file are copied, so that the time includes reading it. Raises a
-    DataError if there are fewer records than a batch, or more than 1 GiB.
+    Two kinds of batches are measured: as they are stored, and scaled to float32. Loader and memory are measured in
+    turns, and the medians of ``rounds`` are returned. Views of the file are copied, so that the time includes reading
+    it. Raises a DataError if there are fewer records than a batch, or more than 1 GiB.
     """
     import numpy as np
 

@@ -65,7 +65,7 @@ class RunArguments:
         return bool(self.scheduler or self.scheduler_file)
 
     def read_job(self) -> JobFile:
-        """Return the job with all options that change it; a combination that is wrong is a usage error."""
+        """Return the job with the changes of all options; raise a UsageError if options contradict each other."""
         from singa_dask.cli import job
 
         if self.resume and self.init_from:
@@ -250,7 +250,7 @@ def sets_of_listen(listen: str | None) -> tuple[str, ...]:
 
 
 def tell_end(result: runtime.Result, url: str, quiet: bool) -> None:
-    """Print how the job ended; a failure even when quiet."""
+    """Print how the job ended. A failure is printed even if ``quiet`` is true."""
     for text in (result.reason, result.error.rstrip()):
         if text and (result.state == "failed" or not quiet):
             echo(text, err=True)

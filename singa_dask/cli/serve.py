@@ -120,8 +120,9 @@ def serve(
     """Answer requests for predictions over HTTP.
 
     RUN is a run directory or a step of it; with --job any checkpoint, including SINGA's. POST /predict takes records as
-    JSON, as a NumPy array or as a picture; GET /health and GET /model describe the server. SIGTERM or Ctrl-C ends it
-    after the current requests, a second one at once. There is no authentication. Needs pip install 'singa-dask[serve]'.
+    JSON, as a NumPy array or as a picture; GET /health and GET /model describe the server. SIGTERM or Ctrl-C ends the
+    server after the current requests; a second signal ends it at once. There is no authentication. Needs pip install
+    'singa-dask[serve]'.
     """
     from singa_dask.cli.job import collect_again
     from singa_dask.inference.model import load_model

@@ -26,7 +26,7 @@ DONE = {
     "verify": "verified",
 }
 LINE_S = 5.0
-"""Least number of seconds between lines."""
+"""Minimum number of seconds between lines."""
 MANY_LINES = 50
 """A pause between lines lasts at least this fraction of the time so far."""
 

@@ -1,4 +1,4 @@
-"""The topologies that ``compare`` compares, each with a run for each seed, and when runs end."""
+"""The topologies to compare, their runs (one for each seed), and the conditions that end a run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from singa_dask.runtime.units.worker_metrics import group_rows
 BUILT_IN = ("single", "sandblaster", "allreduce", "downpour", "hogwild", "hybrid")
 COUNTED_IN_STEPS = ("train_steps", "disp_freq", "test_freq", "validate_freq", "checkpoint_freq")
 N_SHOWN = 50
-"""Points of a training curve, if the job sets no disp_freq."""
+"""Number of points of a training curve, if the job sets no disp_freq."""
 
 
 class Ends(NamedTuple):
@@ -77,7 +77,7 @@ def cluster_files(named: Sequence[str]) -> list[str]:
     Raises
     ------
     UsageError
-        Two have the same name, or there is no such file.
+        Two files have the same name, or a file does not exist.
     """
     files = list(named or BUILT_IN)
     for file in files:
@@ -134,7 +134,7 @@ def plan_topology(
 
 
 def _n_steps(read: JobFile) -> int:
-    """Return the steps that one worker group alone would run."""
+    """Return the number of steps that one worker group alone would run."""
     if read.job.epochs is None:
         return read.job.train_steps
     return count_steps(read, build_nets(read.job)).job.train_steps * read.job.cluster.nworker_groups

@@ -72,7 +72,7 @@ class UnmeasuredError(ConfigError):
 
 
 class Stops:
-    """Passes signals to the current run, and keeps ``signal_name``, the first one, empty if there was none."""
+    """Passes signals to the current run. ``signal_name`` is the first signal, empty before any signal."""
 
     def __init__(self) -> None:
         self.signal_name = ""
@@ -92,7 +92,7 @@ class Stops:
 
 
 class _Watch:
-    """Ends a run when it reaches its target or time limit; ``reason`` is why, empty if it did not end it."""
+    """Ends a run at its target or time limit. ``reason`` says which; it is empty if neither was reached."""
 
     def __init__(self, ends: Ends) -> None:
         self.reason = ""

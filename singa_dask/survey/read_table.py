@@ -173,9 +173,7 @@ def _lines_of(parts: OpenParts, sizes: Sequence[int], row_bytes: int) -> tuple[R
 
 
 def _groups_of(parts: OpenParts, row_bytes: int) -> tuple[Runs, int, int]:
-    """Return runs of records in columnar files, the number of all records, and the bytes of a row group.
-
-    The largest row group counts.
+    """Return runs of columnar records, the number of all records, and the largest row group's bytes.
 
     For a large table, only some evenly spaced runs are returned.
     """

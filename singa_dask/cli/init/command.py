@@ -279,7 +279,7 @@ def _show(output: OutputSurvey) -> str:
 
 
 def _score(surveyed: RecordSurvey, baseline: Baseline) -> str:
-    """Return what a linear model of the training records achieves."""
+    """Return a text with the score of a linear model of the training records."""
     on_tests = "on the same test records"
     of = f" of counted {surveyed.measure.tokens}" if surveyed.measure else ""
     if not surveyed.has_classes:
@@ -292,7 +292,7 @@ def _score(surveyed: RecordSurvey, baseline: Baseline) -> str:
 
 
 def _constant(surveyed: RecordSurvey, output: OutputSurvey, index: int) -> str:
-    """Return what the best constant answer achieves, on the test records if that is known."""
+    """Return a text with the score of the best constant prediction, if possible on the test records."""
     baseline, total = surveyed.baseline, sum(output.counts)
     known = baseline.constants[index:] if baseline else ()
     known = known or ((surveyed.largest,) if surveyed.largest else ())

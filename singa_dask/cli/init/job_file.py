@@ -53,7 +53,7 @@ def _new_run(data: RecordSurvey | TextSurvey, net: str, out: str, on_cluster: bo
 
 
 def _name(data: RecordSurvey | TextSurvey, net: str, out: str) -> str:
-    """Return a name for a job: the name of its file, or for ``job.yaml`` of data and net; ``digits-mlp``."""
+    """Return a name for a job: the name of its file, or for ``job.yaml`` one such as ``digits-mlp``."""
     own = re.sub(r"[^A-Za-z0-9_]+", "-", posixpath.splitext(posixpath.basename(out))[0]).strip("-")
     if own not in ("", "job"):
         return own

@@ -24,12 +24,13 @@ EPOCHS, STEPS = (20, 100), (500, 5000)
 FEW_EPOCHS = 2
 # tables up to this number of bytes are shuffled as a whole in memory
 MAX_SHUFFLED = 1 << 26
-# how much is shuffled together, so that it fits in a Dask worker with 1 GB: blocks, and bytes of row groups
+# number of blocks that are shuffled together, and maximum bytes of row groups, so that a Dask worker with 1 GB suffices
 WINDOW, WINDOW_BYTES = 48, 1 << 27
-# with more records than this, the job tests only at the end
+# with more test records than this, the job tests only at the end
 MAX_TESTED = 1_000_000
 RNN_EPOCHS = 10
-# minimum number of epochs for pictures, and of steps or else pictures: a net has to see few pictures often
+# training length for pictures: at least CONVNET_EPOCHS epochs, and CONVNET_STEPS steps or CONVNET_SEEN pictures,
+# whichever is less; so a net sees few pictures often
 CONVNET_EPOCHS, CONVNET_STEPS, CONVNET_SEEN = 10, 2000, 64_000
 HIDDEN, HIDDEN_OF_MANY = (64, 64), (256, 128)
 # from this number of features on, hidden layers are larger

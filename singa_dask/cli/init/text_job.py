@@ -1,4 +1,4 @@
-"""The job for a text: a recurrent net of characters."""
+"""The job for a text file: a recurrent net of characters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TEXT_BATCH, UNROLL, UNITS, TEXT_EPOCHS, TEXT_STEPS = 50, 50, 256, 10, (500, 3000
 
 
 def text_job(data: TextSurvey, next_steps: str) -> str:
-    """Return the text of a job for a text, without its first lines. ``next_steps`` has commands and name."""
+    """Return a job for a text file, without the first lines. ``next_steps`` has commands and name."""
     batch = max(1, min(TEXT_BATCH, data.n_characters // (2 * (UNROLL + 1))))
     epoch = max(1, data.n_characters // (batch * UNROLL))
     steps = min(max(TEXT_EPOCHS * epoch, TEXT_STEPS[0]), TEXT_STEPS[1])

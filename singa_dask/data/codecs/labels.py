@@ -16,12 +16,12 @@ LABEL_NAMES = ("label", "labels", "y", "class", "target", "targets")
 
 
 def labels_among(names: Iterable[str]) -> list[str]:
-    """Return the names that labels often have."""
+    """Return the names that usually mean a label, such as "label" or "class"; see `LABEL_NAMES`."""
     return [name for name in names if name.lower() in LABEL_NAMES]
 
 
 def is_point(names: Sequence[str]) -> bool:
-    """Return whether the only possible label is y, and there is an x: both may be coordinates of a point."""
+    """Return whether the only possible label is y, but there is an x, so that both may be coordinates."""
     return [name.lower() for name in labels_among(names)] == ["y"] and "x" in map(str.lower, names) and len(names) > 2
 
 
@@ -63,7 +63,7 @@ def as_labels(values: npt.NDArray[Any], where: str, first: int = 0) -> npt.NDArr
 
 
 def find_wrong_label(values: npt.NDArray[Any]) -> tuple[int, str] | None:
-    """Return the index of the first invalid label, and what is wrong with it; None if all are valid."""
+    """Return the index of the first invalid label, and the reason; None if all labels are valid."""
     if values.dtype.kind not in "biuf":
         return 0, f"labels of type {values.dtype}, expected integers"
     if values.dtype.kind in "biu" and np.can_cast(values.dtype, np.int32):

@@ -70,7 +70,7 @@ def as_values(
 
 
 def find_wrong_weight(weights: npt.NDArray[Any]) -> tuple[int, str] | None:
-    """Return the index of the first invalid weight, and what is wrong with it; None if all are valid.
+    """Return the index of the first invalid weight, and the reason; None if all weights are valid.
 
     ``weights`` has the shape (n, ...). Weights must be finite and at least 0.
     """

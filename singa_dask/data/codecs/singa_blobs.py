@@ -81,5 +81,5 @@ def _fields(content: bytes) -> list[MessageField]:
 
 
 def _bytes(fields: Iterable[MessageField], number: int) -> list[bytes]:
-    """Return the values of a message's field, without integers."""
+    """Return the bytes of each value of a field, except integers."""
     return [column.values.tobytes() for column in fields if column.number == number and column.wire != VARINT]

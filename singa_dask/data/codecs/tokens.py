@@ -201,7 +201,7 @@ class TextMeasure:
 
     @classmethod
     def of(cls, texts: pa.Array) -> TextMeasure:
-        """Measure texts without nulls: in words, but names and texts without blanks in characters."""
+        """Measure texts without nulls: in words, or in characters for names and scripts without blanks."""
         measure = cls.of_columns([{"": texts}])[""]
         unspaced, letters = pc.sum(pc.count_substring_regex(texts, UNSPACED)), pc.sum(pc.utf8_length(texts))
         if measure.median >= MIN_WORDS and 2 * unspaced.as_py() < letters.as_py():

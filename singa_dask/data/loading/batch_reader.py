@@ -93,7 +93,7 @@ class BatchReader:
         self._store, self._starts = reader.store, reader.store.starts
         self._in_order = sampler.shuffle == "none"
         sizes = np.diff(self._starts)
-        # number of records per block, if all blocks except the last have the same number; else 0
+        # number of records per block, if all blocks except the last have the same size; else 0
         self._even = int(sizes[0]) if (sizes[:-1] == sizes[0]).all() and sizes[-1] <= sizes[0] else 0
         self._check_at = 0.0
         self._pool: BlockPool | None = None
@@ -189,7 +189,7 @@ class BatchReader:
         Parameters
         ----------
         ids : (n_batches, n) int64
-            Consecutive records, where the first record of the group follows its last.
+            Consecutive records; after the last record of the group, the first record is next.
         buffers : dict of str to ndarray
             Memory for batches that span several blocks: one array (n_batches * n, *shape) for each field.
         """

@@ -211,7 +211,7 @@ class Fetcher:
                     self._changed.wait(left)
 
     def _seconds_left(self, fetch: _Fetch) -> float | None:
-        """Return the time in seconds until a block is late; None if it will not be requested again."""
+        """Return the seconds until a block is late; None if a late block will not be requested again."""
         if fetch.repeated or fetch.started is None:
             return None
         late_s = self._threads.late_after(fetch.length)

@@ -79,7 +79,7 @@ class Loader:
     wait_s : float
         Seconds that `next` has waited for records.
     n_ahead : int
-        Number of batches that the caller has taken from `next` in advance, before the step that it computes now. The
+        Number of batches that the caller has taken from `next`, but not yet computed. The
         caller sets this number. `epoch`, `cursor` and `advance` refer to the current step.
     """
 

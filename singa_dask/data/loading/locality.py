@@ -59,9 +59,9 @@ class Locations:
         return tuple(sorted(host for host, n_bytes in by_host.items() if n_bytes == max(by_host.values())))
 
     def local_bytes(self, block: Block, names: Collection[str]) -> int:
-        """Return how many bytes of a block are stored on the host with these `host_names`.
+        """Return how many bytes of a block are stored on the host that has these `host_names`.
 
-        For a block of a local file, these are all bytes.
+        For a block of a local file, all bytes are on this host.
         """
         if block.file not in self._is_local:
             self._is_local[block.file] = fs.local_path(block.file) is not None

@@ -30,7 +30,7 @@ class LookAhead:
     horizon : int
         Number of steps to look ahead.
     resident : collection of int
-        Blocks that stay in memory. This is a live view; see `BlockReader`.
+        Blocks that stay in memory. The collection changes while the `BlockReader` reads blocks.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class LookAhead:
         """Return the blocks that have to be read for some records, and mark these blocks as kept."""
         blocks = np.searchsorted(self._starts, ids.reshape(-1), side="right") - 1
         if self._sampler.shuffle == "none":
-            # blocks are consecutive, except that the first block follows the last at the end of an epoch
+            # blocks are consecutive; after the last block, the first block is next
             used = blocks[np.flatnonzero(np.diff(blocks, prepend=-1))].tolist()
             return [block for block in used if self._keep(block)]
         used = np.flatnonzero(np.bincount(blocks)).tolist()

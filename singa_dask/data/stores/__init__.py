@@ -6,13 +6,13 @@ format is first used.
 What all stores share
     `store`: the base class and the registry. `range_store`: stores whose blocks are ranges of files. `rechunker`:
     groups records for writers. `sharded_store`: reads several files as one store. `split_store`: reads the part to
-    train on, or to test on. `view_store`: the base class of the last two.
+    train on, or to test on. `view_store`: the base class of `sharded_store` and `split_store`.
 From a URL to a store
     `opening`: opens stores. `detection`: finds the format. `shards`: names of sets of files. `hugging_face`, `lakes`:
     directories that other programs write. `manifest`, `manifest_writer`: descriptions of stores.
 Labels and training data
     `label_match`: converts the labels of a store to the labels of the training data.
-    `training_knowledge`: what a job knows of its training data.
+    `training_knowledge`: facts of the training data that a job keeps.
 Formats
     A folder for each kind: `tables`, `arrays`, `arrow`, `images`, `texts`, `messages`.
 """

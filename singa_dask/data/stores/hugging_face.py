@@ -1,4 +1,4 @@
-"""Directories that Hugging Face's libraries write: by save_to_disk, or with splits in a README.md."""
+"""Directories that Hugging Face's ``save_to_disk`` writes, and datasets whose README.md lists splits."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ def saved_files(url: str, names: Collection[str], storage_options: fs.Options = 
 
     ``names`` are the names in the directory.
 
-    Raises a `DataError` if the directory has several splits, each in a directory of its own, or does not list its
-    files.
+    Raises a `DataError` if the directory has several splits, each in its own directory, or does not list its files.
     """
     try:
         if SPLITS in names:
@@ -66,7 +65,7 @@ def name_sets(url: str, storage_options: fs.Options = None) -> str:
 
 
 def _splits_of(url: str, storage_options: fs.Options) -> list[str]:
-    """Return files and name of each split in the front matter of README.md; empty if it lists none."""
+    """Return texts with files and name of each split in the front matter of README.md."""
     splits = []
     try:
         front = FRONT_MATTER.match(decode_text(fs.join(url, README), storage_options))

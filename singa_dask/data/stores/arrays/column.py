@@ -1,7 +1,7 @@
-"""ColumnStore: a store of records of constant size, with a contiguous array for each field.
+"""ColumnStore: a store of records of constant size that has a contiguous array for each field.
 
-The base of idx, npy and npz. Blocks of a local file are views of its memory map. A remote file is read by
-ranges. A compressed file is decompressed into memory when it is opened.
+It is the base class of the formats idx, npy and npz. Blocks of a local file are views of its memory map. A remote file
+is read by ranges. A compressed file is decompressed into memory when it is opened.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The library h5py reads the structure of the file. The values are then read by ranges. This module undoes the filters
 gzip and shuffle; the library undoes all other filters. The library does not check the decoded length of a chunk, and
-returns uninitialised memory for a damaged one. So this module checks lengths.
+returns uninitialised memory for a damaged chunk. So this module checks lengths.
 """
 
 from __future__ import annotations

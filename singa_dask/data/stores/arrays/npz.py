@@ -55,7 +55,7 @@ class NpzStore(ColumnStore):
     Notes
     -----
     When a local archive of up to 64 MiB without a manifest is opened, its arrays are compared with the checksums in the
-    archive. For other archives `check_whole` does this.
+    archive. For other archives, `check_whole` compares the checksums.
     """
 
     block = LabelOptions

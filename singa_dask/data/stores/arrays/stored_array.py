@@ -1,4 +1,4 @@
-"""StoredArray: an array in a file. ContiguousArray: one whose values are contiguous in the file."""
+"""StoredArray: an array in a file. ContiguousArray: an array whose values are contiguous in the file."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class ArrowStore(RangeStore):
         self.mapped = self.is_local and not self._compressed
 
     def _find_blocks(self, source: Bytes, batches: list[tuple[int, int, int]]) -> tuple[tuple[Block, ...], bool]:
-        """Return the blocks, and whether any is compressed, from the manifest or the blocks' headers."""
+        """Return the blocks, and whether a block is compressed, from the manifest or the blocks' headers."""
         lengths = [(offset, meta + body) for offset, meta, body in batches]
         if self.manifest and lengths == [(block.offset, block.length) for block in self.manifest_blocks()]:
             return self.manifest.blocks, bool(self.manifest.opening.get("compressed"))

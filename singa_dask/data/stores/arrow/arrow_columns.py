@@ -1,4 +1,4 @@
-"""Convert Arrow columns of fixed-size binary to arrays, which metadata of the schema describes."""
+"""Convert Arrow columns of fixed-size binary to arrays. Metadata of the schema has dtype and shape."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def metadata_of(schema: pa.Schema) -> dict[str, Any]:
 
 
 def describe(store: Store, schema: pa.Schema) -> dict[str, Any]:
-    """Set what a conversion wrote to the schema as attributes of a store; return the metadata."""
+    """Set the attributes of a store from the metadata of a conversion in the schema; return the metadata."""
     described = metadata_of(schema)
     store.is_converted = bool(described)
     store.class_names, store.class_type = parse_names(described.get("class_names")), described.get("class_type", "")

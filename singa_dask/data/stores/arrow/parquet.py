@@ -280,7 +280,7 @@ class ImageParquetStore(ParquetStore):
 
     holds = "images"
     table_format = ""
-    # this store detects no files by itself: `ParquetStore` does
+    # files are detected by `ParquetStore` alone
     suffixes = ()
     magic = b""
 
