@@ -2,10 +2,10 @@
 
 The names are imported on first use, because they require scikit-learn (extra ``sklearn``).
 
-`estimator` has the estimators; `arguments` has their parameters, and builds the jobs that they run. `fit_records`
-checks features and targets, `fit_facts` computes their statistics, and `local_fit` trains in this process. `sparse`
-handles sparse matrices, `categories` encodes columns of text, and `not_numbers` raises errors for text and dates among
-numbers.
+`estimator` has the estimators; `arguments` has the parameters of estimators, and builds the jobs that estimators run.
+`fit_records` checks features and targets, `fit_facts` computes their statistics, and `local_fit` trains in this
+process. `sparse` handles sparse matrices, `categories` encodes columns of text, and `not_numbers` raises errors for
+text and dates among numbers.
 """
 
 from __future__ import annotations

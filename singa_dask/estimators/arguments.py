@@ -42,14 +42,14 @@ PARAMETERS = """
     activation : {"identity", "logistic", "tanh", "relu"}
         Activation of the hidden layers of the default net.
     job : Job or path, optional
-        Job, or job file, to train instead of the default net. Its input layers read X and y; their ``path`` is
-        ignored. X is not scaled, so the job has to do this, e.g. with ``std_value`` or a BatchNorm layer. The job's
-        tests do not run during training.
+        Job, or job file, to train instead of the default net. The input layers of the job read X and y; the key
+        ``path`` is ignored. X is not scaled, so the job has to do this, e.g. with ``std_value`` or a BatchNorm layer.
+        The job's tests do not run during training.
     module : class, function or str, optional
         Class of a module of PyTorch, a function that returns the module, or a name such as ``"mymodels:Net"``, to train
         instead of the default net. Arguments of the class have the prefix ``module__``, as in ``module__dim=64``. X is
-        not scaled, and the module reads it as float32. A classifier needs one output for each class, before softmax.
-        A regressor needs one for each target; its loss is a EuclideanLoss.
+        not scaled, and the module reads it as float32. For a classifier, the module needs one output for each class,
+        before softmax. For a regressor, it needs one output for each target; the loss is a EuclideanLoss.
     solver : {"adam", "sgd"}, optional
         Adam, or SGD with Nesterov's momentum. Default: Adam, or the updater of the job.
     momentum : float
@@ -87,7 +87,7 @@ PARAMETERS = """
         Whether `predict` raises an error for unknown categories or encodes them as zeros. `set_params` may change it
         after `fit`.
     n_jobs : int, optional
-        Number of threads of a worker. Default: its share of the cores.
+        Number of threads of a worker. Default: the worker's share of the cores.
     random_state : int, RandomState or None
         Source of the job's seed. Default: a new seed in each fit, or the job's.
     warm_start : bool
@@ -254,7 +254,7 @@ ACTIVATIONS = {"identity": "", "logistic": "Sigmoid", "tanh": "Tanh", "relu": "R
 SMALL = 1 << 24
 """Number of multiplications in a forward pass below which NumPy is faster than oneDNN."""
 DATA, HELD_OUT = "train", "held_out"
-"""Names under which the job reads the training records and the held-out records."""
+"""Names of the job's datasets with the training records and the held-out records."""
 FEATURES = "data"
 """Name of the input layer of the default net."""
 
@@ -317,7 +317,7 @@ def default_job(
         layers.append(layer("TargetInput", name="target", store_conf=records, size=n_outputs))
     sources = ["out", FEATURES if has_labels else "target", *(["weight"] if is_weighted else [])]
     layers.append(layer(loss, name="loss", srclayers=sources))
-    # SigmoidCrossEntropyLoss is a mean over labels, so divide the weight decay by their number, too
+    # SigmoidCrossEntropyLoss is a mean over labels, so also divide the weight decay by the number of labels
     n_losses = n_outputs if loss == "SigmoidCrossEntropyLoss" else 1
     weight_decay = estimator.weight_decay if alpha is None else alpha / batch_size / n_losses
     adam = {"type": "Adam", "learning_rate": {"type": "Fixed", "base_lr": 0.001}}
@@ -414,7 +414,8 @@ def tested_job(job: Job, estimator: Any, loss: str, is_weighted: bool) -> Job:
 def record_shape(job: Job, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape of a record for a job.
 
-    If records are flat, and the first input layer sets a shape with the same number of values, that shape is returned.
+    For flat records, the shape in the first input layer is returned, if the layer sets a shape with the same number of
+    values.
     """
     (first, *_) = (stored_shape(store) for store in _stores(job).values())
     return first if len(shape) == 1 and math.prod(first) == shape[0] else shape

@@ -20,8 +20,8 @@ from singa_dask.jobs.datasets.lazy_parts import map_parts, parts_of
 from singa_dask.wording import listed, suggest
 
 UNKNOWN = ("error", "ignore")
-# matches texts such as 22.1%, $1,200 or (5.00); a column with more than MANY_NUMBERS different ones hardly has
-# categories
+# matches texts such as 22.1%, $1,200 or (5.00); a column with more than MANY_NUMBERS different texts of this form
+# hardly has categories
 NUMBER = re.compile(r"[-+(]?\W{0,3}\d[\d.,'\s]*\W{0,3}")
 MANY_NUMBERS = 20
 
@@ -50,7 +50,7 @@ def categories_of_parts(x: Any, meta: Any, estimator: Any) -> Categories | None:
 
 
 def category_columns(x: Any) -> list[str]:
-    """Return the columns with text or categories, of a pandas frame or a Dask frame's ``_meta``."""
+    """Return the columns of a pandas frame, or of a Dask frame's ``_meta``, that have text or categories."""
     if not hasattr(x, "iloc") or getattr(x, "ndim", 0) != 2 or not x.columns.is_unique:
         return []
     return [name for name, dtype in x.dtypes.items() if _is_category(str(dtype), x[name])]

@@ -171,7 +171,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         if self.client is not None and not self.run_dir:
             arguments.check_shared(self.client)
         if not goes_on:
-            # remove the fitted net: if this fit fails, its values must not be used with the new scaling
+            # remove the fitted net: if the new fit fails, the old values must not be used with the new scaling
             self.__dict__.pop("_net", None)
         own_net = self._has_own_net
         records = fit_records.checked_records(
@@ -237,8 +237,8 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
     ) -> tuple[list[float], int]:
         """Train with workers and servers; return the losses and the number of epochs.
 
-        Scores are stored in ``stopping``. ``run_job`` is the job to run, which reads ``data``. ``job`` has the same
-        net, but expects scaled records.
+        Scores are stored in ``stopping``. ``run_job`` is the job to run; it reads ``data``. ``job`` has the same net as
+        ``run_job``, but expects scaled records.
         """
         losses: dict[int, float] = {}
         scores: dict[int, float] = {}

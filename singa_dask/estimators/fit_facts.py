@@ -16,7 +16,7 @@ from singa_dask.jobs.datasets.lazy_parts import map_parts
 
 
 class ArrayFacts(NamedTuple):
-    """Statistics of an array: if requested, the moments of its columns and its sorted distinct values.
+    """Statistics of an array: if requested, mean and variance of each column, and sorted distinct values.
 
     ``lengths`` are the numbers of records in the partitions of the array. If the array has NaN or infinity, the other
     statistics are missing.

@@ -58,7 +58,7 @@ class FittedNet:
     values : mapping of str to Stored
         Values of the net's params.
     learned : Learned, optional
-        What the run has learned from the training data in addition to params, such as scalings.
+        Values that the run has learned from the training data in addition to params, such as scalings.
     is_shared : bool
         Whether the net uses the arrays in ``values`` without a copy. Later changes of the arrays then change its
         results. The arrays must have the shapes and dtype of the params.
@@ -152,7 +152,7 @@ OTHER_NET = (
 
 @dataclass
 class Stopping:
-    """Decides when a fit ends before its last epoch, like scikit-learn's MLPClassifier.
+    """Decides whether a fit ends before its last epoch, with the rule of scikit-learn's MLPClassifier.
 
     A fit ends after more than ``patience`` consecutive epochs that were not better than the best epoch by ``tol``.
     Epochs are compared by ``score`` of the current values, or else by their mean loss including the L2 penalty.
@@ -246,8 +246,8 @@ class LocalFit:
         Returns
         -------
         list of float
-            Mean losses, as a job reports them: of the first step, then once per epoch of the steps since the last
-            report.
+            Mean losses, as a job reports them: first the loss of the first step, then once per epoch the mean loss of
+            the steps since the last report.
         int
             Number of epochs.
         """

@@ -2,9 +2,9 @@
 
 Names are imported on first use, so that a user's module with layers can import the converters cheaply.
 
-`exporting` writes files of an `exported_net`. `encoding` makes their content with the `converters` of its layers: those
-in `onnx_layers` add nodes to an `onnx_graph`, and those in `torch_layers` add text to a `torch_source`.
-`importing` imports weights; `weights` reads and writes their files.
+`exporting` writes files of an `exported_net`. `encoding` makes the content of the files with `converters`, which are
+functions that add a layer to the file. The converters in `onnx_layers` add nodes to an `onnx_graph`; the converters in
+`torch_layers` add text to a `torch_source`. `importing` imports weights; `weights` reads and writes their files.
 """
 
 from typing import TYPE_CHECKING

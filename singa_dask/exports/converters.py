@@ -99,7 +99,7 @@ TORCH_CONVERTERS = Converters("PyTorch", "TORCH_CONVERTERS")
 def _refuse(layer: Layer) -> None:
     """Raise a ConfigError for a layer that no format can express.
 
-    In exported models batches can have any length, and there is no state.
+    In exported models, batches can have any length, and layers have no state.
     """
     if isinstance(layer, MultiHeadAttention | PositionalEmbedding) and layer.carries:
         raise ConfigError("its time steps continue from batch to batch. Set carry_state: false.")

@@ -69,7 +69,7 @@ def _model_facts(exported: ExportedNet, about: Mapping[str, Any]) -> dict[str, A
 
 
 def encode_onnx(exported: ExportedNet, target: str, about: Mapping[str, Any]) -> dict[str, bytes]:
-    """Encode a net as an ONNX file, URL -> content, with further metadata ``about`` it.
+    """Encode a net as an ONNX file; return a dict of URL to content. ``about`` has further metadata.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def encode_torch(exported: ExportedNet, target: str, about: Mapping[str, Any]) -
 def encode_state_dict(
     exported: ExportedNet, target: str, layers: Sequence[str], states: Mapping[str, tuple[Array, ...]]
 ) -> bytes:
-    """Return a file of PyTorch with the state dict of the TorchModule in ``layers``, or of the only one.
+    """Return a PyTorch file with the state dict of the only TorchModule, or of the one in ``layers``.
 
     ``states`` has the buffers of integers, by the name of the layer.
 

@@ -133,7 +133,7 @@ def input_facts(net: NeuralNet, tables: Mapping[str, TableFacts]) -> dict[str, d
 
 
 def net_of_params(job: JobConf) -> NeuralNet:
-    """Build the whole net of a job: its training net, or its test net if only that reads records."""
+    """Build the whole net of a job: the training net, or the test net if only the test net reads records."""
     part = inference_job(job, _phase_of(job, Phase.TRAIN, Phase.TEST), in_order=False)
     try:
         return build_net(part.job, part.phase)

@@ -61,8 +61,8 @@ def export(
         including SINGA's.
     path : path
         File or URL to write to. The file is written atomically. For PyTorch it is a module such as ``model.py``; its
-        weights are written to ``model.weights.safetensors`` beside it. A state dict, such as ``model.pt``, is that of
-        the net's only TorchModule, or of the one in ``layers``.
+        weights are written to ``model.weights.safetensors`` beside it. A file such as ``model.pt`` has the state dict
+        of the net's only TorchModule, or of the TorchModule in ``layers``.
     format : {"onnx", "torch", "state_dict", "safetensors", "npz"}, optional
         Format of the file. By default the suffix of ``path`` decides.
     layers : sequence of str
@@ -82,7 +82,7 @@ def export(
         The format cannot express a layer, a package is missing, or there is no such run, layer or format. Nothing is
         written.
     CheckpointError
-        The checkpoint has no values for the net, or they do not fit.
+        The checkpoint has no values for the net, or the values do not fit.
     """
     url = os.fspath(run)
     return export_job(job_of_run(url) if job is None else job.conf, url, os.fspath(path), format, layers, overwrite)

@@ -52,8 +52,9 @@ def import_weights(
         Directory or URL for the checkpoint.
     map : mapping or path, optional
         Maps the name of each array to the name of a param; to a mapping with ``param``, ``transpose``, ``rows`` and
-        ``plus``; to a list of these; or to None, which leaves the array out. Or a YAML file with such a mapping.
-        Without it, arrays are matched by layer, name and shape, and only if each has a single candidate.
+        ``plus``; to a list of such mappings; or to None, which leaves the array out. A YAML file with such a mapping is
+        accepted, too. Without ``map``, arrays are matched by layer, name and shape, and only if each array has a single
+        candidate.
     partial : bool
         Permit missing params. A job that starts from the checkpoint initialises them.
 

@@ -27,7 +27,7 @@ WORDS = {
 }
 ROLES = {word: role for role, words in WORDS.items() for word in words.split()}
 TURNS: dict[int, Any] = {2: True, 3: True, 4: [3, 2, 0, 1]}
-"""``transpose`` for an array with its outputs in the last axis, by the number of axes."""
+"""Number of axes -> value of ``transpose`` for an array whose last axis is the axis of outputs."""
 HEADING = (
     "A map to complete. Lines without # are sure. Lines with # follow the order of the arrays and can be wrong: check "
     "them, also for transpose: true, and remove the #. Save the map as map.yaml, and pass --map map.yaml (Python: map=)"
@@ -46,7 +46,7 @@ class MapEntry(NamedTuple):
     rows : sequence of int
         Range of rows to use, as (first, stop). If empty, all rows are used.
     plus : str
-        Name of another array that is added to this one first; empty if there is none.
+        Name of another array that is added to this array first; empty if there is none.
     """
 
     name: str
@@ -82,7 +82,7 @@ class ParamPlace(NamedTuple):
 
     @property
     def hides_transpose(self) -> bool:
-        """Whether it is a square weight of a layer with ``transpose``."""
+        """Whether the shape does not show the order of axes: a square weight of a layer with ``transpose``."""
         return getattr(self.layer, "transpose", False) and self.kind == "weight" and len({*self.param.whole_shape}) == 1
 
 
@@ -107,14 +107,14 @@ class _Option(NamedTuple):
 class Matching:
     """Assignment of arrays to params.
 
-    Arrays with a common prefix are a group, which belongs to one layer. A group is sure if it has the layer's name, or
-    neither it nor the layer has another candidate, and if other matrices show the order of axes.
+    Arrays with a common prefix are a group, which belongs to one layer. The match of a group and a layer is sure if
+    their names are equal, or if neither has another candidate. Other matrices must also show the order of axes.
 
     Attributes
     ----------
     sure : list of MapEntry
     unsure, unused : list of str
-        Names of the arrays whose params are not sure: those with candidates, and those without any.
+        Names of the arrays without a sure param: ``unsure`` arrays have candidates, ``unused`` arrays have none.
     wanted : set of str
         Names of the params that are candidates for some array.
     """
@@ -149,7 +149,7 @@ class Matching:
     def _choose(
         self, found: Mapping[str, Sequence[_Option]], is_plain: bool, layers: Sequence[str]
     ) -> dict[str, _Option]:
-        """Return the sure options: those with the layer's name, then those without an alternative."""
+        """Return the sure options: first options with the layer's name, then options without an alternative."""
         pairs = {(head, option.layer): option for head, options in found.items() for option in options}
         common = os.path.commonprefix([*found]).rpartition(".")[0]  # noqa: RUF071
         names = {head: {_plain(head), _plain(head.removeprefix(common))} for head in found}
@@ -203,7 +203,7 @@ def _grouped(names: Collection[str]) -> dict[str, dict[str, str]]:
 def _options(
     head: str, group: Mapping[str, str], places: Sequence[ParamPlace], arrays: Mapping[str, np.ndarray]
 ) -> Iterator[_Option]:
-    """Yield how a group fits a layer, if it does."""
+    """Yield the options to map a group to a layer; none if the group does not fit."""
     layer, layout = places[0].layer, None
     if isinstance(layer, Recurrent):
         entries, params = _gates(head, group, layer, arrays), {place.param.name: place for place in places}

@@ -277,8 +277,8 @@ def like_source(graph: OnnxGraph, layer: norm.LRN | norm.BatchNorm | norm.GroupN
 # -- texts and other sequences: rows (T N, D), first time step first -------------------------
 
 
-# for each gate in the order of ONNX, its index in our order: z, r, h in z, r, c for a GRU; i, o, f, c in i, f, g, o for
-# an LSTM
+# For each gate in the order of ONNX, its index in our order. GRU: ONNX has z, r, h; we have z, r, c. LSTM: ONNX has i,
+# o, f, c; we have i, f, g, o.
 GATES: dict[type[Layer], tuple[int, ...]] = {
     recurrent.GRU: (0, 1, 2),
     recurrent.LSTM: (0, 3, 1, 2),

@@ -376,7 +376,7 @@ def _attention_by_formula(
 ) -> str:
     """Add attention that nn.MultiheadAttention cannot compute.
 
-    These are rotary embeddings, and queries whose keys may all be padding.
+    That is attention with rotary embeddings, or with queries whose keys may all be padding.
     """
     weights = module.let(f"{module.param(layer.qkv_weight)}.chunk(3)", "weights")
     biases = "" if layer.qkv_bias is None else module.let(f"{module.param(layer.qkv_bias)}.chunk(3)", "biases")

@@ -19,7 +19,7 @@ from singa_dask.layers import Feature, Layer, Param
 
 RESERVED = {"F", "Path", "classes", "load", "load_file", "nn", "self", "torch"}
 
-# names of nn.Module that attributes of the module must not replace
+# attributes of nn.Module; layers must not use these names
 ATTRIBUTES = frozenset(
     "T_destination add_module apply bfloat16 buffers call_super_init children compile cpu cuda double dump_patches "
     "eval extra_repr float forward get_buffer get_extra_state get_parameter get_submodule half ipu load_state_dict "

@@ -12,9 +12,8 @@ Records in stores
 Both
     `predicting`: the functions `predict`, `extract` and `test`. `inference_job`: the job of a net that predicts.
     `predicted_layers`: finds the layers to compute. `filled_net`: `FilledNet`, a net for one batch size with the values
-    of a checkpoint. `bound_net`: `BoundNet`, which computes it faster. `sized_nets`: `SizedNets`, such nets for several
-    batch sizes.
-    `output_decoder`: converts outputs of a layer to classes, probabilities or values.
+    of a checkpoint. `bound_net`: `BoundNet`, which computes the same net faster. `sized_nets`: `SizedNets`, one net for
+    each of several batch sizes. `output_decoder`: converts outputs of a layer to classes, probabilities or values.
 Related classes are `FittedNet` of `estimators`, which is pickled with its values, and `ExportedNet` of `exports`, which
 is written to a file.
 

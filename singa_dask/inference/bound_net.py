@@ -1,4 +1,4 @@
-"""BoundNet: a net for one batch size, computed without the code of its layers."""
+"""BoundNet: a net for one batch size whose kernels are called directly, without the code of layers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class BoundNet:
         return None if calls is None else cls(net, calls, outputs)
 
     def compute(self, arrays: Mapping[str, Arrays]) -> dict[str, Arrays] | None:
-        """Return the outputs as `SizedNets.compute` does; None if threads or the process have changed."""
+        """Return the outputs as `SizedNets.compute` does; None if the threads or the process have changed."""
         if self._ops.conditions() != self._conditions:
             return None
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):

@@ -140,7 +140,7 @@ class FilledNet:
     bound : BoundNet or None
         Computes the same outputs faster. `SizedNets` sets it after several passes, if possible.
     n_passes : int
-        Number of passes before that.
+        Number of passes so far, until ``bound`` is set.
     n_threads : int
         Number of threads that compute a batch.
 
@@ -177,7 +177,7 @@ class FilledNet:
     def bind(self, phase: Phase, layers: Sequence[str]) -> None:
         """Set ``bound`` for the outputs of ``layers``, if the net can be bound."""
         algorithm = self._algorithm
-        # other algorithms may compute layers in another way than one after the other
+        # other algorithms may not compute layers one after the other
         if isinstance(algorithm, BP) and not algorithm.has_own_forward:
             self.bound = BoundNet.of(self.net, phase, layers)
 
@@ -240,7 +240,7 @@ class MetricSums(NamedTuple):
 
 
 def load_modules(sources: Sequence[modules.Source]) -> None:
-    """Load the user's modules. If ``sources`` is empty, modules that are already loaded stay loaded."""
+    """Load the user's modules. If ``sources`` is empty, the modules that are loaded now stay loaded."""
     if sources:
         modules.load(sources, REGISTRIES.values())
 

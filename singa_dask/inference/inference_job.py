@@ -54,7 +54,7 @@ class PhaseJob:
 
 
 def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool = False) -> PhaseJob:
-    """Return the job with only the layers of a phase, for one worker.
+    """Return a job that has only the layers of one phase, and one worker.
 
     Parameters
     ----------
@@ -130,7 +130,8 @@ def _with_reading(conf: StoreConf, url: str, reading: Mapping[str, Any]) -> Stor
         raise ConfigError(f"{url}: {' and '.join(reading)}: only for a job that reads a table with named columns.")
     changes = dict(reading)
     if reading.get("missing", "error") != "error":
-        # the job's own key does not fill in whole columns, because a renamed column would then go unnoticed
+        # the key ``missing`` in the job file does not fill in whole columns, because a renamed column would go
+        # unnoticed
         changes["user_conf"] = {**conf.user_conf, "fill_absent": True}
     return conf.model_copy(update=changes)
 

@@ -92,7 +92,7 @@ class LabelReader:
         return class_numbers(values.reshape(-1), known.known_for(name), "y, row", known.type_for(name))
 
     def _pick(self, columns: Mapping[str, Any] | None, y: Any, names: list[str]) -> Array:
-        """Return the columns with these names, or ``y`` itself if there is only one name."""
+        """Return the columns of ``y`` with these names, or ``y`` itself if there is only one name."""
         if columns is None or (len(columns) == 1 and len(self._fields) == 1):
             if len(self._fields) > 1:
                 wanted = ", ".join(layer.conf_name for layer in self._fields)

@@ -48,7 +48,7 @@ MAX_SHOWN = 100
 class MemoryRecords(ABC):
     """``n`` records in memory.
 
-    ``n_later`` is the number of further records of a time series. They cannot be read before the last of the ``n``
+    ``n_later`` is the number of further records of a time series. These cannot be read until the last of the ``n``
     records is predicted.
 
     Attributes
@@ -56,8 +56,8 @@ class MemoryRecords(ABC):
     n_left_out : int
         Number of records that are skipped because of missing values.
     warning : str
-        Warning about gaps in the times of a series, or about pictures or percent columns whose range differs from
-        training. Usually empty.
+        Warning about gaps in the times of a series, or about pictures or percent columns whose range differs from the
+        training data. Usually empty.
     counts : FillCounts or None
         Number of missing values that `read` has filled in; None if they are not counted.
     """
@@ -334,7 +334,7 @@ def _floats(conf: StoreConf) -> np.dtype[Any]:
 
 
 def _range_warning(values: Array, conf: StoreConf, name: str) -> str:
-    """Return a warning if pictures have values from 0 to 1 but the net was trained on bytes, else ""."""
+    """Return a warning if pictures have values from 0 to 1 but the net was trained on bytes, else ``""``."""
     scale = max(map(abs, (*conf.mean_value, *conf.std_value)), default=0)
     if values.dtype.kind != "f" or len(conf.shape) < IMAGE_AXES or scale < MIN_BYTE_SCALE or not values.size:
         return ""
@@ -347,7 +347,7 @@ def _range_warning(values: Array, conf: StoreConf, name: str) -> str:
 
 
 def _one(values: Array, shape: tuple[int, ...]) -> str:
-    """Return a hint for an error message if an array looks like a single record, else ""."""
+    """Return a hint for an error message if an array looks like a single record, else an empty text."""
     return " This is the shape of one record: pass x[None]." if values.shape == shape else ""
 
 
@@ -368,7 +368,7 @@ def _numbers_of(x: Any, name: str) -> Array:
 
 
 def _spec(conf: StoreConf, facts: TableFacts, outputs: bool) -> TableSpec:
-    """Return how to read the columns: as the job sets; or as the table was read before it was converted."""
+    """Return how to read the columns: by the job's keys, or as a converted table was originally read."""
     if conf.is_table:
         labels, target, missing = tuple(conf.label_columns), tuple(conf.target), conf.missing
     else:
@@ -456,7 +456,7 @@ class _Columns:
     def records(self, x: Any, name: str, forecasts: Sequence[Any] | None, single: Mapping[str, Any] | None) -> _Frame:
         """Return the records of a frame; see `MemoryReading.records`.
 
-        ``single`` is the only record of the frame as a mapping, if it was passed as one.
+        If the caller passed a single record as a mapping, ``single`` is that mapping.
         """
         x, absent = self._with_absent(x, name)
         x, first, n_later, n_before, gaps = self._with_lags(x, name, forecasts)
@@ -469,7 +469,7 @@ class _Columns:
         return frame
 
     def _with_absent(self, x: Any, name: str) -> tuple[Any, str]:
-        """Add features that a frame lacks, without values, if the caller asks for it; return also a warning."""
+        """Add missing feature columns, without values, if the caller asks for this; also return a warning."""
         columns, lags = x.column_names if isinstance(x, pa.Table) else [*map(str, x.columns)], self.conf.lags
         added = lags.names if lags and {*columns}.isdisjoint(lags.names) else ()
         features = [each for each in self.facts.features if each not in added]
@@ -554,7 +554,7 @@ class _Frame(MemoryRecords):
         return " ".join(f"{self._name}, {text}" for text in percent_warnings(counts))
 
     def _rows_of(self, first: int, stop: int, indices: Sequence[int]) -> tuple[pa.Table, pa.Table]:
-        """Return columns of the rows from ``first`` to ``stop`` twice: as written, and after parsing."""
+        """Return columns of the rows from ``first`` to ``stop`` in two tables: as written, and after parsing."""
         if not isinstance(self._frame, pa.Table):
             rows = slice(first, stop) if self._rows is None else self._rows[first:stop]
             part = self._frame.iloc[rows, indices]

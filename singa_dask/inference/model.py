@@ -67,7 +67,7 @@ class EncodedRecords(NamedTuple):
     warning : str
         See `MemoryRecords`.
     n_later : int
-        Number of later records of a time series that still have to be forecast.
+        Number of later records of a time series that are not forecast yet.
     """
 
     arrays: Arrays
@@ -137,7 +137,7 @@ class Model:
 
     @cached_property
     def output(self) -> str:
-        """Name of the default layer of `predict`: with class probabilities, or else the values to predict.
+        """Name of the default layer of `predict`: it has class probabilities, or else values to predict.
 
         Raises
         ------
@@ -327,9 +327,9 @@ class Model:
     def encode(self, x: Any, layer: str, name: str = "x", forecasts: Sequence[Any] = ()) -> EncodedRecords:
         """Convert records to the fields that `compute` expects.
 
-        Several threads can call this method, also while another thread computes. ``x`` are records as in `predict`;
-        ``name`` is their name in errors. If the records are a time series, its last records can lack the value to
-        predict: ``forecasts`` are the predictions so far for these records; see `OutputDecoder.forecast`.
+        Several threads can call this method at once, even while another thread computes. ``x`` are records as in
+        `predict`; ``name`` is their name in errors. In a time series, the last records can lack the value to predict;
+        ``forecasts`` has the predictions so far for these records; see `OutputDecoder.forecast`.
         """
         net, counts = self._net(layer), FillCounts()
         if (plain := self._plain(x, layer, name)) is not None:
@@ -363,7 +363,7 @@ class Model:
         Raises
         ------
         ConfigError
-            A layer keeps state from batch to batch. The records of several requests then cannot share a batch.
+            A layer keeps state from batch to batch, so records of several requests cannot share a batch.
         """
         with self._lock:
             net = self._net(layer)
@@ -490,7 +490,7 @@ class Model:
         skips: bool = False,
         forecasts: list[Any] | None = None,
     ) -> dict[str, MemoryRecords]:
-        """Return the records for the input layer with features, or for several that read one table."""
+        """Return the records for the input layer with features, or for several layers that read one table."""
         readers = self._readers(net)
         if len(readers) > 1:
             x = as_named_columns(x, self._columns_of(readers), name)
@@ -531,7 +531,7 @@ class Model:
             return inference_job(self._job.job, Phase.TEST, in_order=True, exposed=exposed)
 
     def _readers(self, net: SizedNets) -> list[StoreInput]:
-        """Return the input layers that read features: one, or several that name columns of one table."""
+        """Return the input layers that read features: one layer, or several that name columns of one table."""
         readers = [each for each in net.inputs.values() if not each.traits.reads_beside]
         if len(readers) != 1 and not self._shared_table(readers):
             names = ", ".join(each.conf_name for each in readers) or "none"
@@ -560,7 +560,7 @@ class Model:
         if key not in self._readings:
             facts, scaling = self._facts_of(layer), self._loaded.knowledge.scaling_of(layer.conf_name)
             made = MemoryReading(layer.store_conf, facts, outputs=outputs, skips=skips, scaling=scaling)
-            # another thread may have made one, which has learned values since
+            # another thread may have created the object meanwhile, and the object may have learned values since
             self._readings.setdefault(key, made)
         return self._readings[key]
 

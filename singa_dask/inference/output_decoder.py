@@ -33,7 +33,7 @@ class OutputDecoder:
     has_classes : bool
         Whether the layer outputs class probabilities.
     names : tuple of str
-        Names of the classes, or of the columns that the layer predicts; empty if they have only numbers.
+        Names of the classes, or of the columns that the layer predicts; empty if there are no names.
     class_type : str
         Type of the labels before they became class names; see `label_type`.
     forecasts : bool
@@ -68,8 +68,8 @@ class OutputDecoder:
     def check_threshold(self, threshold: float) -> None:
         """Raise a ConfigError if classes of this layer cannot be chosen by a threshold.
 
-        A threshold is from 0 to 1, and the layer has two classes. It must not forecast a series, because later inputs
-        are then the likeliest classes.
+        A threshold is from 0 to 1, and the layer has two classes. The layer must not forecast a series, because
+        forecasts use the likeliest classes as later inputs.
         """
         check_threshold(threshold, self.layer, self.n_values if self.has_classes else 0)
         if self.forecasts:
@@ -105,7 +105,7 @@ class OutputDecoder:
         return found
 
     def forecast(self, values: Array, are_pairs: bool = False) -> Any:
-        """Return the last prediction as a value that later records of a time series can use as input.
+        """Return the last prediction as an input value for later records of a time series.
 
         ``values`` are outputs; with ``are_pairs``, they are classes and probabilities, the likeliest class first.
         """

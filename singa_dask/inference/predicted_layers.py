@@ -109,9 +109,9 @@ def _compared_by(job: JobConf, phase: Phase, layer: str) -> str:
 
 
 def forecasts_itself(job: JobConf, phase: Phase, layers: Sequence[str]) -> bool:
-    """Return whether predictions can be inputs of later records of a time series.
+    """Return whether the predictions of the layers can be inputs of later records of a time series.
 
-    This requires a single layer. It must predict the only column that records have lags of.
+    This requires a single layer, which predicts the only column with lags.
     """
     stores = [store for each in _layers_of(job, phase).values() if (store := each.given_block(StoreConf))]
     columns = {name for store in stores if store.lags for name in store.lags.columns}
@@ -131,8 +131,8 @@ def target_names(job: JobConf, phase: Phase, layer: str) -> tuple[str, ...]:
 def label_layer(job: JobConf, phase: Phase, layer: str) -> str:
     """Return the input layer that has the labels for a layer's classes.
 
-    ``layer`` is a SoftmaxLoss, or the layer with its scores or with their probabilities. The result is empty if no
-    SoftmaxLoss compares the layer with labels.
+    ``layer`` is a SoftmaxLoss, or the layer that computes the scores or the probabilities for a SoftmaxLoss. The result
+    is empty if no SoftmaxLoss compares the layer with labels.
     """
     layers = _layers_of(job, phase)
     scores = {layer, *(layers[layer].srclayers[:1] if layer in layers and predicts_classes(layers[layer]) else ())}

@@ -285,7 +285,7 @@ def _map(function: Callable[[Any], Array], data: Any, client: Client | str | Non
 
 
 def _begun(collection: Any, client: Client | str | None) -> Any:
-    """Start to compute a collection on the cluster of a client, if there is one; return the collection."""
+    """Start to compute a collection on the cluster of a client; without a client, return it unchanged."""
     if client is None:
         return collection
     if not isinstance(client, Client):
@@ -329,7 +329,7 @@ def _on_frame(function: Callable[[Any], Array], names: tuple[str, ...], frame: A
     """Apply a function to a pandas frame; return its result as a Series or frame with the same index."""
     pandas = sys.modules["pandas"]
     values = function(frame)
-    # the first records have no predictions if they serve only as history
+    # records at the beginning that serve only as history have no predictions
     index = frame.index[len(frame) - len(values) :]
     if values.ndim == 1:
         return pandas.Series(values, index=index, name=names[0] if len(names) == 1 else "prediction")

@@ -36,7 +36,7 @@ from singa_dask.runtime.planning.thread_limits import ThreadPools
 from singa_dask.runtime.planning.whole_pass import is_sequential
 from singa_dask.training.pass_metrics import PassMetrics
 
-# number of passes after which a net of one batch size is bound; its kernels are captured by then
+# number of passes after which a net of one batch size becomes a `BoundNet`; its kernels are captured by then
 PASSES_BEFORE_BOUND = 6
 # number of multiplications below which waking up other threads takes longer than computing
 SMALL = 1 << 17
@@ -58,7 +58,7 @@ class LoadedValues:
 
     @cached_property
     def knowledge(self) -> TrainingKnowledge:
-        """Knowledge of the training data in the checkpoint."""
+        """Classes, columns and scalings of the training data, from the checkpoint."""
         return TrainingKnowledge(self.initial.learned_to_predict())
 
 
@@ -78,7 +78,7 @@ class SizedNets:
     Attributes
     ----------
     shapes : NeuralNet
-        A net without memory, for its shapes.
+        A net without memory, from which only shapes are read.
     inputs : dict of str to StoreInput
         The input layers of ``shapes``, by name.
     batchsize : int

@@ -1,4 +1,4 @@
-"""Test, predict and extract for records in stores. Any number of workers share the batches."""
+"""Test, predict and extract with records in stores. Any number of workers divide the batches."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Tested(NamedTuple):
 
 
 class _Inference:
-    """An inference on the job's own records of a phase, or on other ``records``.
+    """An inference on the job's own records of a phase, or on ``records`` if they are passed.
 
     See `DistributedNet` for ``read``, ``init_from`` and ``sources``, and `inference_job` for ``in_order`` and
     ``exposed``. ``kept`` are attributes of `InferenceTask`.
@@ -365,8 +365,8 @@ class DistributedNet:
         keep : sequence of str
             Columns to keep beside the values, if the stores are tables.
         form : str
-            Format in which the values will be written. It is an error if a column has values that this format cannot
-            contain.
+            Format in which the values will be written. An error is raised if a column has values that this format
+            cannot contain.
         threshold : float, optional
             Only with ``topk=1`` and two classes: choose the second class if its probability is at least ``threshold``;
             see `Model.predict`.
@@ -453,7 +453,7 @@ class DistributedNet:
                 self.log(f"{records.named or records.url}, {text}")
 
     def _reading(self, facts: NetFacts) -> ColumnReading:
-        """Return how to read kept columns: as the job's stores read them, and as in the training data."""
+        """Return how to read kept columns: as the job's stores, and as the training data was read."""
         kinds, spelling = dict(facts.columns.kinds), NO_SPELLING
         for layer in self.read.job.neuralnet.layer:
             if store := layer.given_block(StoreConf):
@@ -486,7 +486,7 @@ class DistributedNet:
             raise type(error)(str(error) if "it is empty" in str(error) else f"--keep: {error}") from None
 
     def _classes_of_pictures(self, records: StoredRecords, layer: str) -> pa.Table | None:
-        """Return the class of each picture as a column ``label``; None if the records are no pictures."""
+        """Return the class of each picture as a column ``label``; None if the records are not pictures."""
         job = with_data(self.read.job, [layer], fs.absolute(records.url), records.backend, outputs=True)
         conf = next(each for each in job.neuralnet.layer if each.name == layer).block(StoreConf)
         # pictures of Parquet are in a table with columns

@@ -18,7 +18,7 @@ from singa_dask.layers import LAYERS
 
 
 class Door(NamedTuple):
-    """The words with which errors advise an option of the caller: a command's or a function's.
+    """Words for advice in errors: how the caller, a command or a function, passes an option.
 
     An advice consists of ``before``, the ``option`` with one of its ``values``, and ``behind``.
     """
@@ -29,7 +29,7 @@ class Door(NamedTuple):
     behind: str = ""
 
 
-# keys of store_conf for which commands have no option; use --set
+# keys of store_conf without an option of their own; commands set them with --set
 SETTABLE = ("charset", "separator", "quotes", "na_values", "unlabelled", "numbers", "dates")
 WORDS = {"missing": "mean or a number", "unknown": "ignore"}
 COMMAND = Door("pass ", "--{} {}", WORDS)

@@ -37,7 +37,7 @@ class Predicted:
     first : int
         Index of the first record that is predicted. Earlier records of a time series serve only as history.
     n_ahead : int
-        Number of records at the end that were predicted from earlier predictions, instead of known values.
+        Number of records at the end that were predicted from earlier predictions, not from known values.
     has_types : bool
         Whether the format of the records stores the types of columns. CSV does not.
     """
@@ -83,7 +83,7 @@ class Predicted:
 
 
 def _files(predicted: Predicted) -> pa.Array:
-    """Return the file of each record, or the URL of its store."""
+    """Return the file of each record, or the URL of the store if the record has no file of its own."""
     if files := predicted.files:
         return pa.array(map(readable, files), pa.string())
     return pa.repeat(readable(predicted.url), predicted.count)
@@ -95,12 +95,12 @@ def _numbers(predicted: Predicted) -> pa.Array:
     return pa.nulls(n, pa.int64()) if predicted.files else pa.array(np.arange(first, first + n))
 
 
-# columns that say which record a row belongs to, and functions that compute them
+# column that identifies the record of a row -> function that computes the column
 PLACES = {"file": _files, "record": _numbers}
 
 
 def _place_names(predicted: Sequence[Predicted]) -> list[str]:
-    """Return the names of the columns that say which record a row belongs to."""
+    """Return the names of the columns that identify the record of a row."""
     files = [each.files for each in predicted]
     return ["file"] * (len(predicted) > 1 or any(files)) + ["record"] * (not all(files))
 

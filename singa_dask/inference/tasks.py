@@ -1,8 +1,8 @@
-"""Tasks of an inference. Each task is some batches of records, and any process can compute it.
+"""Tasks of an inference. A task computes some batches of records, in any process.
 
 The records of a batch, and so the results, do not depend on the number of workers. If each record is read once, batches
-are in file order, and `rows_of_pass` determines their size. The remaining records at the end are a smaller batch, in a
-task of its own.
+are in file order, and `rows_of_pass` determines their size. The remaining records at the end are a smaller batch,
+computed by a separate task.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class TaskResult(NamedTuple):
 
 
 def filled_by(results: Sequence[TaskResult]) -> FillCounts:
-    """Return the number of missing values that tasks of one store have filled in."""
+    """Return the number of missing values that the tasks for one store have filled in."""
     # a block that several tasks have read counts once
     blocks = {block: counts for done in results for block, counts in done.filled.items()}
     # sort the blocks, because threads may have read them in any order
@@ -83,7 +83,7 @@ def filled_by(results: Sequence[TaskResult]) -> FillCounts:
 
 @dataclass(frozen=True)
 class InferenceTask:
-    """Some batches to compute with a net. Call the task to compute them.
+    """A task that computes some batches with a net when it is called.
 
     A task consists only of text and numbers, so that it can be sent to another process.
 
@@ -99,16 +99,16 @@ class InferenceTask:
     layers : tuple of str
         Layers whose outputs the task returns or writes.
     labels : bool
-        Whether to return or write the labels of the records, too.
+        Whether to also return or write the labels of the records.
     label_layers : tuple of str
         For each of ``layers`` (in a test, for each loss), the name of the input layer with its labels; ``""`` if
         unknown.
     topk : int
         Number of highest values to keep, as pairs of index and value; 0 keeps all values.
     files : bool
-        Whether to return the URLs of the records' files, too.
+        Whether to also return the URLs of the records' files.
     folder : str
-        Directory to write outputs to. If empty, they are returned.
+        Directory to write outputs to. If empty, the outputs are returned.
     sources : tuple of Source
         The user's own modules.
     index, first, n_batches, batchsize : int
@@ -221,7 +221,7 @@ class NetFacts(NamedTuple):
     batchsize, rows : int
         Number of records in a batch: in the job, and in a pass that uses each record once.
     sequential : str
-        Name of a layer that has to compute all batches in order in one process; empty if no layer has to.
+        Name of a layer that must compute all batches in order in one process; empty without such a layer.
     record_bytes : int
         Bytes of the outputs for one record.
     class_names : tuple of tuple of str
@@ -263,7 +263,7 @@ def inspect_net(task: InferenceTask) -> NetFacts:
         counts = {layer.count() for layer in stores}
         sizes = {layer.plan.batch_size for layer in stores}
         same = len(stores) == len(inputs) and len(counts) == len(sizes) == 1
-        # if batch sizes vary, it is not known in advance which records the n-th batch has
+        # if batch sizes vary, the records of the n-th batch are not known in advance
         sequential = [
             layer.conf_name for layer in net.layers if is_sequential(layer) or (len(sizes) > 1 and layer in stores)
         ]

@@ -76,7 +76,7 @@ def warnings_on(
     embedded: bool = False,
     more: Iterable[Problem] = (),
 ) -> list[Problem]:
-    """Return warnings about a job, with their places in the file, sorted together with ``more``.
+    """Return warnings about a job and the warnings ``more``, sorted by their places in the file.
 
     Parameters
     ----------

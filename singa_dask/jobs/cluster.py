@@ -16,7 +16,7 @@ from singa_dask.runtime.job.client.job_cluster import embedded_cluster, install_
 
 
 def check_client(client: Client | str | None, call: str) -> None:
-    """Raise a `ConfigError` for an asynchronous client, whose event loop ``call`` would block."""
+    """Raise a `ConfigError` for an asynchronous client, because ``call`` would block its event loop."""
     if isinstance(client, Client) and client.asynchronous:
         raise ConfigError(
             "this client is asynchronous, and the call would block its event loop. Use "

@@ -29,7 +29,7 @@ from singa_dask.observe.pictures.figure import figure_of
 PREFIX = "find-rate-"
 MIN_STEPS = 20
 LEFT_OUT = ("checkpoint_freq", "checkpoint_after", "disp_", "test_", "validate_")
-"""Prefixes of keys, or whole keys, that the short run omits."""
+"""Keys, or prefixes of keys, that the short run omits."""
 OTHERS = ("cluster", "early_stopping", "epochs", "keep_checkpoints", "metrics", "mlflow", "profile", "tensorboard")
 
 

@@ -36,8 +36,9 @@ def layer(
     srclayers : str or sequence of str
         Names of the layers that this layer reads. The default is the previous layer in the `Net`.
     **keys
-        Keys of the layer. Keys of the layer's own block need not be nested: ``num_output=10``. Pass a class or function
-        of PyTorch directly. For TorchModule and TorchLoss, all other keywords are arguments of this class or function.
+        Keys of the layer. Keys of the layer's own block need no nesting: ``num_output=10`` sets ``num_output`` of
+        ``innerproduct_conf``. Pass a class or function of PyTorch directly. For TorchModule and TorchLoss, all other
+        keywords are arguments of this class or function.
 
     Raises
     ------

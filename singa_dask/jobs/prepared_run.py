@@ -73,7 +73,7 @@ def choose_location(
     ConfigError
         No run of this job can be resumed.
     CheckpointError
-        The run has no checkpoint, and it is not a run that ended before its first checkpoint.
+        The run has no checkpoint, unless it ended before its first checkpoint.
     """
     parent = conf.cluster.workspace or "runs"
     job_id = new_job_id(conf.name)
@@ -219,8 +219,8 @@ def changes_of(read: JobFile, location: RunLocation) -> list[str]:
     if not url or not fs.exists(fs.join(url, "resolved.yaml")):
         return []
     run, now = StoredRun(url), flatten(read_plain(redact_job(read.resolved()), "resolved.yaml"))
-    # skip train_steps if it is not known yet, and keys of only one of the jobs: they depend on other keys or the
-    # version
+    # skip train_steps if it is not known yet, and skip keys that only one of the jobs has: these depend on other keys
+    # or on the version of the package
     unknown = ("epochs", "train_steps") if read.job.epochs else ()
     lines = [
         f"changed: {key}: {' -> '.join(shown_pair(*pair))}"

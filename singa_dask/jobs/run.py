@@ -83,7 +83,7 @@ class Run:
     def state(self) -> str:
         """State of the run: ``running``, ``done``, ``stopped``, ``failed`` or ``lost``.
 
-        The state is ``lost`` for a run that has no summary, and to whose directory no process writes.
+        The state is ``lost`` if the run has no summary and no process writes to its directory.
         """
         if self._training is None:
             return self._stored().state

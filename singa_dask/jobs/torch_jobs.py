@@ -23,7 +23,7 @@ LOSSES = {"cross_entropy": "label", "mse": "target"}
 """Losses by name, and the field that each loss compares the outputs with."""
 PHASES = ("train", "test", "val")
 TESTS = {"test_freq": "test", "validate_freq": "val"}
-"""Keys of a job, and the dataset that each key needs."""
+"""Key of a job -> the dataset that the key needs."""
 
 
 def is_module(value: Any) -> bool:

@@ -20,7 +20,7 @@ LOADER = "Pass the tensors or arrays themselves: data=(x, y). A job shuffles and
 
 
 def advice_on(value: Any) -> str:
-    """Return a sentence, after a blank, that says what to write instead of a PyTorch object."""
+    """Return advice on what to write instead of a PyTorch object, as a sentence that begins with a blank."""
     torch = sys.modules.get("torch")
     if torch is None:
         return ""

@@ -12,7 +12,7 @@ From a URL to a store
     directories that other programs write. `manifest`, `manifest_writer`: descriptions of stores.
 Labels and training data
     `label_match`: converts the labels of a store to the labels of the training data.
-    `training_knowledge`: facts of the training data that a job keeps.
+    `training_knowledge`: classes, columns and scalings of the training data.
 Formats
     A folder for each kind: `tables`, `arrays`, `arrow`, `images`, `texts`, `messages`.
 """

@@ -94,7 +94,7 @@ class ArrayWriter:
     has_weights : bool
         Whether weights follow y.
     rounds : bool
-        Whether X has more digits than its field can represent, and is rounded.
+        Whether X is rounded, because its values have more digits than the field can represent.
     is_numbered : bool
         Whether labels are already indices into ``classes``.
     """

@@ -122,7 +122,7 @@ def with_defaults(job: JobConf, datasets: Mapping[str, Dataset]) -> JobConf:
     def change(store: StoreConf) -> Mapping[str, Any]:
         name = dataset_of(store.path)
         defaults = datasets[name].defaults if name in datasets else {}
-        # set has_label only if the layer reads targets; otherwise missing labels are a mistake
+        # set has_label only if a layer reads targets; otherwise missing labels are a mistake
         wanted = defaults.keys() - ({"has_label"} if name not in with_targets else set())
         backend = {"backend": defaults.get("backend", "")} if name in datasets else {}
         return {key: defaults[key] for key in wanted if getattr(store, key) == fields[key].default} | backend

@@ -36,7 +36,7 @@ def drop_columns(frame: Any, names: Collection[str]) -> Any:
 
 
 def output_names(y: Any, where: str) -> dict[str, str]:
-    """Return the default use of each column of y, by name: ``target`` for floats, else ``label``."""
+    """Return whether each column of y, by name, is a ``target`` (floats) or a ``label`` (other types)."""
     if hasattr(y, "columns") and y.ndim == 2:
         return {name: _use_of(y.dtypes.iloc[i]) for i, name in enumerate(names_of(y.columns, where))}
     if isinstance(y, (pa.Array, pa.ChunkedArray)):

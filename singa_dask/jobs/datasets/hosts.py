@@ -44,9 +44,9 @@ PREFIX, LOCK = "singa-dask-data-", "lock"
 def with_data_files(
     run: JobRun, client: Client, datasets: Mapping[str, Dataset] | None = None, leave: bool = False
 ) -> Iterator[JobRun]:
-    """Write the datasets of a run to the hosts of Dask workers.
+    """Return a context that writes the datasets of a run to the hosts of Dask workers.
 
-    The context has the run with the paths of the files.
+    The value of the context is the run with the paths of the files.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def job_with_data_files(
 ) -> Iterator[tuple[JobConf, list[list[Any]]]]:
     """Write the datasets of a job to the hosts of Dask workers; see `with_data_files`.
 
-    The context has the job with the paths of the files, and the messages that list the files.
+    The value of the context is the job with the paths of the files, and the messages that list the files.
     """
     catalogs: list[Catalog] = []
     try:
@@ -285,8 +285,8 @@ def _write_on_host(
 ) -> list[Any]:
     """Write a partition on the host of this Dask worker; return the fields of its `PartFile`.
 
-    The function runs as a Dask task. It also deletes the files of each token that no process holds, and that is not in
-    ``live``.
+    The function runs as a Dask task. It also deletes the files of every token that no process holds and ``live`` does
+    not contain.
     """
     worker = get_worker()
     folders = part_folders(worker)
@@ -318,7 +318,7 @@ def _drop_on_host(tokens: Sequence[str], dask_worker: Worker) -> None:
 
 @contextlib.contextmanager
 def local_parts(datasets: Mapping[str, Dataset]) -> Iterator[dict[str, str]]:
-    """Write datasets to temporary files on this machine. The context has the file patterns, by name.
+    """Return a context with datasets in temporary files here; its value maps names to file patterns.
 
     One partition is computed at a time.
 

@@ -28,7 +28,7 @@ def parts_of(collection: Any) -> list[Any]:
 def rows_together(array: Any) -> Any:
     """Return a Dask array with the same values, whose chunks consist of whole records."""
     if not is_dask_collection(array):
-        # the other array is a Dask array, so the dask.array module is loaded
+        # ``array`` is a Dask array, so the module dask.array is loaded already
         import dask.array
 
         return dask.array.from_array(array, chunks=-1)  # type: ignore[no-untyped-call]
